@@ -1,0 +1,171 @@
+"""Ask every site's rule what to do, and make sure nothing is migrated by half.
+
+Constructors come first, because what happens to a model's later life depends on them. Sites that
+belong to one model form a *migration*; when one of them must be left and would quietly train or
+save wrongly on a migrated model, the whole migration is held back.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import replace
+
+from packaging.version import Version
+
+from fsdp_migrate import fsdp1, ordering, sites
+from fsdp_migrate.rule import Outcome
+from fsdp_migrate.sharding import Constructor, ShardPlan
+from fsdp_migrate.sites import Site
+from fsdp_migrate.study import Decision, Study
+
+HELD = "FSDP190"
+
+
+def decide(study: Study) -> list[Decision]:
+    """A decision for every FSDP1 site of the project, in order of file and position."""
+    found, used = _find(study)
+    decisions: list[Decision] = []
+    for site in [s for s in found if s.construct == f"{fsdp1.FSDP}()"]:
+        decisions += _construct(site, study)
+    claimed = {d.site.reference for d in decisions}
+    for site in found:
+        if site.construct == f"{fsdp1.FSDP}()" or site.reference in claimed:
+            continue
+        decisions.append(_ask(site, study))
+    for module in study.project.modules:
+        for site in sites.dead_imports(study.project, module, used):
+            decisions.append(_ask(site, study))
+    decisions = hold_back(decisions)
+    return sorted(decisions, key=lambda d: (d.site.module.display, d.site.position, d.code))
+
+
+def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
+    """Every site, constructors registered; and every node that is a reference."""
+    found: list[Site] = []
+    used: set[ast.AST] = set()
+    for module in study.project.modules:
+        for node, canonical in sites.references(study.project, module):
+            used.add(node)
+            found.append(sites.classify(module, node, canonical))
+    for site in found:
+        if site.construct == f"{fsdp1.FSDP}()":
+            assert isinstance(site.node, ast.Call)
+            study.constructors[site.node] = Constructor.read(site.node, site.module, site.reference)
+    for module in study.project.modules:
+        found += sites.methods(study.tracer, module)
+        found += sites.strings(module)
+        found += ordering.early_optimizers(study, module)
+    return found, used
+
+
+def _construct(site: Site, study: Study) -> list[Decision]:
+    """Decide a constructor together with its arguments: all of them or none."""
+    assert isinstance(site.node, ast.Call)
+    constructor = study.constructors[site.node]
+    if constructor.problem:
+        return [_ask(site, study)]
+    study.plans[constructor] = ShardPlan(constructor, study.proposal())
+    nodes = constructor.nodes()
+    arguments: list[Decision] = []
+    for name in fsdp1.CONSTRUCTOR_ARGUMENTS[1:]:
+        if name not in nodes:
+            continue
+        node = nodes[name]
+        assert isinstance(node, (ast.expr, ast.keyword))
+        argument = Site(f"{fsdp1.FSDP}({name}=)", site.module, node, node)
+        arguments.append(_ask(argument, study))
+    whole = _ask(site, study)
+    models = frozenset({constructor})
+    blocked = [d for d in (*arguments, whole) if d.outcome is Outcome.LEFT]
+    if blocked and whole.outcome is not Outcome.LEFT:
+        whole = held(whole, blocked[0])
+    if blocked:
+        arguments = [d if d.outcome is Outcome.LEFT else held(d, blocked[0]) for d in arguments]
+    return [replace(d, models=d.models | models) for d in (whole, *arguments)]
+
+
+def _ask(site: Site, study: Study) -> Decision:
+    rule = study.registry.find(site.construct)
+    if rule is None:
+        rule = study.registry.find("*")
+        assert rule is not None, "the catch-all rule is missing"
+    if Version(rule.rule.since) > study.target:
+        return study.left(
+            site,
+            rule.code,
+            f"what replaces it needs torch {rule.rule.since}, the project's target is "
+            f"{study.target}",
+            "raise the project's torch requirement or pass --target-torch",
+            models=_models_at(site, study),
+            quiet=True,
+        )
+    decision = rule.decide(site, study)
+    study.settled[site.node] = decision
+    return decision
+
+
+def _models_at(site: Site, study: Study) -> frozenset[Constructor]:
+    if isinstance(site.node, ast.Call) and site.node in study.constructors:
+        return frozenset({study.constructors[site.node]})
+    if site.receiver is not None:
+        return study.models(site.receiver, site.module).constructors
+    return frozenset(study.constructors.values())
+
+
+def held(decision: Decision, cause: Decision) -> Decision:
+    """``decision`` turned into *left* because of ``cause``."""
+    line, _ = cause.site.position
+    where = f"{cause.site.module.display}:{line}"
+    return replace(
+        decision,
+        code=HELD,
+        outcome=Outcome.LEFT,
+        message=f"held back with {where} ({cause.code})",
+        help=f"settle {where}, then run again",
+        edits=(),
+        held=True,
+        quiet=False,
+    )
+
+
+def hold_back(decisions: Sequence[Decision]) -> list[Decision]:
+    """Hold every migration back that contains a blocking site.
+
+    Blocking: a left constructor (its model stays FSDP1, so everything done to it must too), and a
+    left site that would be quietly wrong on a migrated model. Migrations that share a site, such
+    as one precision policy for two models, stand and fall together.
+    """
+    group = _groups(decisions)
+    blocked: dict[Constructor, Decision] = {}
+    for decision in decisions:
+        if decision.outcome is not Outcome.LEFT or decision.held:
+            continue
+        is_constructor = decision.site.construct.startswith(f"{fsdp1.FSDP}(")
+        if is_constructor or decision.quiet:
+            for constructor in decision.models:
+                blocked.setdefault(group[constructor], decision)
+    result = []
+    for decision in decisions:
+        causes = [blocked[group[c]] for c in decision.models if group[c] in blocked]
+        keep = not causes or decision.outcome is Outcome.LEFT
+        result.append(decision if keep else held(decision, causes[0]))
+    return result
+
+
+def _groups(decisions: Sequence[Decision]) -> dict[Constructor, Constructor]:
+    """Union-find over constructors that occur in one decision together."""
+    parent: dict[Constructor, Constructor] = {}
+
+    def find(item: Constructor) -> Constructor:
+        parent.setdefault(item, item)
+        while parent[item] is not item:
+            parent[item] = parent[parent[item]]
+            item = parent[item]
+        return item
+
+    for decision in decisions:
+        members = list(decision.models)
+        for other in members[:1] + members[1:]:
+            parent[find(other)] = find(members[0])
+    return {item: find(item) for item in list(parent)}

@@ -1,0 +1,10 @@
+"""Tree edits that keep layout: the only package that knows LibCST and whitespace.
+
+``locate`` finds the LibCST node for an ``ast`` node, ``template`` turns new code into nodes,
+``layout`` breaks lines that became too long, ``imports`` adds and drops imports, ``apply`` runs
+everything in one pass over the parts of the tree that change.
+"""
+
+from fsdp_migrate.edits.apply import EditError, apply_edits
+
+__all__ = ["EditError", "apply_edits"]

@@ -1,0 +1,454 @@
+"""Apply a module's edits in one pass over the parts of its LibCST tree that change."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import libcst as cst
+
+from fsdp_migrate.edits import imports, layout, template
+from fsdp_migrate.edits.locate import locate
+from fsdp_migrate.proposal import (
+    Code,
+    Edit,
+    Import,
+    Insert,
+    Mark,
+    MoveStatement,
+    RemoveArgument,
+    RenameKeyword,
+    ReplaceExpression,
+    ReplaceStatement,
+    Support,
+    Unwrap,
+)
+from fsdp_migrate.trace.project import Module
+
+Line = cst.SimpleStatementLine | cst.BaseCompoundStatement
+
+
+class EditError(Exception):
+    """The edits of a file cannot be applied. A defect of ours: the file is left as it was."""
+
+
+@dataclass
+class _StatementEdits:
+    before: list[Code] = field(default_factory=list)
+    replacement: tuple[Code, ...] | None = None
+    after: list[Code] = field(default_factory=list)
+    arrivals: list[ast.stmt] = field(default_factory=list)  # statements moved to behind this one
+    departs: bool = False
+    marks: list[Mark] = field(default_factory=list)
+    unwrap: set[int] = field(default_factory=set)
+
+
+@dataclass
+class _Plan:
+    expressions: dict[ast.AST, Code] = field(default_factory=dict)
+    calls: dict[ast.AST, list[RemoveArgument | RenameKeyword]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    statements: dict[ast.AST, _StatementEdits] = field(
+        default_factory=lambda: defaultdict(_StatementEdits)
+    )
+    references: set[ast.AST] = field(default_factory=set)  # old nodes that new code mentions
+    imports: list[Import] = field(default_factory=list)
+
+    def wanted(self) -> set[ast.AST]:
+        moved = {s for e in self.statements.values() for s in e.arrivals}
+        return {*self.expressions, *self.calls, *self.statements, *self.references, *moved}
+
+    def note(self, codes: Iterable[Code]) -> None:
+        for each in codes:
+            nodes: list[ast.expr] = []
+            each.flatten(nodes)
+            self.references.update(nodes)
+
+
+def apply_edits(module: Module, edits: Sequence[Edit], *, line_length: int = 100) -> bytes:
+    """The new bytes of ``module``: layout, line endings, encoding and byte order mark kept.
+
+    Raises:
+        EditError: LibCST cannot parse or does not reproduce the file, two edits contradict each
+            other, or the result cannot be written in the file's encoding.
+    """
+    source = module.source
+    try:
+        tree = cst.parse_module(source.data)
+    except (cst.ParserSyntaxError, UnicodeDecodeError, RecursionError) as error:
+        raise EditError(f"LibCST cannot parse it: {error}") from error
+    plan = _plan(module, edits)
+    import_plan = imports.plan(module, edits, plan.imports)
+    located = locate(tree, source, {*plan.wanted(), *import_plan.statements})
+    if located.text != source.text:
+        raise EditError("LibCST does not reproduce the file byte for byte")
+    missing = plan.wanted() - set(located.nodes.values())
+    if missing:
+        lines = sorted(getattr(node, "lineno", 0) for node in missing)
+        raise EditError(f"no LibCST node for the code at line {lines[0]}")
+    editor = _Editor(module, tree, plan, located.nodes, located.dirty, import_plan, line_length)
+    try:
+        changed = tree.visit(editor)
+        text = changed.code
+    except (cst.ParserSyntaxError, cst.CSTValidationError) as error:
+        raise EditError(f"the new code does not fit in: {error}") from error
+    bom = b"\xef\xbb\xbf" if source.data.startswith(b"\xef\xbb\xbf") else b""
+    encoding = "utf-8" if bom else source.encoding
+    try:
+        return bom + text.removeprefix("\ufeff").encode(encoding)
+    except UnicodeEncodeError as error:
+        raise EditError(f"the result cannot be written as {encoding}") from error
+
+
+def _plan(module: Module, edits: Sequence[Edit]) -> _Plan:
+    plan = _Plan()
+    for edit in edits:
+        match edit:
+            case ReplaceExpression():
+                if edit.node in plan.expressions:
+                    line = module.position(edit.node)[0]
+                    raise EditError(f"two rules replace the expression at line {line}")
+                plan.expressions[edit.node] = edit.code
+                plan.note([edit.code])
+            case ReplaceStatement():
+                statement = plan.statements[edit.node]
+                if statement.replacement is not None and (edit.codes or statement.replacement):
+                    line = module.position(edit.node)[0]
+                    raise EditError(f"two rules replace the statement at line {line}")
+                statement.replacement = edit.codes
+                plan.note(edit.codes)
+            case Insert():
+                where = plan.statements[edit.node]
+                (where.after if edit.after else where.before).extend(edit.codes)
+                plan.note(edit.codes)
+            case Unwrap():
+                plan.statements[edit.node].unwrap.update(edit.items)
+                plan.statements[edit.node].before.extend(edit.before)
+                plan.note(edit.before)
+            case RemoveArgument() | RenameKeyword():
+                plan.calls[edit.call].append(edit)
+            case MoveStatement():
+                plan.statements[edit.node].departs = True
+                plan.statements[edit.after].arrivals.append(edit.node)
+            case Mark():
+                plan.statements[_own_line(module, edit.node)].marks.append(edit)
+            case Import():
+                plan.imports.append(edit)
+            case Support():
+                raise AssertionError("support needs become imports before edits are applied")
+    return plan
+
+
+def _own_line(module: Module, node: ast.AST) -> ast.stmt:
+    """The statement around ``node`` above which a comment line can stand."""
+    statement = module.table.statement(node)
+    parent = module.table.parents[statement]
+    while isinstance(parent, ast.stmt) and parent.lineno == statement.lineno:
+        statement, parent = parent, module.table.parents[parent]
+    return statement
+
+
+_NO_SEMICOLON = cst.MaybeSentinel.DEFAULT
+_GONE = "__fsdp_migrate_gone__"
+Block = TypeVar("Block", cst.Module, cst.IndentedBlock)
+
+
+def gone(leading: Sequence[cst.EmptyLine]) -> cst.SimpleStatementLine | cst.RemovalSentinel:
+    """What a removed statement leaves behind: the comments above it, for the next statement."""
+    comments = [line for line in leading if line.comment is not None]
+    if not comments:
+        return cst.RemoveFromParent()
+    return cst.SimpleStatementLine([cst.Expr(cst.Name(_GONE))], leading_lines=comments)
+
+
+def _comments_kept(block: Block) -> Block:
+    """Hand the comments of removed statements to the statements that follow them."""
+    body: list[cst.BaseStatement] = []
+    waiting: list[cst.EmptyLine] = []
+    for statement in block.body:
+        if _is_gone(statement):
+            waiting += getattr(statement, "leading_lines", ())
+        elif waiting:
+            leading = getattr(statement, "leading_lines", ())
+            body.append(statement.with_changes(leading_lines=[*waiting, *leading]))
+            waiting = []
+        else:
+            body.append(statement)
+    if len(body) == len(block.body) and not waiting:
+        return block
+    return block.with_changes(body=body, footer=[*waiting, *block.footer])
+
+
+def _is_gone(statement: cst.CSTNode) -> bool:
+    if not isinstance(statement, cst.SimpleStatementLine) or not statement.body:
+        return False
+    small = statement.body[0]
+    named = isinstance(small, cst.Expr) and isinstance(small.value, cst.Name)
+    return (
+        named and cst.ensure_type(cst.ensure_type(small, cst.Expr).value, cst.Name).value == _GONE
+    )
+
+
+class _Editor(cst.CSTTransformer):
+    def __init__(
+        self,
+        module: Module,
+        tree: cst.Module,
+        plan: _Plan,
+        nodes: dict[cst.CSTNode, ast.AST],
+        dirty: set[cst.CSTNode],
+        import_plan: imports.ImportPlan,
+        line_length: int,
+    ) -> None:
+        super().__init__()
+        self.module = module
+        self.tree = tree
+        self.plan = plan
+        self.nodes = nodes
+        self.dirty = dirty
+        self.import_plan = import_plan
+        self.line_length = line_length
+        self.updated: dict[ast.AST, cst.CSTNode] = {}
+
+    gone = staticmethod(gone)
+
+    # -- dispatch -------------------------------------------------------------------------------
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        return node in self.dirty
+
+    def on_leave(  # type: ignore[override]  # LibCST's type variable cannot say this
+        self, original_node: cst.CSTNode, updated_node: cst.CSTNode
+    ) -> cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentinel:
+        if original_node not in self.dirty:
+            return updated_node
+        node = self.nodes.get(original_node)
+        if node is not None and isinstance(updated_node, cst.BaseExpression):
+            updated_node = self.expression(node, updated_node)
+            self.updated[node] = updated_node
+        elif isinstance(original_node, cst.BaseSmallStatement) and node is not None:
+            self.updated[node] = updated_node
+        elif isinstance(original_node, cst.SimpleStatementLine):
+            return self.simple_line(original_node, updated_node)
+        elif isinstance(original_node, cst.SimpleStatementSuite):
+            return self.suite(original_node, updated_node)
+        elif isinstance(original_node, cst.BaseCompoundStatement) and node is not None:
+            return self.compound(node, updated_node)
+        elif isinstance(original_node, cst.Module):
+            assert isinstance(updated_node, cst.Module)
+            return self.import_plan.at_top(_comments_kept(updated_node), self)
+        elif isinstance(original_node, cst.IndentedBlock):
+            assert isinstance(updated_node, cst.IndentedBlock)
+            return _comments_kept(updated_node)
+        return updated_node
+
+    def lookup(self, node: ast.expr) -> cst.BaseExpression:
+        found = self.updated.get(node)
+        if not isinstance(found, cst.BaseExpression):
+            raise EditError(f"the code at line {node.lineno} is used before it is reached")
+        return found
+
+    # -- expressions ----------------------------------------------------------------------------
+
+    def expression(self, node: ast.AST, updated: cst.BaseExpression) -> cst.BaseExpression:
+        if node in self.plan.calls:
+            assert isinstance(node, ast.Call)
+            assert isinstance(updated, cst.Call)
+            updated = self.call(node, updated)
+            self.updated[node] = updated
+        new = self.plan.expressions.get(node)
+        if new is None:
+            return updated
+        self.updated[node] = updated
+        result = template.expression(new, self.lookup, self.tree)
+        if getattr(updated, "lpar", ()) and not getattr(result, "lpar", ()):
+            result = result.with_changes(lpar=updated.lpar, rpar=updated.rpar)
+        elif not isinstance(node, ast.Call) or not isinstance(result, cst.Call):
+            result = template.parenthesized(result) if _is_operand(self.module, node) else result
+        return result
+
+    def call(self, node: ast.Call, updated: cst.Call) -> cst.Call:
+        written = sorted([*node.args, *node.keywords], key=lambda a: (a.lineno, a.col_offset))
+        args = list(updated.args)
+        gone: set[int] = set()
+        for edit in self.plan.calls[node]:
+            if isinstance(edit, RemoveArgument):
+                gone.add(written.index(edit.argument))
+            else:
+                index = written.index(edit.keyword)
+                args[index] = args[index].with_changes(keyword=cst.Name(edit.name))
+        kept = [arg for index, arg in enumerate(args) if index not in gone]
+        if gone and kept and (len(args) - 1) in gone:
+            # The new last argument takes over how the old one led to the closing bracket.
+            kept[-1] = kept[-1].with_changes(comma=_closing(kept[-1], args[-1]))
+        opening = updated.whitespace_before_args
+        if gone and not kept:
+            opening = cst.SimpleWhitespace("")
+        return updated.with_changes(args=kept, whitespace_before_args=opening)
+
+    # -- statements -----------------------------------------------------------------------------
+
+    def simple_line(
+        self, original: cst.SimpleStatementLine, updated: cst.CSTNode
+    ) -> cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentinel:
+        assert isinstance(updated, cst.SimpleStatementLine)
+        nodes = [self.nodes.get(small) for small in original.body]
+        touched = [n for n in nodes if n in self.plan.statements]
+        changed_import = any(n in self.import_plan.statements for n in nodes if n is not None)
+        if changed_import:
+            return self.import_plan.rewrite(nodes, updated, self)
+        if not touched:
+            return updated
+        lines: list[Line] = []
+        for node, small in zip(nodes, updated.body, strict=True):
+            line = cst.SimpleStatementLine([small.with_changes(semicolon=_NO_SEMICOLON)])
+            lines += [line] if node is None else self.statement(node, line)
+        return self.splice(updated, lines)
+
+    def statement(self, node: ast.AST, line: Line) -> list[Line]:
+        """What stands in place of one statement."""
+        edits = self.plan.statements.get(node)
+        if edits is None:
+            return [line]
+        self.updated[node] = line
+        lines = [s for each in edits.before for s in self.render(each, node)]
+        if edits.replacement is not None:
+            lines += [s for each in edits.replacement for s in self.render(each, node)]
+        elif not edits.departs:
+            lines.append(line)
+        for moved in edits.arrivals:
+            arrived = self.updated.get(moved)
+            if isinstance(arrived, cst.BaseSmallStatement):
+                arrived = cst.SimpleStatementLine([arrived])
+            if not isinstance(arrived, (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
+                line_number = getattr(moved, "lineno", 0)
+                raise EditError(f"the statement at line {line_number} would move backwards")
+            lines.append(arrived)
+        lines += [s for each in edits.after for s in self.render(each, node)]
+        if edits.marks and lines:
+            lines[0] = self.marked(lines[0], edits.marks)
+        return lines
+
+    def render(self, new: Code, node: ast.AST) -> list[Line]:
+        indent = " " * int(getattr(node, "col_offset", 0))
+        return [
+            layout.fit(s, self.tree, indent, self.line_length)
+            for s in template.statements(new, self.lookup, self.tree)
+        ]
+
+    def marked(self, line: Line, marks: list[Mark], existing: Sequence[cst.EmptyLine] = ()) -> Line:
+        leading = list(getattr(line, "leading_lines", ()))
+        present = {e.comment.value for e in (*leading, *existing) if e.comment is not None}
+        for mark in marks:
+            if mark.comment not in present:
+                leading.append(cst.EmptyLine(comment=cst.Comment(mark.comment)))
+                present.add(mark.comment)
+        return line.with_changes(leading_lines=leading)
+
+    def splice(
+        self, old: cst.SimpleStatementLine, lines: list[Line]
+    ) -> cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentinel:
+        """Hand the comments around an old line to the lines that replace it."""
+        if not lines:
+            return gone(old.leading_lines)
+        present = {e.comment.value for e in old.leading_lines if e.comment is not None}
+        fresh = [
+            e for e in lines[0].leading_lines if e.comment is None or e.comment.value not in present
+        ]
+        lines[0] = lines[0].with_changes(leading_lines=[*old.leading_lines, *fresh])
+        last = lines[-1]
+        if isinstance(last, cst.SimpleStatementLine):
+            lines[-1] = last.with_changes(trailing_whitespace=old.trailing_whitespace)
+        return cst.FlattenSentinel(lines)
+
+    def suite(
+        self, original: cst.SimpleStatementSuite, updated: cst.CSTNode
+    ) -> cst.SimpleStatementSuite | cst.IndentedBlock:
+        """``if x: y = FSDP(y)``: becomes an indented block when more than one line comes of it."""
+        assert isinstance(updated, cst.SimpleStatementSuite)
+        nodes = [self.nodes.get(small) for small in original.body]
+        if not any(n in self.plan.statements for n in nodes):
+            return updated
+        lines: list[Line] = []
+        for node, small in zip(nodes, updated.body, strict=True):
+            line = cst.SimpleStatementLine([small.with_changes(semicolon=_NO_SEMICOLON)])
+            lines += [line] if node is None else self.statement(node, line)
+        return cst.IndentedBlock(body=lines, header=updated.trailing_whitespace)
+
+    def compound(
+        self, node: ast.AST, updated: cst.CSTNode
+    ) -> cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentinel:
+        edits = self.plan.statements.get(node)
+        if edits is None:
+            return updated
+        assert isinstance(updated, cst.BaseCompoundStatement)
+        leading = tuple(updated.leading_lines)
+        bare = updated.with_changes(leading_lines=())
+        lines: list[Line]
+        if edits.unwrap:
+            assert isinstance(bare, cst.With)
+            lines = self.unwrapped(bare, edits)
+            lines = [s for e in edits.before for s in self.render(e, node)] + lines
+            if edits.marks and lines:
+                lines[0] = self.marked(lines[0], edits.marks, leading)
+        else:
+            if edits.marks:
+                marks, edits.marks = edits.marks, []
+                bare = self.marked(bare, marks, leading)  # type: ignore[assignment]
+            lines = self.statement(node, bare)
+        if not lines:
+            return gone(leading)
+        first = lines[0]
+        behind = getattr(first, "leading_lines", ())
+        lines[0] = first.with_changes(leading_lines=[*leading, *behind])
+        return lines[0] if len(lines) == 1 else cst.FlattenSentinel(lines)
+
+    def unwrapped(self, node: cst.With, edits: _StatementEdits) -> list[Line]:
+        """A ``with`` without some of its items; its dedented body when none is left."""
+        kept = [item for index, item in enumerate(node.items) if index not in edits.unwrap]
+        if kept:
+            kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+            plain = not isinstance(node.lpar, cst.LeftParen)
+            changes = {} if plain else {"lpar": node.lpar, "rpar": node.rpar}
+            return [node.with_changes(items=kept, **changes)]
+        body = node.body
+        if isinstance(body, cst.SimpleStatementSuite):
+            return [cst.SimpleStatementLine([s]) for s in body.body]
+        assert isinstance(body, cst.IndentedBlock)
+        lines = list(body.body)
+        comments = [
+            cst.EmptyLine(comment=h.comment)
+            for h in [body.header]
+            if isinstance(h, cst.TrailingWhitespace) and h.comment is not None
+        ]
+        if comments and lines:
+            lines[0] = lines[0].with_changes(leading_lines=[*comments, *lines[0].leading_lines])
+        return lines  # type: ignore[return-value]  # an IndentedBlock holds statements only
+
+
+def _closing(kept: cst.Arg, last: cst.Arg) -> cst.Comma | cst.MaybeSentinel:
+    """The comma of ``kept`` with the whitespace ``last`` had before the closing bracket."""
+    if not isinstance(last.comma, cst.Comma):
+        return cst.MaybeSentinel.DEFAULT
+    if not isinstance(kept.comma, cst.Comma):
+        return last.comma
+    ours, theirs = kept.comma.whitespace_after, last.comma.whitespace_after
+    both = isinstance(ours, cst.ParenthesizedWhitespace)
+    if both and isinstance(theirs, cst.ParenthesizedWhitespace):
+        assert isinstance(ours, cst.ParenthesizedWhitespace)
+        return kept.comma.with_changes(
+            whitespace_after=ours.with_changes(empty_lines=(), last_line=theirs.last_line)
+        )
+    return kept.comma.with_changes(whitespace_after=theirs)
+
+
+def _is_operand(module: Module, node: ast.AST) -> bool:
+    """Whether ``node`` stands where a looser expression would need parentheses."""
+    parent = module.table.parents.get(node)
+    return isinstance(
+        parent, (ast.BinOp, ast.BoolOp, ast.UnaryOp, ast.Compare, ast.Attribute, ast.Await)
+    ) or (isinstance(parent, ast.Call) and parent.func is node)

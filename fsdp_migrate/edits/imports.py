@@ -1,0 +1,421 @@
+"""Imports: added where the file keeps them, dropped when an edit took away their last use."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from fsdp_migrate.edits import layout
+from fsdp_migrate.names import Binding, Scope
+from fsdp_migrate.proposal import (
+    Code,
+    Edit,
+    Import,
+    Insert,
+    RemoveArgument,
+    ReplaceExpression,
+    ReplaceStatement,
+    Unwrap,
+)
+from fsdp_migrate.trace.project import Module
+
+if TYPE_CHECKING:
+    from fsdp_migrate.edits.apply import _Editor
+
+ImportStatement = ast.Import | ast.ImportFrom
+
+
+@dataclass
+class _StatementPlan:
+    dropped: set[ast.alias] = field(default_factory=set)
+    added: list[Import] = field(default_factory=list)  # names joining a ``from`` import
+    following: list[Import] = field(default_factory=list)  # new statements after this one
+
+
+@dataclass
+class ImportPlan:
+    statements: dict[ast.AST, _StatementPlan] = field(
+        default_factory=lambda: defaultdict(_StatementPlan)
+    )
+    first: list[Import] = field(default_factory=list)  # a module without any import
+
+    def rewrite(
+        self,
+        nodes: Sequence[ast.AST | None],
+        updated: cst.SimpleStatementLine,
+        editor: _Editor,
+    ) -> cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentinel:
+        """The import lines that replace one line of imports."""
+        smalls: list[cst.BaseSmallStatement] = []
+        following: list[Import] = []
+        indent = ""
+        for node, small in zip(nodes, updated.body, strict=True):
+            change = self.statements.get(node) if node is not None else None
+            if change is None or not isinstance(small, (cst.Import, cst.ImportFrom)):
+                smalls.append(small)
+                continue
+            assert isinstance(node, (ast.Import, ast.ImportFrom))
+            indent = " " * node.col_offset
+            edited = _edit_names(node, small, change, editor, indent)
+            if edited is not None:
+                smalls.append(edited)
+            following += change.following
+        new = [_statement(group, editor, indent) for group in _grouped(following)]
+        lines: list[cst.SimpleStatementLine] = []
+        if smalls:
+            smalls[-1] = smalls[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
+            lines.append(updated.with_changes(body=smalls))
+        elif new:
+            new[0] = new[0].with_changes(leading_lines=updated.leading_lines)
+        lines += new
+        if not lines:
+            return editor.gone(updated.leading_lines)
+        return lines[0] if len(lines) == 1 else cst.FlattenSentinel(lines)
+
+    def at_top(self, tree: cst.Module, editor: _Editor) -> cst.Module:
+        """Imports for a module that has none: after its docstring and ``__future__`` lines."""
+        if not self.first:
+            return tree
+        new = [_statement(group, editor, "") for group in _grouped(self.first)]
+        body = list(tree.body)
+        index = 1 if body and _is_docstring(body[0]) else 0
+        if index == 0 and body:
+            new[0] = new[0].with_changes(leading_lines=body[0].leading_lines)
+            body[0] = body[0].with_changes(leading_lines=[cst.EmptyLine(indent=False)])
+        elif index:
+            new[0] = new[0].with_changes(leading_lines=[cst.EmptyLine(indent=False)])
+        return tree.with_changes(body=[*body[:index], *new, *body[index:]])
+
+
+def plan(module: Module, edits: Sequence[Edit], needed: Sequence[Import]) -> ImportPlan:
+    """Decide where each needed name is imported and which imports have lost their last use."""
+    result = ImportPlan()
+    for binding in _unused_after(module, edits):
+        alias = binding.node
+        assert isinstance(alias, ast.alias)
+        statement = module.table.parents[alias]
+        result.statements[statement].dropped.add(alias)
+    seen: set[tuple[str, str, str, ast.AST]] = set()
+    for need in needed:
+        scope = _import_scope(module, need)
+        key = (need.source, need.name, need.asname, scope.node)
+        if key not in seen:
+            seen.add(key)
+            _place(module, need, scope, result)
+    return result
+
+
+# -- which imports are no longer used -------------------------------------------------------------
+
+
+def _unused_after(module: Module, edits: Sequence[Edit]) -> list[Binding]:
+    table = module.table
+    gone, mentioned = _consumed(edits)
+    if not gone and not mentioned:
+        return []
+    exported = _exported(module)
+    result = []
+    for binding in table.imports:
+        alias = binding.node
+        uses = [
+            n
+            for n in table.names
+            if n.id == binding.name and table.within[n].lookup(n.id) is binding.scope
+        ]
+        lost = [n for n in uses if n in gone]
+        if not lost or len(lost) < len(uses):
+            continue
+        if binding.name in mentioned or binding.name in exported:
+            continue
+        statement = table.parents[alias]
+        assert isinstance(statement, (ast.Import, ast.ImportFrom))
+        if "noqa" in module.source.lines[statement.lineno - 1]:
+            continue
+        result.append(binding)
+    return result
+
+
+def _consumed(edits: Sequence[Edit]) -> tuple[set[ast.AST], set[str]]:
+    """Name nodes that edits remove, and identifiers that new code spells out itself."""
+    removed: list[ast.AST] = []
+    kept: list[ast.AST] = []
+    mentioned: set[str] = set()
+
+    def new(codes: Sequence[Code]) -> None:
+        for each in codes:
+            nodes: list[ast.expr] = []
+            mentioned.update(re.findall(r"\b[A-Za-z_]\w*\b", each.flatten(nodes)))
+            kept.extend(nodes)
+
+    moves: list[tuple[ast.AST, list[ast.expr]]] = []
+    for edit in edits:
+        match edit:
+            case ReplaceExpression():
+                nodes: list[ast.expr] = []
+                mentioned.update(re.findall(r"\b[A-Za-z_]\w*\b", edit.code.flatten(nodes)))
+                moves.append((edit.node, nodes))
+            case ReplaceStatement():
+                nodes = []
+                for each in edit.codes:
+                    mentioned.update(re.findall(r"\b[A-Za-z_]\w*\b", each.flatten(nodes)))
+                moves.append((edit.node, nodes))
+            case Insert():
+                new(edit.codes)
+            case Unwrap():
+                new(edit.before)
+                removed += [edit.node.items[index].context_expr for index in edit.items]
+            case RemoveArgument():
+                removed.append(edit.argument)
+    inserted = {n for node in kept for n in ast.walk(node)}
+    gone: set[ast.AST] = set()
+    for node in removed:
+        gone |= {n for n in ast.walk(node) if isinstance(n, ast.Name)} - inserted
+    for node, nodes in moves:
+        survivors = {n for each in nodes for n in ast.walk(each)}
+        gone |= {n for n in ast.walk(node) if isinstance(n, ast.Name)} - survivors - inserted
+    return gone, mentioned
+
+
+def _exported(module: Module) -> set[str]:
+    """Names a module promises to others: ``__all__``, and every import of a package's face."""
+    found: set[str] = set()
+    for binding in module.table.module.bindings.get("__all__", []):
+        if binding.value is not None:
+            found |= {
+                n.value
+                for n in ast.walk(binding.value)
+                if isinstance(n, ast.Constant) and isinstance(n.value, str)
+            }
+    if module.is_package:
+        found |= {b.name for b in module.table.imports if b.scope is module.table.module}
+    return found
+
+
+# -- where a new import goes ----------------------------------------------------------------------
+
+
+def _import_scope(module: Module, need: Import) -> Scope:
+    """Where the FSDP names used at ``need.near`` are imported: a function that imports lazily
+    keeps doing so."""
+    scope: Scope | None = module.table.scope_of(need.near)
+    top = module.table.module
+    while scope is not None and scope is not top:
+        imports = [b for bs in scope.bindings.values() for b in bs if b in module.table.imports]
+        if any(b.qualified.startswith("torch.distributed") for b in imports):
+            return scope
+        scope = scope.parent
+    return top
+
+
+def _place(module: Module, need: Import, scope: Scope, result: ImportPlan) -> None:
+    statements = _import_statements(module, scope)
+    if need.name:
+        for statement in statements:
+            if isinstance(statement, ast.ImportFrom) and _same_source(module, statement, need):
+                result.statements[statement].added.append(need)
+                return
+    anchor = _anchor(statements, need)
+    if anchor is None:
+        result.first.append(need)
+    else:
+        result.statements[anchor].following.append(need)
+
+
+def _import_statements(module: Module, scope: Scope) -> list[ImportStatement]:
+    found = [
+        node
+        for node in module.table.parents
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and module.table.scope_of(node) is scope
+    ]
+    return sorted(found, key=lambda n: n.lineno)
+
+
+def _same_source(module: Module, statement: ast.ImportFrom, need: Import) -> bool:
+    written = "." * statement.level + (statement.module or "")
+    star = any(alias.name == "*" for alias in statement.names)
+    return written == need.source and not star
+
+
+def _anchor(statements: list[ImportStatement], need: Import) -> ImportStatement | None:
+    """The import after which a new one reads best: its neighbour of the same family."""
+    if not statements:
+        return None
+    plain = [s for s in statements if s.col_offset == statements[0].col_offset]
+    family = need.source.split(".", maxsplit=1)[0] if not need.source.startswith(".") else "."
+    related = [
+        s
+        for s in plain
+        if _key(s).split(".", maxsplit=1)[0] == family
+        or (family == "." and _key(s).startswith("."))
+    ]
+    smaller = [s for s in related if _key(s) <= need.source]
+    if smaller:
+        return smaller[-1]
+    if related and family == "torch":
+        before = [s for s in plain if s.lineno < related[0].lineno]
+        return before[-1] if before else related[0]
+    return plain[-1]
+
+
+def _key(statement: ImportStatement) -> str:
+    if isinstance(statement, ast.ImportFrom):
+        return "." * statement.level + (statement.module or "")
+    return statement.names[0].name
+
+
+# -- writing them ---------------------------------------------------------------------------------
+
+
+def _grouped(needs: Sequence[Import]) -> list[list[Import]]:
+    groups: dict[tuple[str, bool], list[Import]] = {}
+    for need in sorted(needs, key=lambda n: (n.source, n.name.lower())):
+        key = (
+            (need.source, bool(need.name)) if need.name else (f"{need.source} {need.asname}", False)
+        )
+        groups.setdefault(key, []).append(need)
+    return list(groups.values())
+
+
+def _spelled(need: Import) -> str:
+    return f"{need.name} as {need.asname}" if need.asname else need.name
+
+
+def _statement(group: Sequence[Import], editor: _Editor, indent: str) -> cst.SimpleStatementLine:
+    first = group[0]
+    if not first.name:
+        text = f"import {first.source}" + (f" as {first.asname}" if first.asname else "")
+    else:
+        text = f"from {first.source} import {', '.join(_spelled(n) for n in group)}"
+    line = cst.parse_statement(text, config=editor.tree.config_for_parsing)
+    assert isinstance(line, cst.SimpleStatementLine)
+    small = line.body[0]
+    if isinstance(small, cst.ImportFrom):
+        line = line.with_changes(body=[_fit(small, editor, indent)])
+    return line
+
+
+def _edit_names(
+    node: ImportStatement,
+    small: cst.Import | cst.ImportFrom,
+    change: _StatementPlan,
+    editor: _Editor,
+    indent: str,
+) -> cst.Import | cst.ImportFrom | None:
+    """Drop and add names of one import statement; None when nothing is left."""
+    if isinstance(small.names, cst.ImportStar):
+        return small
+    aliases = list(small.names)
+    kept = [
+        alias for old, alias in zip(node.names, aliases, strict=True) if old not in change.dropped
+    ]
+    if not kept and not change.added:
+        return None
+    if isinstance(small, cst.Import):
+        kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+        return small.with_changes(names=kept)
+    names = [_plain_name(alias) for alias in kept]
+    in_order = names == sorted(names, key=str.lower)
+    for need in change.added:
+        new = _alias(need)
+        position = len(kept)
+        if in_order:
+            position = next(
+                (i for i, a in enumerate(kept) if _plain_name(a).lower() > need.name.lower()),
+                len(kept),
+            )
+        kept.insert(position, new)
+    return _with_names(small, aliases, kept, editor, indent)
+
+
+def _alias(need: Import) -> cst.ImportAlias:
+    asname = cst.AsName(name=cst.Name(need.asname)) if need.asname else None
+    return cst.ImportAlias(name=cst.Name(need.name), asname=asname)
+
+
+def _plain_name(alias: cst.ImportAlias) -> str:
+    return alias.evaluated_name
+
+
+def _with_names(
+    small: cst.ImportFrom,
+    before: Sequence[cst.ImportAlias],
+    after: list[cst.ImportAlias],
+    editor: _Editor,
+    indent: str,
+) -> cst.ImportFrom:
+    """Put a new list of names into the layout the old list had."""
+    multi = isinstance(small.lpar, cst.LeftParen) and isinstance(
+        small.lpar.whitespace_after, cst.ParenthesizedWhitespace
+    )
+    if not multi:
+        rebuilt = [a.with_changes(comma=cst.Comma(cst.SimpleWhitespace(""), _SPACE)) for a in after]
+        rebuilt[-1] = rebuilt[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+        return _fit(small.with_changes(names=rebuilt), editor, indent)
+    separator = next(
+        (
+            a.comma.whitespace_after
+            for a in before[:-1]
+            if isinstance(a.comma, cst.Comma)
+            and isinstance(a.comma.whitespace_after, cst.ParenthesizedWhitespace)
+        ),
+        None,
+    )
+    assert isinstance(small.lpar, cst.LeftParen)
+    opening = small.lpar.whitespace_after
+    assert isinstance(opening, cst.ParenthesizedWhitespace)
+    inner = cst.ParenthesizedWhitespace(
+        indent=True,
+        last_line=separator.last_line
+        if isinstance(separator, cst.ParenthesizedWhitespace)
+        else opening.last_line,
+    )
+    last = before[-1].comma
+    closing = last.whitespace_after if isinstance(last, cst.Comma) else None
+    rebuilt = []
+    for index, alias in enumerate(after):
+        is_last = index == len(after) - 1
+        own = alias.comma.whitespace_after if isinstance(alias.comma, cst.Comma) else None
+        comment = own.first_line if isinstance(own, cst.ParenthesizedWhitespace) else None
+        target = inner
+        if is_last:
+            target = (
+                closing
+                if isinstance(closing, cst.ParenthesizedWhitespace)
+                else cst.ParenthesizedWhitespace(indent=True)
+            ).with_changes(first_line=cst.TrailingWhitespace(), empty_lines=())
+        if comment is not None and comment.comment is not None:
+            target = target.with_changes(first_line=comment)
+        rebuilt.append(alias.with_changes(comma=cst.Comma(whitespace_after=target)))
+    if not isinstance(last, cst.Comma):
+        rebuilt[-1] = rebuilt[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+    return small.with_changes(names=rebuilt)
+
+
+_SPACE = cst.SimpleWhitespace(" ")
+
+
+def _fit(small: cst.ImportFrom, editor: _Editor, indent: str) -> cst.ImportFrom:
+    """Break a ``from`` import over lines when it is too long."""
+    text = editor.tree.code_for_node(small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT))
+    if len(indent) + len(text) <= editor.line_length or isinstance(small.names, cst.ImportStar):
+        return small
+    unit = editor.tree.default_indent
+    inner, closing = layout.line_break(unit), layout.line_break("")
+    names = [a.with_changes(comma=cst.Comma(cst.SimpleWhitespace(""), inner)) for a in small.names]
+    names[-1] = names[-1].with_changes(comma=cst.Comma(cst.SimpleWhitespace(""), closing))
+    return small.with_changes(names=names, lpar=cst.LeftParen(inner), rpar=cst.RightParen())
+
+
+def _is_docstring(node: cst.CSTNode) -> bool:
+    if not isinstance(node, cst.SimpleStatementLine) or not node.body:
+        return False
+    first = node.body[0]
+    return isinstance(first, cst.Expr) and isinstance(
+        first.value, (cst.SimpleString, cst.ConcatenatedString)
+    )

@@ -1,0 +1,153 @@
+"""Sources in, outcomes out: runs every step from reading to checking. No printing, no writing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from packaging.version import Version
+
+from fsdp_migrate import check, decide, rule, support
+from fsdp_migrate.proposal import Edit, Mark
+from fsdp_migrate.rule import Outcome, Registry
+from fsdp_migrate.source import Source, SourceError
+from fsdp_migrate.study import DEFAULT_TARGET, Decision, Study
+from fsdp_migrate.trace.project import Module, Project
+
+
+@dataclass(frozen=True)
+class Options:
+    target: Version = DEFAULT_TARGET
+    select: frozenset[str] = frozenset()  # rule codes or prefixes; empty means all
+    ignore: frozenset[str] = frozenset()
+    markers: bool = True
+    line_length: int = 100
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that kept a file from being read or rewritten. ``line`` 0 means the whole file."""
+
+    display: str
+    message: str
+    line: int = 0
+    ours: bool = False  # a defect of fsdp-migrate, not of the input
+
+
+@dataclass
+class Result:
+    decisions: list[Decision] = field(default_factory=list)
+    changes: dict[Path, bytes] = field(default_factory=dict)  # new contents, new files included
+    problems: list[Problem] = field(default_factory=list)
+    modules: int = 0
+
+    def count(self, outcome: Outcome) -> int:
+        return sum(d.outcome is outcome for d in self.decisions)
+
+    @property
+    def coverage(self) -> float:
+        """Share of sites that were rewritten, with or without review; 1.0 when there are none."""
+        total = len(self.decisions)
+        return 1.0 if not total else 1 - self.count(Outcome.LEFT) / total
+
+
+def read(files: Mapping[Path, bytes], display: Mapping[Path, str]) -> tuple[list[Source], list[Problem]]:
+    """Parse every file that is Python; say what is wrong with the others."""
+    sources: list[Source] = []
+    problems: list[Problem] = []
+    for path, data in files.items():
+        shown = display.get(path, path.as_posix())
+        try:
+            sources.append(Source.parse(data, path=path, display=shown))
+        except SourceError as error:
+            problems.append(Problem(shown, error.message, error.line))
+    return sources, problems
+
+
+def rewrite(
+    sources: Iterable[Source], options: Options | None = None, registry: Registry | None = None
+) -> Result:
+    """Decide every site of a closed set of sources and make the new contents."""
+    options = options or Options()
+    registry = registry or rule.load()
+    project = Project(sources)
+    result = Result(modules=len(project.modules))
+    dropped: dict[Module, str] = {}
+    while True:
+        study = Study(project, registry, options.target)
+        decisions = decide.decide(study)
+        decisions = _without(decisions, dropped, options)
+        failed = _edit(project, decisions, options, result)
+        if not failed:
+            result.decisions = decisions
+            return result
+        # A file that cannot be edited takes the migrations it belongs to down with it.
+        for module, message in failed.items():
+            dropped[module] = message
+            result.problems.append(Problem(module.display, message, ours=True))
+
+
+def _without(
+    decisions: list[Decision], dropped: Mapping[Module, str], options: Options
+) -> list[Decision]:
+    """Turn what must not be applied into *left*: deselected rules, files that failed."""
+    changed = False
+    result: list[Decision] = []
+    for decision in decisions:
+        reason = ""
+        if decision.site.module in dropped:
+            reason = f"this file could not be edited: {dropped[decision.site.module]}"
+        elif not _selected(decision.code, options):
+            reason = f"{decision.code} is not selected"
+        if reason and decision.outcome is not Outcome.LEFT:
+            decision = replace(
+                decision,
+                outcome=Outcome.LEFT,
+                message=reason,
+                help="",
+                edits=(),
+                quiet=True,
+            )
+            changed = True
+        result.append(decision)
+    return decide.hold_back(result) if changed else result
+
+
+def _selected(code: str, options: Options) -> bool:
+    chosen = not options.select or any(code.startswith(s) for s in options.select)
+    return chosen and not any(code.startswith(s) for s in options.ignore)
+
+
+def _edit(
+    project: Project, decisions: Sequence[Decision], options: Options, result: Result
+) -> dict[Module, str]:
+    """Fill ``result.changes``; return the modules whose edits failed, with the reason."""
+    from fsdp_migrate.edits import EditError, apply_edits
+
+    edits: dict[Module, list[Edit]] = defaultdict(list)
+    for decision in decisions:
+        for edit in decision.edits:
+            if options.markers or not isinstance(edit, Mark):
+                edits[edit.module].append(edit)
+    failed: dict[Module, str] = {}
+    result.changes.clear()
+    resolved, written = support.place(project, edits)
+    for module in project.modules:
+        if not resolved.get(module):
+            continue
+        try:
+            new = apply_edits(module, resolved[module], line_length=options.line_length)
+        except EditError as error:
+            failed[module] = str(error)
+            continue
+        defect = check.defect(module, new)
+        if defect:
+            failed[module] = defect
+        elif new != module.source.data:
+            result.changes[module.path] = new
+    result.changes.update(written)
+    return failed
+
+

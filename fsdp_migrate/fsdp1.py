@@ -1,0 +1,193 @@
+"""What FSDP1's public surface is: names, where they may be imported from, argument order.
+
+Read from ``torch/distributed/fsdp`` of torch 2.4 to 2.15, in which none of it changed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PACKAGE: Final = "torch.distributed.fsdp"
+FSDP: Final = "FullyShardedDataParallel"
+
+CONSTRUCTOR_ARGUMENTS: Final = (
+    "module",
+    "process_group",
+    "sharding_strategy",
+    "cpu_offload",
+    "auto_wrap_policy",
+    "backward_prefetch",
+    "mixed_precision",
+    "ignored_modules",
+    "param_init_fn",
+    "device_id",
+    "sync_module_states",
+    "forward_prefetch",
+    "limit_all_gathers",
+    "use_orig_params",
+    "ignored_states",
+    "device_mesh",
+)
+"""Positional order of ``FullyShardedDataParallel.__init__`` after ``self``."""
+
+STATICS: Final = frozenset(
+    {
+        "state_dict_type",
+        "set_state_dict_type",
+        "get_state_dict_type",
+        "summon_full_params",
+        "fsdp_modules",
+        "optim_state_dict",
+        "optim_state_dict_to_load",
+        "full_optim_state_dict",
+        "sharded_optim_state_dict",
+        "scatter_full_optim_state_dict",
+        "shard_full_optim_state_dict",
+        "flatten_sharded_optim_state_dict",
+        "rekey_optim_state_dict",
+    }
+)
+"""Static methods that take the model as an argument."""
+
+METHODS: Final = frozenset(
+    {
+        "clip_grad_norm_",
+        "no_sync",
+        "check_is_root",
+        "register_comm_hook",
+        "module",
+        "_fsdp_wrapped_module",
+        "_handle",
+        "_has_params",
+        "_flat_param",
+        "compute_device",
+        "process_group",
+        "sharding_strategy",
+        "training_state",
+        "params",
+    }
+)
+"""Attributes of an FSDP1 model that an FSDP2 model has not, or means differently."""
+
+STATE_METHODS: Final = frozenset({"state_dict", "load_state_dict", "named_parameters", "apply"})
+"""``nn.Module`` methods whose result changes meaning when FSDP1 becomes FSDP2."""
+
+_API = {
+    "BackwardPrefetch",
+    "CPUOffload",
+    "FullOptimStateDictConfig",
+    "FullStateDictConfig",
+    "LocalOptimStateDictConfig",
+    "LocalStateDictConfig",
+    "MixedPrecision",
+    "OptimStateDictConfig",
+    "ShardedOptimStateDictConfig",
+    "ShardedStateDictConfig",
+    "ShardingStrategy",
+    "StateDictConfig",
+    "StateDictSettings",
+    "StateDictType",
+}
+_FLAT = {"FlatParameter", "OptimStateKeyType"}
+_POLICIES = {
+    "CustomPolicy",
+    "ModuleWrapPolicy",
+    "_or_policy",
+    "_module_wrap_policy",
+    "always_wrap_policy",
+    "enable_wrap",
+    "lambda_auto_wrap_policy",
+    "size_based_auto_wrap_policy",
+    "transformer_auto_wrap_policy",
+    "wrap",
+}
+POLICIES: Final = frozenset(_POLICIES)
+ENUMS: Final = frozenset({"ShardingStrategy", "BackwardPrefetch", "StateDictType"})
+
+# FSDP2's own names live in the same package; they are the destination, never a site.
+FSDP2: Final = frozenset(
+    {
+        "CPUOffloadPolicy",
+        "DataParallelMeshDims",
+        "FSDPModule",
+        "MixedPrecisionPolicy",
+        "OffloadPolicy",
+        "UnshardHandle",
+        "fully_shard",
+        "register_fsdp_forward_method",
+        "share_comm_ctx",
+    }
+)
+
+_LOCATIONS: dict[str, str] = {}
+for _name in {FSDP, *_FLAT, *_API}:
+    _LOCATIONS[f"{PACKAGE}.{_name}"] = _name
+    _LOCATIONS[f"{PACKAGE}.fully_sharded_data_parallel.{_name}"] = _name
+for _name in _API:
+    _LOCATIONS[f"{PACKAGE}.api.{_name}"] = _name
+for _name in _FLAT:
+    _LOCATIONS[f"{PACKAGE}.flat_param.{_name}"] = _name
+    _LOCATIONS[f"{PACKAGE}._flat_param.{_name}"] = _name
+for _name in _POLICIES:
+    _LOCATIONS[f"{PACKAGE}.wrap.{_name}"] = _name
+_LOCATIONS[f"{PACKAGE}.sharded_grad_scaler.ShardedGradScaler"] = "ShardedGradScaler"
+
+_LEGACY_MODULES = (
+    f"{PACKAGE}._common_utils",
+    f"{PACKAGE}._debug_utils",
+    f"{PACKAGE}._dynamo_utils",
+    f"{PACKAGE}._exec_order_utils",
+    f"{PACKAGE}._flat_param",
+    f"{PACKAGE}._fsdp_extensions",
+    f"{PACKAGE}._init_utils",
+    f"{PACKAGE}._limiter_utils",
+    f"{PACKAGE}._optim_utils",
+    f"{PACKAGE}._runtime_utils",
+    f"{PACKAGE}._shard_utils",
+    f"{PACKAGE}._state_dict_utils",
+    f"{PACKAGE}._trace_utils",
+    f"{PACKAGE}._traversal_utils",
+    f"{PACKAGE}._unshard_param_utils",
+    f"{PACKAGE}._wrap_utils",
+    f"{PACKAGE}.api",
+    f"{PACKAGE}.flat_param",
+    f"{PACKAGE}.fully_sharded_data_parallel",
+    f"{PACKAGE}.sharded_grad_scaler",
+    f"{PACKAGE}.wrap",
+)
+_OTHER = {
+    "torch.distributed.checkpoint.optimizer.load_sharded_optimizer_state_dict": (
+        "load_sharded_optimizer_state_dict"
+    ),
+    "torch.distributed.checkpoint.load_sharded_optimizer_state_dict": (
+        "load_sharded_optimizer_state_dict"
+    ),
+}
+
+
+def canonical(qualified: str) -> str | None:
+    """FSDP1's own short name for a dotted import path, with what follows it.
+
+    ``torch.distributed.fsdp.api.ShardingStrategy.FULL_SHARD`` -> ``ShardingStrategy.FULL_SHARD``;
+    private modules of FSDP1 come back as ``private:<module>.<name>``; None for anything else,
+    FSDP2's names among them.
+    """
+    for known, short in _OTHER.items():
+        if qualified == known:
+            return short
+    if not qualified.startswith(PACKAGE):
+        return None
+    parts = qualified.split(".")
+    for end in range(4, min(len(parts), 5) + 1):
+        short_name = _LOCATIONS.get(".".join(parts[:end]))
+        if short_name is not None:
+            return ".".join([short_name, *parts[end:]])
+    for module in _LEGACY_MODULES:
+        if qualified.startswith(f"{module}."):
+            return f"private:{qualified.removeprefix(f'{PACKAGE}.')}"
+    return None
+
+
+def is_module(qualified: str) -> bool:
+    """Whether a dotted path is ``torch.distributed.fsdp`` or one of FSDP1's modules in it."""
+    return qualified == PACKAGE or qualified in _LEGACY_MODULES

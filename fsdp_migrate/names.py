@@ -1,0 +1,486 @@
+"""One module's name table: scopes, what binds each name, and what imports mean.
+
+Built in a single walk of the ``ast``. Scoping follows the language reference (4.2 Naming and
+binding): class bodies are skipped by nested functions, comprehensions have a scope of their own,
+``global`` and ``nonlocal`` redirect.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+ScopeNode = (
+    ast.Module
+    | ast.FunctionDef
+    | ast.AsyncFunctionDef
+    | ast.ClassDef
+    | ast.Lambda
+    | ast.ListComp
+    | ast.SetComp
+    | ast.DictComp
+    | ast.GeneratorExp
+)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+class Kind(Enum):
+    """How a name (or a dotted path such as ``self.model``) got its value."""
+
+    IMPORT = auto()
+    ASSIGN = auto()
+    AUGMENT = auto()
+    PARAMETER = auto()
+    FUNCTION = auto()
+    CLASS = auto()
+    ELEMENT = auto()  # the target of a for loop or a comprehension
+    ENTER = auto()  # ``with x as name``
+    DELETE = auto()
+    OTHER = auto()  # except handlers, patterns
+
+
+@dataclass(eq=False)
+class Binding:
+    """One binding of one name.
+
+    ``value`` is the expression the value comes from: the right-hand side, the iterable of a loop,
+    the context manager of a ``with``, a parameter's default. ``unpack`` says which element of it
+    when the target is a tuple: ``(1,)`` for ``_, name = value``.
+    """
+
+    name: str
+    kind: Kind
+    node: ast.AST  # the statement, alias, arg or definition that binds
+    scope: Scope
+    value: ast.expr | None = None
+    unpack: tuple[int, ...] = ()
+    qualified: str = ""  # imports: the absolute dotted name
+
+
+@dataclass(eq=False)
+class Scope:
+    node: ScopeNode
+    parent: Scope | None
+    bindings: dict[str, list[Binding]] = field(default_factory=dict)
+    redirected: dict[str, str] = field(default_factory=dict)  # name -> "global" | "nonlocal"
+
+    @property
+    def is_class(self) -> bool:
+        return isinstance(self.node, ast.ClassDef)
+
+    @property
+    def is_function(self) -> bool:
+        return isinstance(self.node, FUNCTIONS)
+
+    def module_scope(self) -> Scope:
+        scope = self
+        while scope.parent is not None:
+            scope = scope.parent
+        return scope
+
+    def function(self) -> Scope | None:
+        """The innermost enclosing function scope, comprehensions looked through."""
+        scope: Scope | None = self
+        while scope is not None and not scope.is_function:
+            scope = scope.parent
+        return scope
+
+    def lookup(self, name: str) -> Scope | None:
+        """The scope whose binding a load of ``name`` here refers to; None for builtins."""
+        scope: Scope | None = self
+        first = True
+        while scope is not None:
+            redirect = scope.redirected.get(name)
+            if redirect == "global":
+                top = scope.module_scope()
+                return top if name in top.bindings else None
+            visible = first or not scope.is_class
+            if redirect is None and visible and name in scope.bindings:
+                return scope
+            first = False
+            scope = scope.parent
+        return None
+
+
+@dataclass(eq=False)
+class NameTable:
+    """Everything one walk learns about a module."""
+
+    tree: ast.Module
+    module: Scope
+    scopes: dict[ast.AST, Scope] = field(default_factory=dict)  # scope-opening node -> its scope
+    parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
+    within: dict[ast.AST, Scope] = field(default_factory=dict)  # Name, Attribute, Call -> scope
+    calls: list[ast.Call] = field(default_factory=list)
+    attributes: list[ast.Attribute] = field(default_factory=list)
+    names: list[ast.Name] = field(default_factory=list)
+    strings: list[ast.Constant] = field(default_factory=list)
+    imports: list[Binding] = field(default_factory=list)
+    stars: list[tuple[Scope, str]] = field(default_factory=list)  # ``from x import *``
+
+    def scope_of(self, node: ast.AST) -> Scope:
+        """The scope in which ``node`` is evaluated."""
+        current: ast.AST | None = node
+        while current is not None:
+            if current in self.within:
+                return self.within[current]
+            parent = self.parents.get(current)
+            if parent is not None and parent in self.scopes and _inside(parent, current):
+                return self.scopes[parent]
+            current = parent
+        return self.module
+
+    def statement(self, node: ast.AST) -> ast.stmt:
+        """The innermost statement that contains ``node`` (``node`` itself if it is one)."""
+        current = node
+        while not isinstance(current, ast.stmt):
+            current = self.parents[current]
+        return current
+
+    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+        current = self.parents.get(node)
+        while current is not None:
+            yield current
+            current = self.parents.get(current)
+
+    def qualify(self, node: ast.expr) -> frozenset[str]:
+        """Dotted names an expression may stand for through imports; empty if it is not one."""
+        if isinstance(node, ast.Attribute):
+            return frozenset(f"{base}.{node.attr}" for base in self.qualify(node.value))
+        if not isinstance(node, ast.Name):
+            return frozenset()
+        scope = self.scope_of(node).lookup(node.id)
+        if scope is None:
+            return frozenset()
+        found = [b for b in scope.bindings[node.id] if b.kind is Kind.IMPORT]
+        return frozenset(b.qualified for b in found)
+
+
+def _inside(scope_node: ast.AST, child: ast.AST) -> bool:
+    """Whether a direct child of a scope-opening node is evaluated inside that scope.
+
+    Decorators, defaults, annotations, base classes and the first iterable are not.
+    """
+    if isinstance(scope_node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return child in scope_node.body
+    if isinstance(scope_node, ast.ClassDef):
+        return child in scope_node.body
+    if isinstance(scope_node, ast.Lambda):
+        return child is scope_node.body
+    return True
+
+
+def build(tree: ast.Module, package: str = "") -> NameTable:
+    """Walk ``tree`` once. ``package`` is the dotted package relative imports start from."""
+    top = Scope(tree, None)
+    table = NameTable(tree, top)
+    table.scopes[tree] = top
+    _Builder(table, package).visit_module()
+    return table
+
+
+class _Builder:
+    """The walk. Plain recursion over fields: ``ast.NodeVisitor`` costs twice as much."""
+
+    def __init__(self, table: NameTable, package: str) -> None:
+        self.table = table
+        self.package = package
+
+    def visit_module(self) -> None:
+        self.body(self.table.tree.body, self.table.tree, self.table.module)
+
+    def body(self, nodes: list[ast.stmt], parent: ast.AST, scope: Scope) -> None:
+        for node in nodes:
+            self.visit(node, parent, scope)
+
+    def bind(
+        self,
+        name: str,
+        kind: Kind,
+        node: ast.AST,
+        scope: Scope,
+        value: ast.expr | None = None,
+        unpack: tuple[int, ...] = (),
+        qualified: str = "",
+    ) -> Binding:
+        target = scope
+        redirect = scope.redirected.get(name)
+        if redirect == "global":
+            target = scope.module_scope()
+        elif redirect == "nonlocal" and scope.parent is not None:
+            target = scope.parent.lookup(name) or scope
+        binding = Binding(name, kind, node, target, value, unpack, qualified)
+        target.bindings.setdefault(name, []).append(binding)
+        if kind is Kind.IMPORT:
+            self.table.imports.append(binding)
+        return binding
+
+    def target(
+        self,
+        target: ast.expr,
+        kind: Kind,
+        node: ast.AST,
+        scope: Scope,
+        value: ast.expr | None,
+        unpack: tuple[int, ...] = (),
+    ) -> None:
+        """Bind the names in an assignment target; the target's own nodes are visited elsewhere."""
+        if isinstance(target, ast.Name):
+            self.bind(target.id, kind, node, scope, value, unpack)
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            for index, element in enumerate(target.elts):
+                self.target(element, kind, node, scope, value, (*unpack, index))
+        elif isinstance(target, ast.Starred):
+            self.target(target.value, Kind.OTHER, node, scope, None)
+
+    def visit(self, node: ast.AST, parent: ast.AST, scope: Scope) -> None:
+        table = self.table
+        table.parents[node] = parent
+        kind = type(node)
+        if kind is ast.Name:
+            assert isinstance(node, ast.Name)
+            table.names.append(node)
+            table.within[node] = scope
+            return
+        if kind is ast.Constant:
+            assert isinstance(node, ast.Constant)
+            if isinstance(node.value, str):
+                table.strings.append(node)
+            return
+        if kind is ast.Attribute:
+            assert isinstance(node, ast.Attribute)
+            table.attributes.append(node)
+            table.within[node] = scope
+            self.visit(node.value, node, scope)
+            return
+        if kind is ast.Call:
+            assert isinstance(node, ast.Call)
+            table.calls.append(node)
+            table.within[node] = scope
+        handler = _HANDLERS.get(kind)
+        if handler is not None:
+            handler(self, node, scope)
+        else:
+            self.children(node, scope)
+
+    def children(self, node: ast.AST, scope: Scope) -> None:
+        for name in node._fields:
+            value = getattr(node, name)
+            if isinstance(value, list):
+                for item in value:
+                    if isinstance(item, ast.AST):
+                        self.visit(item, node, scope)
+            elif isinstance(value, ast.AST) and not isinstance(value, _CONTEXT):
+                self.visit(value, node, scope)
+
+    # -- scopes ---------------------------------------------------------------------------------
+
+    def function(self, node: ast.AST, scope: Scope) -> None:
+        assert isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        self.bind(node.name, Kind.FUNCTION, node, scope)
+        for decorator in node.decorator_list:
+            self.visit(decorator, node, scope)
+        inner = Scope(node, scope)
+        self.table.scopes[node] = inner
+        self.arguments(node.args, node, scope, inner)
+        if node.returns is not None:
+            self.visit(node.returns, node, scope)
+        _redirects(node.body, inner)
+        self.body(node.body, node, inner)
+
+    def lambda_(self, node: ast.AST, scope: Scope) -> None:
+        assert isinstance(node, ast.Lambda)
+        inner = Scope(node, scope)
+        self.table.scopes[node] = inner
+        self.arguments(node.args, node, scope, inner)
+        self.visit(node.body, node, inner)
+
+    def arguments(self, args: ast.arguments, owner: ast.AST, outer: Scope, inner: Scope) -> None:
+        self.table.parents[args] = owner
+        positional = [*args.posonlyargs, *args.args]
+        defaults: list[ast.expr | None] = [None] * (len(positional) - len(args.defaults))
+        defaults += args.defaults
+        pairs = [*zip(positional, defaults, strict=True)]
+        pairs += [*zip(args.kwonlyargs, args.kw_defaults, strict=True)]
+        for arg, default in pairs:
+            self.parameter(arg, args, default, outer, inner)
+        for extra in (args.vararg, args.kwarg):
+            if extra is not None:
+                self.parameter(extra, args, None, outer, inner)
+
+    def parameter(
+        self,
+        arg: ast.arg,
+        args: ast.arguments,
+        default: ast.expr | None,
+        outer: Scope,
+        inner: Scope,
+    ) -> None:
+        self.table.parents[arg] = args
+        self.bind(arg.arg, Kind.PARAMETER, arg, inner, default)
+        if arg.annotation is not None:
+            self.visit(arg.annotation, arg, outer)
+        if default is not None:
+            self.visit(default, args, outer)
+
+    def class_(self, node: ast.AST, scope: Scope) -> None:
+        assert isinstance(node, ast.ClassDef)
+        self.bind(node.name, Kind.CLASS, node, scope)
+        for expression in [*node.decorator_list, *node.bases]:
+            self.visit(expression, node, scope)
+        for keyword in node.keywords:
+            self.visit(keyword, node, scope)
+        inner = Scope(node, scope)
+        self.table.scopes[node] = inner
+        self.body(node.body, node, inner)
+
+    def comprehension(self, node: ast.AST, scope: Scope) -> None:
+        assert isinstance(node, COMPREHENSIONS)
+        inner = Scope(node, scope)
+        self.table.scopes[node] = inner
+        for index, generator in enumerate(node.generators):
+            self.table.parents[generator] = node
+            self.target(generator.target, Kind.ELEMENT, generator, inner, generator.iter)
+            self.visit(generator.target, generator, inner)
+            self.visit(generator.iter, generator, scope if index == 0 else inner)
+            for condition in generator.ifs:
+                self.visit(condition, generator, inner)
+        if isinstance(node, ast.DictComp):
+            self.visit(node.key, node, inner)
+            self.visit(node.value, node, inner)
+        else:
+            self.visit(node.elt, node, inner)
+
+    # -- bindings -------------------------------------------------------------------------------
+
+    def import_(self, node: ast.AST, scope: Scope) -> None:
+        assert isinstance(node, ast.Import)
+        for alias in node.names:
+            self.table.parents[alias] = node
+            if alias.asname:
+                self.bind(alias.asname, Kind.IMPORT, alias, scope, qualified=alias.name)
+            else:
+                top = alias.name.split(".")[0]
+                self.bind(top, Kind.IMPORT, alias, scope, qualified=top)
+
+    def import_from(self, node: ast.AST, scope: Scope) -> None:
+        assert isinstance(node, ast.ImportFrom)
+        base = self.absolute(node)
+        for alias in node.names:
+            self.table.parents[alias] = node
+            if alias.name == "*":
+                self.table.stars.append((scope, base))
+            else:
+                name = alias.asname or alias.name
+                qualified = f"{base}.{alias.name}" if base else alias.name
+                self.bind(name, Kind.IMPORT, alias, scope, qualified=qualified)
+
+    def absolute(self, node: ast.ImportFrom) -> str:
+        if not node.level:
+            return node.module or ""
+        parts = self.package.split(".") if self.package else []
+        parts = parts[: len(parts) - (node.level - 1)]
+        return ".".join([*parts, *([node.module] if node.module else [])])
+
+    def assign(self, node: ast.AST, scope: Scope) -> None:
+        assert isinstance(node, ast.Assign)
+        for target in node.targets:
+            self.target(target, Kind.ASSIGN, node, scope, node.value)
+        self.children(node, scope)
+
+    def ann_assign(self, node: ast.AST, scope: Scope) -> None:
+        assert isinstance(node, ast.AnnAssign)
+        if node.value is not None or scope.is_class:
+            self.target(node.target, Kind.ASSIGN, node, scope, node.value)
+        self.children(node, scope)
+
+    def aug_assign(self, node: ast.AST, scope: Scope) -> None:
+        assert isinstance(node, ast.AugAssign)
+        self.target(node.target, Kind.AUGMENT, node, scope, None)
+        self.children(node, scope)
+
+    def named(self, node: ast.AST, scope: Scope) -> None:
+        assert isinstance(node, ast.NamedExpr)
+        outer = scope
+        while isinstance(outer.node, COMPREHENSIONS) and outer.parent is not None:
+            outer = outer.parent
+        self.target(node.target, Kind.ASSIGN, node, outer, node.value)
+        self.children(node, scope)
+
+    def for_(self, node: ast.AST, scope: Scope) -> None:
+        assert isinstance(node, (ast.For, ast.AsyncFor))
+        self.target(node.target, Kind.ELEMENT, node, scope, node.iter)
+        self.children(node, scope)
+
+    def with_(self, node: ast.AST, scope: Scope) -> None:
+        assert isinstance(node, (ast.With, ast.AsyncWith))
+        for item in node.items:
+            if item.optional_vars is not None:
+                self.target(item.optional_vars, Kind.ENTER, node, scope, item.context_expr)
+        self.children(node, scope)
+
+    def handler(self, node: ast.AST, scope: Scope) -> None:
+        assert isinstance(node, ast.ExceptHandler)
+        if node.name:
+            self.bind(node.name, Kind.OTHER, node, scope)
+        self.children(node, scope)
+
+    def pattern(self, node: ast.AST, scope: Scope) -> None:
+        name = getattr(node, "name", None) or getattr(node, "rest", None)
+        if name:
+            self.bind(name, Kind.OTHER, node, scope)
+        self.children(node, scope)
+
+    def delete(self, node: ast.AST, scope: Scope) -> None:
+        assert isinstance(node, ast.Delete)
+        for target in node.targets:
+            self.target(target, Kind.DELETE, node, scope, None)
+        self.children(node, scope)
+
+    def redirect(self, node: ast.AST, scope: Scope) -> None:
+        """``global`` and ``nonlocal`` were read when the scope was opened."""
+
+
+def _redirects(body: list[ast.stmt], scope: Scope) -> None:
+    """Record ``global``/``nonlocal`` before any binding of the body is seen."""
+    stack: list[ast.AST] = list(body)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (ast.Global, ast.Nonlocal)):
+            word = "global" if isinstance(node, ast.Global) else "nonlocal"
+            scope.redirected.update(dict.fromkeys(node.names, word))
+        elif not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.expr)):
+            stack.extend(ast.iter_child_nodes(node))
+
+
+_CONTEXT = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
+_HANDLERS = {
+    ast.FunctionDef: _Builder.function,
+    ast.AsyncFunctionDef: _Builder.function,
+    ast.Lambda: _Builder.lambda_,
+    ast.ClassDef: _Builder.class_,
+    ast.ListComp: _Builder.comprehension,
+    ast.SetComp: _Builder.comprehension,
+    ast.DictComp: _Builder.comprehension,
+    ast.GeneratorExp: _Builder.comprehension,
+    ast.Import: _Builder.import_,
+    ast.ImportFrom: _Builder.import_from,
+    ast.Assign: _Builder.assign,
+    ast.AnnAssign: _Builder.ann_assign,
+    ast.AugAssign: _Builder.aug_assign,
+    ast.NamedExpr: _Builder.named,
+    ast.For: _Builder.for_,
+    ast.AsyncFor: _Builder.for_,
+    ast.With: _Builder.with_,
+    ast.AsyncWith: _Builder.with_,
+    ast.ExceptHandler: _Builder.handler,
+    ast.MatchAs: _Builder.pattern,
+    ast.MatchStar: _Builder.pattern,
+    ast.MatchMapping: _Builder.pattern,
+    ast.Delete: _Builder.delete,
+    ast.Global: _Builder.redirect,
+    ast.Nonlocal: _Builder.redirect,
+}

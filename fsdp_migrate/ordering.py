@@ -1,0 +1,109 @@
+"""What runs before what: optimizers and the wrapping of the model whose parameters they hold.
+
+``fully_shard`` replaces every parameter. An optimizer built before it keeps the old ones and
+trains nothing, without an error (pytorch/pytorch#149205 and accelerate's ``benchmarks/fsdp2``).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdp_migrate import sites
+from fsdp_migrate.names import Scope
+from fsdp_migrate.sites import Site
+from fsdp_migrate.study import Study
+from fsdp_migrate.trace.flow import access_path
+from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.values import Class, External, Function, Value
+
+PARAMETER_METHODS = frozenset({"parameters", "named_parameters"})
+
+
+@dataclass(frozen=True, eq=False)
+class EarlyOptimizer:
+    """An optimizer that is built from ``parameters`` before ``wrap`` shards their model."""
+
+    optimizer: ast.Call
+    parameters: ast.Call  # ``model.parameters()``
+    wrap: ast.Call  # the constructor, or the call of a project function that wraps
+
+
+def early_optimizers(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for optimizers that are built before their model is wrapped in the same scope."""
+    if not study.constructors:
+        return
+    for call in module.table.calls:
+        if not any(_may_be_optimizer(call, module, study)):
+            continue
+        found = find(call, module, study)
+        if found is not None:
+            receiver = found.parameters.func
+            assert isinstance(receiver, ast.Attribute)
+            yield Site("early optimizer", module, call, call, receiver.value)
+
+
+def _may_be_optimizer(call: ast.Call, module: Module, study: Study) -> Iterator[bool]:
+    """Cheap first: is a parameter list passed at all?"""
+    if next(parameter_calls(call), None) is not None:
+        yield any(is_optimizer(v, study) for v in study.values(call.func, module))
+
+
+def is_optimizer(callee: Value, study: Study) -> bool:
+    """Whether calling ``callee`` gives a torch optimizer."""
+    if isinstance(callee, Class):
+        bases = study.tracer.external_bases(callee)
+        return any(name.startswith("torch.optim.") for name in bases)
+    return isinstance(callee, External) and ".optim" in f".{callee.name}"
+
+
+def parameter_calls(call: ast.Call) -> Iterator[ast.Call]:
+    """Every ``x.parameters()`` inside the arguments of a call."""
+    for argument in (*call.args, *(k.value for k in call.keywords)):
+        for node in ast.walk(argument):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                if node.func.attr in PARAMETER_METHODS:
+                    yield node
+
+
+def find(call: ast.Call, module: Module, study: Study) -> EarlyOptimizer | None:
+    """The wrap that follows an optimizer call in the same scope, if there is one."""
+    scope = module.table.scope_of(call)
+    while scope.parent is not None and not scope.is_function:
+        scope = scope.parent
+    order = module.flow(scope).order
+    built = module.table.statement(call)
+    for parameters in parameter_calls(call):
+        assert isinstance(parameters.func, ast.Attribute)
+        receiver = parameters.func.value
+        path = access_path(receiver)
+        if path is None or study.models(receiver, module):
+            continue
+        for wrap in _wraps(path, scope, module, study):
+            statement = module.table.statement(wrap)
+            if order.get(statement, -1) > order.get(built, 1 << 30):
+                return EarlyOptimizer(call, parameters, wrap)
+    return None
+
+
+def _wraps(path: str, scope: Scope, module: Module, study: Study) -> Iterator[ast.Call]:
+    """Calls in a scope that turn the model at ``path`` into an FSDP model."""
+    for call in module.table.calls:
+        own = module.table.within[call]
+        if (own if own is scope else own.function()) is not scope:
+            continue
+        if call in study.constructors:
+            constructor = study.constructors[call]
+            wrapped = constructor.arguments.get("module")
+            if wrapped is not None and access_path(wrapped) == path:
+                yield call
+            continue
+        passed = [*call.args, *(k.value for k in call.keywords)]
+        if not any(access_path(a) == path for a in passed):
+            continue
+        callees = study.values(call.func, module)
+        if not any(isinstance(v, Function) for v in callees):
+            continue
+        if sites.models(study.values(call, module), study.tracer):
+            yield call

@@ -1,0 +1,199 @@
+"""What a rule is, and where rules come from.
+
+A rule is one file. Its docstring is its documentation page, ``RULE`` its data, ``EXAMPLES`` and
+``KEEP`` its tests, ``decide`` its code. Rules are loaded by path from the bundled ``rules/`` and
+from a user's own directories alike.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fsdp_migrate.sites import Site
+    from fsdp_migrate.study import Decision, Study
+
+HEADINGS = ("What changes", "Why", "What stays for you", "Since torch", "References")
+CODE = re.compile(r"FSDP\d{3}")
+
+
+class Outcome(Enum):
+    """How a site ended. Every site has exactly one."""
+
+    REWRITTEN = "rewritten"
+    REVIEW = "review"
+    LEFT = "left"
+
+
+class RuleError(Exception):
+    """A rule file is not what a rule must be. The message names the file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """The data of a rule.
+
+    ``handles`` names the constructs the rule answers for: ``FullyShardedDataParallel()`` is the
+    constructor, ``FullyShardedDataParallel(device_id=)`` one of its arguments,
+    ``FullyShardedDataParallel.no_sync`` a method or static, ``MixedPrecision`` any other name.
+    """
+
+    code: str
+    name: str
+    handles: tuple[str, ...]
+    since: str = "2.6"  # the oldest torch the emitted code runs on
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """A documented, tested rewrite. ``files`` are further modules, by relative path."""
+
+    title: str
+    before: str
+    after: str
+    outcome: Outcome = Outcome.REWRITTEN
+    files: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # path -> before, after
+    support: tuple[str, ...] = ()  # support module functions the result uses
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keep:
+    """Source that must come back byte for byte, apart from markers when the site is left."""
+
+    title: str
+    source: str
+    left: bool = False  # an FSDP1 site that is left, as opposed to no site at all
+
+
+Decide = Callable[["Site", "Study"], "Decision"]
+
+
+@dataclass(frozen=True)
+class LoadedRule:
+    rule: Rule
+    module: ModuleType = field(repr=False)
+    path: Path
+
+    @property
+    def code(self) -> str:
+        return self.rule.code
+
+    @cached_property
+    def decide(self) -> Decide:
+        function: Decide = self.module.decide
+        return function
+
+    @property
+    def examples(self) -> Sequence[Example]:
+        return self.module.EXAMPLES  # type: ignore[no-any-return]
+
+    @property
+    def keep(self) -> Sequence[Keep]:
+        return self.module.KEEP  # type: ignore[no-any-return]
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring, without its full stop."""
+        return self.page.split("\n", 1)[0].rstrip(".")
+
+    @property
+    def page(self) -> str:
+        return (self.module.__doc__ or "").strip()
+
+    def section(self, heading: str) -> str:
+        """The text under one of ``HEADINGS``."""
+        pattern = rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)"
+        found = re.search(pattern, self.page, re.MULTILINE | re.DOTALL)
+        return found.group(1).strip() if found else ""
+
+
+@dataclass
+class Registry:
+    rules: dict[str, LoadedRule]
+
+    @cached_property
+    def by_construct(self) -> dict[str, LoadedRule]:
+        return {construct: r for r in self.rules.values() for construct in r.rule.handles}
+
+    def find(self, construct: str) -> LoadedRule | None:
+        """The rule for a construct: exact, then by prefix (``ShardingStrategy.FULL_SHARD`` is
+        ``ShardingStrategy``'s)."""
+        found = self.by_construct.get(construct)
+        while found is None and "." in construct:
+            construct = construct.rpartition(".")[0]
+            found = self.by_construct.get(construct)
+        return found
+
+
+def bundled() -> Path:
+    """The directory of the rules that ship with the tool: installed, or in a checkout."""
+    here = Path(__file__).resolve().parent
+    installed = here / "_rules"
+    return installed if installed.is_dir() else here.parent / "rules"
+
+
+def load(directories: Iterable[Path] = ()) -> Registry:
+    """Every rule of the bundled directory and of ``directories``, in order of code.
+
+    Raises:
+        RuleError: a file is not a rule, or two rules share a code or a construct.
+    """
+    rules: dict[str, LoadedRule] = {}
+    claimed: dict[str, str] = {}
+    for directory in (bundled(), *directories):
+        if not directory.is_dir():
+            raise RuleError(f"{directory}: no such directory of rules")
+        for path in sorted(directory.glob("FSDP[0-9][0-9][0-9]_*.py")):
+            loaded = load_file(path)
+            if loaded.code in rules:
+                raise RuleError(f"{path}: {loaded.code} is taken by {rules[loaded.code].path.name}")
+            for construct in loaded.rule.handles:
+                if construct in claimed:
+                    raise RuleError(f"{path}: {construct} is handled by {claimed[construct]}")
+                claimed[construct] = loaded.code
+            rules[loaded.code] = loaded
+    return Registry(rules)
+
+
+def load_file(path: Path) -> LoadedRule:
+    """One rule file, imported by path under a private module name."""
+    name = f"_fsdp_migrate_rules.{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise RuleError(f"{path}: cannot be loaded")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise RuleError(f"{path}: {type(error).__name__}: {error}") from error
+    found: Any = getattr(module, "RULE", None)
+    if not isinstance(found, Rule):
+        raise RuleError(f"{path}: has no RULE")
+    if not CODE.fullmatch(found.code) or not path.stem.startswith(f"{found.code}_"):
+        raise RuleError(f"{path}: the file name must start with the rule's code, {found.code}")
+    if not callable(getattr(module, "decide", None)):
+        raise RuleError(f"{path}: has no decide()")
+    return LoadedRule(found, module, path)
+
+
+def pages(directories: Iterable[Path] = ()) -> dict[str, tuple[str, str, Path]]:
+    """Code -> (name, docstring, path) of every rule, read without running any of them."""
+    found: dict[str, tuple[str, str, Path]] = {}
+    for directory in (bundled(), *directories):
+        for path in sorted(directory.glob("FSDP[0-9][0-9][0-9]_*.py")):
+            document = ast.get_docstring(ast.parse(path.read_bytes())) or ""
+            code, _, name = path.stem.partition("_")
+            found[code] = (name, document, path)
+    return found

@@ -1,0 +1,366 @@
+"""An FSDP1 constructor call, and the ``fully_shard`` calls that build the same model.
+
+The rules for the constructor's arguments each contribute to one :class:`ShardPlan`;
+:func:`render` writes it down the way torchtitan does: policies first, blocks in one loop, the root
+last, then what must happen after sharding.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fsdp_migrate import fsdp1
+from fsdp_migrate.names import COMPREHENSIONS
+from fsdp_migrate.proposal import Code, Proposal, code, join
+from fsdp_migrate.trace.flow import access_path
+from fsdp_migrate.trace.project import Module
+
+FULLY_SHARD = "torch.distributed.fsdp"
+DCP = "torch.distributed.checkpoint.state_dict"
+
+
+@dataclass(eq=False)
+class Constructor:
+    """A call of ``FullyShardedDataParallel``."""
+
+    call: ast.Call
+    module: Module
+    reference: ast.AST
+    arguments: dict[str, ast.expr] = field(default_factory=dict)
+    problem: str = ""  # why the arguments could not be read
+
+    @classmethod
+    def read(cls, call: ast.Call, module: Module, reference: ast.AST) -> Constructor:
+        """Bind the arguments by FSDP1's signature."""
+        result = cls(call, module, reference)
+        for index, value in enumerate(call.args):
+            if isinstance(value, ast.Starred):
+                result.problem = "its arguments are passed as *args"
+                return result
+            if index >= len(fsdp1.CONSTRUCTOR_ARGUMENTS):
+                result.problem = "it has more positional arguments than FSDP1 takes"
+                return result
+            result.arguments[fsdp1.CONSTRUCTOR_ARGUMENTS[index]] = value
+        for keyword in call.keywords:
+            if keyword.arg is None:
+                spelled = ast.unparse(keyword.value)
+                result.problem = f"its keyword arguments come from **{spelled}"
+                return result
+            if keyword.arg not in fsdp1.CONSTRUCTOR_ARGUMENTS:
+                result.problem = f"{keyword.arg} is not an argument of FSDP1"
+                return result
+            result.arguments[keyword.arg] = keyword.value
+        if "module" not in result.arguments:
+            result.problem = "it is called without a module"
+        return result
+
+    @property
+    def wrapped(self) -> ast.expr:
+        """The expression that is wrapped."""
+        return self.arguments["module"]
+
+    @property
+    def statement(self) -> ast.stmt:
+        return self.module.table.statement(self.call)
+
+    def nodes(self) -> dict[str, ast.AST]:
+        """Argument name -> what stands in the call: the keyword node, or the positional value."""
+        found: dict[str, ast.AST] = {k.arg: k for k in self.call.keywords if k.arg}
+        for name, value in self.arguments.items():
+            found.setdefault(name, value)
+        return found
+
+    def is_written_out(self, name: str) -> bool:
+        return name in self.arguments
+
+
+Predicate = Callable[[str], Code]
+
+
+@dataclass(eq=False)
+class Targets:
+    """Which submodules become units of their own.
+
+    ``predicate`` gives the test for a loop variable; ``by_class`` says it only looks at the
+    module's class, which sharding its children does not change.
+    """
+
+    predicate: Predicate
+    by_class: bool = True
+    variable: str = ""  # the loop variable the predicate would like
+
+
+@dataclass(eq=False)
+class Precision:
+    """The MixedPrecisionPolicy of the units, and how the root's follows from it.
+
+    FSDP1 casts only the root's inputs unless told otherwise, so the two differ in
+    ``cast_forward_inputs``.
+    """
+
+    policy: Code
+    root_policy: Code | None = None  # written out; otherwise derived from ``policy``
+    inline: bool = False  # made at the call, as opposed to a value that already has a name
+    same: bool = False  # the root's policy is the units'
+
+
+@dataclass(eq=False)
+class ShardPlan:
+    constructor: Constructor
+    proposal: Proposal
+    everywhere: dict[str, Code] = field(default_factory=dict)  # arguments of every fully_shard
+    precision: Precision | None = None
+    targets: Targets | None = None
+    walk: Code | None = None  # a policy that must be walked FSDP1's way (support function)
+    batch_norm: bool = False  # BatchNorm layers are units of their own in full precision
+    setup: list[Code] = field(default_factory=list)  # before anything is sharded
+    before: list[Code] = field(default_factory=list)  # just before the first fully_shard
+    after: list[Code] = field(default_factory=list)  # after the root is sharded
+
+    def name(self, source: str, name: str) -> str:
+        return self.proposal.name(self.constructor.module, source, name, self.constructor.reference)
+
+    def support(self, function: str) -> str:
+        return self.proposal.support(self.constructor.module, function, self.constructor.reference)
+
+    def fresh(self, wanted: str) -> str:
+        return self.proposal.fresh(self.constructor.module, self.constructor.call, wanted)
+
+    def dist(self) -> str:
+        module, near = self.constructor.module, self.constructor.reference
+        return self.proposal.module_name(module, "torch.distributed", "dist", near)
+
+    @property
+    def model(self) -> Code:
+        """How the model is written in the emitted statements."""
+        return self._model
+
+    def __post_init__(self) -> None:
+        wrapped = self.constructor.wrapped
+        self._model = code("{m}", m=ast.unparse(wrapped))
+        if access_path(wrapped) is None:
+            target = _single_target(self.constructor.statement, self.constructor.call)
+            plain = isinstance(target, ast.Name)
+            name = target.id if isinstance(target, ast.Name) and plain else self.fresh("model")
+            self._model = code("{m}", m=name)
+            self.setup.append(code("{name} = {value}", name=name, value=wrapped))
+            self.hoisted = True
+        else:
+            self.hoisted = False
+
+    @property
+    def is_compact(self) -> bool:
+        """Whether one ``fully_shard`` call in place of the constructor says it all."""
+        parts = (self.targets, self.walk, self.before, self.after)
+        return not any(parts) and not self.batch_norm and (not self.setup or self._only_hoist)
+
+    @property
+    def _only_hoist(self) -> bool:
+        return self.hoisted and len(self.setup) == 1
+
+
+def placement_problem(constructor: Constructor) -> str:
+    """Why statements cannot be put before the call, or nothing when they can."""
+    table = constructor.module.table
+    child: ast.AST = constructor.call
+    for parent in table.ancestors(constructor.call):
+        if isinstance(parent, COMPREHENSIONS):
+            return "it stands in a comprehension"
+        if isinstance(parent, ast.Lambda):
+            return "it stands in a lambda"
+        if isinstance(parent, ast.arguments):
+            return "it stands in a default argument"
+        if isinstance(parent, ast.IfExp) and child is not parent.test:
+            return "it stands in a conditional expression"
+        if isinstance(parent, ast.BoolOp) and child is not parent.values[0]:
+            return "it stands behind 'and' or 'or'"
+        if isinstance(parent, ast.While) and child is parent.test:
+            return "it stands in the condition of a loop"
+        if isinstance(parent, ast.stmt):
+            return "it stands in a class body" if _in_class_body(table.parents[parent]) else ""
+        child = parent
+    return ""
+
+
+def _in_class_body(parent: ast.AST) -> bool:
+    return isinstance(parent, ast.ClassDef)
+
+
+def render(plan: ShardPlan) -> None:
+    """Write the plan's statements into its proposal."""
+    constructor, proposal = plan.constructor, plan.proposal
+    fully_shard = plan.name(FULLY_SHARD, "fully_shard")
+    if plan.is_compact:
+        _replace_in_place(plan, fully_shard)
+        return
+    lines = list(plan.setup)
+    units, root = _precision(plan, lines)
+    shared = _shared_arguments(plan, lines)
+    lines += plan.before
+    lines += _loop(plan, fully_shard, [*units, *shared])
+    call = code("{f}({args})", f=fully_shard, args=join(", ", [plan.model, *root, *shared]))
+    statement = constructor.statement
+    target = _single_target(statement, constructor.call)
+    in_place = target is not None and (plan.hoisted or _same(target, constructor.wrapped))
+    module = constructor.module
+    if in_place and isinstance(statement, ast.Assign):
+        proposal.replace_statement(module, statement, *lines, call, *plan.after)
+    elif target is not None and isinstance(statement, (ast.Assign, ast.AnnAssign)):
+        proposal.insert_before(module, statement, *lines)
+        proposal.replace(module, constructor.call, call)
+        proposal.insert_after(module, statement, *plan.after)
+    elif plan.after:
+        proposal.insert_before(module, statement, *lines, call, *plan.after)
+        proposal.replace(module, constructor.call, plan.model)
+    else:
+        proposal.insert_before(module, statement, *lines)
+        proposal.replace(module, constructor.call, call)
+
+
+def _replace_in_place(plan: ShardPlan, fully_shard: str) -> None:
+    """One unit: the constructor's name is swapped and its arguments replaced where they stand."""
+    constructor = plan.constructor
+    arguments = [code("{m}", m=constructor.wrapped)]
+    precision = plan.precision
+    if precision is not None:
+        arguments.append(code("mp_policy={p}", p=_root_policy(plan, precision)))
+    arguments += [code("{n}={v}", n=name, v=value) for name, value in plan.everywhere.items()]
+    call = code("{f}({args})", f=fully_shard, args=join(", ", arguments))
+    plan.proposal.replace(constructor.module, constructor.call, call)
+
+
+def _precision(plan: ShardPlan, lines: list[Code]) -> tuple[list[Code], list[Code]]:
+    """The ``mp_policy`` arguments of the units and of the root."""
+    precision = plan.precision
+    if precision is None:
+        return [], []
+    policy = precision.policy
+    has_units = bool(plan.targets or plan.walk or plan.batch_norm)
+    if not has_units:
+        return [], [code("mp_policy={p}", p=_root_policy(plan, precision))]
+    if precision.inline:
+        name = plan.fresh("mp_policy")
+        lines.append(code("{n} = {p}", n=name, p=policy))
+        policy = code("{n}", n=name)
+        precision = Precision(policy, same=precision.same)
+        plan.precision = precision
+    units = [code("mp_policy={p}", p=policy)]
+    if precision.same:
+        return units, units
+    root = plan.fresh("root_mp_policy")
+    lines.append(
+        code(
+            "# Like FSDP1, only the root casts its inputs to param_dtype.\n{n} = {p}",
+            n=root,
+            p=_root_policy(plan, precision),
+        )
+    )
+    return units, [code("mp_policy={p}", p=root)]
+
+
+def _root_policy(plan: ShardPlan, precision: Precision) -> Code:
+    if precision.root_policy is not None:
+        return precision.root_policy
+    if precision.same:
+        return precision.policy
+    replace = plan.name("dataclasses", "replace")
+    return code("{r}({p}, cast_forward_inputs=True)", r=replace, p=precision.policy)
+
+
+def _shared_arguments(plan: ShardPlan, lines: list[Code]) -> list[Code]:
+    """The arguments every call gets: spelled out when short, else collected in a dict first."""
+    if not plan.everywhere:
+        return []
+    pairs = [code("{n}={v}", n=name, v=value) for name, value in plan.everywhere.items()]
+    repeated = plan.targets is not None or plan.walk is not None
+    simple = len(pairs) == 1 and len(pairs[0].preview()) <= 40
+    if not repeated or simple:
+        return pairs
+    name = plan.fresh("fsdp_kwargs")
+    items = [code('"{n}": {v}', n=key, v=value) for key, value in plan.everywhere.items()]
+    lines.append(code("{n} = {{{items}}}", n=name, items=join(", ", items)))
+    return [code("**{n}", n=name)]
+
+
+def _loop(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code]:
+    lines: list[Code] = []
+    if plan.walk is not None:
+        shard = plan.support("shard_by_policy")
+        args = join(", ", [plan.model, plan.walk, *arguments])
+        lines.append(code("{f}({args})", f=shard, args=args))
+    if plan.targets is None and not plan.batch_norm:
+        return lines
+    wanted = plan.targets.variable if plan.targets is not None else ""
+    name = wanted or plan.fresh("module")
+    call = code("{f}({args})", f=fully_shard, args=join(", ", [code("{m}", m=name), *arguments]))
+    if plan.batch_norm:
+        return [*lines, *_loop_with_batch_norm(plan, fully_shard, name, call)]
+    assert plan.targets is not None
+    test = plan.targets.predicate(name)
+    if plan.targets.by_class:
+        template = (
+            "for {v} in reversed(list({m}.modules())):\n"
+            "    if {v} is not {m} and {test}:\n"
+            "        {call}"
+        )
+        return [*lines, code(template, v=name, m=plan.model, test=test, call=call)]
+    units = plan.fresh("units")
+    select = "{u} = [{v} for {v} in {m}.modules() if {v} is not {m} and {test}]"
+    lines.append(code(select, u=units, v=name, m=plan.model, test=test))
+    shard = "for {v} in reversed({u}):\n    {call}"
+    lines.append(code(shard, v=name, u=units, call=call))
+    return lines
+
+
+def _loop_with_batch_norm(plan: ShardPlan, fully_shard: str, name: str, call: Code) -> list[Code]:
+    """FSDP1 keeps every BatchNorm as a unit of its own in full precision."""
+    assert plan.precision is not None
+    batch_norm = plan.name("torch.nn.modules.batchnorm", "_BatchNorm")
+    policy_class = plan.name(FULLY_SHARD, "MixedPrecisionPolicy")
+    torch = plan.proposal.module_name(
+        plan.constructor.module, "torch", "torch", plan.constructor.reference
+    )
+    norm_policy = plan.fresh("batch_norm_policy")
+    define = code(
+        "# Like FSDP1, BatchNorm layers compute in fp32 and hand on the units' dtype.\n"
+        "{n} = {c}(param_dtype={t}.float32, output_dtype={p}.param_dtype)",
+        n=norm_policy,
+        c=policy_class,
+        t=torch,
+        p=plan.precision.policy,
+    )
+    shared = [code("{n}={v}", n=n, v=v) for n, v in plan.everywhere.items()]
+    arguments = [code("{m}", m=name), code("mp_policy={p}", p=norm_policy), *shared]
+    norm_call = code("{f}({args})", f=fully_shard, args=join(", ", arguments))
+    template = (
+        "for {v} in reversed(list({m}.modules())):\n"
+        "    if isinstance({v}, {bn}):\n"
+        "        {norm_call}"
+    )
+    parts: dict[str, Code | ast.expr | str] = {
+        "v": name,
+        "m": plan.model,
+        "bn": batch_norm,
+        "norm_call": norm_call,
+    }
+    if plan.targets is not None:
+        template += "\n    elif {v} is not {m} and {test}:\n        {call}"
+        parts["test"] = plan.targets.predicate(name)
+        parts["call"] = call
+    return [define, Code(template, parts)]
+
+
+def _single_target(statement: ast.stmt, call: ast.Call) -> ast.expr | None:
+    """The target when the statement is exactly ``target = call``."""
+    if isinstance(statement, ast.Assign) and statement.value is call:
+        return statement.targets[0] if len(statement.targets) == 1 else None
+    if isinstance(statement, ast.AnnAssign) and statement.value is call:
+        return statement.target
+    return None
+
+
+def _same(target: ast.expr, wrapped: ast.expr) -> bool:
+    path = access_path(target)
+    return path is not None and path == access_path(wrapped)

@@ -1,0 +1,219 @@
+"""Find every FSDP1 reference in a project and say what construct it is."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdp_migrate import fsdp1
+from fsdp_migrate.names import FUNCTIONS
+from fsdp_migrate.trace.project import Module, Project
+from fsdp_migrate.trace.values import Class, Made, Tracer, Values
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """One FSDP1 reference that needs a decision.
+
+    ``construct`` names it the way rules do (``FullyShardedDataParallel(mixed_precision=)``);
+    ``node`` is the whole construct, ``reference`` the name in it, ``receiver`` the model a method
+    is called on.
+    """
+
+    construct: str
+    module: Module
+    node: ast.expr | ast.stmt | ast.keyword | ast.alias
+    reference: ast.AST
+    receiver: ast.expr | None = None
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """1-based line and column."""
+        return self.module.position(self.node)
+
+    @property
+    def statement(self) -> ast.stmt:
+        return self.module.table.statement(self.node)
+
+
+def references(project: Project, module: Module) -> Iterator[tuple[ast.expr, str]]:
+    """Every expression that stands for an FSDP1 name through imports, with that name.
+
+    ``FSDP.state_dict_type`` comes once, as ``FullyShardedDataParallel.state_dict_type``.
+    """
+    possible = _possible_names(project, module)
+    for name in module.table.names:
+        if name.id not in possible and not (possible and "*" in possible):
+            continue
+        chain: ast.expr = name
+        parents = module.table.parents
+        while isinstance(parent := parents[chain], ast.Attribute):
+            chain = parent
+        current: ast.expr = chain
+        while True:
+            found = {fsdp1.canonical(q) for q in project.external(current, module)} - {None}
+            if found:
+                canonical = sorted(f for f in found if f is not None)[0]
+                yield _known_part(current, canonical)
+                break
+            if not isinstance(current, ast.Attribute):
+                break
+            current = current.value
+
+
+def _known_part(node: ast.expr, canonical: str) -> tuple[ast.expr, str]:
+    """Cut ``StateDictType.FULL_STATE_DICT.name`` down to the member, ``FSDP.x.y`` to ``FSDP.x``."""
+    depth = 2 if canonical.split(".", maxsplit=1)[0] in {fsdp1.FSDP, *fsdp1.ENUMS} else 1
+    if canonical.startswith("private:"):
+        return node, canonical
+    parts = canonical.split(".")
+    while len(parts) > depth and isinstance(node, ast.Attribute):
+        parts.pop()
+        node = node.value
+    return node, ".".join(parts)
+
+
+def _possible_names(project: Project, module: Module) -> frozenset[str]:
+    """Local names through which FSDP1 may be reached."""
+    found: set[str] = set()
+    for binding in module.table.imports:
+        for qualified in project.canonical(binding.qualified, module):
+            leads_there = fsdp1.PACKAGE.startswith(f"{qualified}.") or qualified == fsdp1.PACKAGE
+            if leads_there or fsdp1.canonical(qualified) or fsdp1.is_module(qualified):
+                found.add(binding.name)
+    if module.table.stars:
+        found.add("*")
+    return frozenset(found)
+
+
+def classify(module: Module, node: ast.expr, canonical: str) -> Site:
+    """The site a reference belongs to."""
+    table = module.table
+    parent = table.parents[node]
+    if isinstance(parent, ast.Call) and parent.func is node:
+        construct = f"{canonical}()" if canonical == fsdp1.FSDP else canonical
+        return Site(construct, module, parent, node)
+    if _in_annotation(module, node):
+        return Site(f"annotation({canonical})", module, node, node)
+    check = _type_check(module, node)
+    if check is not None:
+        return Site(f"isinstance({canonical})", module, check, node)
+    if isinstance(parent, ast.ClassDef):
+        return Site(f"class({canonical})", module, parent, node)
+    if isinstance(parent, ast.Call) and parent.args[:1] == [node] and _is_partial(parent):
+        construct = f"partial({canonical})" if canonical == fsdp1.FSDP else canonical
+        return Site(construct, module, parent, node)
+    if canonical == fsdp1.FSDP:
+        return Site(f"value({canonical})", module, node, node)
+    return Site(canonical, module, node, node)
+
+
+def _is_partial(call: ast.Call) -> bool:
+    func = call.func
+    name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+    return name == "partial"
+
+
+def _in_annotation(module: Module, node: ast.expr) -> bool:
+    child: ast.AST = node
+    for parent in module.table.ancestors(node):
+        match parent:
+            case ast.arg(annotation=annotation) | ast.AnnAssign(annotation=annotation):
+                return child is annotation
+            case ast.FunctionDef(returns=returns) | ast.AsyncFunctionDef(returns=returns):
+                return child is returns
+            case ast.Subscript() | ast.BinOp() | ast.Tuple() | ast.List() | ast.Attribute():
+                child = parent
+            case _:
+                return False
+    return False
+
+
+def _type_check(module: Module, node: ast.expr) -> ast.Call | None:
+    """The ``isinstance`` or ``issubclass`` call whose class argument holds ``node``."""
+    child: ast.AST = node
+    for parent in module.table.ancestors(node):
+        if isinstance(parent, (ast.Tuple, ast.BinOp)):
+            child = parent
+            continue
+        if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name):
+            is_check = parent.func.id in {"isinstance", "issubclass"}
+            if is_check and len(parent.args) == 2 and parent.args[1] is child:
+                return parent
+        return None
+    return None
+
+
+def methods(tracer: Tracer, module: Module) -> Iterator[Site]:
+    """Attributes of FSDP1 models that mean something else, or nothing, on FSDP2 models."""
+    wanted = fsdp1.METHODS | fsdp1.STATE_METHODS | fsdp1.STATICS
+    for attribute in module.table.attributes:
+        if attribute.attr not in wanted or not isinstance(attribute.ctx, ast.Load):
+            continue
+        if not any(is_model(v, tracer) for v in tracer.evaluate(attribute.value, module)):
+            continue
+        parent = module.table.parents[attribute]
+        called = isinstance(parent, ast.Call) and parent.func is attribute
+        node = parent if called and isinstance(parent, ast.Call) else attribute
+        construct = f"{fsdp1.FSDP}.{attribute.attr}"
+        yield Site(construct, module, node, attribute, attribute.value)
+
+
+def is_model(value: object, tracer: Tracer) -> bool:
+    """Whether a traced value is an instance of FSDP1's wrapper or of a subclass of it."""
+    if not isinstance(value, Made):
+        return False
+    if isinstance(value.callee, Class):
+        bases = tracer.external_bases(value.callee)
+        return any(fsdp1.canonical(name) == fsdp1.FSDP for name in bases)
+    return fsdp1.canonical(value.made_by) == fsdp1.FSDP
+
+
+def models(values: Values, tracer: Tracer) -> list[Made]:
+    return [v for v in values if isinstance(v, Made) and is_model(v, tracer)]
+
+
+def dead_imports(project: Project, module: Module, used: set[ast.AST]) -> Iterator[Site]:
+    """FSDP1 names that are imported and never used in the module.
+
+    They are still references: another module may import them from here.
+    """
+    for binding in module.table.imports:
+        alias = binding.node
+        if not isinstance(alias, ast.alias) or not fsdp1.canonical(binding.qualified):
+            continue
+        uses = [
+            n
+            for n in module.table.names
+            if n.id == binding.name and module.table.within[n].lookup(n.id) is binding.scope
+        ]
+        if not uses:
+            canonical = fsdp1.canonical(binding.qualified)
+            yield Site(f"import({canonical})", module, alias, alias)
+
+
+WRAPPER_NAMES = ("_fsdp_wrapped_module", "_flat_param", "_fpw_module")
+
+
+def strings(module: Module) -> Iterator[Site]:
+    """String literals that spell FSDP1's module or parameter names (key surgery)."""
+    table = module.table
+    for constant in table.strings:
+        assert isinstance(constant.value, str)
+        found = next((name for name in WRAPPER_NAMES if name in constant.value), None)
+        if found is None or _is_docstring(module, constant):
+            continue
+        yield Site(f"string({found})", module, constant, constant)
+
+
+def _is_docstring(module: Module, node: ast.Constant) -> bool:
+    return isinstance(module.table.parents[node], ast.Expr)
+
+
+def enclosing_function(module: Module, node: ast.AST) -> ast.AST:
+    """The innermost function around ``node``, or the module."""
+    for parent in module.table.ancestors(node):
+        if isinstance(parent, FUNCTIONS):
+            return parent
+    return module.source.tree

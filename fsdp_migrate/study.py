@@ -1,0 +1,203 @@
+"""What rules may ask about a project, and the form of their answers."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from packaging.version import Version
+
+from fsdp_migrate import sites
+from fsdp_migrate.proposal import Code, Edit, Mark, Namer, Proposal
+from fsdp_migrate.rule import Outcome, Registry
+from fsdp_migrate.sharding import Constructor, ShardPlan
+from fsdp_migrate.sites import Site
+from fsdp_migrate.trace.flow import Definition
+from fsdp_migrate.trace.project import Module, Project
+from fsdp_migrate.trace.values import Constant, Tracer, Unknown, Value, Values
+
+DEFAULT_TARGET = Version("2.7")
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """What a rule answers for one site.
+
+    ``message`` says what was done, or why nothing was; ``help`` the next step of a left site or
+    the possible difference of a reviewed one. ``models`` are the constructors whose migration the
+    site belongs to. ``quiet``: left as it is, the site would run on a migrated model and train or
+    save wrongly without an error.
+    """
+
+    site: Site
+    code: str
+    outcome: Outcome
+    message: str
+    help: str = ""
+    edits: tuple[Edit, ...] = ()
+    models: frozenset[Constructor] = frozenset()
+    quiet: bool = False
+    held: bool = False  # left only because its migration is held back
+
+
+@dataclass(eq=False)
+class Models:
+    """The FSDP1 models an expression may be."""
+
+    constructors: frozenset[Constructor]
+    others: tuple[Value, ...] = ()  # what else it may be
+
+    def __bool__(self) -> bool:
+        return bool(self.constructors)
+
+    @property
+    def certain(self) -> bool:
+        """Always an FSDP1 model, as far as the given paths tell."""
+        return bool(self.constructors) and not self.others
+
+
+@dataclass(eq=False)
+class Conversion:
+    """What becomes of a value at its origin, asked for by the constructors it reaches.
+
+    ``new`` is None when the constructor takes the value over and nothing stays behind.
+    """
+
+    new: Code | None
+    message: str
+    constructors: set[Constructor] = field(default_factory=set)
+    review: str = ""
+
+
+@dataclass(eq=False)
+class Study:
+    """What rules may ask: the project, its values, its models."""
+
+    project: Project
+    registry: Registry
+    target: Version = DEFAULT_TARGET
+    tracer: Tracer = field(init=False)
+    namer: Namer = field(default_factory=Namer)
+    constructors: dict[ast.AST, Constructor] = field(default_factory=dict)
+    plans: dict[Constructor, ShardPlan] = field(default_factory=dict)
+    conversions: dict[ast.AST, Conversion] = field(default_factory=dict)
+    settled: dict[ast.AST, Decision] = field(default_factory=dict)  # node -> its decision
+
+    def __post_init__(self) -> None:
+        self.tracer = Tracer(self.project)
+
+    # -- values ---------------------------------------------------------------------------------
+
+    def values(self, node: ast.expr, module: Module) -> Values:
+        return self.tracer.evaluate(node, module)
+
+    def literal(self, node: ast.expr, module: Module) -> Constant | None:
+        """The constant ``node`` certainly is: written here, or a local name for one.
+
+        A field of a configuration object is not one, whatever its default: command lines change it.
+        """
+        if not isinstance(node, (ast.Constant, ast.Name)):
+            return None
+        if isinstance(node, ast.Name) and not self._assigned_here(node, module):
+            return None
+        found = self.values(node, module)
+        constants = [v for v in found if isinstance(v, Constant)]
+        same = len({repr(v.value) for v in constants}) == 1
+        return constants[0] if same and len(constants) == len(found) else None
+
+    def _assigned_here(self, node: ast.Name, module: Module) -> bool:
+        scope = module.table.scope_of(node).lookup(node.id)
+        if scope is None:
+            return False
+        return all(isinstance(b.value, ast.Constant) for b in scope.bindings[node.id])
+
+    def unknown(self, found: Iterable[Value]) -> str:
+        """Why some of the values cannot be followed, or nothing when all can."""
+        for value in found:
+            if isinstance(value, Unknown):
+                line = getattr(value.node, "lineno", 0)
+                return f"{value.why} ({value.module.display}:{line})"
+        return ""
+
+    def external(self, node: ast.expr, module: Module) -> frozenset[str]:
+        return self.project.external(node, module)
+
+    def convert(
+        self, node: ast.AST, new: Code | None, message: str, constructor: Constructor
+    ) -> bool:
+        """Ask for the value made at ``node`` to become ``new``; False if that contradicts an
+        earlier wish."""
+        known = self.conversions.get(node)
+        if known is None:
+            self.conversions[node] = Conversion(new, message, {constructor})
+            return True
+        same = (known.new is None) == (new is None) and (
+            new is None or known.new is None or known.new.preview() == new.preview()
+        )
+        if same:
+            known.constructors.add(constructor)
+        return same
+
+    # -- models ---------------------------------------------------------------------------------
+
+    def models(self, node: ast.expr, module: Module) -> Models:
+        """The FSDP1 models ``node`` may be."""
+        found = self.values(node, module)
+        made = sites.models(found, self.tracer)
+        constructors = frozenset(
+            self.constructors[m.node] for m in made if m.node in self.constructors
+        )
+        others = tuple(v for v in found if v not in made)
+        return Models(constructors, others)
+
+    def models_of_static(self, node: ast.expr | None, module: Module) -> Models:
+        """As :meth:`models`, for the model given to an FSDP1 static: it can be nothing else."""
+        found = self.models(node, module) if node is not None else Models(frozenset())
+        if found.constructors:
+            return Models(found.constructors)
+        return Models(frozenset(self.constructors.values()))
+
+    # -- answers --------------------------------------------------------------------------------
+
+    def proposal(self) -> Proposal:
+        return Proposal(self.namer)
+
+    def rewritten(
+        self,
+        site: Site,
+        code: str,
+        message: str,
+        proposal: Proposal | None = None,
+        *,
+        models: Iterable[Constructor] = (),
+        review: str = "",
+    ) -> Decision:
+        """Applied; with ``review``, a sentence on what may differ, it is marked for review."""
+        edits = list(proposal.edits) if proposal is not None else []
+        outcome = Outcome.REWRITTEN
+        if review:
+            outcome = Outcome.REVIEW
+            edits.append(Mark(site.module, site.node, code, review))
+        return Decision(site, code, outcome, message, review, tuple(edits), frozenset(models))
+
+    def left(
+        self,
+        site: Site,
+        code: str,
+        reason: str,
+        help: str,
+        *,
+        models: Iterable[Constructor] = (),
+        quiet: bool = False,
+    ) -> Decision:
+        """Not touched, for ``reason``; ``help`` is what to do by hand."""
+        mark = Mark(site.module, site.node, code, f"{reason}. {help}" if help else f"{reason}.")
+        return Decision(site, code, Outcome.LEFT, reason, help, (mark,), frozenset(models), quiet)
+
+    def defined_by(self, node: ast.expr, module: Module) -> frozenset[Definition]:
+        """The definitions that reach a use of a name or dotted path in its own scope."""
+        scope = module.table.scope_of(node)
+        while scope.parent is not None and not (scope.is_function or scope.is_class):
+            scope = scope.parent
+        return module.flow(scope).reaching.get(node, frozenset())

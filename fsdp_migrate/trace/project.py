@@ -1,0 +1,222 @@
+"""The modules under analysis and how their imports meet."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+from fsdp_migrate import names
+from fsdp_migrate.names import Binding, Kind, NameTable, Scope
+from fsdp_migrate.source import Source
+from fsdp_migrate.trace import flow
+
+
+@dataclass(eq=False)
+class Module:
+    """One source file with its name table; flows are computed when first asked for."""
+
+    source: Source
+    name: str  # dotted, from the outermost package it stands in
+    root: PurePosixPath  # the directory that name starts from, which would be on ``sys.path``
+    is_package: bool
+    _flows: dict[Scope, flow.Flow] = field(default_factory=dict)
+
+    @property
+    def path(self) -> Path:
+        return self.source.path
+
+    @property
+    def display(self) -> str:
+        return self.source.display
+
+    @property
+    def package(self) -> str:
+        """What relative imports start from (PEP 328)."""
+        return self.name if self.is_package else self.name.rpartition(".")[0]
+
+    @cached_property
+    def table(self) -> NameTable:
+        return names.build(self.source.tree, self.package)
+
+    def flow(self, scope: Scope) -> flow.Flow:
+        found = self._flows.get(scope)
+        if found is None:
+            found = self._flows[scope] = flow.analyse(scope, self.table)
+        return found
+
+    def position(self, node: ast.AST) -> tuple[int, int]:
+        """1-based line and 1-based character column."""
+        line = getattr(node, "lineno", 1)
+        offset = getattr(node, "col_offset", 0)
+        return line, self.source.column(line, offset) + 1
+
+    def __repr__(self) -> str:
+        return f"<Module {self.name}>"
+
+
+class Project:
+    """A closed world: every module that was given, and the imports between them."""
+
+    def __init__(self, sources: Iterable[Source]) -> None:
+        listed = sorted(sources, key=lambda s: s.display)
+        directories = {s.path.parent for s in listed if s.path.name == "__init__.py"}
+        self.modules = [_module(source, directories) for source in listed]
+        self._by_name: dict[str, list[Module]] = defaultdict(list)
+        for module in self.modules:
+            self._by_name[module.name].append(module)
+        self.packages = {m.name.split(".")[0] for m in self.modules}
+
+    def find(self, dotted: str, importer: Module) -> Module | None:
+        """The module that ``import dotted`` means when written in ``importer``.
+
+        Absolute imports are looked up the way a run would: from the importer's own root, then from
+        the importer's directory (scripts), then from every directory above it (namespace packages,
+        scripts run from the top of a repository), then anywhere the name is unambiguous.
+        """
+        candidates = self._by_name.get(dotted, [])
+        for module in candidates:
+            if module.root == importer.root:
+                return module
+        parts = dotted.split(".")
+        if parts[-1] not in self._file_names:
+            return None
+        for directory in (importer.path.parent, *self._above(importer)):
+            base = directory.joinpath(*parts)
+            found = self._by_path.get(base.with_suffix(".py"))
+            found = found or self._by_path.get(base / "__init__.py")
+            if found is not None:
+                return found
+        return candidates[0] if len(candidates) == 1 else None
+
+    def _above(self, importer: Module) -> list[Path]:
+        """Directories above a module, no higher than what the modules have in common."""
+        parents = list(importer.path.parents)[1:]
+        return [p for p in parents if p.is_relative_to(self._common) or p == self._common.parent]
+
+    @cached_property
+    def _common(self) -> Path:
+        first = self.modules[0].path.parent if self.modules else Path()
+        for module in self.modules:
+            while not module.path.is_relative_to(first):
+                first = first.parent
+        return first
+
+    @cached_property
+    def _file_names(self) -> frozenset[str]:
+        return frozenset(m.path.parent.name if m.is_package else m.path.stem for m in self.modules)
+
+    @cached_property
+    def _by_path(self) -> dict[Path, Module]:
+        return {module.path: module for module in self.modules}
+
+    def resolve(
+        self, qualified: str, importer: Module, _seen: frozenset[str] = frozenset()
+    ) -> tuple[Module, str] | None:
+        """Split ``a.b.C.d`` into the project module it starts in and the rest (``"C.d"``).
+
+        None when the name is not the project's own. Re-exports are not followed here.
+        """
+        parts = qualified.split(".")
+        for cut in range(len(parts), 0, -1):
+            module = self.find(".".join(parts[:cut]), importer)
+            if module is not None:
+                return module, ".".join(parts[cut:])
+        return None
+
+    # -- where a name of a module comes from -----------------------------------------------------
+
+    def exports(
+        self, module: Module, name: str, _seen: frozenset[tuple[int, str]] = frozenset()
+    ) -> list[tuple[Module, Binding]]:
+        """The bindings that ``from module import name`` may reach, star imports followed.
+
+        An import binding is returned as such; :meth:`resolve` its ``qualified`` to go on.
+        """
+        key = (id(module), name)
+        if key in _seen:
+            return []
+        seen = _seen | {key}
+        bindings = module.table.module.bindings.get(name, [])
+        if bindings:
+            return [(module, binding) for binding in bindings]
+        found: list[tuple[Module, Binding]] = []
+        for _, star in module.table.stars:
+            resolved = self.resolve(star, module)
+            if resolved is not None and not resolved[1]:
+                found += self.exports(resolved[0], name, seen)
+        return found
+
+    def canonical(
+        self, qualified: str, importer: Module, _seen: frozenset[str] = frozenset()
+    ) -> frozenset[str]:
+        """The names outside the project that ``qualified`` finally stands for.
+
+        ``myproject.dist.FSDP``, re-exported there from torch, becomes torch's name; a name the
+        project defines itself becomes nothing.
+        """
+        if qualified in _seen:
+            return frozenset()
+        resolved = self.resolve(qualified, importer)
+        if resolved is None:
+            return frozenset({qualified})
+        module, rest = resolved
+        if not rest:
+            return frozenset()
+        head, _, tail = rest.partition(".")
+        found: set[str] = set()
+        for owner, binding in self.exports(module, head):
+            if binding.kind is Kind.IMPORT:
+                target = f"{binding.qualified}.{tail}" if tail else binding.qualified
+                found |= self.canonical(target, owner, _seen | {qualified})
+        for _, star in module.table.stars:
+            outside = self.resolve(star, module) is None
+            if outside and not module.table.module.bindings.get(head):
+                found.add(f"{star}.{rest}")
+        return frozenset(found)
+
+    def external(self, node: ast.expr, module: Module) -> frozenset[str]:
+        """The names outside the project an expression may stand for through imports alone."""
+        result: set[str] = set()
+        for qualified in self._qualified(node, module):
+            result |= self.canonical(qualified, module)
+        return frozenset(result)
+
+    def _qualified(self, node: ast.expr, module: Module) -> frozenset[str]:
+        found = module.table.qualify(node)
+        if found or not module.table.stars:
+            return found
+        head: ast.expr = node
+        rest: list[str] = []
+        while isinstance(head, ast.Attribute):
+            rest.insert(0, head.attr)
+            head = head.value
+        if not isinstance(head, ast.Name):
+            return found
+        if module.table.scope_of(head).lookup(head.id) is not None:
+            return found
+        suffix = ".".join([head.id, *rest])
+        stars: set[str] = set()
+        for _, star in module.table.stars:
+            resolved = self.resolve(star, module)
+            if resolved is None:
+                if star.startswith("torch"):
+                    stars.add(f"{star}.{suffix}")
+            elif self.exports(resolved[0], head.id):
+                stars.add(f"{star}.{suffix}")
+        return frozenset(stars)
+
+
+def _module(source: Source, packages: set[Path]) -> Module:
+    """Name a module by the packages that enclose it (directories with ``__init__.py``)."""
+    path = source.path
+    is_package = path.name == "__init__.py"
+    parts = [] if is_package else [path.stem]
+    directory = path.parent
+    while directory in packages:
+        parts.insert(0, directory.name)
+        directory = directory.parent
+    return Module(source, ".".join(parts), PurePosixPath(directory), is_package)

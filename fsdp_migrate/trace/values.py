@@ -1,0 +1,909 @@
+"""What an expression may be, traced to where it was made, over the whole project.
+
+Demand-driven: nothing is computed before a rule asks. :meth:`Tracer.evaluate` returns a set of
+:class:`Value`, each with its *origin*: the expression that made it and the module it stands in.
+The world is closed (every call of a function is in the given paths); what cannot be followed is an
+:class:`Unknown` that says why. One level of call context is kept per call, three levels deep, so
+that ``make_policy(Block)`` and ``make_policy(Expert)`` are not mixed up.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from fsdp_migrate.names import FUNCTIONS, Binding, Kind, Scope
+from fsdp_migrate.trace.flow import ELSEWHERE, Definition, access_path
+from fsdp_migrate.trace.project import Module, Project
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+MAX_FRAMES = 3
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A call being looked through: parameters of ``function`` mean the arguments of ``call``."""
+
+    call: ast.Call
+    module: Module  # where the call stands
+    function: FunctionNode
+    parent: Frame | None
+
+    @property
+    def depth(self) -> int:
+        return 1 + (self.parent.depth if self.parent else 0)
+
+
+@dataclass(frozen=True)
+class Value:
+    node: ast.AST
+    module: Module
+    frame: Frame | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Unknown(Value):
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Constant(Value):
+    """A literal; ``value`` is what Python evaluates it to."""
+
+    value: object = None
+
+
+@dataclass(frozen=True)
+class External(Value):
+    """Something the project imports from outside, by its dotted name."""
+
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Function(Value):
+    node: FunctionNode
+    owner: ast.ClassDef | None = None  # the class, when reached through an instance
+
+
+@dataclass(frozen=True)
+class Class(Value):
+    node: ast.ClassDef
+
+
+@dataclass(frozen=True)
+class ModuleValue(Value):
+    target: Module | None = None
+
+
+@dataclass(frozen=True)
+class Made(Value):
+    """The result of calling ``callee`` at ``node``: an instance if ``callee`` is a class.
+
+    ``self`` inside a method is a ``Made`` whose ``node`` is the class.
+    """
+
+    callee: External | Class | None = None
+
+    @property
+    def made_by(self) -> str:
+        """The external callable's dotted name, or empty for the project's own classes."""
+        return self.callee.name if isinstance(self.callee, External) else ""
+
+
+@dataclass(frozen=True)
+class Display(Value):
+    """A list, tuple, set or dict written out, or a comprehension."""
+
+
+@dataclass(frozen=True)
+class Computed(Value):
+    """The result of an expression that is not looked into (arithmetic, a foreign method...)."""
+
+
+Values = frozenset[Value]
+
+# nn.Module and torch.compile style calls that hand back what they were given.
+TRANSPARENT_METHODS = frozenset(
+    (
+        *("to", "cuda", "cpu", "xpu", "npu", "to_empty", "share_memory"),
+        *("half", "bfloat16", "float", "double", "type"),
+        *("train", "eval", "requires_grad_", "apply"),
+    )
+)
+TRANSPARENT_CALLS = frozenset({"torch.compile", "torch._dynamo.optimize"})
+SPAWN = frozenset({"torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"})
+# Method names so common that a receiver nobody knows must not be taken for a project class.
+COMMON_METHODS = frozenset(
+    (
+        *("train", "eval", "step", "forward", "backward", "parameters", "to", "cuda", "cpu"),
+        *("state_dict", "load_state_dict", "save", "load", "run", "reset", "close"),
+        *("get", "items", "keys", "values", "update", "append", "add", "pop"),
+        *("__init__", "__call__"),
+    )
+)
+
+
+class Tracer:
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self._memo: dict[tuple[ast.expr, Frame | None], Values] = {}
+        self._active: dict[tuple[ast.expr, Frame | None], int] = {}
+        self._lowest = 1 << 30
+
+    # -- entry points ---------------------------------------------------------------------------
+
+    def evaluate(self, node: ast.expr, module: Module, frame: Frame | None = None) -> Values:
+        """The values ``node`` may have. An empty set means unreachable or purely recursive."""
+        key = (node, frame)
+        if key in self._memo:
+            return self._memo[key]
+        if key in self._active:
+            self._lowest = min(self._lowest, self._active[key])
+            return frozenset()
+        depth = len(self._active)
+        if depth > 400:
+            return frozenset({Unknown(node, module, why="the data flow is too deep to follow")})
+        self._active[key] = depth
+        outer, self._lowest = self._lowest, 1 << 30
+        try:
+            result = frozenset(self._evaluate(node, module, frame))
+        finally:
+            del self._active[key]
+        if self._lowest >= depth:  # no part of the answer waited for a node still being computed
+            self._memo[key] = result
+        self._lowest = min(outer, self._lowest if self._lowest < depth else 1 << 30)
+        return result
+
+    def argument(
+        self, call: ast.Call, function: FunctionNode, name: str, *, bound: bool
+    ) -> ast.expr | None:
+        """The expression ``call`` passes for parameter ``name``; None when it passes none."""
+        for keyword in call.keywords:
+            if keyword.arg == name:
+                return keyword.value
+        positional = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+        if name not in positional:
+            return None
+        index = positional.index(name) - (1 if bound else 0)
+        if index < 0 or any(isinstance(a, ast.Starred) for a in call.args[: index + 1]):
+            return None
+        return call.args[index] if index < len(call.args) else None
+
+    # -- expressions ----------------------------------------------------------------------------
+
+    def _evaluate(self, node: ast.expr, module: Module, frame: Frame | None) -> Iterable[Value]:
+        match node:
+            case ast.Constant():
+                return [Constant(node, module, frame, node.value)]
+            case ast.Name():
+                return self._path(node, module, frame)
+            case ast.Attribute():
+                found = self._path(node, module, frame)
+                return found if found else self._attribute(node, module, frame)
+            case ast.Subscript():
+                found = self._path(node, module, frame)
+                return found if found else self._subscript(node, module, frame)
+            case ast.Call():
+                return self._call(node, module, frame)
+            case ast.IfExp():
+                return self._union([node.body, node.orelse], module, frame)
+            case ast.BoolOp():
+                return self._union(node.values, module, frame)
+            case ast.NamedExpr() | ast.Await() | ast.Starred():
+                return self.evaluate(node.value, module, frame)
+            case ast.Lambda():
+                return [Function(node, module, frame)]
+            case ast.List() | ast.Tuple() | ast.Set() | ast.Dict():
+                return [Display(node, module, frame)]
+            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                return [Display(node, module, frame)]
+        return [Computed(node, module, frame)]
+
+    def _union(
+        self, nodes: Iterable[ast.expr], module: Module, frame: Frame | None
+    ) -> Iterator[Value]:
+        for node in nodes:
+            yield from self.evaluate(node, module, frame)
+
+    def _path(
+        self, node: ast.Name | ast.Attribute | ast.Subscript, module: Module, frame: Frame | None
+    ) -> list[Value]:
+        """Follow the definitions that reach a name or a dotted path in its own scope."""
+        scope = module.table.scope_of(node)
+        here = scope
+        while here.parent is not None and not (here.is_function or here.is_class):
+            here = here.parent
+        reaching = module.flow(here).reaching.get(node)
+        result: list[Value] = []
+        if reaching:
+            for definition in reaching:
+                if definition is not ELSEWHERE:
+                    result += self._defined(definition, here, module, frame)
+            if ELSEWHERE in reaching and isinstance(node, ast.Attribute):
+                result += self._attribute(node, module, frame)
+            return result or [Unknown(node, module, frame, "it is never given a value")]
+        if isinstance(node, ast.Name):
+            return self._free(node, scope, here, module, frame)
+        return []
+
+    def _free(
+        self, node: ast.Name, scope: Scope, here: Scope, module: Module, frame: Frame | None
+    ) -> list[Value]:
+        """A name no definition of its own scope reaches: enclosing scopes, module, builtins."""
+        owner = scope.lookup(node.id)
+        if owner is None:
+            return self._starred(node, module)
+        if owner is module.table.module:
+            return self._module_level(module, node.id, node)
+        if owner is here:
+            return [Unknown(node, module, frame, f"{node.id} may be unbound here")]
+        result: list[Value] = []
+        for definition in module.flow(owner).definitions:
+            if definition.path == node.id:
+                # The enclosing call is not the one in frame unless frames nest lexically.
+                enclosing = _frame_of(owner.node, frame)
+                result += self._defined(definition, owner, module, enclosing)
+        return result or [Unknown(node, module, frame, f"{node.id} is never given a value")]
+
+    def _starred(self, node: ast.Name, module: Module) -> list[Value]:
+        result: list[Value] = []
+        for _, star in module.table.stars:
+            resolved = self.project.resolve(star, module)
+            if resolved is not None and not resolved[1]:
+                result += self._member(resolved[0], node.id, node, module)
+        if result:
+            return result
+        if hasattr(builtins, node.id):
+            return [External(node, module, name=f"builtins.{node.id}")]
+        for _, star in module.table.stars:
+            if self.project.resolve(star, module) is None:
+                return [External(node, module, name=f"{star}.{node.id}")]
+        return [Unknown(node, module, why=f"{node.id} is not defined")]
+
+    def _module_level(self, module: Module, name: str, node: ast.AST) -> list[Value]:
+        top = module.table.module
+        final = module.flow(top).final.get(name)
+        definitions = list(final) if final else []
+        known = {d.node for d in definitions}
+        result: list[Value] = []
+        for definition in definitions:
+            result += self._defined(definition, top, module, None)
+        for binding in top.bindings.get(name, []):
+            # ``global name`` inside functions binds here too, and no flow of the module sees it.
+            if binding.node not in known and _is_global_store(binding, module):
+                result += self._from_binding(binding, module)
+        return result or [Unknown(node, module, why=f"{name} is never given a value")]
+
+    def _from_binding(self, binding: Binding, module: Module) -> list[Value]:
+        definition = Definition(
+            binding.name, binding.kind, binding.node, binding.value, binding.unpack
+        )
+        return self._defined(definition, binding.scope, module, None)
+
+    def _member(self, module: Module, name: str, node: ast.AST, importer: Module) -> list[Value]:
+        """``name`` looked up in a module of the project, as ``from module import name`` does."""
+        result: list[Value] = []
+        for owner, binding in self.project.exports(module, name):
+            if binding.kind is Kind.IMPORT:
+                result += self._imported(binding.qualified, node, owner, importer)
+            else:
+                result += self._module_level(owner, name, node)
+                break
+        if not result:
+            submodule = self.project.find(f"{module.name}.{name}", importer)
+            if submodule is not None:
+                return [ModuleValue(node, importer, target=submodule)]
+        return result
+
+    def _imported(self, qualified: str, node: ast.AST, module: Module, user: Module) -> list[Value]:
+        """The value of an absolute dotted import path, as seen from ``module``."""
+        resolved = self.project.resolve(qualified, module)
+        if resolved is None:
+            return [External(node, user, name=qualified)]
+        target, rest = resolved
+        if not rest:
+            return [ModuleValue(node, user, target=target)]
+        head, _, tail = rest.partition(".")
+        found = self._member(target, head, node, module)
+        for part in tail.split(".") if tail else []:
+            found = [v for value in found for v in self._attribute_of(value, part, node, user)]
+        if found:
+            return found
+        outside = self.project.canonical(qualified, module)
+        if outside:
+            return [External(node, user, name=name) for name in sorted(outside)]
+        return [Unknown(node, user, why=f"{qualified} is not defined in these paths")]
+
+    # -- definitions ----------------------------------------------------------------------------
+
+    def _defined(
+        self, definition: Definition, scope: Scope, module: Module, frame: Frame | None
+    ) -> list[Value]:
+        node = definition.node
+        match definition.kind:
+            case Kind.IMPORT:
+                binding = self._import_binding(node, definition.path, module)
+                return self._imported(binding.qualified, node, module, module)
+            case Kind.FUNCTION:
+                assert isinstance(node, FUNCTIONS)
+                return [Function(node, module, frame)]
+            case Kind.CLASS:
+                assert isinstance(node, ast.ClassDef)
+                return [Class(node, module)]
+            case Kind.PARAMETER:
+                assert isinstance(node, ast.arg)
+                return self._parameter(node, scope, module, frame)
+            case Kind.ASSIGN if definition.value is not None:
+                values = self.evaluate(definition.value, module, frame)
+                return self._unpacked(values, definition, module, frame)
+            case Kind.ELEMENT if definition.value is not None:
+                return self._elements(definition, module, frame)
+        why = {
+            Kind.DELETE: "it was deleted",
+            Kind.AUGMENT: "it is updated in place",
+            Kind.ENTER: "it comes from a context manager",
+        }.get(definition.kind, "its value is not written in the source")
+        return [Unknown(definition.value or node, module, frame, why)]
+
+    def _import_binding(self, alias: ast.AST, name: str, module: Module) -> Binding:
+        for binding in module.table.imports:
+            if binding.node is alias and binding.name == name:
+                return binding
+        raise AssertionError(f"import of {name} has no binding")  # built from the same walk
+
+    def _unpacked(
+        self, values: Values, definition: Definition, module: Module, frame: Frame | None
+    ) -> list[Value]:
+        current = list(values)
+        for index in definition.unpack:
+            following: list[Value] = []
+            for value in current:
+                if isinstance(value, Display) and isinstance(value.node, (ast.Tuple, ast.List)):
+                    elements = value.node.elts
+                    starred = any(isinstance(e, ast.Starred) for e in elements[: index + 1])
+                    if index < len(elements) and not starred:
+                        following += self.evaluate(elements[index], value.module, value.frame)
+                        continue
+                origin = definition.value or definition.node
+                following.append(
+                    Unknown(origin, module, frame, "it is one part of an unpacked value")
+                )
+            current = following
+        return current
+
+    def _elements(self, definition: Definition, module: Module, frame: Frame | None) -> list[Value]:
+        assert definition.value is not None
+        if definition.unpack:
+            return [Computed(definition.value, module, frame)]
+        result: list[Value] = []
+        for value in self.evaluate(definition.value, module, frame):
+            if isinstance(value, Display) and isinstance(
+                value.node, (ast.List, ast.Tuple, ast.Set)
+            ):
+                for element in value.node.elts:
+                    result += self.evaluate(element, value.module, value.frame)
+            else:
+                result.append(Computed(definition.value, module, frame))
+        return result
+
+    # -- parameters and calls -------------------------------------------------------------------
+
+    def _parameter(
+        self, arg: ast.arg, scope: Scope, module: Module, frame: Frame | None
+    ) -> list[Value]:
+        function = scope.node
+        assert isinstance(function, FUNCTIONS)
+        owner = self._method_owner(function, module)
+        first = [*function.args.posonlyargs, *function.args.args][:1]
+        if owner is not None and first and first[0] is arg and not _is_static(function):
+            if _has_decorator(function, "classmethod"):
+                return [Class(owner, module)]
+            return [Made(owner, module, callee=Class(owner, module))]
+        default = self._default(arg, function)
+        if frame is not None and frame.function is function:
+            bound = owner is not None and not _is_static(function)
+            passed = self.argument(frame.call, function, arg.arg, bound=bound)
+            if passed is not None:
+                return list(self.evaluate(passed, frame.module, frame.parent))
+            if _opaque(frame.call):
+                why = "it is passed through *args or **kwargs"
+                return [Unknown(frame.call, frame.module, frame.parent, why)]
+            return list(self.evaluate(default, module)) if default is not None else []
+        if arg in (function.args.vararg, function.args.kwarg):
+            return [Unknown(arg, module, None, f"{arg.arg} collects whatever is passed")]
+        return self._from_callers(arg, function, default, module)
+
+    def _from_callers(
+        self, arg: ast.arg, function: FunctionNode, default: ast.expr | None, module: Module
+    ) -> list[Value]:
+        result: list[Value] = []
+        sites = self.callers(function, module)
+        for site in sites:
+            passed = site.argument(self, function, arg.arg)
+            if passed is not None:
+                result += self.evaluate(passed, site.module)
+            elif _opaque(site.call):
+                why = "it is passed through *args or **kwargs"
+                result.append(Unknown(site.call, site.module, None, why))
+            elif default is not None:
+                result += self.evaluate(default, module)
+        if not sites:
+            name = getattr(function, "name", "a lambda")
+            why = f"{arg.arg} is a parameter of {name}, which nothing here calls"
+            result.append(Unknown(arg, module, None, why))
+            if default is not None:
+                result += self.evaluate(default, module)
+        return result
+
+    @staticmethod
+    def _default(arg: ast.arg, function: FunctionNode) -> ast.expr | None:
+        args = function.args
+        positional = [*args.posonlyargs, *args.args]
+        if arg in positional:
+            index = positional.index(arg) - (len(positional) - len(args.defaults))
+            return args.defaults[index] if index >= 0 else None
+        if arg in args.kwonlyargs:
+            return args.kw_defaults[args.kwonlyargs.index(arg)]
+        return None
+
+    def _call(self, node: ast.Call, module: Module, frame: Frame | None) -> list[Value]:
+        result: list[Value] = []
+        for callee in self.evaluate(node.func, module, frame):
+            match callee:
+                case Function():
+                    result += self._returned(callee, node, module, frame)
+                case Class():
+                    result.append(Made(node, module, frame, callee))
+                case External(name=name) if name in TRANSPARENT_CALLS and node.args:
+                    result += self.evaluate(node.args[0], module, frame)
+                case External():
+                    result.append(Made(node, module, frame, callee))
+                case Unknown() | Computed() | Made():
+                    result += self._foreign_method(node, callee, module, frame)
+                case _:
+                    result.append(Computed(node, module, frame))
+        return result
+
+    def _foreign_method(
+        self, node: ast.Call, callee: Value, module: Module, frame: Frame | None
+    ) -> list[Value]:
+        if isinstance(node.func, ast.Attribute) and node.func.attr in TRANSPARENT_METHODS:
+            return list(self.evaluate(node.func.value, module, frame))
+        if isinstance(callee, Unknown) and not isinstance(node.func, ast.Attribute):
+            return [Unknown(node, module, frame, callee.why)]
+        if isinstance(callee, Unknown):
+            method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+            return [Unknown(node, module, frame, f"{method}() is not defined in these paths")]
+        return [Computed(node, module, frame)]
+
+    def _returned(
+        self, function: Function, call: ast.Call, module: Module, frame: Frame | None
+    ) -> list[Value]:
+        """What calling a project function gives, its parameters bound to this call."""
+        node = function.node
+        inner = Frame(call, module, node, frame)
+        context = inner if inner.depth <= MAX_FRAMES else None
+        if isinstance(node, ast.Lambda):
+            return list(self.evaluate(node.body, function.module, context))
+        returns, yields = _exits(node)
+        if yields or isinstance(node, ast.AsyncFunctionDef):
+            return [Computed(call, module, frame)]
+        result: list[Value] = []
+        for statement in returns:
+            if statement.value is None:
+                result.append(Constant(statement, function.module, context, None))
+            else:
+                result += self.evaluate(statement.value, function.module, context)
+        return result or [Constant(call, module, frame, None)]
+
+    # -- attributes and elements ----------------------------------------------------------------
+
+    def _attribute(self, node: ast.Attribute, module: Module, frame: Frame | None) -> list[Value]:
+        result: list[Value] = []
+        for value in self.evaluate(node.value, module, frame):
+            result += self._attribute_of(value, node.attr, node, module)
+        return result
+
+    def _attribute_of(self, value: Value, attr: str, node: ast.AST, module: Module) -> list[Value]:
+        match value:
+            case External():
+                return [External(node, module, name=f"{value.name}.{attr}")]
+            case ModuleValue(target=target) if target is not None:
+                found = self._member(target, attr, node, module)
+                return found or [Unknown(node, module, why=f"{target.name} has no {attr}")]
+            case Made(callee=Class() as cls):
+                return self._instance_attribute(value, cls, attr, node, module)
+            case Class():
+                return self._instance_attribute(value, value, attr, node, module)
+            case Unknown():
+                return [Unknown(node, module, why=value.why)]
+        return [Unknown(node, module, why=f"the attribute {attr} is set outside these paths")]
+
+    def _instance_attribute(
+        self, value: Value, cls: Class, attr: str, node: ast.AST, module: Module
+    ) -> list[Value]:
+        result: list[Value] = []
+        for related in self.family(cls):
+            scope = related.module.table.scopes[related.node]
+            for binding in scope.bindings.get(attr, []):
+                result += self._class_binding(binding, related, value)
+            for method, definition in self._stores(related, attr):
+                owner = related.module.table.scopes[method]
+                result += self._defined(definition, owner, related.module, None)
+            if _is_dataclass(related.node):
+                result += self._field_arguments(related, attr)
+        for store, store_module in self._outside_stores.get(attr, []):
+            receiver = store.value
+            if any(
+                isinstance(v, (Made, Class)) and self._is_family(v, cls)
+                for v in self.evaluate(receiver, store_module)
+            ):
+                result += self._stored_value(store, store_module)
+        return result or [Unknown(node, module, why=f"{attr} is set outside these paths")]
+
+    def _is_family(self, value: Made | Class, cls: Class) -> bool:
+        found = value if isinstance(value, Class) else value.callee
+        return isinstance(found, Class) and found.node in {c.node for c in self.family(cls)}
+
+    def _class_binding(self, binding: Binding, cls: Class, value: Value) -> list[Value]:
+        if binding.kind is Kind.FUNCTION:
+            assert isinstance(binding.node, FUNCTIONS)
+            function = Function(binding.node, cls.module, owner=cls.node)
+            property_like = _has_decorator(binding.node, "property", "cached_property")
+            if property_like and not isinstance(binding.node, ast.Lambda):
+                returns, _ = _exits(binding.node)
+                found: list[Value] = []
+                for statement in returns:
+                    if statement.value is not None:
+                        found += self.evaluate(statement.value, cls.module)
+                return found
+            return [function]
+        if binding.value is None and binding.kind is Kind.ASSIGN:
+            return []  # an annotation without a default
+        return self._from_binding(binding, cls.module)
+
+    def _stores(
+        self, cls: Class, attr: str
+    ) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, Definition]]:
+        """Every ``self.attr = ...`` in the methods of a class."""
+        for method in cls.node.body:
+            if not isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                continue
+            parameters = [*method.args.posonlyargs, *method.args.args]
+            if not parameters or attr not in self._stored_names(method, cls.module):
+                continue
+            path = f"{parameters[0].arg}.{attr}"
+            scope = cls.module.table.scopes[method]
+            for definition in cls.module.flow(scope).definitions:
+                if definition.path == path:
+                    yield method, definition
+
+    def _stored_names(self, method: ast.AST, module: Module) -> frozenset[str]:
+        return self._stored_attributes.get(method, frozenset())
+
+    @cached_property
+    def _stored_attributes(self) -> dict[ast.AST, frozenset[str]]:
+        found: dict[ast.AST, set[str]] = defaultdict(set)
+        for module in self.project.modules:
+            for attribute in module.table.attributes:
+                if isinstance(attribute.ctx, ast.Store):
+                    scope = module.table.within[attribute].function()
+                    if scope is not None:
+                        found[scope.node].add(attribute.attr)
+        return {node: frozenset(names) for node, names in found.items()}
+
+    @cached_property
+    def _outside_stores(self) -> dict[str, list[tuple[ast.Attribute, Module]]]:
+        """``x.attr = v`` where ``x`` is not the ``self`` of a method."""
+        found: dict[str, list[tuple[ast.Attribute, Module]]] = defaultdict(list)
+        for module in self.project.modules:
+            for node in module.table.attributes:
+                if isinstance(node.ctx, ast.Store) and not self._is_self(node.value, module):
+                    found[node.attr].append((node, module))
+        return found
+
+    def _is_self(self, node: ast.expr, module: Module) -> bool:
+        if not isinstance(node, ast.Name):
+            return False
+        scope = module.table.within[node].function()
+        if scope is None or not isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return False
+        parameters = [*scope.node.args.posonlyargs, *scope.node.args.args]
+        return bool(
+            parameters
+            and parameters[0].arg == node.id
+            and self._method_owner(scope.node, module) is not None
+        )
+
+    def _stored_value(self, node: ast.Attribute, module: Module) -> list[Value]:
+        path = access_path(node)
+        scope = module.table.within[node]
+        while scope.parent is not None and not (scope.is_function or scope.is_class):
+            scope = scope.parent
+        statement = module.table.statement(node)
+        for definition in module.flow(scope).definitions:
+            if definition.path == path and definition.node is statement:
+                return self._defined(definition, scope, module, None)
+        return [Unknown(node, module, why="it is assigned in a way that cannot be followed")]
+
+    def _field_arguments(self, cls: Class, attr: str) -> list[Value]:
+        """What the constructor calls of a dataclass pass for one field."""
+        fields = [
+            s.target.id
+            for s in cls.node.body
+            if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)
+        ]
+        result: list[Value] = []
+        for call, module in self._calls.get(cls.node.name, []):
+            made = self.evaluate(call.func, module)
+            if not any(isinstance(v, Class) and v.node is cls.node for v in made):
+                continue
+            for keyword in call.keywords:
+                if keyword.arg == attr:
+                    result += self.evaluate(keyword.value, module)
+                elif keyword.arg is None:
+                    result.append(Unknown(call, module, why="it is passed through **kwargs"))
+            if attr in fields and fields.index(attr) < len(call.args):
+                result += self.evaluate(call.args[fields.index(attr)], module)
+        return result
+
+    def _subscript(self, node: ast.Subscript, module: Module, frame: Frame | None) -> list[Value]:
+        keys = self.evaluate(node.slice, module, frame)
+        result: list[Value] = []
+        for value in self.evaluate(node.value, module, frame):
+            if isinstance(value, Display) and isinstance(value.node, ast.Dict):
+                result += self._entries(value, keys)
+            elif isinstance(value, External):
+                # Enum["NAME"]: the member when the key is written out.
+                names = [k.value for k in keys if isinstance(k, Constant)]
+                if names and len(names) == len(keys):
+                    result += [External(node, module, name=f"{value.name}.{n}") for n in names]
+                else:
+                    result.append(External(node, module, name=f"{value.name}.*"))
+            else:
+                why = value.why if isinstance(value, Unknown) else "the container is not a literal"
+                result.append(Unknown(node, module, frame, why))
+        return result
+
+    def _entries(self, value: Display, keys: Values) -> list[Value]:
+        """Entries of a dict display under any of ``keys``; all of them when a key is unknown."""
+        assert isinstance(value.node, ast.Dict)
+        wanted = {k.value for k in keys if isinstance(k, Constant)}
+        exact = len(wanted) == len(keys)
+        result: list[Value] = []
+        for key, entry in zip(value.node.keys, value.node.values, strict=True):
+            literal = isinstance(key, ast.Constant)
+            if not exact or not literal or (isinstance(key, ast.Constant) and key.value in wanted):
+                result += self.evaluate(entry, value.module, value.frame)
+        return result
+
+    # -- classes and callers --------------------------------------------------------------------
+
+    def _method_owner(self, function: FunctionNode, module: Module) -> ast.ClassDef | None:
+        parent = module.table.parents.get(function)
+        return parent if isinstance(parent, ast.ClassDef) else None
+
+    def family(self, cls: Class) -> list[Class]:
+        """A class with its bases and subclasses in the project, nearest bases first."""
+        known = self._families.get(cls.node)
+        if known is None:
+            known = [*self._bases(cls), *self._subclasses(cls)]
+            self._families[cls.node] = known
+        return known
+
+    @cached_property
+    def _families(self) -> dict[ast.ClassDef, list[Class]]:
+        return {}
+
+    def _bases(self, cls: Class, seen: frozenset[ast.ClassDef] = frozenset()) -> list[Class]:
+        if cls.node in seen:
+            return []
+        found = [cls]
+        for base in cls.node.bases:
+            for value in self.evaluate(base, cls.module):
+                if isinstance(value, Class):
+                    found += self._bases(value, seen | {cls.node})
+        return found
+
+    def external_bases(self, cls: Class) -> frozenset[str]:
+        """Dotted names of every base class outside the project, however far up."""
+        found: set[str] = set()
+        for related in self._bases(cls):
+            for base in related.node.bases:
+                for value in self.evaluate(base, related.module):
+                    if isinstance(value, External):
+                        found.add(value.name)
+        return frozenset(found)
+
+    def _subclasses(self, cls: Class) -> list[Class]:
+        found: list[Class] = []
+        for other in self._classes_with_bases:
+            if other.node is not cls.node and any(b.node is cls.node for b in self._bases(other)):
+                found.append(other)
+        return found
+
+    @cached_property
+    def _classes_with_bases(self) -> list[Class]:
+        return [
+            Class(node, module)
+            for module in self.project.modules
+            for node in module.table.scopes
+            if isinstance(node, ast.ClassDef) and node.bases
+        ]
+
+    @cached_property
+    def _calls(self) -> dict[str, list[tuple[ast.Call, Module]]]:
+        """Every call in the project by the last part of its callee's name."""
+        found: dict[str, list[tuple[ast.Call, Module]]] = defaultdict(list)
+        for module in self.project.modules:
+            renamed = {
+                b.name: b.qualified.rpartition(".")[2]
+                for b in module.table.imports
+                if b.name != b.qualified.rpartition(".")[2]
+            }
+            for call in module.table.calls:
+                name = _last_name(call.func)
+                if name:
+                    found[name].append((call, module))
+                    if name in renamed:
+                        found[renamed[name]].append((call, module))
+        return found
+
+    def callers(self, function: FunctionNode, module: Module) -> list[CallSite]:
+        """Every call in the project that may run ``function``."""
+        known = self._callers.get(function)
+        if known is None:
+            self._callers[function] = []  # a recursive question is answered with what is known
+            known = self._callers[function] = self._find_callers(function, module)
+        return known
+
+    @cached_property
+    def _callers(self) -> dict[FunctionNode, list[CallSite]]:
+        return {}
+
+    def _find_callers(self, function: FunctionNode, module: Module) -> list[CallSite]:
+        if isinstance(function, ast.Lambda):
+            return []
+        owner = self._method_owner(function, module)
+        is_init = owner is not None and function.name == "__init__"
+        name = owner.name if owner is not None and is_init else function.name
+        found: list[CallSite] = []
+        names = [name]
+        if owner is not None and is_init:
+            names += [c.node.name for c in self._subclasses(Class(owner, module))]
+        for each in names:
+            for call, where in self._calls.get(each, []):
+                if self._may_run(call, where, function, owner, is_init):
+                    bound = owner is not None and not _is_static(function)
+                    found.append(CallSite(call, where, bound))
+        return [*found, *self._spawned(function)]
+
+    def _may_run(
+        self,
+        call: ast.Call,
+        where: Module,
+        function: ast.FunctionDef | ast.AsyncFunctionDef,
+        owner: ast.ClassDef | None,
+        is_init: bool,
+    ) -> bool:
+        unknown = False
+        for value in self.evaluate(call.func, where):
+            if isinstance(value, Function) and value.node is function:
+                return True
+            if is_init and isinstance(value, Class):
+                inits = [
+                    b.node
+                    for c in self._bases(value)
+                    for b in c.module.table.scopes[c.node].bindings.get("__init__", [])
+                ]
+                if inits and inits[0] is function:
+                    return True
+            unknown = unknown or isinstance(value, Unknown)
+        is_method = owner is not None and isinstance(call.func, ast.Attribute)
+        return (
+            unknown
+            and is_method
+            and function.name not in COMMON_METHODS
+            and self._method_names.get(function.name) == 1
+        )
+
+    @cached_property
+    def _method_names(self) -> dict[str, int]:
+        found: dict[str, int] = defaultdict(int)
+        for module in self.project.modules:
+            for node in module.table.scopes:
+                if isinstance(node, ast.ClassDef):
+                    for child in node.body:
+                        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                            found[child.name] += 1
+        return found
+
+    def _spawned(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[CallSite]:
+        """``mp.spawn(function, args=(a, b))`` calls ``function(rank, a, b)``."""
+        found: list[CallSite] = []
+        for call, module in self._calls.get("spawn", []):
+            if not call.args or not self.project.external(call.func, module) & SPAWN:
+                continue
+            for value in self.evaluate(call.args[0], module):
+                if isinstance(value, Function) and value.node is function:
+                    found.append(CallSite(call, module, bound=False, spawned=True))
+        return found
+
+
+@dataclass(frozen=True)
+class CallSite:
+    call: ast.Call
+    module: Module
+    bound: bool  # the first parameter is filled by the receiver
+    spawned: bool = False
+
+    def argument(self, tracer: Tracer, function: FunctionNode, name: str) -> ast.expr | None:
+        if not self.spawned:
+            return tracer.argument(self.call, function, name, bound=self.bound)
+        names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+        packed = next((k.value for k in self.call.keywords if k.arg == "args"), None)
+        if packed is None and len(self.call.args) > 1:
+            packed = self.call.args[1]
+        if isinstance(packed, ast.Tuple) and name in names[1:]:
+            index = names.index(name) - 1
+            return packed.elts[index] if index < len(packed.elts) else None
+        return self.call.args[0] if name in names[:1] else None
+
+
+def _last_name(node: ast.expr) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _opaque(call: ast.Call) -> bool:
+    return any(isinstance(a, ast.Starred) for a in call.args) or any(
+        k.arg is None for k in call.keywords
+    )
+
+
+def _has_decorator(node: ast.AST, *names: str) -> bool:
+    decorators = getattr(node, "decorator_list", [])
+    plain = [d.func if isinstance(d, ast.Call) else d for d in decorators]
+    return any(_last_name(d) in names for d in plain)
+
+
+def _is_static(node: FunctionNode) -> bool:
+    return _has_decorator(node, "staticmethod")
+
+
+def _is_dataclass(node: ast.ClassDef) -> bool:
+    return _has_decorator(node, "dataclass")
+
+
+def _is_global_store(binding: Binding, module: Module) -> bool:
+    """Bound by a statement inside a function through ``global``."""
+    return module.table.scope_of(binding.node).function() is not None
+
+
+def _frame_of(function: ast.AST, frame: Frame | None) -> Frame | None:
+    while frame is not None and frame.function is not function:
+        frame = frame.parent
+    return frame
+
+
+def _exits(
+    function: ast.FunctionDef | ast.AsyncFunctionDef,
+) -> tuple[list[ast.Return], bool]:
+    """The return statements of a function, nested functions excluded, and whether it yields."""
+    returns: list[ast.Return] = []
+    yields = False
+    stack: list[ast.AST] = list(function.body)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.Return):
+            returns.append(node)
+        yields = yields or isinstance(node, (ast.Yield, ast.YieldFrom))
+        if not isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+            stack.extend(ast.iter_child_nodes(node))
+    return returns, yields

@@ -1,0 +1,142 @@
+"""Wrap a model with `fully_shard` instead of `FullyShardedDataParallel`.
+
+## What changes
+`FullyShardedDataParallel(model, ...)` becomes one `fully_shard` call per block, children first, and one
+for the root. The model stays the same object: assignments, returns and nested calls keep working.
+Arguments are the business of the rules they are named after.
+
+## Why
+FSDP1 wraps modules in new objects around flat parameters. FSDP2 shards every parameter by itself
+(`DTensor`) and changes the module in place, so names, `isinstance` and checkpoints stay clean.
+A root call is always emitted: parameters that no `fully_shard` call covers are not reduced, without
+an error.
+
+## What stays for you
+Constructors whose arguments cannot be seen (`**kwargs` that come from elsewhere), and constructors
+with a policy where no statement can stand (lambdas, comprehensions).
+
+## Since torch
+2.6 (`torch.distributed.fsdp.fully_shard`)
+
+## References
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+- torch/distributed/fsdp/_fully_shard/_fully_shard.py
+"""
+
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.sharding import placement_problem, render
+from fsdp_migrate.sites import Site
+from fsdp_migrate.study import Decision, Study
+
+RULE = Rule(code="FSDP101", name="wrap", handles=("FullyShardedDataParallel()",))
+
+EXAMPLES = [
+    Example(
+        title="a model without a policy is one unit",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+def build(model):
+    model = FSDP(model)
+    return model
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+def build(model):
+    model = fully_shard(model)
+    return model
+""",
+    ),
+    Example(
+        title="a constructor that is returned",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+def wrap(net):
+    return FSDP(module=net, limit_all_gathers=True)  # one unit
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+def wrap(net):
+    return fully_shard(net)  # one unit
+""",
+    ),
+    Example(
+        title="manual wrapping inside a container",
+        before="""\
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+net = nn.Sequential(FSDP(nn.Linear(4, 4)), nn.ReLU(), FSDP(nn.Linear(4, 4)))
+net = FSDP(net)
+""",
+        after="""\
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+net = nn.Sequential(fully_shard(nn.Linear(4, 4)), nn.ReLU(), fully_shard(nn.Linear(4, 4)))
+net = fully_shard(net)
+""",
+    ),
+]
+
+KEEP = [
+    Keep(
+        title="fairscale's class of the same name",
+        source="""\
+from fairscale.nn import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+""",
+    ),
+    Keep(
+        title="a class of the project's own",
+        source="""\
+class FSDP:
+    def __init__(self, module):
+        self.module = module
+
+model = FSDP(model)
+""",
+    ),
+    Keep(
+        title="arguments that are only known at run time",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+def wrap(model, **kwargs):
+    return FSDP(model, **kwargs)
+""",
+        left=True,
+    ),
+]
+
+
+def decide(site: Site, study: Study) -> Decision:
+    constructor = study.constructors[site.node]
+    models = [constructor]
+    if constructor.problem:
+        return study.left(
+            site,
+            RULE.code,
+            f"the arguments of FSDP cannot be read: {constructor.problem}",
+            "write them out at the call",
+            models=models,
+        )
+    plan = study.plans[constructor]
+    if not plan.is_compact:
+        problem = placement_problem(constructor)
+        if problem:
+            return study.left(
+                site,
+                RULE.code,
+                f"several statements are needed in place of this FSDP call, but {problem}",
+                "assign the wrapped model to a name in a statement of its own",
+                models=models,
+            )
+    render(plan)
+    return study.rewritten(site, RULE.code, "fully_shard", plan.proposal, models=models)
+
+
