@@ -37,7 +37,7 @@ def unbound(table: names.NameTable) -> set[str]:
     known |= {"__class__", "__module__", "__qualname__", "__builtins__", "__loader__"}
     found: set[str] = set()
     for name in table.names:
-        if isinstance(name.ctx, ast.Load) and name.id not in known:
-            if table.within[name].lookup(name.id) is None:
-                found.add(name.id)
+        read = isinstance(name.ctx, ast.Load) and name.id not in known
+        if read and table.within[name].lookup(name.id) is None:
+            found.add(name.id)
     return found

@@ -28,9 +28,12 @@ def decide(study: Study) -> list[Decision]:
     decisions: list[Decision] = []
     for site in [s for s in found if s.construct == f"{fsdp1.FSDP}()"]:
         decisions += _construct(site, study)
+    decisions = _merged(decisions)
     claimed = {d.site.reference for d in decisions}
     for site in found:
         if site.construct == f"{fsdp1.FSDP}()" or site.reference in claimed:
+            continue
+        if _inside_argument(site, study):
             continue
         decisions.append(_ask(site, study))
     for module in study.project.modules:
@@ -75,6 +78,7 @@ def _construct(site: Site, study: Study) -> list[Decision]:
         assert isinstance(node, (ast.expr, ast.keyword))
         argument = Site(f"{fsdp1.FSDP}({name}=)", site.module, node, node)
         arguments.append(_ask(argument, study))
+    arguments += [_ask(further, study) for further in study.plans[constructor].further]
     whole = _ask(site, study)
     models = frozenset({constructor})
     blocked = [d for d in (*arguments, whole) if d.outcome is Outcome.LEFT]
@@ -83,6 +87,37 @@ def _construct(site: Site, study: Study) -> list[Decision]:
     if blocked:
         arguments = [d if d.outcome is Outcome.LEFT else held(d, blocked[0]) for d in arguments]
     return [replace(d, models=d.models | models) for d in (whole, *arguments)]
+
+
+def _inside_argument(site: Site, study: Study) -> bool:
+    """A name in a constructor's argument is that argument's business, unless the value it makes
+    is converted where it stands."""
+    conversion = study.conversions.get(site.node)
+    if conversion is not None and conversion.new is not None:
+        return False
+    child: ast.AST = site.node
+    for parent in site.module.table.ancestors(site.node):
+        constructor = study.constructors.get(parent)
+        if constructor is not None and not constructor.problem:
+            return child is not parent.func and child is not constructor.wrapped  # type: ignore[attr-defined]
+        if isinstance(parent, ast.stmt):
+            return False
+        child = parent
+    return False
+
+
+def _merged(decisions: Sequence[Decision]) -> list[Decision]:
+    """One decision a reference: two constructors may bring up the same one."""
+    found: dict[ast.AST, Decision] = {}
+    for decision in decisions:
+        known = found.get(decision.site.reference)
+        if known is None or decision.outcome is Outcome.LEFT:
+            models = known.models if known is not None else frozenset()
+            found[decision.site.reference] = replace(decision, models=decision.models | models)
+        else:
+            models = known.models | decision.models
+            found[decision.site.reference] = replace(known, models=models)
+    return list(found.values())
 
 
 def _ask(site: Site, study: Study) -> Decision:

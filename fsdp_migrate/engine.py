@@ -53,7 +53,9 @@ class Result:
         return 1.0 if not total else 1 - self.count(Outcome.LEFT) / total
 
 
-def read(files: Mapping[Path, bytes], display: Mapping[Path, str]) -> tuple[list[Source], list[Problem]]:
+def read(
+    files: Mapping[Path, bytes], display: Mapping[Path, str]
+) -> tuple[list[Source], list[Problem]]:
     """Parse every file that is Python; say what is wrong with the others."""
     sources: list[Source] = []
     problems: list[Problem] = []
@@ -102,16 +104,19 @@ def _without(
         elif not _selected(decision.code, options):
             reason = f"{decision.code} is not selected"
         if reason and decision.outcome is not Outcome.LEFT:
-            decision = replace(
-                decision,
-                outcome=Outcome.LEFT,
-                message=reason,
-                help="",
-                edits=(),
-                quiet=True,
-            )
             changed = True
-        result.append(decision)
+            result.append(
+                replace(
+                    decision,
+                    outcome=Outcome.LEFT,
+                    message=reason,
+                    help="",
+                    edits=(),
+                    quiet=True,
+                )
+            )
+        else:
+            result.append(decision)
     return decide.hold_back(result) if changed else result
 
 
@@ -149,5 +154,3 @@ def _edit(
             result.changes[module.path] = new
     result.changes.update(written)
     return failed
-
-

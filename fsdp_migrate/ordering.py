@@ -62,9 +62,10 @@ def parameter_calls(call: ast.Call) -> Iterator[ast.Call]:
     """Every ``x.parameters()`` inside the arguments of a call."""
     for argument in (*call.args, *(k.value for k in call.keywords)):
         for node in ast.walk(argument):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                if node.func.attr in PARAMETER_METHODS:
-                    yield node
+            method = node.func if isinstance(node, ast.Call) else None
+            if isinstance(method, ast.Attribute) and method.attr in PARAMETER_METHODS:
+                assert isinstance(node, ast.Call)
+                yield node
 
 
 def find(call: ast.Call, module: Module, study: Study) -> EarlyOptimizer | None:

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from fsdp_migrate import fsdp1
-from fsdp_migrate.proposal import Code, code, join
+from fsdp_migrate.proposal import Code, Proposal, code, join
 from fsdp_migrate.sharding import ShardPlan, Targets
+from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
@@ -159,7 +160,7 @@ def _refuse_dicts(values: Values) -> None:
             raise Unreadable("the CustomPolicy returns arguments for single modules")
 
 
-# -- what the constructor does with it ----------------------------------------------------------------
+# -- what the constructor does with it --------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -389,3 +390,20 @@ def class_tuple(classes: ast.expr) -> Code:
             return code("{c}", c=classes.elts[0])
         return code("({c})", c=join(", ", [code("{e}", e=e) for e in classes.elts]))
     return code("tuple({c})", c=classes)
+
+
+def convert(site: Site, new: Code, proposal: Proposal) -> None:
+    """Replace a policy where it is made; a predicate that gets a name becomes a function."""
+    node, module = site.node, site.module
+    assert isinstance(node, ast.expr)
+    statement = module.table.parents[node]
+    is_lambda = new.template.startswith("lambda module: ")
+    named = isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
+    if is_lambda and named and len(statement.targets) == 1:  # type: ignore[attr-defined]
+        name = statement.targets[0].id  # type: ignore[attr-defined]
+        body = Code(new.template.removeprefix("lambda module: "), new.parts)
+        define = code("def {n}(module):\n    return {b}", n=name, b=body)
+        assert isinstance(statement, ast.stmt)
+        proposal.replace_statement(module, statement, define)
+    else:
+        proposal.replace(module, node, new)

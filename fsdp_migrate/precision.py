@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 
 from fsdp_migrate import fsdp1
 from fsdp_migrate.proposal import Code, Proposal, code, join
-from fsdp_migrate.sharding import Constructor
+from fsdp_migrate.sharding import Constructor, ShardPlan
+from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
-from fsdp_migrate.trace.values import Constant, Made
+from fsdp_migrate.trace.values import Constant, External, Made
 
 FIELDS = (
     "param_dtype",
@@ -137,25 +138,102 @@ def policy(
     return code("{n}({items})", n=name, items=join(", ", items))
 
 
-def agree(found: list[MixedPrecision], name: str) -> str:
-    """The spelling of a field when all values agree on it.
+# -- buffers --------------------------------------------------------
+
+
+def buffer_sites(found: list[MixedPrecision]) -> list[Site]:
+    """The ``buffer_dtype`` arguments among some policies."""
+    result = []
+    for mixed in found:
+        node = mixed.fields.get("buffer_dtype")
+        if node is None:
+            continue
+        keyword = next((k for k in mixed.call.keywords if k.value is node), None)
+        where = keyword if keyword is not None else node
+        result.append(Site("MixedPrecision(buffer_dtype=)", mixed.module, where, where))
+    return result
+
+
+def users(site: Site, study: Study) -> list[Constructor]:
+    """The constructors that a ``buffer_dtype`` argument reaches."""
+    call = site.module.table.parents[site.node]
+    conversion = study.conversions.get(call)
+    return sorted(
+        conversion.constructors if conversion is not None else (),
+        key=lambda c: (c.module.display, c.call.lineno),
+    )
+
+
+def cast_buffers(plan: ShardPlan, study: Study) -> bool:
+    """Emit the buffer cast of one constructor, once; False when there is nothing to cast.
 
     Raises:
-        Unreadable: they do not.
+        Unreadable: the policies that reach it name different buffer dtypes.
     """
-    spelled = {each.spelled(name) for each in found}
-    if len(spelled) != 1:
-        raise Unreadable(f"the policies that reach this call differ in {name}")
-    return spelled.pop()
+    if plan.casts_buffers:
+        return True
+    module = plan.constructor.module
+    found, nullable = read(plan.constructor.arguments["mixed_precision"], module, study)
+    dtype, optional = _buffer_dtype(found, plan, study)
+    if dtype is None:
+        return False
+    plan.casts_buffers = True
+    name = plan.fresh("buffer")
+    if plan.batch_norm:
+        norm = plan.name("torch.nn.modules.batchnorm", "_BatchNorm")
+        layer = plan.fresh("layer")
+        loop = code(
+            "for {l} in {m}.modules():\n"
+            "    for {b} in {l}.buffers(recurse=False):\n"
+            "        if {b}.is_floating_point() and not isinstance({l}, {n}):\n"
+            "            {b}.data = {b}.to({d})",
+            l=layer,
+            m=plan.model,
+            b=name,
+            n=norm,
+            d=dtype,
+        )
+    else:
+        loop = code(
+            "for {b} in {m}.buffers():\n"
+            "    if {b}.is_floating_point():\n"
+            "        {b}.data = {b}.to({d})",
+            b=name,
+            m=plan.model,
+            d=dtype,
+        )
+    if optional or nullable:
+        condition = code("if {d} is not None:\n", d=dtype)
+        nested = Code(loop.template.replace("\n", "\n    "), loop.parts)
+        loop = code("{c}    {l}", c=condition, l=nested)
+    plan.finish.append(loop)
+    return True
 
 
-__all__ = [
-    "FIELDS",
-    "Constructor",
-    "MixedPrecision",
-    "Unreadable",
-    "agree",
-    "policy",
-    "read",
-    "read_call",
-]
+def _buffer_dtype(
+    found: list[MixedPrecision], plan: ShardPlan, study: Study
+) -> tuple[Code | None, bool]:
+    """The dtype buffers are cast to, and whether it may be None at run time."""
+    spelled = {each.spelled("buffer_dtype") for each in found}
+    if spelled == {""}:
+        return None, False
+    if len(found) == 1 and plan.precision is not None and plan.precision.inline:
+        return code("{d}", d=found[0].fields["buffer_dtype"]), False
+    names = {n for each in found for n in _dtype_names(each, study)}
+    if len(names) == 1 and "" not in spelled:
+        torch = plan.proposal.module_name(
+            plan.constructor.module, "torch", "torch", plan.constructor.reference
+        )
+        return code("{t}.{n}", t=torch, n=names.pop().removeprefix("torch.")), False
+    assert plan.precision is not None
+    for twin in FIELDS[:2]:
+        if all(each.spelled(twin) == each.spelled("buffer_dtype") for each in found):
+            return code("{p}.{t}", p=plan.precision.policy, t=twin), True
+    raise Unreadable("the policies that reach this call cast buffers to different dtypes")
+
+
+def _dtype_names(mixed: MixedPrecision, study: Study) -> set[str]:
+    node = mixed.fields.get("buffer_dtype")
+    values = study.values(node, mixed.module) if node is not None else frozenset()
+    names = {v.name if isinstance(v, External) else "?" for v in values}
+    return names if all(n.startswith("torch.") for n in names) else {"?", "??"}

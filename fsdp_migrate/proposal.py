@@ -66,7 +66,7 @@ def join(separator: str, items: list[Code]) -> Code:
     return Code(template, dict(zip(names, items, strict=True)))
 
 
-# -- edits ---------------------------------------------------------------------------
+# -- edits --------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +159,7 @@ class Support(Edit):
     near: ast.AST
 
 
-# -- building ---------------------------------------------------------------------------
+# -- building --------------------------------------------------------
 
 
 # Submodules that ``import torch`` alone makes available as attributes.

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from fsdp_migrate import fsdp1
 from fsdp_migrate.names import COMPREHENSIONS
 from fsdp_migrate.proposal import Code, Proposal, code, join
+from fsdp_migrate.sites import Site
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
 
@@ -118,6 +119,10 @@ class ShardPlan:
     setup: list[Code] = field(default_factory=list)  # before anything is sharded
     before: list[Code] = field(default_factory=list)  # just before the first fully_shard
     after: list[Code] = field(default_factory=list)  # after the root is sharded
+    finish: list[Code] = field(default_factory=list)  # last of all
+    casts_buffers: bool = False
+    names: dict[str, str] = field(default_factory=dict)
+    further: list[Site] = field(default_factory=list)  # sites that arguments brought up
 
     def name(self, source: str, name: str) -> str:
         return self.proposal.name(self.constructor.module, source, name, self.constructor.reference)
@@ -126,7 +131,11 @@ class ShardPlan:
         return self.proposal.support(self.constructor.module, function, self.constructor.reference)
 
     def fresh(self, wanted: str) -> str:
-        return self.proposal.fresh(self.constructor.module, self.constructor.call, wanted)
+        """A local name for ``wanted``, the same one each time it is asked for."""
+        if wanted not in self.names:
+            module, call = self.constructor.module, self.constructor.call
+            self.names[wanted] = self.proposal.fresh(module, call, wanted)
+        return self.names[wanted]
 
     def dist(self) -> str:
         module, near = self.constructor.module, self.constructor.reference
@@ -153,7 +162,7 @@ class ShardPlan:
     @property
     def is_compact(self) -> bool:
         """Whether one ``fully_shard`` call in place of the constructor says it all."""
-        parts = (self.targets, self.walk, self.before, self.after)
+        parts = (self.targets, self.walk, self.before, self.after, self.finish)
         return not any(parts) and not self.batch_norm and (not self.setup or self._only_hoist)
 
     @property
@@ -201,18 +210,19 @@ def render(plan: ShardPlan) -> None:
     lines += plan.before
     lines += _loop(plan, fully_shard, [*units, *shared])
     call = code("{f}({args})", f=fully_shard, args=join(", ", [plan.model, *root, *shared]))
+    after = [*plan.after, *plan.finish]
     statement = constructor.statement
     target = _single_target(statement, constructor.call)
     in_place = target is not None and (plan.hoisted or _same(target, constructor.wrapped))
     module = constructor.module
     if in_place and isinstance(statement, ast.Assign):
-        proposal.replace_statement(module, statement, *lines, call, *plan.after)
+        proposal.replace_statement(module, statement, *lines, call, *after)
     elif target is not None and isinstance(statement, (ast.Assign, ast.AnnAssign)):
         proposal.insert_before(module, statement, *lines)
         proposal.replace(module, constructor.call, call)
-        proposal.insert_after(module, statement, *plan.after)
-    elif plan.after:
-        proposal.insert_before(module, statement, *lines, call, *plan.after)
+        proposal.insert_after(module, statement, *after)
+    elif after:
+        proposal.insert_before(module, statement, *lines, call, *after)
         proposal.replace(module, constructor.call, plan.model)
     else:
         proposal.insert_before(module, statement, *lines)

@@ -71,6 +71,17 @@ class Source:
             return utf8_offset
         return len(text.encode("utf-8")[:utf8_offset].decode("utf-8", "ignore"))
 
+    def comments(self, first: int, last: int) -> list[tuple[int, int, str]]:
+        """Line, column and text of the comments from line ``first`` to ``last``, both included."""
+        text = "\n".join(self.lines) + "\n"
+        found = []
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.start[0] > last:
+                break
+            if token.type == tokenize.COMMENT and token.start[0] >= first:
+                found.append((*token.start, token.string))
+        return found
+
     def segment(self, node: ast.expr | ast.stmt) -> str:
         """The source text of a node, as written."""
         return ast.get_source_segment("\n".join(self.lines), node) or ast.unparse(node)

@@ -20,6 +20,11 @@ from fsdp_migrate.trace.values import Constant, Tracer, Unknown, Value, Values
 DEFAULT_TARGET = Version("2.7")
 
 
+def sentences(*parts: str) -> str:
+    """Reasons and next steps as prose: a capital in front, a full stop behind."""
+    return " ".join(f"{p[0].upper()}{p[1:].rstrip('.')}." for p in parts if p)
+
+
 @dataclass(frozen=True, eq=False)
 class Decision:
     """What a rule answers for one site.
@@ -67,7 +72,7 @@ class Conversion:
     new: Code | None
     message: str
     constructors: set[Constructor] = field(default_factory=set)
-    review: str = ""
+    proposal: Proposal | None = None  # what else ``new`` needs, such as imports
 
 
 @dataclass(eq=False)
@@ -124,13 +129,18 @@ class Study:
         return self.project.external(node, module)
 
     def convert(
-        self, node: ast.AST, new: Code | None, message: str, constructor: Constructor
+        self,
+        node: ast.AST,
+        new: Code | None,
+        message: str,
+        constructor: Constructor,
+        proposal: Proposal | None = None,
     ) -> bool:
         """Ask for the value made at ``node`` to become ``new``; False if that contradicts an
         earlier wish."""
         known = self.conversions.get(node)
         if known is None:
-            self.conversions[node] = Conversion(new, message, {constructor})
+            self.conversions[node] = Conversion(new, message, {constructor}, proposal)
             return True
         same = (known.new is None) == (new is None) and (
             new is None or known.new is None or known.new.preview() == new.preview()
@@ -178,8 +188,20 @@ class Study:
         outcome = Outcome.REWRITTEN
         if review:
             outcome = Outcome.REVIEW
-            edits.append(Mark(site.module, site.node, code, review))
+            edits.append(Mark(site.module, site.node, code, sentences(review)))
         return Decision(site, code, outcome, message, review, tuple(edits), frozenset(models))
+
+    def dropped(self, site: Site, code: str, message: str, *, review: str = "") -> Decision:
+        """An argument of a constructor that the emitted code does without."""
+        return self.rewritten(site, code, message, review=review)
+
+    def argument(self, site: Site) -> tuple[ShardPlan, ast.expr, str]:
+        """The plan, value and name of a constructor argument's site."""
+        name = site.construct.rpartition("(")[2].rstrip("=)")
+        for plan in self.plans.values():
+            if plan.constructor.nodes().get(name) is site.node:
+                return plan, plan.constructor.arguments[name], name
+        raise AssertionError(f"{site.construct} belongs to no constructor")
 
     def left(
         self,
@@ -192,7 +214,7 @@ class Study:
         quiet: bool = False,
     ) -> Decision:
         """Not touched, for ``reason``; ``help`` is what to do by hand."""
-        mark = Mark(site.module, site.node, code, f"{reason}. {help}" if help else f"{reason}.")
+        mark = Mark(site.module, site.node, code, sentences(reason, help))
         return Decision(site, code, Outcome.LEFT, reason, help, (mark,), frozenset(models), quiet)
 
     def defined_by(self, node: ast.expr, module: Module) -> frozenset[Definition]:

@@ -138,5 +138,3 @@ def decide(site: Site, study: Study) -> Decision:
             )
     render(plan)
     return study.rewritten(site, RULE.code, "fully_shard", plan.proposal, models=models)
-
-

@@ -173,8 +173,8 @@ def _comments_kept(block: Block) -> Block:
         if _is_gone(statement):
             waiting += getattr(statement, "leading_lines", ())
         elif waiting:
-            leading = getattr(statement, "leading_lines", ())
-            body.append(statement.with_changes(leading_lines=[*waiting, *leading]))
+            above = getattr(statement, "leading_lines", ())
+            body.append(statement.with_changes(leading_lines=[*waiting, *above]))
             waiting = []
         else:
             body.append(statement)
@@ -317,7 +317,10 @@ class _Editor(cst.CSTTransformer):
         self.updated[node] = line
         lines = [s for each in edits.before for s in self.render(each, node)]
         if edits.replacement is not None:
-            lines += [s for each in edits.replacement for s in self.render(each, node)]
+            new = [s for each in edits.replacement for s in self.render(each, node)]
+            if new:
+                new[0] = _above(new[0], self.comments(node))
+            lines += new
         elif not edits.departs:
             lines.append(line)
         for moved in edits.arrivals:
@@ -339,6 +342,24 @@ class _Editor(cst.CSTTransformer):
             layout.fit(s, self.tree, indent, self.line_length)
             for s in template.statements(new, self.lookup, self.tree)
         ]
+
+    def comments(self, node: ast.AST) -> list[str]:
+        """Comments of a replaced statement that belong to arguments whose values live on."""
+        source = self.module.source
+        start, end = getattr(node, "lineno", 1), getattr(node, "end_lineno", 1)
+        if start == end:
+            return []
+        owners = [n for n in ast.walk(node) if isinstance(n, (ast.keyword, ast.expr))]
+        inside = [n for n in self.plan.references if start <= getattr(n, "lineno", 0) <= end]
+        found = []
+        for line, column, text in source.comments(start, end):
+            if any(_spans(n, line, column) for n in inside):
+                continue  # travels with the node it stands in
+            owner = _owner(owners, line, column)
+            kept = owner is not None and any(n in self.plan.references for n in ast.walk(owner))
+            if kept:
+                found.append(text)
+        return found
 
     def marked(self, line: Line, marks: list[Mark], existing: Sequence[cst.EmptyLine] = ()) -> Line:
         leading = list(getattr(line, "leading_lines", ()))
@@ -428,6 +449,36 @@ class _Editor(cst.CSTTransformer):
         if comments and lines:
             lines[0] = lines[0].with_changes(leading_lines=[*comments, *lines[0].leading_lines])
         return lines  # type: ignore[return-value]  # an IndentedBlock holds statements only
+
+
+def _above(line: Line, comments: Sequence[str]) -> Line:
+    """``line`` with own-line comments above it."""
+    if not comments:
+        return line
+    leading = [cst.EmptyLine(comment=cst.Comment(text)) for text in comments]
+    return line.with_changes(leading_lines=[*leading, *getattr(line, "leading_lines", ())])
+
+
+def _spans(node: ast.AST, line: int, column: int) -> bool:
+    """Whether a position lies within a node."""
+    assert isinstance(node, ast.expr)
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+    start = (node.lineno, node.col_offset)
+    return start <= (line, column) < (node.end_lineno, node.end_col_offset)
+
+
+def _owner(nodes: Sequence[ast.AST], line: int, column: int) -> ast.AST | None:
+    """What a comment is about: what ends before it on its line, else what follows it."""
+    before = [
+        n
+        for n in nodes
+        if getattr(n, "end_lineno", 0) == line and getattr(n, "end_col_offset", 0) <= column
+    ]
+    if before:
+        return min(before, key=lambda n: getattr(n, "col_offset", 0))
+    after = [n for n in nodes if getattr(n, "lineno", 0) > line]
+    return min(after, key=lambda n: (n.lineno, n.col_offset), default=None)  # type: ignore[attr-defined]
 
 
 def _closing(kept: cst.Arg, last: cst.Arg) -> cst.Comma | cst.MaybeSentinel:

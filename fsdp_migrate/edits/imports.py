@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -35,7 +36,9 @@ ImportStatement = ast.Import | ast.ImportFrom
 class _StatementPlan:
     dropped: set[ast.alias] = field(default_factory=set)
     added: list[Import] = field(default_factory=list)  # names joining a ``from`` import
-    following: list[Import] = field(default_factory=list)  # new statements after this one
+    preceding: list[Import] = field(default_factory=list)  # new statements before this one
+    following: list[Import] = field(default_factory=list)  # and after it
+    apart: set[str] = field(default_factory=set)  # sources that need an empty line in between
 
 
 @dataclass
@@ -53,8 +56,9 @@ class ImportPlan:
     ) -> cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentinel:
         """The import lines that replace one line of imports."""
         smalls: list[cst.BaseSmallStatement] = []
-        following: list[Import] = []
-        indent = ""
+        above: list[cst.SimpleStatementLine] = []
+        below: list[cst.SimpleStatementLine] = []
+        apart: set[str] = set()
         for node, small in zip(nodes, updated.body, strict=True):
             change = self.statements.get(node) if node is not None else None
             if change is None or not isinstance(small, (cst.Import, cst.ImportFrom)):
@@ -65,17 +69,20 @@ class ImportPlan:
             edited = _edit_names(node, small, change, editor, indent)
             if edited is not None:
                 smalls.append(edited)
-            following += change.following
-        new = [_statement(group, editor, indent) for group in _grouped(following)]
-        lines: list[cst.SimpleStatementLine] = []
+            above += [_statement(group, editor, indent) for group in _grouped(change.preceding)]
+            below += [_statement(group, editor, indent) for group in _grouped(change.following)]
+            apart |= change.apart
+        here: list[cst.SimpleStatementLine] = []
         if smalls:
             smalls[-1] = smalls[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
-            lines.append(updated.with_changes(body=smalls))
-        elif new:
-            new[0] = new[0].with_changes(leading_lines=updated.leading_lines)
-        lines += new
+            here = [updated.with_changes(body=smalls, leading_lines=())]
+        if apart and here:
+            split = here if above else below
+            split[0] = split[0].with_changes(leading_lines=[cst.EmptyLine(indent=False)])
+        lines = [*above, *here, *below]
         if not lines:
             return editor.gone(updated.leading_lines)
+        lines[0] = lines[0].with_changes(leading_lines=updated.leading_lines)
         return lines[0] if len(lines) == 1 else cst.FlattenSentinel(lines)
 
     def at_top(self, tree: cst.Module, editor: _Editor) -> cst.Module:
@@ -111,13 +118,13 @@ def plan(module: Module, edits: Sequence[Edit], needed: Sequence[Import]) -> Imp
     return result
 
 
-# -- which imports are no longer used -------------------------------------------------------------
+# -- which imports are no longer used --------------------------------------------------------
 
 
 def _unused_after(module: Module, edits: Sequence[Edit]) -> list[Binding]:
     table = module.table
-    gone, mentioned = _consumed(edits)
-    if not gone and not mentioned:
+    gone, mentioned = _consumed(module, edits)
+    if not gone:
         return []
     exported = _exported(module)
     result = []
@@ -141,44 +148,39 @@ def _unused_after(module: Module, edits: Sequence[Edit]) -> list[Binding]:
     return result
 
 
-def _consumed(edits: Sequence[Edit]) -> tuple[set[ast.AST], set[str]]:
+def _consumed(module: Module, edits: Sequence[Edit]) -> tuple[set[ast.AST], set[str]]:
     """Name nodes that edits remove, and identifiers that new code spells out itself."""
-    removed: list[ast.AST] = []
-    kept: list[ast.AST] = []
+    removed: set[ast.AST] = set()
+    kept: set[ast.AST] = set()
     mentioned: set[str] = set()
-
-    def new(codes: Sequence[Code]) -> None:
+    for edit in edits:
+        codes: Sequence[Code] = ()
+        match edit:
+            case ReplaceExpression():
+                removed.add(edit.node)
+                codes = (edit.code,)
+            case ReplaceStatement():
+                removed.add(edit.node)
+                codes = edit.codes
+            case Insert():
+                codes = edit.codes
+            case Unwrap():
+                codes = edit.before
+                removed.update(edit.node.items[index].context_expr for index in edit.items)
+            case RemoveArgument():
+                removed.add(edit.argument)
         for each in codes:
             nodes: list[ast.expr] = []
             mentioned.update(re.findall(r"\b[A-Za-z_]\w*\b", each.flatten(nodes)))
-            kept.extend(nodes)
-
-    moves: list[tuple[ast.AST, list[ast.expr]]] = []
-    for edit in edits:
-        match edit:
-            case ReplaceExpression():
-                nodes: list[ast.expr] = []
-                mentioned.update(re.findall(r"\b[A-Za-z_]\w*\b", edit.code.flatten(nodes)))
-                moves.append((edit.node, nodes))
-            case ReplaceStatement():
-                nodes = []
-                for each in edit.codes:
-                    mentioned.update(re.findall(r"\b[A-Za-z_]\w*\b", each.flatten(nodes)))
-                moves.append((edit.node, nodes))
-            case Insert():
-                new(edit.codes)
-            case Unwrap():
-                new(edit.before)
-                removed += [edit.node.items[index].context_expr for index in edit.items]
-            case RemoveArgument():
-                removed.append(edit.argument)
-    inserted = {n for node in kept for n in ast.walk(node)}
+            kept.update(nodes)
     gone: set[ast.AST] = set()
-    for node in removed:
-        gone |= {n for n in ast.walk(node) if isinstance(n, ast.Name)} - inserted
-    for node, nodes in moves:
-        survivors = {n for each in nodes for n in ast.walk(each)}
-        gone |= {n for n in ast.walk(node) if isinstance(n, ast.Name)} - survivors - inserted
+    for name in module.table.names:
+        for node in (name, *module.table.ancestors(name)):
+            if node in removed:
+                gone.add(name)
+                break
+            if node in kept:
+                break
     return gone, mentioned
 
 
@@ -197,7 +199,7 @@ def _exported(module: Module) -> set[str]:
     return found
 
 
-# -- where a new import goes ----------------------------------------------------------------------
+# -- where a new import goes --------------------------------------------------------
 
 
 def _import_scope(module: Module, need: Import) -> Scope:
@@ -220,11 +222,14 @@ def _place(module: Module, need: Import, scope: Scope, result: ImportPlan) -> No
             if isinstance(statement, ast.ImportFrom) and _same_source(module, statement, need):
                 result.statements[statement].added.append(need)
                 return
-    anchor = _anchor(statements, need)
+    anchor = _anchor(module, statements, need)
     if anchor is None:
         result.first.append(need)
-    else:
-        result.statements[anchor].following.append(need)
+        return
+    beside = result.statements[anchor.statement]
+    (beside.preceding if anchor.before else beside.following).append(need)
+    if anchor.blank:
+        beside.apart.add(need.source)
 
 
 def _import_statements(module: Module, scope: Scope) -> list[ImportStatement]:
@@ -242,25 +247,47 @@ def _same_source(module: Module, statement: ast.ImportFrom, need: Import) -> boo
     return written == need.source and not star
 
 
-def _anchor(statements: list[ImportStatement], need: Import) -> ImportStatement | None:
-    """The import after which a new one reads best: its neighbour of the same family."""
+@dataclass(frozen=True)
+class _Anchor:
+    statement: ImportStatement
+    before: bool = False  # the new import goes above it
+    blank: bool = False  # an empty line keeps the two apart
+
+
+def _anchor(module: Module, statements: list[ImportStatement], need: Import) -> _Anchor | None:
+    """Next to which import a new one reads best: sections in isort's order, sorted within."""
     if not statements:
         return None
     plain = [s for s in statements if s.col_offset == statements[0].col_offset]
-    family = need.source.split(".", maxsplit=1)[0] if not need.source.startswith(".") else "."
-    related = [
-        s
-        for s in plain
-        if _key(s).split(".", maxsplit=1)[0] == family
-        or (family == "." and _key(s).startswith("."))
-    ]
-    smaller = [s for s in related if _key(s) <= need.source]
-    if smaller:
-        return smaller[-1]
-    if related and family == "torch":
-        before = [s for s in plain if s.lineno < related[0].lineno]
-        return before[-1] if before else related[0]
-    return plain[-1]
+    section = _section(module, need.source)
+    peers = [s for s in plain if _section(module, _key(s)) == section]
+    if peers:
+        alike = [s for s in peers if isinstance(s, ast.ImportFrom) == bool(need.name)]
+        family = need.source.split(".", maxsplit=1)[0]
+        related = [s for s in alike if _key(s).split(".", maxsplit=1)[0] == family]
+        pool = related or alike or peers
+        smaller = [s for s in pool if _key(s) <= need.source]
+        if smaller:
+            return _Anchor(smaller[-1])
+        if pool is peers or not need.name:
+            return _Anchor(peers[-1] if need.name else pool[0], before=not need.name)
+        return _Anchor(pool[0], before=True)
+    later = [s for s in plain if _section(module, _key(s)) > section]
+    if later:
+        return _Anchor(later[0], before=True, blank=True)
+    return _Anchor(plain[-1], blank=True)
+
+
+def _section(module: Module, source: str) -> int:
+    """0 ``__future__``, 1 the standard library, 2 other packages, 3 the project itself."""
+    top = source.split(".", maxsplit=1)[0]
+    if top == "__future__":
+        return 0
+    if top in sys.stdlib_module_names:
+        return 1
+    if source.startswith(".") or top in module.neighbours:
+        return 3
+    return 2
 
 
 def _key(statement: ImportStatement) -> str:
@@ -269,12 +296,12 @@ def _key(statement: ImportStatement) -> str:
     return statement.names[0].name
 
 
-# -- writing them ---------------------------------------------------------------------------------
+# -- writing them --------------------------------------------------------
 
 
 def _grouped(needs: Sequence[Import]) -> list[list[Import]]:
     groups: dict[tuple[str, bool], list[Import]] = {}
-    for need in sorted(needs, key=lambda n: (n.source, n.name.lower())):
+    for need in sorted(needs, key=lambda n: (n.source, _by_type(n.name))):
         key = (
             (need.source, bool(need.name)) if need.name else (f"{need.source} {need.asname}", False)
         )
@@ -319,18 +346,25 @@ def _edit_names(
     if isinstance(small, cst.Import):
         kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
         return small.with_changes(names=kept)
-    names = [_plain_name(alias) for alias in kept]
-    in_order = names == sorted(names, key=str.lower)
-    for need in change.added:
-        new = _alias(need)
+    names = [_plain_name(alias) for alias in aliases]
+    orders = [k for k in (_by_type, str.lower) if names == sorted(names, key=k)]
+    for need in sorted(change.added, key=lambda n: _by_type(n.name)):
         position = len(kept)
-        if in_order:
+        if orders:
+            order = orders[0]
             position = next(
-                (i for i, a in enumerate(kept) if _plain_name(a).lower() > need.name.lower()),
+                (i for i, a in enumerate(kept) if order(_plain_name(a)) > order(need.name)),
                 len(kept),
             )
-        kept.insert(position, new)
+        kept.insert(position, _alias(need))
     return _with_names(small, aliases, kept, editor, indent)
+
+
+def _by_type(name: str) -> str:
+    """isort's order: CONSTANTS, then Classes, then functions, each without regard to case."""
+    bare = name.lstrip("_")
+    kind = "0" if bare.isupper() and len(bare) > 1 else "1" if bare[:1].isupper() else "2"
+    return kind + name.lower()
 
 
 def _alias(need: Import) -> cst.ImportAlias:

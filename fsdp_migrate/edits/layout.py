@@ -52,7 +52,7 @@ class _Fit(cst.CSTTransformer):
                 break
             replacement = explode(target, self.module.default_indent, len(broken))
             broken.append(replacement)
-            changed = node.deep_replace(target, replacement)  # type: ignore[arg-type]
+            changed: cst.CSTNode = node.deep_replace(target, replacement)  # type: ignore[arg-type]
             assert isinstance(changed, cst.SimpleStatementLine)
             node = changed
         return node
@@ -72,9 +72,9 @@ def _widest(node: cst.CSTNode, broken: list[cst.CSTNode], module: cst.Module) ->
             )
             if not single:
                 return current
-        display = isinstance(current, (cst.Dict, cst.List)) and current.elements
-        if display and not _is_broken(current, module):
-            return current
+        if isinstance(current, (cst.Dict, cst.List)) and current.elements:  # noqa: SIM102
+            if not _is_broken(current, module):
+                return current
         queue.extend(current.children)
     return None
 

@@ -23,6 +23,7 @@ class Module:
     name: str  # dotted, from the outermost package it stands in
     root: PurePosixPath  # the directory that name starts from, which would be on ``sys.path``
     is_package: bool
+    neighbours: frozenset[str] = frozenset()  # top-level names of the modules under analysis
     _flows: dict[Scope, flow.Flow] = field(default_factory=dict)
 
     @property
@@ -68,7 +69,9 @@ class Project:
         self._by_name: dict[str, list[Module]] = defaultdict(list)
         for module in self.modules:
             self._by_name[module.name].append(module)
-        self.packages = {m.name.split(".")[0] for m in self.modules}
+        tops = frozenset(m.name.split(".")[0] for m in self.modules)
+        for module in self.modules:
+            module.neighbours = tops
 
     def find(self, dotted: str, importer: Module) -> Module | None:
         """The module that ``import dotted`` means when written in ``importer``.

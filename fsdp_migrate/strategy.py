@@ -1,0 +1,116 @@
+"""FSDP1 sharding strategies and what they are in FSDP2 (a mesh and ``reshard_after_forward``).
+
+Measured on torch 2.13: FULL_SHARD never reshards the root after forward, nor does ``fully_shard``
+when the argument is left out; SHARD_GRAD_OP frees parameters after backward like
+``reshard_after_forward=False``.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from fsdp_migrate import fsdp1
+from fsdp_migrate.proposal import code
+from fsdp_migrate.sharding import Constructor, ShardPlan
+from fsdp_migrate.sites import Site
+from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.trace.values import Constant, External, Value
+
+RESHARD_NEVER = frozenset({"SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"})
+HYBRID = frozenset({"HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"})
+MEMBERS = frozenset({"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", *HYBRID})
+
+
+def member(value: Value) -> str | None:
+    """The strategy's name, ``FULL_SHARD`` for None, or None when it is not one member."""
+    if isinstance(value, Constant) and value.value is None:
+        return "FULL_SHARD"
+    if isinstance(value, External):
+        name = fsdp1.canonical(value.name) or ""
+        found = name.removeprefix("ShardingStrategy.")
+        return found if found in MEMBERS else None
+    return None
+
+
+def of(constructor: Constructor, study: Study) -> str | None:
+    """The strategy of a constructor when it is written at the call; None when it varies."""
+    node = constructor.arguments.get("sharding_strategy")
+    if node is None:
+        return "FULL_SHARD"
+    direct = isinstance(node, ast.Constant) or study.external(node, constructor.module)
+    if not direct:
+        return None
+    found = {member(v) for v in study.values(node, constructor.module)}
+    return found.pop() if len(found) == 1 else None
+
+
+def argument(site: Site, study: Study, rule: str) -> Decision:
+    """Decide the constructor's ``sharding_strategy`` argument."""
+    plan, value, _ = study.argument(site)
+    name = of(plan.constructor, study)
+    if name is None:
+        return study.left(
+            site,
+            rule,
+            f"the strategy {ast.unparse(value)} is only known at run time",
+            "choose reshard_after_forward and the mesh by hand",
+        )
+    problem = apply(name, plan, study)
+    if problem:
+        return study.left(site, rule, problem, "build a 2-D device mesh and pass it as device_mesh")
+    if name == "NO_SHARD":
+        return study.rewritten(
+            site,
+            rule,
+            "NO_SHARD -> a mesh that only replicates",
+            review="NO_SHARD became a (world_size, 1) mesh; torch recommends DDP or replicate() here",
+        )
+    if name in RESHARD_NEVER:
+        return study.rewritten(site, rule, f"{name} -> reshard_after_forward=False")
+    return study.rewritten(site, rule, f"{name} is fully_shard's default")
+
+
+def apply(name: str, plan: ShardPlan, study: Study) -> str:
+    """Put a strategy into a plan; the reason when it cannot be."""
+    has_mesh = "device_mesh" in plan.constructor.arguments
+    has_group = "process_group" in plan.constructor.arguments
+    if name in HYBRID and not has_mesh and not has_group:
+        if "auto_wrap_policy" not in plan.constructor.arguments:
+            return f"{name} without a policy, group or mesh is an error in FSDP1"
+        devices = "torch.cuda.device_count()"
+        _mesh(plan, f"({{dist}}.get_world_size() // {devices}, {devices})")
+    if name == "NO_SHARD":
+        if has_mesh or has_group:
+            return "NO_SHARD over a given mesh or group has no plain FSDP2 form"
+        _mesh(plan, "({dist}.get_world_size(), 1)")
+    if name in RESHARD_NEVER:
+        plan.everywhere["reshard_after_forward"] = code("False")
+    return ""
+
+
+def _mesh(plan: ShardPlan, shape: str) -> None:
+    """A 2-D mesh, replicate first, made once before sharding."""
+    module, near = plan.constructor.module, plan.constructor.reference
+    init = plan.name("torch.distributed.device_mesh", "init_device_mesh")
+    torch = plan.proposal.module_name(module, "torch", "torch", near)
+    name = plan.fresh("mesh")
+    shape = shape.format(dist=plan.dist()).replace("torch.cuda", f"{torch}.cuda")
+    plan.setup.append(
+        code(
+            '{n} = {init}("cuda", {shape}, mesh_dim_names=("replicate", "shard"))',
+            n=name,
+            init=init,
+            shape=shape,
+        )
+    )
+    plan.everywhere["mesh"] = code("{n}", n=name)
+
+
+def reference(site: Site, study: Study, rule: str) -> Decision:
+    """Decide a mention of ``ShardingStrategy`` outside a constructor call."""
+    return study.left(
+        site,
+        rule,
+        "this use of ShardingStrategy does not reach an FSDP constructor in the given paths",
+        "replace it together with the code that uses it",
+    )

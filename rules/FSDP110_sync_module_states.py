@@ -1,0 +1,99 @@
+"""Give every rank rank 0's weights with DCP instead of `sync_module_states`.
+
+## What changes
+Rank 0's full state is taken before sharding and loaded after it with
+`set_model_state_dict(..., StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))`; buffers,
+persistent or not, are broadcast. `sync_module_states=False` disappears.
+
+## Why
+`fully_shard` synchronises nothing: every rank keeps its own slice of what it has. If ranks start with
+different weights, the model becomes a mix of all of them, without an error. After sharding it is too late:
+rank 0's full weights are gone.
+
+## What stays for you
+Models that only rank 0 materialises (`param_init_fn` with `to_empty`) are FSDP111's business.
+
+## Since torch
+2.6
+
+## References
+- torch/distributed/checkpoint/state_dict.py
+- torch/distributed/fsdp/_init_utils.py (`_sync_module_states`)
+"""
+
+import ast
+
+from fsdp_migrate.proposal import code
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.sharding import DCP, ShardPlan
+from fsdp_migrate.sites import Site
+from fsdp_migrate.study import Decision, Study
+
+RULE = Rule(
+    code="FSDP110",
+    name="sync_module_states",
+    handles=("FullyShardedDataParallel(sync_module_states=)",),
+)
+
+EXAMPLES: list[Example] = []
+KEEP: list[Keep] = []
+
+
+def decide(site: Site, study: Study) -> Decision:
+    plan, value, _ = study.argument(site)
+    constant = study.literal(value, site.module)
+    if constant is not None and not constant.value:
+        return study.dropped(site, RULE.code, "sync_module_states=False dropped")
+    if "process_group" in plan.constructor.arguments:
+        return study.left(
+            site,
+            RULE.code,
+            "sync_module_states over a process group of its own",
+            "broadcast the weights within the group before sharding",
+        )
+    _load_from_rank0(plan, None if constant is not None else value)
+    return study.rewritten(site, RULE.code, "set_model_state_dict(broadcast_from_rank0=True)")
+
+
+def _load_from_rank0(plan: ShardPlan, condition: ast.expr | None) -> None:
+    get = plan.name(DCP, "get_model_state_dict")
+    load = plan.name(DCP, "set_model_state_dict")
+    options = plan.name(DCP, "StateDictOptions")
+    state = plan.fresh("full_state")
+    buffer = plan.fresh("buffer")
+    take = code(
+        "{g}({m}, options={o}(full_state_dict=True, cpu_offload=True))",
+        g=get,
+        m=plan.model,
+        o=options,
+    )
+    give = code(
+        "{s}({m}, {state}, options={o}(full_state_dict=True, broadcast_from_rank0=True))",
+        s=load,
+        m=plan.model,
+        state=state,
+        o=options,
+    )
+    broadcast = code(
+        "for {b} in {m}.buffers():\n    {d}.broadcast({b}, src=0)",
+        b=buffer,
+        m=plan.model,
+        d=plan.dist(),
+    )
+    comment = "# Taken from rank 0 before sharding, given to every rank after it."
+    if condition is None:
+        plan.before.append(code(comment + "\n{n} = {take}", n=state, take=take))
+        plan.after += [give, broadcast]
+        return
+    flag = plan.fresh("sync_module_states")
+    plan.setup.append(code("{f} = {c}", f=flag, c=condition))
+    plan.before.append(code(comment + "\nif {f}:\n    {n} = {take}", f=flag, n=state, take=take))
+    indented = code(
+        "if {f}:\n    {give}\n    for {b} in {m}.buffers():\n        {d}.broadcast({b}, src=0)",
+        f=flag,
+        give=give,
+        b=buffer,
+        m=plan.model,
+        d=plan.dist(),
+    )
+    plan.after.append(indented)

@@ -1,0 +1,65 @@
+"""Take the device from the mesh instead of `device_id`.
+
+## What changes
+`device_id` disappears. Where the device is an index and nothing in the project calls
+`torch.cuda.set_device`, that call is emitted before sharding. Where the device may be the CPU, an explicit
+mesh of that device type is passed.
+
+## Why
+`fully_shard` uses the current device of the mesh's device type; its default mesh takes the machine's
+accelerator, whatever device the model is on.
+
+## What stays for you
+Nothing.
+
+## Since torch
+2.6
+
+## References
+- torch/distributed/fsdp/_fully_shard/_fsdp_init.py
+"""
+
+import ast
+
+from fsdp_migrate import devices
+from fsdp_migrate.proposal import code
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.sharding import ShardPlan
+from fsdp_migrate.sites import Site
+from fsdp_migrate.study import Decision, Study
+
+RULE = Rule(code="FSDP112", name="device_id", handles=("FullyShardedDataParallel(device_id=)",))
+
+EXAMPLES: list[Example] = []
+KEEP: list[Keep] = []
+
+
+def decide(site: Site, study: Study) -> Decision:
+    plan, value, _ = study.argument(site)
+    device = devices.read(plan.constructor, study)
+    has_mesh = {"device_mesh", "process_group"} & set(plan.constructor.arguments)
+    if isinstance(value, ast.Constant) and value.value is None:
+        return study.dropped(site, RULE.code, "device_id=None dropped")
+    if not device.kinds <= {"cuda", "xpu", "npu", "hpu"} and not has_mesh:
+        if "mesh" not in plan.everywhere:
+            _explicit_mesh(plan, study)
+        return study.rewritten(site, RULE.code, "the mesh says which device")
+    if device.is_current or devices.sets_device(study) or has_mesh:
+        return study.dropped(site, RULE.code, "device_id dropped, the current device is used")
+    return _set_device(site, study)
+
+
+def _explicit_mesh(plan: ShardPlan, study: Study) -> None:
+    init = plan.name("torch.distributed.device_mesh", "init_device_mesh")
+    kind = devices.type_code(plan, study)
+    name = plan.fresh("mesh")
+    shape = f"({plan.dist()}.get_world_size(),)"
+    plan.setup.append(code("{n} = {i}({k}, {s})", n=name, i=init, k=kind, s=shape))
+    plan.everywhere["mesh"] = code("{n}", n=name)
+
+
+def _set_device(site: Site, study: Study) -> Decision:
+    plan, value, _ = study.argument(site)
+    torch = plan.proposal.module_name(site.module, "torch", "torch", plan.constructor.reference)
+    plan.setup.append(code("{t}.cuda.set_device({v})", t=torch, v=value))
+    return study.rewritten(site, RULE.code, "torch.cuda.set_device before sharding")

@@ -1,0 +1,112 @@
+"""Turn `MixedPrecision` into `MixedPrecisionPolicy`, cast by cast.
+
+## What changes
+`MixedPrecision(param_dtype=..., reduce_dtype=...)` becomes `MixedPrecisionPolicy(...)` where it is made. The
+units get it with `cast_forward_inputs=False`, the root with `True`, which is what FSDP1 did. BatchNorm
+layers stay units of their own in fp32 when there is a policy.
+
+## Why
+FSDP2's default casts the inputs of *every* unit: fp32 rotary tables and masks handed to a block would be
+cast to bf16, which costs precision without an error.
+
+## What stays for you
+`keep_low_precision_grads=True` and `_module_classes_to_ignore` have no counterpart. `buffer_dtype` is
+FSDP203's business.
+
+## Since torch
+2.6
+
+## References
+- torch/distributed/fsdp/_fully_shard/_fsdp_api.py
+- https://github.com/pytorch/torchtitan/pull/2881
+"""
+
+from fsdp_migrate import models, precision
+from fsdp_migrate.proposal import Code, code
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.sharding import Precision, ShardPlan
+from fsdp_migrate.sites import Site
+from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.trace.flow import access_path
+
+RULE = Rule(
+    code="FSDP202",
+    name="mixed_precision",
+    handles=("FullyShardedDataParallel(mixed_precision=)", "MixedPrecision"),
+)
+
+EXAMPLES: list[Example] = []
+KEEP: list[Keep] = []
+
+
+def decide(site: Site, study: Study) -> Decision:
+    if site.construct == "MixedPrecision":
+        return _origin(site, study)
+    plan, _, _ = study.argument(site)
+    try:
+        return _argument(site, plan, study)
+    except precision.Unreadable as problem:
+        return study.left(site, RULE.code, str(problem), "write the MixedPrecisionPolicy by hand")
+
+
+def _argument(site: Site, plan: ShardPlan, study: Study) -> Decision:
+    value = plan.constructor.arguments["mixed_precision"]
+    found, nullable = precision.read(value, site.module, study)
+    if not found:
+        return study.dropped(site, RULE.code, "mixed_precision=None dropped")
+    roots = {each.casts_root(study) for each in found}
+    units = {each.casts_units(study) for each in found}
+    same = units == {True} or roots == {False}
+    if not same and roots != {True}:
+        raise precision.Unreadable(
+            "the policies that reach this call differ in cast_root_forward_inputs"
+        )
+    inline = len(found) == 1 and found[0].call is value
+    near = plan.constructor.reference
+    if inline:
+        study.convert(value, None, "MixedPrecisionPolicy", plan.constructor)
+        policy = precision.policy(found[0], plan.proposal, study, root=False, near=near)
+        root = precision.policy(found[0], plan.proposal, study, root=True, near=near)
+        plan.precision = Precision(policy, root, inline=True, same=same)
+    else:
+        for each in found:
+            proposal = study.proposal()
+            new = precision.policy(each, proposal, study, root=False, near=each.call.func)
+            study.convert(each.call, new, "MixedPrecisionPolicy", plan.constructor, proposal)
+        plan.precision = Precision(_named(plan, nullable=nullable), same=same)
+    plan.batch_norm = "auto_wrap_policy" in plan.constructor.arguments and models.may_contain(
+        plan.constructor.wrapped, site.module, "BatchNorm", study
+    )
+    plan.further += precision.buffer_sites(found)
+    return study.rewritten(site, RULE.code, "mp_policy, with inputs cast by the root only")
+
+
+def _named(plan: ShardPlan, *, nullable: bool) -> Code:
+    """The policy under a name that can be used twice."""
+    value = plan.constructor.arguments["mixed_precision"]
+    policy = code("{v}", v=value)
+    if nullable:
+        default = plan.name("torch.distributed.fsdp", "MixedPrecisionPolicy")
+        policy = code("{v} or {d}()", v=value, d=default)
+    elif access_path(value) is not None:
+        return policy
+    name = plan.fresh("mp_policy")
+    plan.setup.append(code("{n} = {p}", n=name, p=policy))
+    return code("{n}", n=name)
+
+
+def _origin(site: Site, study: Study) -> Decision:
+    conversion = study.conversions.get(site.node)
+    if conversion is None:
+        return study.left(
+            site,
+            RULE.code,
+            "this MixedPrecision reaches no FSDP constructor in the given paths",
+            "delete it, or migrate the code that uses it together with it",
+        )
+    proposal = conversion.proposal or study.proposal()
+    if conversion.new is not None:
+        proposal.replace(site.module, site.node, conversion.new)  # type: ignore[arg-type]
+    return study.rewritten(
+        site, RULE.code, conversion.message, proposal, models=conversion.constructors
+    )
