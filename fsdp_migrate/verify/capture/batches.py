@@ -1,0 +1,88 @@
+"""Fingerprints of what goes into the model, to tell different data from different training."""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from fsdp_migrate.verify.capture import fsdp_internals
+from fsdp_migrate.verify.capture.session import Session
+
+_SAMPLED_BYTES = 1 << 24
+
+
+def install_loader(session: Session) -> None:
+    """Fingerprint every batch that a ``DataLoader`` yields in this process."""
+    iterator = fsdp_internals.loader_iterator()
+    original = iterator.__next__
+
+    def following(self: Any) -> Any:
+        batch = original(self)
+        session.guard("batch", lambda: session.batches.append(fingerprint(batch)))
+        return batch
+
+    iterator.__next__ = following
+
+
+def entering(session: Session, module: torch.nn.Module, args: Any, kwargs: Any) -> bool:
+    """Note that ``module`` is called; answers whether it is the outermost sharded module."""
+    if session.backward_depth:  # recomputation of activation checkpointing
+        return False
+    # A module that is the owner already is a new call: the previous one left by an exception.
+    if session.forward_owner not in (None, id(module)):
+        return False
+    session.forward_owner = id(module)
+    session.forward_trains = torch.is_grad_enabled()
+    taken = session.inputs if session.forward_trains else session.evaluation_inputs
+    session.guard("inputs", lambda: taken.append(fingerprint((args, kwargs))))
+    return True
+
+
+def leaving(session: Session, module: torch.nn.Module) -> None:
+    """Note that the call of ``module`` is over."""
+    if session.forward_owner == id(module):
+        session.forward_owner = None
+
+
+def fingerprint(value: Any) -> int:
+    """A checksum over all tensors and plain values in a nest of containers.
+
+    Covers dtypes, shapes and bytes. Objects of unknown kinds count by their type only.
+    """
+    return _fold(value, 0)
+
+
+def _fold(value: Any, crc: int) -> int:
+    if isinstance(value, torch.Tensor):
+        return _fold_tensor(value, crc)
+    if isinstance(value, Mapping):
+        for key in value:
+            crc = _fold(value[key], zlib.crc32(str(key).encode(), crc))
+        return crc
+    if isinstance(value, list | tuple):
+        for item in value:
+            crc = _fold(item, crc)
+        return crc
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            crc = _fold(getattr(value, field.name, None), crc)
+        return crc
+    if value is None or isinstance(value, bool | int | float | str | bytes):
+        return zlib.crc32(repr(value).encode(), crc)
+    return zlib.crc32(type(value).__qualname__.encode(), crc)
+
+
+def _fold_tensor(tensor: torch.Tensor, crc: int) -> int:
+    described = f"{tensor.dtype}{tuple(tensor.shape)}"
+    crc = zlib.crc32(described.encode(), crc)
+    local = fsdp_internals.local_part(tensor)
+    if local.is_meta or local.layout is not torch.strided or local.is_quantized:
+        return crc
+    flat = local.detach().reshape(-1)
+    stride = flat.numel() * flat.element_size() // _SAMPLED_BYTES + 1
+    data = flat[::stride].to("cpu").contiguous().view(torch.uint8)
+    return zlib.crc32(data.numpy().tobytes(), crc)

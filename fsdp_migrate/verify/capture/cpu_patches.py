@@ -1,0 +1,104 @@
+"""What FSDP needs to run on a machine without an accelerator, in the original and the migrated run.
+
+Each patch says so in the record when it takes effect, and the report lists it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from fsdp_migrate.verify.capture import fsdp_internals
+from fsdp_migrate.verify.capture.session import Session, replace
+
+DEVICE_ID = "FSDP1 was given device_id=cpu: without one it asks for an accelerator"
+SYNC_CHECK = (
+    "FSDP1's check that sync_module_states sees no CPU tensor was skipped; the states are broadcast"
+)
+TO_CPU = "FSDP1's offload of full parameters to the CPU keeps them in place: they are there already"
+CPU_COPY = "Tensor.cpu() copies, as it does from a GPU"
+UNPINNED = "CPUOffloadPolicy does not pin memory: there is no accelerator to pin it for"
+
+
+def install_torch(session: Session) -> None:
+    """Make ``Tensor.cpu`` copy.
+
+    Code that saves ``{k: v.cpu() ...}`` relies on that; FSDP1's full optimizer state even turns
+    ``exp_avg`` into ``exp_avg_sq`` when the copy is an alias (``_optim_utils.py``).
+    """
+
+    def make(original: Any) -> Any:
+        def cpu(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+            result: torch.Tensor = original(self, *args, **kwargs)
+            if self.device.type != "cpu":
+                return result
+            session.say_once("patch", CPU_COPY)
+            return result.clone()
+
+        return cpu
+
+    replace(torch.Tensor, "cpu", make)
+
+
+def install_fsdp1(session: Session) -> None:
+    """Let ``FullyShardedDataParallel`` run without an accelerator."""
+    from torch.distributed.fsdp.fully_sharded_data_parallel import (
+        FullyShardedDataParallel,
+    )
+
+    def make_init(original: Any) -> Any:
+        # `device_id` is the tenth parameter after `self`, in torch 2.4 to 2.15 alike.
+        place = 10
+
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            given = kwargs.get("device_id")
+            if len(args) > place - 1:
+                given = args[place - 1]
+            if given is None:
+                session.say_once("patch", DEVICE_ID)
+                if len(args) > place - 1:
+                    args = (*args[: place - 1], torch.device("cpu"), *args[place:])
+                else:
+                    kwargs["device_id"] = torch.device("cpu")
+            original(self, *args, **kwargs)
+
+        return init
+
+    def make_check(original: Any) -> Any:
+        del original
+
+        def check(module_states: list[torch.Tensor]) -> None:
+            if any(state.device.type == "cpu" for state in module_states):
+                session.say_once("patch", SYNC_CHECK)
+
+        return check
+
+    def make_to_cpu(original: Any) -> Any:
+        del original
+
+        @contextmanager
+        def to_cpu(self: Any) -> Iterator[None]:
+            # The original moves the parameter and then frees the "device" copy, which here is the
+            # only one: reading it afterwards is a segmentation fault (FlatParamHandle.to_cpu).
+            self._check_sharded_strategy()
+            session.say_once("patch", TO_CPU)
+            yield
+
+        return to_cpu
+
+    replace(FullyShardedDataParallel, "__init__", make_init)
+    checks, check_name, handle, to_cpu_name = fsdp_internals.fsdp1_on_cpu()
+    replace(checks, check_name, make_check)
+    replace(handle, to_cpu_name, make_to_cpu)
+
+
+def unpinned(session: Session, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The keyword arguments of ``fully_shard`` with an offload policy that does not pin memory."""
+    policy: Any = kwargs.get("offload_policy")
+    if not getattr(policy, "pin_memory", False):
+        return kwargs
+    session.say_once("patch", UNPINNED)
+    return {**kwargs, "offload_policy": type(policy)(pin_memory=False)}

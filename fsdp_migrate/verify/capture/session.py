@@ -1,0 +1,199 @@
+"""What one training process remembers between two records."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import platform
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import torch
+import torch.distributed as dist
+
+from fsdp_migrate.verify.capture import SCHEMA
+from fsdp_migrate.verify.capture.recorder import Recorder
+from fsdp_migrate.verify.inject.config import Config
+
+P = ParamSpec("P")
+
+# How long a rank that is done waits for the others before it leaves. Leaving early could cut the
+# connection of a rank that is still receiving; waiting in a collective could hang.
+_PEER_WAIT_S = 15.0
+
+
+class Session:
+    """State shared by the hooks of one process. All counters are plain and process-wide: on GPUs
+    autograd runs hooks in threads of its own."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.recorder = Recorder(Path(config.folder))
+        self.steps = 0
+        self.backward_depth = 0
+        self.optimizer_depth = 0
+        self.clip_depth = 0
+        self.collective_depth = 0
+        self.issued = 0
+        """Collectives so far. All ranks of a correct program issue the same sequence."""
+        self.last = "-"
+        """The last of them."""
+        self.forward_owner: int | None = None
+        self.forward_trains = True
+        self.autocast: str | None = None
+        # What happened since the last optimizer step; emptied into its record.
+        self.losses: list[tuple[torch.Tensor, str]] = []
+        self.clips: list[dict[str, Any]] = []
+        self.inputs: list[int] = []
+        self.evaluation_inputs: list[int] = []
+        self.batches: list[int] = []
+        self.collectives: Counter[tuple[str, str, str]] = Counter()
+        self.collective_bytes: Counter[tuple[str, str, str]] = Counter()
+        self._said: set[str] = set()
+        self._last_step_at = time.monotonic()
+        atexit.register(self.end, "the script ended")
+
+    @property
+    def phase(self) -> str:
+        """What the program is doing, as far as the hooks can tell."""
+        if self.clip_depth:
+            return "clip"
+        if self.optimizer_depth:
+            return "optimizer"
+        if self.backward_depth:
+            return "backward"
+        if self.forward_owner is not None:
+            return "forward" if self.forward_trains else "evaluation"
+        return "other"
+
+    def identify(self) -> None:
+        """Open the record files as soon as the rank can be known.
+
+        Called from collectives, backward and optimizer steps only: data loader workers import
+        torch too, inherit RANK, and must not be taken for ranks.
+        """
+        recorder = self.recorder
+        if recorder.opened:
+            return
+        if dist.is_available() and dist.is_initialized():
+            rank, world = dist.get_rank(), dist.get_world_size()
+            backend = str(dist.get_backend())
+        else:
+            rank, world, backend = int(os.environ.get("RANK", "0")), 1, "none"
+        meta = {
+            "schema": SCHEMA,
+            "backend": backend,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "device": accelerator(),
+            "deterministic": torch.are_deterministic_algorithms_enabled(),
+        }
+        recorder.open(rank, world, meta)
+
+    def beat(self, what: str, state: str) -> None:
+        """Refresh the pulse: number of the last collective, step, phase, what, ENTER or LEFT."""
+        self.recorder.beat(f"{self.issued} {self.steps} {self.phase} {what} {state}")
+
+    def guard(
+        self, where: str, work: Callable[P, object], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        """Do ``work``; if it fails, record that instead of disturbing the program."""
+        try:
+            work(*args, **kwargs)
+        except Exception:
+            self.recorder.error(where)
+
+    def say_once(self, kind: str, what: str) -> None:
+        """Record ``what`` under ``kind`` the first time only."""
+        if what not in self._said:
+            self._said.add(what)
+            self.recorder.write(kind, what=what)
+
+    def take_step_facts(self) -> dict[str, Any]:
+        """What accumulated since the last step, ready to be written; starts afresh."""
+        now = time.monotonic()
+        facts: dict[str, Any] = {
+            "losses": [
+                [float(loss.double()), str(loss.dtype)[6:], kind] for loss, kind in self.losses
+            ],
+            "clips": [_readable(clip) for clip in self.clips],
+            "inputs": self.inputs,
+            "evaluation_inputs": self.evaluation_inputs,
+            "batches": self.batches,
+            "collectives": [
+                [*key, count, self.collective_bytes[key]]
+                for key, count in sorted(self.collectives.items())
+            ],
+            "autocast": self.autocast,
+            "seconds": round(now - self._last_step_at, 4),
+        }
+        self._last_step_at = now
+        self.losses, self.clips, self.batches = [], [], []
+        self.inputs, self.evaluation_inputs = [], []
+        self.collectives, self.collective_bytes = Counter(), Counter()
+        return facts
+
+    def end(self, why: str) -> None:
+        """Write the last record of this rank, with what happened after the last step."""
+        if self.recorder.opened and "end" not in self._said:
+            self._said.add("end")
+            self.guard("end", lambda: self.recorder.write("end", why=why, **self.take_step_facts()))
+            self.recorder.flush()
+
+    def stop(self) -> None:
+        """End this process now, cleanly, because enough steps were recorded. Does not return.
+
+        ``os._exit`` rather than ``SystemExit``: the program may catch that, or run collectives and
+        write checkpoints in its ``finally`` clauses. Peers are waited for through files, because a
+        collective could hang.
+        """
+        self.end("max_steps")
+        folder, recorder = self.recorder.folder, self.recorder
+        (folder / f"done-{recorder.rank}").touch()
+        deadline = time.monotonic() + _PEER_WAIT_S
+        while time.monotonic() < deadline:
+            if all((folder / f"done-{r}").exists() for r in range(recorder.world)):
+                break
+            time.sleep(0.01)
+        for stream in (sys.stdout, sys.stderr):
+            self.guard("flush", stream.flush)
+        os._exit(0)
+
+
+def _readable(clip: dict[str, Any]) -> dict[str, Any]:
+    """Read a clip norm from its device, now that the step waits anyway."""
+    return {k: float(v.double()) if isinstance(v, torch.Tensor) else v for k, v in clip.items()}
+
+
+def accelerator() -> str:
+    """The kind of device the program can train on: ``cuda``, ``xpu``, ..., or ``cpu``."""
+    if torch.cuda.is_available():
+        return "cuda"
+    modern = getattr(torch, "accelerator", None)
+    device = modern.current_accelerator() if modern and modern.is_available() else None
+    return str(device.type) if device is not None else "cpu"
+
+
+@contextmanager
+def nested(session: Session, counter: str) -> Iterator[bool]:
+    """Count nesting in ``session.<counter>``; gives True to the outermost entry."""
+    depth: int = getattr(session, counter)
+    setattr(session, counter, depth + 1)
+    try:
+        yield depth == 0
+    finally:
+        setattr(session, counter, getattr(session, counter) - 1)
+
+
+def replace(owner: object, name: str, make: Callable[[Any], Callable[..., Any]]) -> None:
+    """Replace ``owner.name`` by ``make(original)``, keeping its name, signature and attributes."""
+    original = getattr(owner, name)
+    wrapper = make(original)
+    functools.update_wrapper(wrapper, original)
+    setattr(owner, name, wrapper)

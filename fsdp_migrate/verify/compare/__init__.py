@@ -1,0 +1,1 @@
+"""Judge two recordings. Knows nothing of processes or torch."""

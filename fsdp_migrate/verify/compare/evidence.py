@@ -1,0 +1,90 @@
+"""The recordings that gates look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from fsdp_migrate.verify.compare.envelope import Floors, floors
+from fsdp_migrate.verify.compare.recording import Recording, Step, Tensors
+from fsdp_migrate.verify.compare.sketch import Sketch
+
+# Elements this many powers of two below the largest of their gradient are rounding noise (fp32 has
+# 24 bits; sums lose a few more).
+_NOISE_BITS = 20
+
+# A gradient that rounding-size noise changes by more than this is noise altogether: that of a key
+# bias in attention, for one, is zero mathematically.
+_NOISY = 0.05
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Two recordings and, if it was run, the original's twin."""
+
+    before: Recording
+    after: Recording
+    twin: Recording | None = None
+
+    @property
+    def floors(self) -> Floors:
+        """The floors for the original's precision."""
+        return floors(self.before.precision)
+
+    @property
+    def steps(self) -> int:
+        """Steps that all sides have."""
+        sides = [self.before, self.after, *([self.twin] if self.twin else [])]
+        return min(len(side.steps) for side in sides)
+
+    def pairs(self) -> list[tuple[int, Step, Step, Step | None]]:
+        """Number, original, migrated and twin of every common step."""
+        return [
+            (
+                n,
+                self.before.steps[n],
+                self.after.steps[n],
+                self.twin.steps[n] if self.twin else None,
+            )
+            for n in range(self.steps)
+        ]
+
+    @cached_property
+    def undetermined(self) -> dict[str, float]:
+        """Per parameter, the share of its first gradient's elements that is rounding noise.
+
+        Adam normalises each element by itself and so turns such noise into full-size steps: in a
+        correct migration the updates of those elements differ completely.
+        """
+        shares = {}
+        first = self.before.steps[0]
+        twin = self.twin.steps[0] if self.twin and self.twin.steps else None
+        for name, gradient in first.gradients.whole.items():
+            counts = first.spread.get(name, {})
+            present = sum(counts.values())
+            if not present:
+                continue
+            top = max(counts)
+            share = sum(n for e, n in counts.items() if e < top - _NOISE_BITS) / present
+            noise = twin.gradients.whole.get(name) if twin else None
+            if noise is not None and gradient.distance(noise) > _NOISY * gradient.norm:
+                share = 1.0
+            if share:
+                shares[name] = share
+        return shares
+
+
+def distances(a: Tensors, b: Tensors) -> dict[str, tuple[float, float]]:
+    """Distance and reference norm for each name that both have."""
+    return {
+        name: (separation(whole, b.whole[name]), whole.norm)
+        for name, whole in a.whole.items()
+        if name in b.whole
+    }
+
+
+def separation(a: Sketch, b: Sketch) -> float:
+    """Estimated distance; infinite when only one side is finite, zero when neither is."""
+    if a.is_finite() and b.is_finite():
+        return a.distance(b)
+    return 0.0 if a.is_finite() == b.is_finite() else float("inf")

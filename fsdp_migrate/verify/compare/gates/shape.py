@@ -1,0 +1,243 @@
+"""Was the same thing recorded on both sides, completely?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fsdp_migrate.verify.compare.coverage import NothingShared, listed, pair
+from fsdp_migrate.verify.compare.evidence import Evidence
+from fsdp_migrate.verify.compare.gate import Gate, Status, plural
+from fsdp_migrate.verify.compare.recording import Optimizer, Parameter, Recording
+
+
+def same_steps(evidence: Evidence) -> Gate:
+    """Same number of optimizer steps, and of backward calls in each."""
+    key, title = "steps", "steps"
+    before, after = evidence.before, evidence.after
+    if before.world != after.world:
+        says = f"{before.world} ranks before, {after.world} after"
+        return Gate(key=key, title=title, status=Status.FAIL, says=says)
+    for n, a, b, _ in evidence.pairs():
+        for rank, (x, y) in enumerate(zip(a.losses, b.losses, strict=True)):
+            if len(x) != len(y):
+                says = (
+                    f"step {n + 1}, rank {rank}: {plural(len(x), 'backward call')} before, "
+                    f"{len(y)} after"
+                )
+                hint = "gradient accumulation differs, or steps were skipped by a gradient scaler"
+                return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
+    if len(before.steps) != len(after.steps):
+        says = f"{plural(len(before.steps), 'optimizer step')} before, {len(after.steps)} after"
+        return Gate(key=key, title=title, status=Status.FAIL, says=says)
+    micro = len(before.steps[0].losses[0])
+    each = f", {micro} backward calls each" if micro > 1 else ""
+    says = f"{plural(len(before.steps), 'optimizer step')} on {plural(before.world, 'rank')}{each}"
+    return Gate(key=key, title=title, status=Status.PASS, says=says)
+
+
+def recorded(evidence: Evidence) -> Gate:
+    """Nothing failed while recording. A hole in the records voids a pass."""
+    key, title = "recorded", "recording"
+    sides = {"before": evidence.before, "after": evidence.after}
+    if evidence.twin is not None:
+        sides["the twin"] = evidence.twin
+    for side, recording in sides.items():
+        for problem in (*recording.unsupported, *recording.errors):
+            what = "not supported" if problem in recording.unsupported else "failed"
+            says = f"recording {what} in {side}: {problem}"
+            return Gate(key=key, title=title, status=Status.VOID, says=says)
+        if _gathers_missing(recording):
+            says = f"sharded parameters in {side}, but not one all-gather was seen"
+            return Gate(key=key, title=title, status=Status.VOID, says=says)
+    return Gate(key=key, title=title, status=Status.PASS, says="complete on every rank")
+
+
+def _gathers_missing(recording: Recording) -> bool:
+    """Whether collectives went past the recorder: torch may have renamed them again."""
+    sharded = any(
+        p.kind != "plain" and p.trains and p.copies < recording.world
+        for p in recording.parameters.values()
+    )
+    gathers = any(
+        family == "all-gather"
+        for step in recording.steps
+        for rank in step.collectives
+        for _, family, _ in rank
+    )
+    return sharded and recording.world > 1 and not gathers
+
+
+def same_names(evidence: Evidence) -> Gate:
+    """The same parameters by name and shape, and the same of them trainable."""
+    key, title = "names", "parameters"
+    paired = pair(evidence.before.parameters, evidence.after.parameters)
+    if isinstance(paired, NothingShared):
+        return Gate(key=key, title=title, status=Status.FAIL, says=str(paired))
+    if not paired.complete:
+        parts = [
+            f"only {side}: {listed(names)}"
+            for side, names in (("before", paired.only_before), ("after", paired.only_after))
+            if names
+        ]
+        return Gate(key=key, title=title, status=Status.FAIL, says="; ".join(parts))
+    for what in ("shape", "dtype", "trains"):
+        wrong = [n for n, (a, b) in paired.both.items() if getattr(a, what) != getattr(b, what)]
+        if wrong:
+            a, b = paired.both[wrong[0]]
+            says = _described(what, a, b) + f": {listed(wrong)}"
+            return Gate(key=key, title=title, status=Status.FAIL, says=says)
+    trainable = len(evidence.before.trainable)
+    says = f"same {len(paired.both)} names and shapes, {trainable} trainable"
+    return Gate(key=key, title=title, status=Status.PASS, says=says)
+
+
+def _described(what: str, a: Parameter, b: Parameter) -> str:
+    if what == "trains":
+        return "trainable before, frozen after" if a.trains else "frozen before, trained after"
+    return f"{what} {getattr(a, what)} before, {getattr(b, what)} after"
+
+
+def optimizer_alive(evidence: Evidence) -> Gate:
+    """Every parameter an optimizer holds belongs to a model.
+
+    Otherwise the optimizer was built from objects that sharding has replaced: it trains nothing,
+    and nothing raises.
+    """
+    key, title = "optimizer-alive", "optimizer's parameters"
+    free = 0
+    for n, optimizer in enumerate(evidence.after.optimizers):
+        if not optimizer.stale:
+            continue
+        original = evidence.before.optimizers[n : n + 1]
+        if original and sorted(original[0].stale) == sorted(optimizer.stale):
+            if len(optimizer.stale) == optimizer.held:
+                says = f"{_stale(optimizer)}; the original does not train them either"
+                return Gate(key=key, title=title, status=Status.VOID, says=says)
+            free += len(optimizer.stale)
+            continue
+        hint = "build the optimizer after the last fully_shard call"
+        if optimizer.gathered:
+            hint = "build the optimizer before the first forward, or reshard() every unit first"
+        return Gate(key=key, title=title, status=Status.FAIL, says=_stale(optimizer), hint=hint)
+    held = sum(optimizer.held for optimizer in evidence.after.optimizers)
+    if not evidence.after.owned():
+        says = "the optimizer holds no parameter of any model"
+        return Gate(key=key, title=title, status=Status.FAIL, says=says)
+    if free:  # a temperature kept outside of any module, for one
+        says = f"{free} of {held} belong to no module, before and after, and are not compared"
+        return Gate(key=key, title=title, status=Status.NOTE, says=says)
+    says = f"all {held} belong to the model"
+    return Gate(key=key, title=title, status=Status.PASS, says=says)
+
+
+def _stale(optimizer: Optimizer) -> str:
+    count = f"{len(optimizer.stale)} of {plural(optimizer.held, 'parameter')}"
+    if optimizer.gathered:
+        return (
+            f"{optimizer.kind} was built between a forward and its backward: {count} that it holds "
+            "are temporary and will never be updated"
+        )
+    return (
+        f"{optimizer.kind} was built before fully_shard: {count} that it holds belong to no model, "
+        "so it trains nothing with them"
+    )
+
+
+def same_placement(evidence: Evidence) -> Gate:
+    """What was sharded still is, and over as many ranks."""
+    before, after = evidence.before, evidence.after
+    wrong = misplaced(before.parameters, after.parameters)
+    if wrong is not None:
+        return wrong
+    status, says = Status.PASS, "every parameter is sharded as before"
+    if before.world == 1:
+        status, says = Status.NOTE, "one rank: sharding itself is not tested"
+    return Gate(key="placement", title="sharding", status=status, says=says)
+
+
+def misplaced(before: Mapping[str, Parameter], after: Mapping[str, Parameter]) -> Gate | None:
+    """The failed gate for parameters that are sharded otherwise; None when all are as before.
+
+    Needs no complete recording: it also explains why a migrated program crashed.
+    """
+    key, title = "placement", "sharding"
+    outside, inside, copies = [], [], []
+    for name, a in before.items():
+        b = after.get(name)
+        if b is None:
+            continue
+        if a.kind != "plain" and b.kind == "plain":
+            outside.append(name)
+        elif a.kind == "plain" and b.kind != "plain":
+            inside.append(name)
+        elif a.elements and abs(a.copies - b.copies) > 1e-9:
+            copies.append(name)
+    if outside:
+        trained = [name for name in outside if after[name].trains] or outside
+        says = f"{plural(len(outside), 'parameter')} in no fully_shard unit: {listed(trained)}"
+        hint = (
+            "their gradients are not reduced over ranks; is fully_shard(model) on the root missing?"
+        )
+        return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
+    if inside:
+        says = f"sharded now, but not managed by FSDP before: {listed(inside)}"
+        hint = "parameters that FSDP1 ignored must stay out: fully_shard(..., ignored_params=...)"
+        return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
+    if copies:
+        a, b = before[copies[0]], after[copies[0]]
+        says = (
+            f"{plural(len(copies), 'parameter')} held {b.copies:g} times over all ranks instead of "
+            f"{a.copies:g}: {listed(copies)}"
+        )
+        hint = "the device mesh or its dimensions differ (shard, replicate)"
+        return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
+    return None
+
+
+def gradients_present(evidence: Evidence) -> Gate:
+    """The same parameters have gradients at every step."""
+    key, title = "gradients-present", "gradients present"
+    some = 0
+    for n, a, b, _ in evidence.pairs():
+        paired = pair(a.gradients.whole, b.gradients.whole)
+        if isinstance(paired, NothingShared):
+            says = f"step {n + 1}: {paired}"
+            return Gate(key=key, title=title, status=Status.FAIL, says=says)
+        some = max(some, len(paired.both))
+        for side, names in (("before", paired.only_before), ("after", paired.only_after)):
+            if names:
+                says = f"step {n + 1}: only {side} a gradient for {listed(names)}"
+                hint = "gradient synchronisation left off, or parameters not part of the backward"
+                return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
+    says = f"for the same {plural(some, 'parameter')} at every step"
+    return Gate(key=key, title=title, status=Status.PASS, says=says)
+
+
+def same_units(evidence: Evidence) -> Gate:
+    """The same parameters are gathered and reduced together, in the same dtypes."""
+    key, title = "units", "units"
+    before = {unit.names: unit for unit in evidence.before.units}
+    after = {unit.names: unit for unit in evidence.after.units}
+    if not before and not after:
+        says = "no FSDP unit on either side"
+        return Gate(key=key, title=title, status=Status.VOID, says=says)
+    lost = [unit for names, unit in before.items() if names not in after]
+    new = [unit for names, unit in after.items() if names not in before]
+    if lost or new:
+        says = f"{plural(len(before), 'unit')} before, {len(after)} after"
+        details = tuple(
+            f"only {side}: {unit.module or 'the root'} with {plural(len(unit.names), 'parameter')}"
+            for side, units in (("before", lost), ("after", new))
+            for unit in units[:3]
+        )
+        hint = "fully_shard is called on other modules than the auto-wrap policy chose"
+        return Gate(key=key, title=title, status=Status.FAIL, says=says, details=details, hint=hint)
+    for what in ("param_dtype", "reduce_dtype"):
+        for names, unit in before.items():
+            x, y = getattr(unit, what), getattr(after[names], what)
+            if x != y:
+                says = f"{what} of {unit.module or 'the root'}: {x} before, {y} after"
+                hint = "MixedPrecision and MixedPrecisionPolicy differ"
+                return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
+    says = f"the same {plural(len(before), 'unit')}"
+    return Gate(key=key, title=title, status=Status.PASS, says=says)

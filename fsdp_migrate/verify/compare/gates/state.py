@@ -1,0 +1,136 @@
+"""The model at the end: every parameter by name, every buffer on every rank."""
+
+from __future__ import annotations
+
+import math
+
+from fsdp_migrate.verify.compare.coverage import NothingShared, listed, pair
+from fsdp_migrate.verify.compare.envelope import ROUNDING, Judged, gap, judge, worst
+from fsdp_migrate.verify.compare.evidence import Evidence, distances
+from fsdp_migrate.verify.compare.exact import differences
+from fsdp_migrate.verify.compare.gate import Gate, Status, plural
+from fsdp_migrate.verify.compare.gates.first_step import per_parameter
+from fsdp_migrate.verify.compare.sketch import length
+
+_BUFFER = 1e-5
+
+_DRIFT = 1e-4
+"""Share of the way travelled that is no defect: the mildest, lost weight decay, is ten times it."""
+
+
+def same_parameters(evidence: Evidence) -> Gate:
+    """Final parameters by name: exact largest difference for models small enough to be written."""
+    key, title = "parameters", "final parameters"
+    exact = differences(evidence.before, evidence.after)
+    if exact is None or not evidence.before.trainable <= set(exact):
+        return _estimated(evidence)
+    noise = differences(evidence.before, evidence.twin) if evidence.twin else None
+    judged = []
+    for name, (apart, largest) in exact.items():
+        dtype = evidence.before.parameters[name].dtype
+        floor = 8 * ROUNDING.get(dtype, ROUNDING["float32"]) * largest + _travel(evidence, name)
+        twin = noise.get(name, (0.0, 0.0))[0] if noise is not None else None
+        judged.append(judge(apart, floor=floor, twin=twin, where=name))
+    return _gate(key, title, judged, f"largest |difference| of {len(judged)} parameters")
+
+
+def _travel(evidence: Evidence, name: str) -> float:
+    """How far rounding alone may carry the elements of ``name``, absolute.
+
+    Where the gradient of some elements is rounding noise, an adaptive optimizer moves them at full
+    speed in a direction that rounding decides: twice the way of a typical element. In coarse
+    precision no element's direction is certain, so a share of that way is allowed for all.
+    """
+    path = 0.0
+    previous = evidence.before.init.params.whole.get(name)
+    for snapshot in evidence.before.after:
+        now = snapshot.params.whole.get(name)
+        if now is not None and previous is not None and now.is_finite() and now.count:
+            path += length(previous, now) / math.sqrt(now.count)
+        previous = now or previous
+    if name in evidence.undetermined:
+        return 4 * path
+    return max(_DRIFT, evidence.floors.gradient * 5) * path
+
+
+def _estimated(evidence: Evidence) -> Gate:
+    """Final parameters by their sketches, relative to how far they travelled."""
+    key, title = "parameters", "final parameters"
+    if not evidence.before.after or not evidence.after.after:
+        return Gate(key=key, title=title, status=Status.VOID, says="no final parameters")
+    last = evidence.steps - 1
+    measured = distances(evidence.before.after[last].params, evidence.after.after[last].params)
+    if not measured:
+        return Gate(key=key, title=title, status=Status.VOID, says="no parameter in common")
+    noise = None
+    if evidence.twin is not None:
+        noise = distances(evidence.before.after[last].params, evidence.twin.after[last].params)
+
+    def least(name: str) -> float:
+        dtype = evidence.before.parameters[name].dtype
+        own = measured[name][1]
+        count = evidence.before.parameters[name].elements
+        floor = 8 * ROUNDING.get(dtype, ROUNDING["float32"])
+        return floor + (_travel(evidence, name) * math.sqrt(count) / own if own else 0.0)
+
+    return _gate(
+        key,
+        title,
+        per_parameter(measured, noise, least),
+        f"estimated distance of {len(measured)} parameters, relative",
+    )
+
+
+def _gate(key: str, title: str, judged: list[Judged], says: str) -> Gate:
+    wrong = sorted((j for j in judged if not j.ok), key=lambda j: -j.excess)
+    shown = worst(judged)
+    if wrong:
+        says = f"{len(wrong)} of {plural(len(judged), 'parameter')} differ: " + listed(
+            [j.where for j in wrong]
+        )
+    else:
+        largest = max(judged, key=lambda j: j.measured)
+        says = f"{says}, at {largest.where}"
+        shown = largest
+    return Gate(
+        key=key,
+        title=title,
+        status=Status.FAIL if wrong else Status.PASS,
+        says=says,
+        measured=shown.measured,
+        allowed=shown.allowed,
+        twin=shown.twin,
+        details=tuple(f"{j.where}: {j.measured:.1e}, allowed {j.allowed:.1e}" for j in wrong[:5]),
+    )
+
+
+def same_buffers(evidence: Evidence) -> Gate:
+    """Final buffers on every rank: names, dtypes, values."""
+    key, title = "buffers", "buffers"
+    last = evidence.steps - 1
+    mine, theirs = evidence.before.after[last].buffers, evidence.after.after[last].buffers
+    noise = evidence.twin.after[last].buffers if evidence.twin else None
+    if not any(mine) and not any(theirs):
+        return Gate(key=key, title=title, status=Status.PASS, says="the model has none")
+    judged = []
+    for rank, (x, y) in enumerate(zip(mine, theirs, strict=True)):
+        paired = pair(x, y)
+        if isinstance(paired, NothingShared):
+            return Gate(key=key, title=title, status=Status.FAIL, says=f"rank {rank}: {paired}")
+        if not paired.complete:
+            side = "before" if paired.only_before else "after"
+            says = f"rank {rank}: only {side}: {listed(paired.only_before or paired.only_after)}"
+            return Gate(key=key, title=title, status=Status.FAIL, says=says)
+        for name, (a, b) in paired.both.items():
+            if a[0] != b[0]:
+                says = f"{name} is {a[0]} before and {b[0]} after"
+                hint = "MixedPrecision(buffer_dtype=...) has no counterpart: cast buffers once"
+                return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
+            twin = None
+            if noise is not None and name in noise[rank]:
+                c = noise[rank][name]
+                twin = max(gap(a[2], c[2], scale=math.sqrt(abs(a[3]))), gap(a[3], c[3]))
+            apart = max(gap(a[2], b[2], scale=math.sqrt(abs(a[3]))), gap(a[3], b[3]))
+            floor = max(_BUFFER, evidence.floors.loss)
+            judged.append(judge(apart, floor=floor, twin=twin, where=f"{name} on rank {rank}"))
+    return _gate(key, title, judged, f"{plural(len(mine[0]), 'buffer')} on each rank")

@@ -1,0 +1,90 @@
+"""Do the ranks exchange the same things?"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from fsdp_migrate.verify.compare.evidence import Evidence
+from fsdp_migrate.verify.compare.gate import Gate, Status, plural
+from fsdp_migrate.verify.compare.recording import Recording, Step
+
+_GATHER, _SCATTER, _REDUCE = "all-gather", "reduce-scatter", "all-reduce"
+
+ROOT_GATHER = (
+    "reshard_after_forward=True on the root gathers it once more in backward; FSDP1 never did"
+)
+
+
+def same_traffic(evidence: Evidence) -> Gate:
+    """Forward and backward issue the same gathers and reductions, in the same dtypes.
+
+    Counts of reductions are compared exactly. Gathers may exceed the original's by one per root and
+    micro-batch: FSDP2 reshards the root when it is told to, FSDP1 does not. Sizes differ by padding
+    and are not compared. Clipping, evaluation and the program's own collectives are left out.
+    """
+    key, title = "collectives", "collectives"
+    before, after = evidence.before, evidence.after
+    if before.world == 1:
+        says = "one rank: nothing is exchanged"
+        return Gate(key=key, title=title, status=Status.NOTE, says=says)
+    expected: set[str] = set()
+    # The first step holds set-up work of its own, unless it is the only one.
+    pairs = evidence.pairs()[1:] or evidence.pairs()
+    for n, a, b, _ in pairs:
+        mine, theirs = _counts(a), _counts(b)
+        for family in (_SCATTER, _GATHER, _REDUCE):
+            here = {d: c for (f, d), c in mine.items() if f == family}
+            there = {d: c for (f, d), c in theirs.items() if f == family}
+            if set(here) != set(there):
+                says = f"step {n + 1}: {family} in {_dtypes(here)} before, {_dtypes(there)} after"
+                hint = "the mixed-precision policy differs (param_dtype, reduce_dtype)"
+                if not here or not there:
+                    hint = "parameters are sharded or synchronised differently"
+                return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
+            x, y = sum(here.values()), sum(there.values())
+            spare = _roots(after) * len(a.losses[0]) if family == _GATHER else 0
+            if not x <= y <= x + spare:
+                says = f"step {n + 1}: {x} {family} calls before, {y} after"
+                return Gate(
+                    key=key, title=title, status=Status.FAIL, says=says, hint=_hint(family, x, y)
+                )
+            if y > x:
+                expected.add(ROOT_GATHER)
+    last = pairs[-1]
+    totals: Counter[str] = Counter()
+    for (family, _), count in _counts(last[2]).items():
+        totals[family] += count
+    what = ", ".join(plural(totals[f], f) for f in (_GATHER, _SCATTER, _REDUCE) if totals[f])
+    says = f"{what or 'none'} a step"
+    return Gate(
+        key=key, title=title, status=Status.PASS, says=says, expected=tuple(sorted(expected))
+    )
+
+
+def _counts(step: Step) -> Counter[tuple[str, str]]:
+    """(family, dtype) -> number in forward and backward, on rank 0."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for (phase, family, dtype), (count, _) in step.collectives[0].items():
+        if phase in ("forward", "backward"):
+            counts[family, dtype] += count
+    return counts
+
+
+def _dtypes(counts: dict[str, int]) -> str:
+    return " and ".join(sorted(counts)) or "none"
+
+
+def _roots(recording: Recording) -> int:
+    return max(1, len(recording.models))
+
+
+def _hint(family: str, before: int, after: int) -> str:
+    if family == _SCATTER and after > before:
+        return "gradients are reduced at every backward: no_sync was lost"
+    if family == _SCATTER:
+        return "gradients are reduced less often: synchronisation is switched off somewhere"
+    if family == _GATHER and after < before:
+        return "parameters stay gathered after forward: reshard_after_forward=False, more memory"
+    if family == _GATHER:
+        return "parameters are gathered more often: more units, or resharded where FSDP1 did not"
+    return "replication (HSDP, NO_SHARD) differs"

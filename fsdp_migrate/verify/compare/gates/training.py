@@ -1,0 +1,160 @@
+"""The steps after the first: does it stay together, and does everything train?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fsdp_migrate.verify.compare.coverage import NothingShared, listed, pair
+from fsdp_migrate.verify.compare.envelope import Judged, judge, worst
+from fsdp_migrate.verify.compare.evidence import Evidence
+from fsdp_migrate.verify.compare.gate import Gate, Status, plural
+from fsdp_migrate.verify.compare.gates.first_step import gradient_gap, loss_gap, norm_gap
+from fsdp_migrate.verify.compare.recording import Recording
+
+_FEW = 3
+"""Below this many steps, slow effects (a lost zero_grad, a schedule) cannot show."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One step of the table: losses and how far apart they may be, both absolute."""
+
+    step: int
+    before: float
+    after: float
+    difference: float
+    allowed: float
+    twin: float | None
+
+
+def losses(evidence: Evidence) -> list[Judged]:
+    """Relative loss difference of every step against the noise envelope so far."""
+    scale = 1e-3 * max(
+        (abs(x) for rank in evidence.before.steps[0].losses for x in rank), default=0
+    )
+    found: list[Judged] = []
+    noise = 0.0
+    for n, a, b, twin in evidence.pairs():
+        if twin is not None:
+            noise = max(noise, loss_gap(a, twin, scale))
+        floor = evidence.floors.loss if n else evidence.floors.first_loss
+        known = noise if twin is not None else None
+        found.append(
+            judge(loss_gap(a, b, scale), floor=floor, twin=known, where=f"loss, step {n + 1}")
+        )
+    return found
+
+
+def rows(evidence: Evidence) -> list[Row]:
+    """The table of losses."""
+    table = []
+    for judged, (n, a, b, twin) in zip(losses(evidence), evidence.pairs(), strict=True):
+        size = abs(a.loss)
+        table.append(
+            Row(
+                n + 1,
+                a.loss,
+                b.loss,
+                abs(a.loss - b.loss),
+                judged.allowed * size,
+                abs(a.loss - twin.loss) if twin is not None else None,
+            )
+        )
+    return table
+
+
+def same_trajectory(evidence: Evidence) -> Gate:
+    """Losses, norms and gradients of all later steps stay within the noise envelope."""
+    key, title = "trajectory", "later steps"
+    judged = losses(evidence)[1:]
+    norm_noise = gradient_noise = 0.0
+    for n, a, b, twin in evidence.pairs():
+        where = f"step {n + 1}"
+        norm = norm_gap(a, b)
+        if twin is not None:
+            norm_noise = max(norm_noise, norm_gap(a, twin) or 0.0)
+            gradient_noise = max(gradient_noise, gradient_gap(a.gradients, twin.gradients))
+        if n == 0:
+            continue
+        if norm is not None:
+            known = norm_noise if twin is not None else None
+            floor = evidence.floors.norm
+            judged.append(judge(norm, floor=floor, twin=known, where=f"gradient norm, {where}"))
+        known = gradient_noise if twin is not None else None
+        apart = gradient_gap(a.gradients, b.gradients)
+        floor = evidence.floors.gradient
+        judged.append(judge(apart, floor=floor, twin=known, where=f"gradient, {where}"))
+    if not judged:
+        says = "a single step: nothing later to compare"
+        return Gate(key=key, title=title, status=Status.NOTE, says=says)
+    wrong = [j for j in judged if not j.ok]
+    shown = worst(wrong or judged)
+    if wrong:
+        first = min(wrong, key=lambda j: int(j.where.rpartition(" ")[2]))
+        shown = first
+        says = f"first difference in the {first.where}"
+        hint = "zero_grad, a schedule, buffers, or evaluation between steps changes what follows"
+        return Gate(
+            key=key,
+            title=title,
+            status=Status.FAIL,
+            says=says,
+            measured=shown.measured,
+            allowed=shown.allowed,
+            twin=shown.twin,
+            hint=hint,
+            details=tuple(
+                f"{j.where}: {j.measured:.1e}, allowed {j.allowed:.1e}" for j in wrong[:5]
+            ),
+        )
+    few = evidence.steps < _FEW
+    says = f"worst: {shown.where}" + (f"; only {plural(evidence.steps, 'step')}" if few else "")
+    return Gate(
+        key=key,
+        title=title,
+        status=Status.PASS,
+        says=says,
+        measured=shown.measured,
+        allowed=shown.allowed,
+        twin=shown.twin,
+        details=("fewer than three steps: a lost zero_grad would not show",) * few,
+    )
+
+
+def all_move(evidence: Evidence) -> Gate:
+    """Every parameter that the original's optimizer changes is changed after the migration."""
+    key, title = "moves", "parameters moved"
+    moved = _moved(evidence.before)
+    paired = pair(moved, _moved(evidence.after))
+    if isinstance(paired, NothingShared):
+        return Gate(key=key, title=title, status=Status.FAIL, says=str(paired))
+    if not any(moved.values()):
+        says = "no parameter moves in the original"
+        return Gate(key=key, title=title, status=Status.VOID, says=says)
+    stuck = [name for name, (a, b) in paired.both.items() if a and not b]
+    loose = [name for name, (a, b) in paired.both.items() if b and not a]
+    if stuck or loose:
+        says = (
+            f"{plural(len(stuck), 'parameter')} stay as they were: {listed(stuck)}"
+            if stuck
+            else f"{plural(len(loose), 'parameter')} move that did not before: {listed(loose)}"
+        )
+        return Gate(key=key, title=title, status=Status.FAIL, says=says)
+    count = sum(a for a, _ in paired.both.values())
+    still = [name for name, (a, _) in paired.both.items() if not a]
+    details = (f"does not move in either: {listed(still)}",) if still else ()
+    trained = plural(len(paired.both), "trained parameter")
+    says = f"{count} of {trained} moved" if still else f"all {trained} moved"
+    return Gate(key=key, title=title, status=Status.PASS, says=says, details=details)
+
+
+def _moved(recording: Recording) -> dict[str, bool]:
+    """Whether each parameter that an optimizer holds differs, after any step, from its start."""
+    start = recording.init.params.whole
+    held = recording.owned() & recording.trainable
+    moved = dict.fromkeys((name for name in start if name in held), False)
+    for snapshot in recording.after:
+        for name, sketch in snapshot.params.whole.items():
+            if name in moved and sketch.projections != start[name].projections:
+                moved[name] = True
+    return moved

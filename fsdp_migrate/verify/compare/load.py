@@ -1,0 +1,204 @@
+"""Read the record files of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fsdp_migrate.verify.compare.recording import (
+    Buffer,
+    Dump,
+    Optimizer,
+    Parameter,
+    Pieces,
+    Recording,
+    Snapshot,
+    Step,
+    Tensors,
+    Unit,
+)
+from fsdp_migrate.verify.compare.sketch import Sketch
+
+SCHEMA = 1
+"""The record format this reader knows. Must equal the writer's."""
+
+Event = dict[str, Any]
+
+
+class LoadError(ValueError):
+    """The records cannot be understood."""
+
+
+def load(folder: Path) -> Recording:
+    """The recording in ``folder``, which holds one ``rank-R.jsonl`` per rank.
+
+    Raises :class:`LoadError` when ranks are missing, wrote another format, or never trained.
+    """
+    ranks = {
+        int(path.stem.removeprefix("rank-")): list(_events(path))
+        for path in folder.glob("rank-*.jsonl")
+    }
+    if not ranks or set(ranks) != set(range(len(ranks))):
+        raise LoadError(f"records of ranks {sorted(ranks)} only")
+    events = [ranks[rank] for rank in range(len(ranks))]
+    metas = [_one(rank, "meta") for rank in events]
+    if any(meta["schema"] != SCHEMA for meta in metas):
+        raise LoadError("the records were written by another version")
+    if metas[0]["world"] != len(ranks):
+        raise LoadError(f"{len(ranks)} ranks recorded in a group of {metas[0]['world']}")
+    models = [_last(rank, "model") for rank in events]
+    snapshots = [_all(rank, "after") for rank in events]
+    steps = [_all(rank, "step") for rank in events]
+    count = min(len(rank) for rank in snapshots)
+    return Recording(
+        world=len(ranks),
+        torch=metas[0]["torch"],
+        device=metas[0]["device"],
+        backend=metas[0]["backend"],
+        models=tuple(models[0]["models"]),
+        parameters=_parameters(models),
+        units=tuple(
+            Unit(u["module"], u["kind"], frozenset(u["names"]), u["param_dtype"], u["reduce_dtype"])
+            for u in models[0]["units"]
+        ),
+        optimizers=tuple(_optimizer(event) for event in _all(events[0], "optimizer")),
+        init=_snapshot([_one(rank, "init") for rank in events]),
+        steps=tuple(_step([rank[n] for rank in steps]) for n in range(count)),
+        after=tuple(_snapshot([rank[n] for rank in snapshots]) for n in range(count)),
+        dumps=_dumps(folder, events),
+        errors=_said(events, "error", lambda e: f"{e['where']}: {e['message']}"),
+        unsupported=_said(events, "unsupported", lambda e: e["what"]),
+        patches=_said(events, "patch", lambda e: e["what"]),
+        notes=_said(events, "note", lambda e: e["what"]),
+    )
+
+
+def load_parameters(folder: Path) -> dict[str, Parameter]:
+    """Only the parameters by name, as far as a run that did not finish recorded them.
+
+    Empty when some rank never got that far, or its records are damaged.
+    """
+    try:
+        ranks = [list(_events(path)) for path in sorted(folder.glob("rank-*.jsonl"))]
+        models = [_last(events, "model") for events in ranks]
+    except LoadError:
+        return {}
+    return _parameters(models) if models else {}
+
+
+def _events(path: Path) -> Iterable[Event]:
+    """All complete lines; a killed process may leave half a line at the end."""
+    lines = path.read_text(encoding="utf-8").split("\n")
+    for number, line in enumerate(lines[:-1]):
+        try:
+            yield json.loads(line)
+        except ValueError:
+            raise LoadError(f"{path.name}:{number + 1} is damaged") from None
+
+
+def _all(events: list[Event], kind: str) -> list[Event]:
+    return [event for event in events if event["t"] == kind]
+
+
+def _one(events: list[Event], kind: str) -> Event:
+    found = _all(events, kind)
+    if not found:
+        raise LoadError(f"a rank has no '{kind}' record")
+    return found[0]
+
+
+def _last(events: list[Event], kind: str) -> Event:
+    _one(events, kind)
+    return _all(events, kind)[-1]
+
+
+def _said(events: list[list[Event]], kind: str, text: Any) -> tuple[str, ...]:
+    """What any rank said, each thing once."""
+    return tuple(dict.fromkeys(text(event) for rank in events for event in _all(rank, kind)))
+
+
+def _parameters(models: list[Event]) -> dict[str, Parameter]:
+    return {
+        name: Parameter(
+            name=name,
+            shape=tuple(facts["shape"]),
+            dtype=facts["dtype"],
+            trains=facts["trains"],
+            kind=facts["kind"],
+            held=tuple(m["parameters"].get(name, {}).get("count", 0) for m in models),
+        )
+        for name, facts in models[0]["parameters"].items()
+    }
+
+
+def _optimizer(event: Event) -> Optimizer:
+    return Optimizer(
+        kind=event["kind"],
+        held=event["held"],
+        stale=tuple(tuple(shape) for shape in event["stale"]),
+        gathered=event["gathered"],
+        groups=tuple(tuple(names) for names in event["groups"]),
+    )
+
+
+def _tensors(ranks: list[Mapping[str, Any]]) -> Tensors:
+    names = dict.fromkeys(name for rank in ranks for name in rank)
+    return Tensors({name: tuple(_piece(rank.get(name)) for rank in ranks) for name in names})
+
+
+def _piece(value: Any) -> Pieces | None:
+    return None if value is None else (value[0], Sketch.read(value[1]))
+
+
+def _snapshot(events: list[Event]) -> Snapshot:
+    return Snapshot(
+        _tensors([event["params"] for event in events]),
+        tuple({name: _buffer(v) for name, v in event["buffers"].items()} for event in events),
+    )
+
+
+def _buffer(value: Any) -> Buffer:
+    return value[0], tuple(value[1]), float(value[2]), float(value[3])
+
+
+def _step(events: list[Event]) -> Step:
+    spread: dict[str, dict[int, int]] = {}
+    for event in events:
+        for name, counts in event["spread"].items():
+            into = spread.setdefault(name, {})
+            for exponent, count in counts:
+                into[exponent] = into.get(exponent, 0) + count
+    return Step(
+        optimizer=events[0]["optimizer"],
+        losses=tuple(tuple(loss[0] for loss in event["losses"]) for event in events),
+        clips=tuple(tuple(event["clips"]) for event in events),
+        inputs=tuple(tuple(event["inputs"]) for event in events),
+        batches=tuple(tuple(event["batches"]) for event in events),
+        random=tuple(event["rng"] for event in events),
+        settings=tuple(tuple(event["settings"]) for event in events),
+        collectives=tuple(
+            {(p, f, d): (count, size) for p, f, d, count, size in event["collectives"]}
+            for event in events
+        ),
+        gradients=_tensors([event["gradients"] for event in events]),
+        spread=spread,
+        autocast=events[0]["autocast"],
+        seconds=max(event["seconds"] for event in events),
+    )
+
+
+def _dumps(folder: Path, events: list[list[Event]]) -> tuple[Dump, ...]:
+    dumps = []
+    for rank, of_rank in enumerate(events):
+        written = _all(of_rank, "dump")
+        if not written or not written[-1]["index"]:
+            return ()
+        index = {
+            name: (key, dtype, int(count), tuple(shape))
+            for name, (key, dtype, count, shape) in written[-1]["index"].items()
+        }
+        path = folder / f"rank-{rank}.params"
+        dumps.append(Dump(path, index, tuple(written[-1]["left_out"])))
+    return tuple(dumps)

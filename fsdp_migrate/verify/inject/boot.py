@@ -1,0 +1,92 @@
+"""Start-up of a recorded process, before torch: leave traces of crashes, wait for torch."""
+
+from __future__ import annotations
+
+import faulthandler
+import itertools
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+from fsdp_migrate.verify.inject.config import Config
+from fsdp_migrate.verify.inject.imports import after_import
+
+# A real-time signal that neither Python, gloo nor NCCL uses. SIGUSR1 is often the program's own
+# (Slurm's pre-emption notice).
+STACKS_SIGNAL = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
+
+_LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch")
+_PATCHED = (
+    "torch",
+    "torch.distributed.fsdp.fully_sharded_data_parallel",
+    "torch.distributed.fsdp._fully_shard._fully_shard",
+)
+
+_started: Config | None = None
+
+
+def start() -> None:
+    """Arrange for this process to be recorded, if it was asked for and is not a mere launcher."""
+    global _started  # noqa: PLW0603 - once per process, whichever way we came in
+    config = Config.from_environment()
+    if config is None or _started is not None or _is_launcher():
+        return
+    _started = config
+    folder = Path(config.folder)
+    (folder / f"boot-{os.environ.get('RANK', 'x')}-{os.getpid()}").touch()
+    _leave_stacks(folder)
+    _leave_exceptions(folder)
+    for name in _PATCHED:
+        after_import(name, _attach)
+
+
+def _is_launcher() -> bool:
+    """Whether this is torchrun's own process, which trains nothing and need not wait for us."""
+    arguments = sys.orig_argv[1:]
+    names = [a for flag, a in itertools.pairwise(arguments) if flag == "-m"]
+    script = next((a for a in arguments if not a.startswith("-")), "")
+    return any(n in _LAUNCHERS for n in names[:1]) or Path(script).name == "torchrun"
+
+
+def _attach(name: str) -> None:
+    # Imported this late because it needs torch, which must be imported by the program itself:
+    # importing it early would change the order in which the program's modules see the world.
+    from fsdp_migrate.verify.capture import attach
+
+    assert _started is not None
+    attach.attach(name, _started)
+
+
+def _leave_stacks(folder: Path) -> None:
+    """Fatal errors and, on request by signal, the stacks of all threads go to a file.
+
+    ``faulthandler`` writes from C, so it works while Python is blocked inside a collective.
+    """
+    file = open(folder / f"stacks-{os.getpid()}.txt", "w")  # noqa: SIM115 - lives as long as we do
+    faulthandler.enable(file=file, all_threads=True)
+    faulthandler.register(STACKS_SIGNAL, file=file, all_threads=True, chain=False)
+
+
+def _leave_exceptions(folder: Path) -> None:
+    """An exception that ends the program is written down with its time, then shown as before."""
+    previous = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        record = {
+            "rank": os.environ.get("RANK"),
+            "pid": os.getpid(),
+            "time": time.time(),
+            "kind": kind.__name__,
+            "message": str(error),
+            "traceback": "".join(traceback.format_exception(kind, error, trace)),
+        }
+        path = folder / f"exception-{os.getpid()}.json"
+        path.write_text(json.dumps(record), encoding="utf-8")
+        previous(kind, error, trace)
+
+    sys.excepthook = hook

@@ -1,0 +1,100 @@
+"""A private copy of a source tree for one run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+
+# Never part of a program's input, and often the bulk of a working tree.
+SKIPPED = frozenset(
+    {
+        ".cache",
+        ".eggs",
+        ".fsdp-migrate",
+        ".git",
+        ".hg",
+        ".idea",
+        ".mypy_cache",
+        ".nox",
+        ".pytest_cache",
+        ".ruff_cache",
+        ".svn",
+        ".tox",
+        ".venv",
+        ".vscode",
+        "__pycache__",
+        "node_modules",
+        "venv",
+        "wandb",
+    }
+)
+
+
+def copy_tree(source: Path, target: Path, *, share: Iterable[str] = ()) -> list[str]:
+    """Copy ``source`` to ``target`` (which must not exist) and answer what was skipped.
+
+    Every run gets its own copy, so that what one run writes (checkpoints, caches) can neither reach
+    the user's tree nor be found by the next run. Links to files are copied as files, for the same
+    reason; links that lead nowhere are skipped. Paths in ``share`` become links to the original:
+    the caller vouches that the program only reads them.
+
+    Raises :class:`OSError` when a file cannot be read or written.
+    """
+    shared = {PurePosixPath(path) for path in share}
+    skipped: list[str] = []
+    target.mkdir(parents=True)
+    for folder, subfolders, files in os.walk(source):
+        below = PurePosixPath(Path(folder).relative_to(source).as_posix())
+        kept = []
+        for name in sorted(subfolders):
+            path = below / name
+            place = Path(folder, name)
+            if path in shared:
+                (target / path).symlink_to(place.resolve())
+            elif name in SKIPPED or _is_environment(place) or target == place:
+                skipped.append(path.as_posix())
+            elif place.is_symlink():
+                _copy_linked_folder(place, target / path, source, skipped, path)
+            else:
+                (target / path).mkdir()
+                kept.append(name)
+        subfolders[:] = kept
+        for name in sorted(files):
+            _copy_file(Path(folder, name), target / below / name, below / name, shared, skipped)
+    return skipped
+
+
+def _is_environment(folder: Path) -> bool:
+    return (folder / "pyvenv.cfg").is_file()
+
+
+def _copy_linked_folder(
+    place: Path, target: Path, source: Path, skipped: list[str], path: PurePosixPath
+) -> None:
+    """Keep a link inside the tree as a relative link; leave out one that leads outside.
+
+    A link to the outside would let the program write to the user's own files.
+    """
+    resolved = place.resolve()
+    root = source.resolve()
+    if resolved.is_relative_to(root) and not Path(os.readlink(place)).is_absolute():
+        target.symlink_to(os.readlink(place))
+    else:
+        skipped.append(f"{path.as_posix()} (a link out of the tree)")
+
+
+def _copy_file(
+    place: Path,
+    target: Path,
+    path: PurePosixPath,
+    shared: set[PurePosixPath],
+    skipped: list[str],
+) -> None:
+    if path in shared:
+        target.symlink_to(place.resolve())
+    elif place.is_file():
+        shutil.copy2(place, target)
+    else:  # a dangling link, a socket, a pipe
+        skipped.append(path.as_posix())

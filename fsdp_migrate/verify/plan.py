@@ -1,0 +1,120 @@
+"""What `verify` was asked to do."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+MODULE_PREFIX = "module:"
+
+
+class PlanError(ValueError):
+    """What was asked cannot be done. The message is one sentence meant for the user."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Two trees, one training script, and how to run it.
+
+    ``timeout`` is in seconds: the longest a run may stay silent (no collective, no backward, no
+    optimizer step, no output on any rank) before it counts as hung. A migrated run is given less
+    once it trains: ten times the slowest gap seen in the original, but never under thirty seconds.
+
+    Raises :class:`PlanError` when a tree or the script is missing or a number makes no sense.
+    """
+
+    before: Path
+    """The tree with the FSDP1 program."""
+    after: Path
+    """The tree with the migrated program."""
+    script: str
+    """Path of the script below both trees, or ``module:pkg.mod`` for ``python -m pkg.mod``."""
+    args: tuple[str, ...] = ()
+    nproc: int = 2
+    max_steps: int = 10
+    """Optimizer steps to record; then every rank stops cleanly."""
+    timeout: float = 120.0
+    seed: int = 20240601
+    """Base seed. Rank r starts with ``seed + 1000 * r``, unless the script seeds itself."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables added to the environment of every run."""
+    workdir: str = "."
+    """Working directory of the script, below the tree."""
+    share: tuple[str, ...] = ()
+    """Paths below the *before* tree (large data) that scratch copies link to instead of copying."""
+    keep: Path | None = None
+    """Where to keep the recordings and logs; when None they are deleted at the end."""
+    twin: bool = True
+    """Run the original again with rounding-size noise, to measure how far rounding carries."""
+    python: str = sys.executable
+    """The interpreter of the project; it must have torch."""
+
+    def __post_init__(self) -> None:
+        for role, tree in (("before", self.before), ("after", self.after)):
+            if not tree.is_dir():
+                kind = "is not a directory" if tree.exists() else "does not exist"
+                raise PlanError(f"the '{role}' tree {tree} {kind}")
+        self._check_numbers()
+        for name in ("workdir", *(["script"] if not self.module else [])):
+            self._check_inside(name, getattr(self, name))
+        for role, tree in (("before", self.before), ("after", self.after)):
+            if not (tree / self.workdir).is_dir():
+                raise PlanError(
+                    f"the working directory {self.workdir} is not in the '{role}' tree {tree}"
+                )
+            self._check_script(role, tree)
+        for path in self.share:
+            self._check_inside("share", path)
+            if not (self.before / path).exists():
+                raise PlanError(
+                    f"the shared path {path} does not exist in the 'before' tree {self.before}"
+                )
+
+    @property
+    def module(self) -> str | None:
+        """The dotted module name when the script is run with ``-m``, else None."""
+        return (
+            self.script.removeprefix(MODULE_PREFIX)
+            if self.script.startswith(MODULE_PREFIX)
+            else None
+        )
+
+    @property
+    def title(self) -> str:
+        """The program as a user would write it: ``train.py`` or ``-m pkg.train``."""
+        return f"-m {self.module}" if self.module else self.script
+
+    def _check_numbers(self) -> None:
+        if self.nproc < 1:
+            raise PlanError(f"nproc must be at least 1, not {self.nproc}")
+        if self.max_steps < 1:
+            raise PlanError(f"max_steps must be at least 1, not {self.max_steps}")
+        if not (math.isfinite(self.timeout) and self.timeout > 0):
+            raise PlanError(f"timeout must be a positive number of seconds, not {self.timeout}")
+        if not 0 <= self.seed < 2**31:
+            raise PlanError(f"seed must be between 0 and 2**31 - 1, not {self.seed}")
+
+    @staticmethod
+    def _check_inside(name: str, path: str) -> None:
+        pure = PurePosixPath(path)
+        if not path or pure.is_absolute() or ".." in pure.parts:
+            raise PlanError(f"{name} must be a path below the trees, not {path!r}")
+
+    def _check_script(self, role: str, tree: Path) -> None:
+        if self.module is None:
+            if not (tree / self.script).is_file():
+                raise PlanError(
+                    f"the script {self.script} does not exist in the '{role}' tree {tree}"
+                )
+            return
+        parts = self.module.split(".")
+        if not all(part.isidentifier() for part in parts):
+            raise PlanError(f"{self.module!r} is not a module name")
+        place = (tree / self.workdir).joinpath(*parts)
+        # `python -m` looks below the working directory first. A module installed elsewhere would
+        # be the same code on both sides and prove nothing, so it is refused.
+        if not (place.with_suffix(".py").is_file() or (place / "__main__.py").is_file()):
+            raise PlanError(f"the module {self.module} is not in the '{role}' tree {tree}")

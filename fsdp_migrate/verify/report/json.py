@@ -1,0 +1,28 @@
+"""The report as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from fsdp_migrate.verify.report.model import Report
+
+
+def render(report: Report) -> str:
+    """One JSON object, indented, ending in a newline.
+
+    Strict JSON: numbers that are not finite become the strings ``"nan"``, ``"inf"``, ``"-inf"``.
+    """
+    text = json.dumps(_strict(report.to_dict()), indent=2, ensure_ascii=False, allow_nan=False)
+    return text + "\n"
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _strict(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_strict(item) for item in value]
+    return value

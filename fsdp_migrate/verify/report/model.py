@@ -1,0 +1,117 @@
+"""The answer of a verification."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from fsdp_migrate.verify.compare.gate import Gate, Status
+from fsdp_migrate.verify.compare.gates.training import Row
+from fsdp_migrate.verify.launch.outcome import Outcome
+
+SCHEMA = 1
+"""Version of :meth:`Report.to_dict`."""
+
+
+class Verdict(Enum):
+    """The one answer."""
+
+    SAME = "same_training"
+    DIFFERENT = "different"
+    BEFORE_FAILED = "before_failed"
+    """The original does not run to the end; this says nothing about the migration."""
+    AFTER_FAILED = "after_failed"
+    """The original runs, the migrated program ends with an error."""
+    AFTER_HUNG = "after_hung"
+    """The original runs, the migrated program stops making progress."""
+    INCONCLUSIVE = "inconclusive"
+    """Something could not be recorded or judged; the reason is in ``says``."""
+
+    @property
+    def exit_code(self) -> int:
+        """0: the same; 1: the migrated program does not do the same; 2: not decided."""
+        if self is Verdict.SAME:
+            return 0
+        return 1 if self in (Verdict.DIFFERENT, Verdict.AFTER_FAILED, Verdict.AFTER_HUNG) else 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Everything a rendering needs."""
+
+    verdict: Verdict
+    says: str
+    """The reason in one sentence; for a pass, what was compared."""
+    program: str
+    before: str
+    after: str
+    setting: str
+    """Ranks, backend, device, precision, steps, seed, in one line."""
+    gates: tuple[Gate, ...] = ()
+    rows: tuple[Row, ...] = ()
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    """By role: ``before``, ``after``, ``twin``."""
+    patches: tuple[str, ...] = ()
+    """What had to be changed in torch to run at all on this machine."""
+    notes: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
+    """What this run could not check."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Versions, seed, arguments: what it takes to run it again."""
+    seconds: float = 0.0
+    kept: str | None = None
+
+    @property
+    def first_failure(self) -> Gate | None:
+        """The first gate that failed, which names the cause; else the first that is void."""
+        for status in (Status.FAIL, Status.VOID):
+            for gate in self.gates:
+                if gate.status is status:
+                    return gate
+        return None
+
+    @property
+    def exit_code(self) -> int:
+        """See :attr:`Verdict.exit_code`."""
+        return self.verdict.exit_code
+
+    @property
+    def expected(self) -> tuple[str, ...]:
+        """Differences that belong to FSDP2 itself, seen and allowed for."""
+        return tuple(dict.fromkeys(text for gate in self.gates for text in gate.expected))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as JSON values; the keys are stable within one ``schema``."""
+        first = self.first_failure
+        return {
+            "schema": SCHEMA,
+            "verdict": self.verdict.value,
+            "exit_code": self.exit_code,
+            "says": self.says,
+            "first_failure": first.key if first is not None else None,
+            "program": self.program,
+            "before": self.before,
+            "after": self.after,
+            "setting": self.setting,
+            "gates": [gate.to_dict() for gate in self.gates],
+            "steps": [
+                {
+                    "step": row.step,
+                    "before": row.before,
+                    "after": row.after,
+                    "difference": row.difference,
+                    "allowed": row.allowed,
+                    "twin": row.twin,
+                }
+                for row in self.rows
+            ],
+            "runs": {role: outcome.to_dict() for role, outcome in self.outcomes.items()},
+            "patches": list(self.patches),
+            "expected": list(self.expected),
+            "notes": list(self.notes),
+            "limits": list(self.limits),
+            "facts": self.facts,
+            "seconds": round(self.seconds, 2),
+            "kept": self.kept,
+        }
