@@ -25,22 +25,26 @@ HELD = "FSDP190"
 def decide(study: Study) -> list[Decision]:
     """A decision for every FSDP1 site of the project, in order of file and position."""
     found, used = _find(study)
+    constructor_sites = [s for s in found if s.construct == f"{fsdp1.FSDP}()"]
     decisions: list[Decision] = []
-    for site in [s for s in found if s.construct == f"{fsdp1.FSDP}()"]:
+    for site in constructor_sites:
         decisions += _construct(site, study)
     decisions = _merged(decisions)
     claimed = {d.site.reference for d in decisions}
-    for site in found:
-        if site.construct == f"{fsdp1.FSDP}()" or site.reference in claimed:
-            continue
-        if _inside_argument(site, study):
-            continue
-        decisions.append(_ask(site, study))
+    later = [s for s in found if s not in constructor_sites and s.reference not in claimed]
+    for site in sorted(later, key=_rank):
+        if not _inside(site, study):
+            decisions.append(_ask(site, study))
     for module in study.project.modules:
         for site in sites.dead_imports(study.project, module, used):
             decisions.append(_ask(site, study))
     decisions = hold_back(decisions)
     return sorted(decisions, key=lambda d: (d.site.module.display, d.site.position, d.code))
+
+
+def _rank(site: Site) -> int:
+    """What a model goes through before the plain values (enums, configs) that serve it."""
+    return 0 if site.construct.startswith(f"{fsdp1.FSDP}.") else 1
 
 
 def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
@@ -89,21 +93,33 @@ def _construct(site: Site, study: Study) -> list[Decision]:
     return [replace(d, models=d.models | models) for d in (whole, *arguments)]
 
 
-def _inside_argument(site: Site, study: Study) -> bool:
-    """A name in a constructor's argument is that argument's business, unless the value it makes
-    is converted where it stands."""
+def _inside(site: Site, study: Study) -> bool:
+    """A name in the arguments of a call that is a site is that site's business, unless the value
+    it makes is converted where it stands."""
     conversion = study.conversions.get(site.node)
     if conversion is not None and conversion.new is not None:
         return False
     child: ast.AST = site.node
     for parent in site.module.table.ancestors(site.node):
-        constructor = study.constructors.get(parent)
-        if constructor is not None and not constructor.problem:
-            return child is not parent.func and child is not constructor.wrapped  # type: ignore[attr-defined]
         if isinstance(parent, ast.stmt):
             return False
+        constructor = study.constructors.get(parent)
+        if constructor is not None and not constructor.problem:
+            return child is not constructor.call.func and child is not _module_of(constructor)
+        if isinstance(parent, ast.Call) and child is not parent.func:
+            settled = study.settled.get(parent)
+            if settled is not None and settled.site.construct in OWNERS:
+                return True
         child = parent
     return False
+
+
+OWNERS = frozenset(f"{fsdp1.FSDP}.{name}" for name in fsdp1.STATICS)
+
+
+def _module_of(constructor: Constructor) -> ast.AST:
+    """The node that holds the wrapped module: a keyword, or the expression itself."""
+    return constructor.nodes()["module"]
 
 
 def _merged(decisions: Sequence[Decision]) -> list[Decision]:

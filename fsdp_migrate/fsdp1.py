@@ -69,7 +69,7 @@ METHODS: Final = frozenset(
 )
 """Attributes of an FSDP1 model that an FSDP2 model has not, or means differently."""
 
-STATE_METHODS: Final = frozenset({"state_dict", "load_state_dict", "named_parameters", "apply"})
+STATE_METHODS: Final = frozenset({"state_dict", "load_state_dict", "apply"})
 """``nn.Module`` methods whose result changes meaning when FSDP1 becomes FSDP2."""
 
 _API = {

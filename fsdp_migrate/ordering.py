@@ -108,3 +108,35 @@ def _wraps(path: str, scope: Scope, module: Module, study: Study) -> Iterator[as
             continue
         if sites.models(study.values(call, module), study.tracer):
             yield call
+
+
+def move_problem(statement: ast.stmt, behind: ast.stmt, module: Module) -> str:
+    """Why ``statement`` cannot simply move behind a later one, or nothing when it can."""
+    table = module.table
+    block = _block(table.parents[statement], statement)
+    if block is None or behind not in block:
+        return "the two are not in the same straight run of statements"
+    if not isinstance(statement, ast.Assign):
+        return "it is not a plain assignment"
+    between = block[block.index(statement) + 1 : block.index(behind) + 1]
+    bound = {n.id for t in statement.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+    used = {n.id for n in ast.walk(statement.value) if isinstance(n, ast.Name)}
+    for other in between:
+        for node in ast.walk(other):
+            if not isinstance(node, ast.Name):
+                continue
+            if node.id in bound:
+                return f"line {other.lineno} already uses it"
+            changes = isinstance(node.ctx, (ast.Store, ast.Del)) and other is not behind
+            if changes and node.id in used:
+                return f"line {other.lineno} changes {node.id} in between"
+    return ""
+
+
+def _block(parent: ast.AST, statement: ast.stmt) -> list[ast.stmt] | None:
+    """The statement list that holds ``statement``."""
+    for name in ("body", "orelse", "finalbody"):
+        listed = getattr(parent, name, None)
+        if isinstance(listed, list) and statement in listed:
+            return listed
+    return None

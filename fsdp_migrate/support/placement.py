@@ -2,14 +2,243 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
-from fsdp_migrate.proposal import Edit
+from fsdp_migrate.proposal import Edit, Import, Support
 from fsdp_migrate.trace.project import Module, Project
+
+LIBRARY = Path(__file__).with_name("fsdp2_support.py")
+NAME = "fsdp2_support"
+SIGN = "written by fsdp-migrate"
 
 
 def place(
     project: Project, edits: Mapping[Module, list[Edit]]
 ) -> tuple[dict[Module, list[Edit]], dict[Path, bytes]]:
-    return dict(edits), {}
+    """Turn support needs into imports; return the edits and the support files to write.
+
+    One file serves the whole project: in the common package of the modules that need it, or beside
+    the scripts. Scripts that cannot import that package get one beside them.
+    """
+    needs: dict[Module, list[Support]] = {}
+    for module, listed in edits.items():
+        found = [e for e in listed if isinstance(e, Support)]
+        if found:
+            needs[module] = found
+    result = {m: [e for e in listed if not isinstance(e, Support)] for m, listed in edits.items()}
+    if not needs:
+        return result, {}
+    files: dict[Path, set[str]] = defaultdict(set)
+    for directory, users in _homes(project, needs).items():
+        path = _file(project, directory)
+        for module in users:
+            source = _spoken(project, path, module)
+            for need in needs[module]:
+                files[path].add(need.function)
+                asname = need.local if need.local != need.function else ""
+                result[module].append(Import(module, source, need.function, asname, need.near))
+    return result, {path: _contents(project, path, names) for path, names in files.items()}
+
+
+# -- where --------------------------------------------------------------------------------------
+
+
+def _homes(project: Project, needs: Iterable[Module]) -> dict[Path, list[Module]]:
+    """Directory of a support file -> the modules that import it."""
+    listed = list(needs)
+    packaged = [m for m in listed if _in_package(project, m)]
+    scripts = [m for m in listed if m not in packaged]
+    homes: dict[Path, list[Module]] = defaultdict(list)
+    for group in _by_root(project, packaged):
+        common = Path(os.path.commonpath([m.path.parent for m in group]))
+        homes[common] += group
+    for script in scripts:
+        home = next((d for d in homes if _reachable(project, d, script)), script.path.parent)
+        homes[home].append(script)
+    return homes
+
+
+def _in_package(project: Project, module: Module) -> bool:
+    """Other modules import it through a package, or it lies in one."""
+    return "." in module.name or module.is_package or _spoken_root(project, module) is not None
+
+
+def _by_root(project: Project, modules: list[Module]) -> list[list[Module]]:
+    groups: dict[Path, list[Module]] = defaultdict(list)
+    for module in modules:
+        root = _spoken_root(project, module) or Path(module.root)
+        relative = module.path.relative_to(root)
+        groups[root / relative.parts[0]].append(module)
+    return list(groups.values())
+
+
+def _reachable(project: Project, directory: Path, script: Module) -> bool:
+    """Whether a script already imports something from under ``directory``'s package."""
+    return any(
+        target.path.is_relative_to(directory)
+        for target in (_target(project, q, script) for q in _imported(script))
+        if target is not None
+    )
+
+
+def _imported(module: Module) -> list[str]:
+    return [b.qualified for b in module.table.imports] + [star for _, star in module.table.stars]
+
+
+def _target(project: Project, qualified: str, module: Module) -> Module | None:
+    resolved = project.resolve(qualified, module)
+    return resolved[0] if resolved is not None else None
+
+
+def _roots(project: Project, importers: Iterable[Module]) -> Counter[Path]:
+    """The directories that absolute imports between the project's modules start from."""
+    found: Counter[Path] = Counter()
+    for importer in importers:
+        for qualified in _imported(importer):
+            resolved = project.resolve(qualified, importer)
+            if resolved is None:
+                continue
+            target, rest = resolved
+            dotted = qualified.removesuffix(f".{rest}") if rest else qualified
+            steps = dotted.split(".")
+            path = target.path.parent if target.is_package else target.path.with_suffix("")
+            if path.parts[-len(steps) :] == tuple(steps):
+                found[Path(*path.parts[: -len(steps)])] += 1
+    return found
+
+
+def _spoken_root(project: Project, module: Module) -> Path | None:
+    """The directory that imports of ``module`` by others start from, if it lies above its own."""
+    for root, _ in _roots(project, project.modules).most_common():
+        if module.path.is_relative_to(root) and root != module.path.parent:
+            return root
+    return None
+
+
+def _spoken(project: Project, path: Path, importer: Module) -> str:
+    """What to write after ``from`` in ``importer`` to import the file at ``path``."""
+    package = path.parent
+    if _uses_relative_imports(importer) and importer.path.is_relative_to(package):
+        up = len(importer.path.parent.relative_to(package).parts)
+        return "." * (up + 1) + path.stem
+    own = [r for r, _ in _roots(project, [importer]).most_common()]
+    others = [r for r, _ in _roots(project, project.modules).most_common()]
+    for root in (*own, *others, Path(importer.root), importer.path.parent):
+        if path.is_relative_to(root):
+            return ".".join(path.relative_to(root).with_suffix("").parts)
+    return path.stem
+
+
+def _uses_relative_imports(module: Module) -> bool:
+    return any(isinstance(node, ast.ImportFrom) and node.level > 0 for node in module.table.parents)
+
+
+def _file(project: Project, directory: Path) -> Path:
+    """Our file in a directory, or the name for a new one that collides with nothing."""
+    number = 1
+    while True:
+        path = directory / (f"{NAME}.py" if number == 1 else f"{NAME}_{number}.py")
+        present = next((m for m in project.modules if m.path == path), None)
+        if present is not None and is_ours(present):
+            return path
+        if present is None and not path.exists():
+            return path
+        number += 1
+
+
+def is_ours(module: Module) -> bool:
+    """Whether a module is a support file that an earlier run wrote."""
+    first = ast.get_docstring(module.source.tree) or ""
+    return module.path.stem.startswith(NAME) and SIGN in first.split("\n", 1)[0]
+
+
+# -- what ---------------------------------------------------------------------------------------
+
+
+@cache
+def _library() -> tuple[str, ast.Module]:
+    text = LIBRARY.read_text(encoding="utf-8")
+    return text, ast.parse(text)
+
+
+def _contents(project: Project, path: Path, wanted: set[str]) -> bytes:
+    """The file with the wanted functions, what they call, and their imports."""
+    present = next((m for m in project.modules if m.path == path), None)
+    if present is not None:
+        defined = set(present.table.module.bindings)
+        missing = _closure(wanted) - defined
+        if not missing:
+            return present.source.data
+        wanted = wanted | (defined & set(_definitions()))
+    text, tree = _library()
+    names = _closure(wanted)
+    used = {
+        n.id for name in names for n in ast.walk(_definitions()[name]) if isinstance(n, ast.Name)
+    }
+    lines = text.split("\n")
+    docstring = ast.get_docstring(tree, clean=False)
+    blocks = [f'"""{docstring}"""\n']
+    blocks.append(_imports(tree, used))
+    for name, node in _definitions().items():
+        if name in names:
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            blocks.append("\n\n" + "\n".join(lines[first - 1 : node.end_lineno]) + "\n")
+    return "".join(blocks).encode()
+
+
+Definition = ast.FunctionDef | ast.ClassDef
+
+
+@cache
+def _definitions() -> dict[str, Definition]:
+    _, tree = _library()
+    return {n.name: n for n in tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+
+
+def _closure(wanted: Iterable[str]) -> set[str]:
+    """The wanted functions and every function of the library they use."""
+    found: set[str] = set()
+    stack = list(wanted)
+    while stack:
+        name = stack.pop()
+        if name in found:
+            continue
+        found.add(name)
+        for node in ast.walk(_definitions()[name]):
+            if isinstance(node, ast.Name) and node.id in _definitions():
+                stack.append(node.id)
+    return found
+
+
+def _imports(tree: ast.Module, used: set[str]) -> str:
+    """The library's import lines, cut down to the names in use, in the library's order."""
+    lines: list[str] = []
+    section = -1
+    for node in tree.body:
+        if not isinstance(node, (ast.Import, ast.ImportFrom)):
+            continue
+        names = [a for a in node.names if (a.asname or a.name.split(".")[0]) in used]
+        if not names:
+            continue
+        top = names[0].name if isinstance(node, ast.Import) else node.module or ""
+        current = int(top.startswith("torch"))
+        if section != current:
+            lines.append("")
+            section = current
+        lines.append(_import_line(node, names))
+    return "\n".join(lines) + "\n"
+
+
+def _import_line(node: ast.Import | ast.ImportFrom, names: list[ast.alias]) -> str:
+    spelled = [f"{a.name} as {a.asname}" if a.asname else a.name for a in names]
+    if isinstance(node, ast.Import):
+        return f"import {', '.join(spelled)}"
+    line = f"from {node.module} import {', '.join(spelled)}"
+    if len(line) <= 88:
+        return line
+    return f"from {node.module} import (\n" + "".join(f"    {s},\n" for s in spelled) + ")"

@@ -1,0 +1,130 @@
+"""Remove the `state_dict_type` context: FSDP2 chooses at the call.
+
+## What changes
+`with FSDP.state_dict_type(model, ...):` disappears and its body moves out one level. The state dict
+calls inside it carry the settings themselves (FSDP302 to FSDP305).
+
+## Why
+FSDP2 has no such hidden state. Left in place, the context raises `KeyError: None` on its way out,
+after the shards were already written as if they were the whole model.
+
+## What stays for you
+Contexts whose type is only known at run time, LOCAL_STATE_DICT (load it once with the old code at
+the same world size and save it as FULL, then migrate), and contexts whose body hands the model to a
+function outside the given paths, which may ask it for its state.
+
+## Since torch
+2.6
+
+## References
+- torch/distributed/checkpoint/state_dict.py
+- torch/distributed/fsdp/fully_sharded_data_parallel.py (`state_dict_type`)
+"""
+
+import ast
+
+from fsdp_migrate import statedicts
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.sites import Site
+from fsdp_migrate.study import Decision, Study
+
+RULE = Rule(
+    code="FSDP301",
+    name="state_dict_context",
+    handles=("FullyShardedDataParallel.state_dict_type",),
+)
+
+EXAMPLES: list[Example] = []
+KEEP: list[Keep] = []
+
+# Methods of a model that do not ask for its state.
+QUIET_METHODS = frozenset(
+    {"train", "eval", "parameters", "named_parameters", "modules", "named_modules", "zero_grad"}
+)
+
+
+def decide(site: Site, study: Study) -> Decision:
+    call = site.node
+    assert isinstance(call, ast.Call)
+    found = study.models_of_static(statedicts.first_argument(call), site.module)
+    models = found.constructors
+    setting = statedicts.read(call, site.module, study)
+    if setting.problem:
+        return study.left(
+            site,
+            RULE.code,
+            setting.problem,
+            "choose the StateDictOptions at each state dict call",
+            models=models,
+        )
+    if setting.kind == "LOCAL":
+        return study.left(
+            site,
+            RULE.code,
+            "LOCAL_STATE_DICT has no counterpart in FSDP2",
+            "save FULL or SHARDED with the old code first, at the same world size",
+            models=models,
+        )
+    place = _item(site, call)
+    if place is None:
+        return study.left(
+            site,
+            RULE.code,
+            "the state_dict_type context is not entered by a with statement here",
+            "write StateDictOptions at the state dict calls it is meant for",
+            models=models,
+        )
+    statement, index = place
+    stranger = _handed_out(statement, call, site, study)
+    if stranger:
+        return study.left(
+            site,
+            RULE.code,
+            f"{stranger} may ask the model for its state and is outside the given paths",
+            "pass it get_model_state_dict(...) explicitly",
+            models=models,
+        )
+    proposal = study.proposal()
+    proposal.unwrap(site.module, statement, index)
+    return study.rewritten(site, RULE.code, f"context removed ({setting})", proposal, models=models)
+
+
+def _item(site: Site, call: ast.Call) -> tuple[ast.With | ast.AsyncWith, int] | None:
+    item = site.module.table.parents[call]
+    if not isinstance(item, ast.withitem) or item.optional_vars is not None:
+        return None
+    statement = site.module.table.parents[item]
+    assert isinstance(statement, (ast.With, ast.AsyncWith))
+    return statement, statement.items.index(item)
+
+
+def _handed_out(
+    statement: ast.With | ast.AsyncWith, context: ast.Call, site: Site, study: Study
+) -> str:
+    """A call in the body that gives the model to code outside the given paths."""
+    for body in statement.body:
+        for node in ast.walk(body):
+            if not isinstance(node, ast.Call):
+                continue
+            if node in study.settled or _is_ours(node, site, study):
+                continue
+            passed = [*node.args, *(k.value for k in node.keywords)]
+            if any(study.models(a, site.module) for a in passed):
+                return f"{ast.unparse(node.func)}()"
+            method = node.func if isinstance(node.func, ast.Attribute) else None
+            on_model = method is not None and study.models(method.value, site.module)
+            if method is not None and on_model and method.attr not in QUIET_METHODS:
+                return f"{ast.unparse(node.func)}()"
+    return ""
+
+
+def _is_ours(call: ast.Call, site: Site, study: Study) -> bool:
+    """FSDP's own statics, state dict methods, and functions of the project."""
+    names = study.external(call.func, site.module)
+    if any(name.startswith("torch.") for name in names):
+        return True
+    if isinstance(call.func, ast.Attribute) and call.func.attr in {"state_dict", "load_state_dict"}:
+        return True
+    return (bool(names) and all(name.startswith("builtins.") for name in names)) or any(
+        type(v).__name__ == "Function" for v in study.values(call.func, site.module)
+    )

@@ -1,0 +1,114 @@
+"""Get a model's state with `get_model_state_dict`.
+
+## What changes
+| FSDP1 setting | FSDP2 |
+|---|---|
+| FULL, `offload_to_cpu` and `rank0_only` | `get_model_state_dict(m, options=StateDictOptions(full_state_dict=True, cpu_offload=True))` |
+| FULL, neither, or no context at all | the same without `cpu_offload` |
+| FULL, one of the two | a support function |
+| SHARDED | `get_model_state_dict(m)` |
+
+## Why
+On an FSDP2 model, `model.state_dict()` gives this rank's shards. Saved by rank 0, the file holds a
+part of the model, and nothing complains.
+
+## What stays for you
+A state dict taken under `if rank == 0`: every rank must take part.
+
+## Since torch
+2.6
+
+## References
+- torch/distributed/checkpoint/state_dict.py
+"""
+
+import ast
+
+from fsdp_migrate import ranks, statedicts
+from fsdp_migrate.proposal import Proposal, code
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.sharding import DCP
+from fsdp_migrate.sites import Site
+from fsdp_migrate.study import Decision, Study
+
+RULE = Rule(
+    code="FSDP302",
+    name="model_state_dict",
+    handles=("FullyShardedDataParallel.state_dict",),
+)
+
+EXAMPLES: list[Example] = []
+KEEP: list[Keep] = []
+
+
+def decide(site: Site, study: Study) -> Decision:
+    assert site.receiver is not None
+    found = study.models(site.receiver, site.module)
+    models = found.constructors
+    setting = statedicts.at(site.node, site.module, models, study)
+    problem = setting.problem
+    if setting.kind == "LOCAL":
+        problem = "LOCAL_STATE_DICT has no counterpart in FSDP2"
+    if not isinstance(site.node, ast.Call):
+        problem = "the state_dict method is passed on as a value"
+    elif site.node.args or site.node.keywords:
+        problem = "state_dict() is called with arguments"
+    if problem:
+        return study.left(
+            site,
+            RULE.code,
+            problem,
+            "use get_model_state_dict with the StateDictOptions that are meant",
+            models=models,
+            quiet=True,
+        )
+    guard = ranks.guard(site.node, site.module)
+    if guard is not None and setting.kind == "FULL":
+        return study.left(
+            site,
+            RULE.code,
+            f"the state is gathered under '{guard}', where not every rank takes part",
+            "move get_model_state_dict out of the condition",
+            models=models,
+            quiet=True,
+        )
+    proposal = study.proposal()
+    message = _replace(site, setting, proposal)
+    review = ""
+    if any("DistributedDataParallel" in getattr(v, "made_by", "") for v in found.others):
+        review = "the model may also be wrapped by DDP here, whose 'module.' prefix is now removed"
+    return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
+
+
+def _replace(site: Site, setting: statedicts.Setting, proposal: Proposal) -> str:
+    """The call that gives the same state; returns what it is called in reports."""
+    assert isinstance(site.node, ast.expr)
+    assert site.receiver is not None
+    module, near = site.module, site.node
+    if setting.kind == "FULL" and setting.offload != setting.rank0_only:
+        support = proposal.support(module, "full_model_state", near)
+        new = code(
+            "{f}({m}, cpu_offload={c}, rank0_only={r})",
+            f=support,
+            m=site.receiver,
+            c=str(setting.offload),
+            r=str(setting.rank0_only),
+        )
+        proposal.replace(module, site.node, new)
+        return "full_model_state"
+    get = proposal.name(module, DCP, "get_model_state_dict", near)
+    flags = ["full_state_dict=True"] if setting.kind == "FULL" else []
+    flags += ["cpu_offload=True"] if setting.offload else []
+    if flags:
+        options = proposal.name(module, DCP, "StateDictOptions", near)
+        new = code(
+            "{g}({m}, options={o}({f}))",
+            g=get,
+            m=site.receiver,
+            o=options,
+            f=", ".join(flags),
+        )
+    else:
+        new = code("{g}({m})", g=get, m=site.receiver)
+    proposal.replace(module, site.node, new)
+    return f"get_model_state_dict ({setting})"

@@ -1,0 +1,112 @@
+"""Get an optimizer's state by parameter name.
+
+## What changes
+`FSDP.optim_state_dict` and `FSDP.full_optim_state_dict` become `full_optimizer_state`, a support function
+around `get_optimizer_state_dict`; `FSDP.sharded_optim_state_dict`, and `optim_state_dict` under
+SHARDED_STATE_DICT, become `get_optimizer_state_dict(model, optimizer)`.
+
+## Why
+FSDP1's statics look for flat parameters and fail on an FSDP2 model. DCP's getter, asked directly, fails
+after an evaluation (the root is still gathered) and takes an optimizer step when the optimizer has not
+stepped yet; the support function does neither. The result has FSDP1's layout.
+
+## What stays for you
+An explicit `optim_state_dict=` other than the optimizer's own.
+
+## Since torch
+2.6
+
+## References
+- torch/distributed/checkpoint/state_dict.py (`_init_optim_state`)
+"""
+
+import ast
+
+from fsdp_migrate import ranks, statedicts
+from fsdp_migrate.proposal import code
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.sharding import DCP
+from fsdp_migrate.sites import Site
+from fsdp_migrate.study import Decision, Study
+
+RULE = Rule(
+    code="FSDP304",
+    name="optimizer_state_dict",
+    handles=(
+        "FullyShardedDataParallel.optim_state_dict",
+        "FullyShardedDataParallel.full_optim_state_dict",
+        "FullyShardedDataParallel.sharded_optim_state_dict",
+    ),
+)
+
+EXAMPLES: list[Example] = []
+KEEP: list[Keep] = []
+
+ARGUMENTS = {
+    "optim_state_dict": ("model", "optim", "optim_state_dict", "group"),
+    "full_optim_state_dict": ("model", "optim", "optim_input", "rank0_only", "group"),
+    "sharded_optim_state_dict": ("model", "optim", "group"),
+}
+
+
+def decide(site: Site, study: Study) -> Decision:
+    name = site.construct.rpartition(".")[2]
+    call = site.node
+    bound = statedicts.arguments(call, ARGUMENTS[name]) if isinstance(call, ast.Call) else None
+    model = bound.get("model") if bound else None
+    models = study.models_of_static(model, site.module).constructors
+    problem = ""
+    if bound is None or "model" not in bound or "optim" not in bound:
+        problem = "its arguments cannot be read"
+    elif "group" in bound:
+        problem = "the state is gathered over a process group of its own"
+    elif "optim_state_dict" in bound:
+        problem = "an explicit optim_state_dict is passed"
+    setting = statedicts.at(site.node, site.module, models, study)
+    if name == "optim_state_dict" and not problem:
+        problem = setting.problem
+        if setting.kind == "LOCAL":
+            problem = "LOCAL_STATE_DICT has no counterpart in FSDP2"
+    rank0 = setting.optim_rank0_only
+    if name == "full_optim_state_dict" and bound is not None:
+        given = bound.get("rank0_only")
+        flag = study.literal(given, site.module) if given is not None else None
+        rank0 = True if given is None else bool(flag is not None and flag.value)
+        if given is not None and flag is None:
+            problem = problem or "rank0_only is only known at run time"
+    sharded = name == "sharded_optim_state_dict" or (
+        name == "optim_state_dict" and setting.kind == "SHARDED"
+    )
+    guard = ranks.guard(site.node, site.module)
+    if guard is not None and not sharded:
+        problem = problem or f"it stands under '{guard}', where not every rank takes part"
+    if problem:
+        return study.left(
+            site,
+            RULE.code,
+            problem,
+            "use get_optimizer_state_dict with the StateDictOptions that are meant",
+            models=models,
+        )
+    assert bound is not None
+    assert isinstance(call, ast.Call)
+    proposal = study.proposal()
+    if sharded:
+        get = proposal.name(site.module, DCP, "get_optimizer_state_dict", call)
+        new = code("{g}({m}, {o})", g=get, m=bound["model"], o=bound["optim"])
+        message = "get_optimizer_state_dict"
+    else:
+        offload = True if name == "full_optim_state_dict" else setting.optim_offload
+        get = proposal.support(site.module, "full_optimizer_state", call)
+        flags = ["rank0_only=True"] if rank0 else []
+        flags += [] if offload else ["cpu_offload=False"]
+        new = code(
+            "{g}({m}, {o}{f})",
+            g=get,
+            m=bound["model"],
+            o=bound["optim"],
+            f="".join(f", {flag}" for flag in flags),
+        )
+        message = "full_optimizer_state"
+    proposal.replace(site.module, call, new)
+    return study.rewritten(site, RULE.code, message, proposal, models=models)

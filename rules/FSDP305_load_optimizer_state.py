@@ -1,0 +1,92 @@
+"""Load an optimizer's whole state, old FSDP1 files included.
+
+## What changes
+`FSDP.optim_state_dict_to_load` (both argument orders), `scatter_full_optim_state_dict`,
+`shard_full_optim_state_dict` and `flatten_sharded_optim_state_dict`, together with the
+`optimizer.load_state_dict` that takes their result, become one call of `load_full_optimizer`, a support
+function around `set_optimizer_state_dict`.
+
+## Why
+DCP loads by parameter name and into the optimizer itself. FSDP1 files need care: one `step` tensor shared
+by all parameters of a unit would be counted once for each, and integer keys load nothing, both without an
+error.
+
+## What stays for you
+Results that are used for anything but `load_state_dict`.
+
+## Since torch
+2.6
+
+## References
+- torch/distributed/checkpoint/state_dict.py (`_load_optim_state_dict`)
+- torch/distributed/fsdp/_optim_utils.py
+"""
+
+from fsdp_migrate import optimstates, statedicts
+from fsdp_migrate.proposal import code
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.sharding import DCP
+from fsdp_migrate.sites import Site
+from fsdp_migrate.study import Decision, Study
+
+RULE = Rule(
+    code="FSDP305",
+    name="load_optimizer_state",
+    handles=(
+        "FullyShardedDataParallel.optim_state_dict_to_load",
+        "FullyShardedDataParallel.scatter_full_optim_state_dict",
+        "FullyShardedDataParallel.shard_full_optim_state_dict",
+        "FullyShardedDataParallel.flatten_sharded_optim_state_dict",
+    ),
+)
+
+EXAMPLES: list[Example] = []
+KEEP: list[Keep] = []
+
+
+def decide(site: Site, study: Study) -> Decision:
+    name = site.construct.rpartition(".")[2]
+    load = optimstates.read(site, name, study)
+    models = study.models_of_static(load.model, site.module).constructors
+    problem = load.problem
+    setting = statedicts.at(site.node, site.module, models, study)
+    if not problem and name == "optim_state_dict_to_load":
+        problem = setting.problem
+        if setting.kind == "LOCAL":
+            problem = "LOCAL_STATE_DICT has no counterpart in FSDP2"
+    if problem:
+        return study.left(
+            site,
+            RULE.code,
+            problem,
+            "load with set_optimizer_state_dict(model, optimizer, state)",
+            models=models,
+        )
+    assert load.model is not None
+    assert load.optimizer is not None
+    assert load.state is not None
+    assert load.target is not None
+    proposal = study.proposal()
+    module = site.module
+    sharded = name == "flatten_sharded_optim_state_dict" or (
+        name == "optim_state_dict_to_load" and setting.kind == "SHARDED"
+    )
+    if sharded:
+        function = proposal.name(module, DCP, "set_optimizer_state_dict", site.node)
+        message = "set_optimizer_state_dict"
+    else:
+        function = proposal.support(module, "load_full_optimizer", site.node)
+        message = "load_full_optimizer"
+    from_rank0 = ", from_rank0=True" if name.startswith("scatter") else ""
+    new = code(
+        "{f}({m}, {o}, {s}{r})",
+        f=function,
+        m=load.model,
+        o=load.optimizer,
+        s=load.state,
+        r=from_rank0,
+    )
+    proposal.replace(module, load.target, new)
+    if load.assignment is not None:
+        proposal.delete(module, load.assignment)
+    return study.rewritten(site, RULE.code, message, proposal, models=models)

@@ -1,0 +1,85 @@
+"""Clip gradients with `torch.nn.utils.clip_grad_norm_`.
+
+## What changes
+`model.clip_grad_norm_(max_norm)` becomes `torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)`, with
+`.full_tensor()` where the norm is used. Models with ignored parameters use a support function that clips
+sharded and plain gradients together.
+
+## Why
+FSDP2 models have no such method; on `DTensor` gradients the torch function computes the global norm. It
+returns a `DTensor`: formatting it fails, `.item()` may be one rank's part.
+
+## What stays for you
+With CPU offload the norm is computed on the CPU and needs a CPU backend
+(`init_process_group("cpu:gloo,cuda:nccl")`).
+
+## Since torch
+2.6
+
+## References
+- https://github.com/pytorch/pytorch/issues/148532
+- torch/nn/utils/clip_grad.py
+"""
+
+import ast
+
+from fsdp_migrate import statedicts
+from fsdp_migrate.proposal import Code, code
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.sites import Site
+from fsdp_migrate.study import Decision, Study
+
+RULE = Rule(
+    code="FSDP401",
+    name="clip_grad_norm",
+    handles=("FullyShardedDataParallel.clip_grad_norm_",),
+)
+
+EXAMPLES: list[Example] = []
+KEEP: list[Keep] = []
+
+
+def decide(site: Site, study: Study) -> Decision:
+    assert site.receiver is not None
+    models = study.models(site.receiver, site.module).constructors
+    call = site.node
+    bound = None
+    if isinstance(call, ast.Call):
+        bound = statedicts.arguments(call, ("max_norm", "norm_type"))
+    if bound is None or "max_norm" not in bound:
+        return study.left(
+            site,
+            RULE.code,
+            "the arguments of clip_grad_norm_ cannot be read",
+            "use torch.nn.utils.clip_grad_norm_(model.parameters(), ...)",
+            models=models,
+        )
+    assert isinstance(call, ast.Call)
+    proposal = study.proposal()
+    norm_type = code("")
+    if "norm_type" in bound:
+        norm_type = code(", norm_type={n}", n=bound["norm_type"])
+    parts: dict[str, Code | ast.expr | str] = {
+        "m": site.receiver,
+        "x": bound["max_norm"],
+        "n": norm_type,
+    }
+    ignores = any({"ignored_modules", "ignored_states"} & set(c.arguments) for c in models)
+    if ignores:
+        parts["f"] = proposal.support(site.module, "clip_grad_norm_", call)
+        new = Code("{f}({m}, {x}{n})", parts)
+    else:
+        utils = proposal.module_name(site.module, "torch.nn.utils", "nn_utils", call)
+        parts["f"] = f"{utils}.clip_grad_norm_"
+        new = Code("{f}({m}.parameters(), {x}{n})", parts)
+        if not isinstance(site.module.table.parents[call], ast.Expr):
+            new = code("{c}.full_tensor()", c=new)
+    proposal.replace(site.module, call, new)
+    review = ""
+    if any("cpu_offload" in c.arguments for c in models):
+        review = (
+            "with CPU offload the norm needs a CPU backend: "
+            'init_process_group("cpu:gloo,cuda:nccl")'
+        )
+    message = "torch.nn.utils.clip_grad_norm_"
+    return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)

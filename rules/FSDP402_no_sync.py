@@ -1,0 +1,84 @@
+"""Accumulate gradients with `set_requires_gradient_sync`.
+
+## What changes
+`model.no_sync()` becomes `no_sync(model)`, a support context manager that switches gradient reduction off
+and on again. Under SHARD_GRAD_OP it also keeps parameters gathered between micro-batches, as FSDP1 did.
+
+## Why
+FSDP2 has a setter instead of a context manager; it must be set back, also after an exception.
+
+## What stays for you
+With `reduce_dtype` wider than `param_dtype`, FSDP2 accumulates unsynchronised gradients in `reduce_dtype`
+(FSDP1 in `param_dtype`): better numerics, not the same last digits. `zero_grad()` in the middle of an
+accumulation no longer drops what was accumulated.
+
+## Since torch
+2.6
+
+## References
+- torch/distributed/fsdp/_fully_shard/_fully_shard.py (`set_requires_gradient_sync`)
+- test/distributed/_composable/fsdp/test_fully_shard_mixed_precision.py
+"""
+
+import ast
+
+from fsdp_migrate import precision, strategy
+from fsdp_migrate.proposal import code
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.sharding import Constructor
+from fsdp_migrate.sites import Site
+from fsdp_migrate.study import Decision, Study
+
+RULE = Rule(code="FSDP402", name="no_sync", handles=("FullyShardedDataParallel.no_sync",))
+
+EXAMPLES: list[Example] = []
+KEEP: list[Keep] = []
+
+
+def decide(site: Site, study: Study) -> Decision:
+    assert site.receiver is not None
+    assert isinstance(site.node, ast.expr)
+    models = study.models(site.receiver, site.module).constructors
+    keeps = {strategy.of(c, study) in strategy.RESHARD_NEVER for c in models}
+    if len(keeps) > 1:
+        return study.left(
+            site,
+            RULE.code,
+            "models of different sharding strategies meet here",
+            "call set_requires_gradient_sync on each",
+            models=models,
+        )
+    proposal = study.proposal()
+    name = proposal.support(site.module, "no_sync", site.node)
+    keep = ", keep_unsharded=True" if keeps == {True} else ""
+    if isinstance(site.node, ast.Call):
+        new = code("{f}({m}{k})", f=name, m=site.receiver, k=keep)
+    else:
+        partial = proposal.name(site.module, "functools", "partial", site.node)
+        new = code("{p}({f}, {m}{k})", p=partial, f=name, m=site.receiver, k=keep)
+    proposal.replace(site.module, site.node, new)
+    review = ""
+    if any(_accumulates_wider(c, study) for c in models):
+        review = (
+            "unsynchronised gradients are now accumulated in reduce_dtype, which is more "
+            "precise than FSDP1's param_dtype"
+        )
+    return study.rewritten(
+        site, RULE.code, "no_sync(model)", proposal, models=models, review=review
+    )
+
+
+def _accumulates_wider(constructor: Constructor, study: Study) -> bool:
+    node = constructor.arguments.get("mixed_precision")
+    if node is None:
+        return False
+    try:
+        found, _ = precision.read(node, constructor.module, study)
+    except precision.Unreadable:
+        return True
+    return any(
+        each.spelled("reduce_dtype")
+        and each.spelled("param_dtype")
+        and each.spelled("reduce_dtype") != each.spelled("param_dtype")
+        for each in found
+    )

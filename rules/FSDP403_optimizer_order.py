@@ -1,0 +1,78 @@
+"""Build the optimizer after the model is sharded.
+
+## What changes
+An optimizer that was built from `model.parameters()` before the model was wrapped moves behind the
+wrapping, when nothing in between uses it.
+
+## Why
+`fully_shard` replaces every parameter. An optimizer built before it holds the old ones: it steps, and the
+model never changes, without an error. FSDP1 with `use_orig_params=True` kept the parameters, so such
+programs worked.
+
+## What stays for you
+Optimizers that are built elsewhere or used before the model is wrapped: the migration of that model is held
+back until you move them.
+
+## Since torch
+2.6
+
+## References
+- https://github.com/pytorch/pytorch/issues/149205
+- https://github.com/huggingface/accelerate/tree/main/benchmarks/fsdp2
+"""
+
+import ast
+
+from fsdp_migrate import ordering
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.sharding import Constructor
+from fsdp_migrate.sites import Site
+from fsdp_migrate.study import Decision, Study
+
+RULE = Rule(code="FSDP403", name="optimizer_order", handles=("early optimizer",))
+
+EXAMPLES: list[Example] = []
+KEEP: list[Keep] = []
+
+
+def decide(site: Site, study: Study) -> Decision:
+    assert isinstance(site.node, ast.Call)
+    found = ordering.find(site.node, site.module, study)
+    assert found is not None
+    models = _models(found.wrap, site, study)
+    built, wrapped = site.statement, site.module.table.statement(found.wrap)
+    problem = ordering.move_problem(built, wrapped, site.module)
+    if problem:
+        return study.left(
+            site,
+            RULE.code,
+            f"the optimizer is built before its model is wrapped, and {problem}",
+            "build it after the model is sharded, or it trains nothing",
+            models=models,
+            quiet=True,
+        )
+    proposal = study.proposal()
+    proposal.move_after(site.module, built, wrapped)
+    review = ""
+    if not all(_keeps_parameters(c, study) for c in models):
+        review = (
+            "FSDP1 without use_orig_params=True gave this optimizer parameters that it never "
+            "trained; now it trains them"
+        )
+    return study.rewritten(
+        site, RULE.code, "moved behind the sharding", proposal, models=models, review=review
+    )
+
+
+def _models(wrap: ast.Call, site: Site, study: Study) -> frozenset[Constructor]:
+    if wrap in study.constructors:
+        return frozenset({study.constructors[wrap]})
+    return study.models(wrap, site.module).constructors
+
+
+def _keeps_parameters(constructor: Constructor, study: Study) -> bool:
+    node = constructor.arguments.get("use_orig_params")
+    if node is None:
+        return False
+    flag = study.literal(node, constructor.module)
+    return flag is not None and flag.value is True

@@ -1,0 +1,63 @@
+"""Recognise sharded models as `FSDPModule`.
+
+## What changes
+`isinstance(m, FullyShardedDataParallel)` becomes `isinstance(m, FSDPModule)`; annotations change alike.
+
+## Why
+After `fully_shard`, a model's class is a subclass of its own class and of `FSDPModule`. The old test is
+false, so code quietly takes the other branch.
+
+## What stays for you
+Checks in projects that wrap their models elsewhere.
+
+## Since torch
+2.6
+
+## References
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+"""
+
+import ast
+
+from fsdp_migrate.fsdp1 import FSDP, PACKAGE
+from fsdp_migrate.proposal import code
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.sites import Site
+from fsdp_migrate.study import Decision, Study
+
+RULE = Rule(
+    code="FSDP404",
+    name="isinstance",
+    handles=(
+        "isinstance(FullyShardedDataParallel)",
+        "annotation(FullyShardedDataParallel)",
+        "annotation(MixedPrecision)",
+        "annotation(CPUOffload)",
+    ),
+)
+
+EXAMPLES: list[Example] = []
+KEEP: list[Keep] = []
+
+NEW_NAMES = {FSDP: "FSDPModule", "MixedPrecision": "MixedPrecisionPolicy"}
+
+
+def decide(site: Site, study: Study) -> Decision:
+    kind, _, rest = site.construct.partition("(")
+    old = rest.rstrip(")")
+    models = study.constructors.values()
+    if kind == "isinstance" and isinstance(site.node, ast.Call):
+        models = study.models_of_static(site.node.args[0], site.module).constructors
+    if not models:
+        return study.left(
+            site,
+            RULE.code,
+            "no model is wrapped with FSDP in the given paths",
+            "give the path that wraps the model as well",
+        )
+    new = NEW_NAMES.get(old, "OffloadPolicy")
+    proposal = study.proposal()
+    name = proposal.name(site.module, PACKAGE, new, site.reference)
+    assert isinstance(site.reference, ast.expr)
+    proposal.replace(site.module, site.reference, code("{n}", n=name))
+    return study.rewritten(site, RULE.code, f"{kind} {new}", proposal, models=models)
