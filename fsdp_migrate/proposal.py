@@ -118,6 +118,20 @@ class RenameKeyword(Edit):
 
 
 @dataclass(frozen=True, eq=False)
+class AddKeyword(Edit):
+    call: ast.Call
+    name: str
+    code: Code
+
+
+@dataclass(frozen=True, eq=False)
+class RemoveImport(Edit):
+    """Drop one name of an import statement that nothing uses."""
+
+    alias: ast.alias
+
+
+@dataclass(frozen=True, eq=False)
 class MoveStatement(Edit):
     node: ast.stmt
     after: ast.stmt
@@ -271,6 +285,12 @@ class Proposal:
         self, module: Module, call: ast.Call, argument: ast.expr | ast.keyword
     ) -> None:
         self.edits.append(RemoveArgument(module, call, argument))
+
+    def add_keyword(self, module: Module, call: ast.Call, name: str, value: Code) -> None:
+        self.edits.append(AddKeyword(module, call, name, value))
+
+    def remove_import(self, module: Module, alias: ast.alias) -> None:
+        self.edits.append(RemoveImport(module, alias))
 
     def rename_keyword(
         self, module: Module, call: ast.Call, argument: ast.keyword, name: str

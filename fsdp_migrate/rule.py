@@ -127,8 +127,10 @@ class Registry:
 
     def find(self, construct: str) -> LoadedRule | None:
         """The rule for a construct: exact, then by prefix (``ShardingStrategy.FULL_SHARD`` is
-        ``ShardingStrategy``'s)."""
+        ``ShardingStrategy``'s), then by kind (``import(StateDictType)`` is ``import``'s)."""
         found = self.by_construct.get(construct)
+        if found is None and construct.endswith(")"):
+            return self.by_construct.get(construct.partition("(")[0])
         while found is None and "." in construct:
             construct = construct.rpartition(".")[0]
             found = self.by_construct.get(construct)

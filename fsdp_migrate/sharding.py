@@ -236,7 +236,7 @@ def _replace_in_place(plan: ShardPlan, fully_shard: str) -> None:
     precision = plan.precision
     if precision is not None:
         arguments.append(code("mp_policy={p}", p=_root_policy(plan, precision)))
-    arguments += [code("{n}={v}", n=name, v=value) for name, value in plan.everywhere.items()]
+    arguments += _pairs(plan)
     call = code("{f}({args})", f=fully_shard, args=join(", ", arguments))
     plan.proposal.replace(constructor.module, constructor.call, call)
 
@@ -283,15 +283,29 @@ def _shared_arguments(plan: ShardPlan, lines: list[Code]) -> list[Code]:
     """The arguments every call gets: spelled out when short, else collected in a dict first."""
     if not plan.everywhere:
         return []
-    pairs = [code("{n}={v}", n=name, v=value) for name, value in plan.everywhere.items()]
+    pairs = _pairs(plan)
     repeated = plan.targets is not None or plan.walk is not None
-    simple = len(pairs) == 1 and len(pairs[0].preview()) <= 40
+    simple = len(pairs) == 1 and len(pairs[0].preview()) <= 40 and "**" not in plan.everywhere
     if not repeated or simple:
         return pairs
     name = plan.fresh("fsdp_kwargs")
-    items = [code('"{n}": {v}', n=key, v=value) for key, value in plan.everywhere.items()]
+    if set(plan.everywhere) == {"**"}:
+        lines.append(code("{n} = {v}", n=name, v=plan.everywhere["**"]))
+        return [code("**{n}", n=name)]
+    items = [
+        code("**{v}", v=value) if key == "**" else code('"{n}": {v}', n=key, v=value)
+        for key, value in plan.everywhere.items()
+    ]
     lines.append(code("{n} = {{{items}}}", n=name, items=join(", ", items)))
     return [code("**{n}", n=name)]
+
+
+def _pairs(plan: ShardPlan) -> list[Code]:
+    """The shared arguments as they stand in a call."""
+    return [
+        code("**{v}", v=value) if name == "**" else code("{n}={v}", n=name, v=value)
+        for name, value in plan.everywhere.items()
+    ]
 
 
 def _loop(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code]:
@@ -306,7 +320,8 @@ def _loop(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code
     name = wanted or plan.fresh("module")
     call = code("{f}({args})", f=fully_shard, args=join(", ", [code("{m}", m=name), *arguments]))
     if plan.batch_norm:
-        return [*lines, *_loop_with_batch_norm(plan, fully_shard, name, call)]
+        shared = [a for a in arguments if not a.preview().startswith("mp_policy=")]
+        return [*lines, *_loop_with_batch_norm(plan, fully_shard, name, call, shared)]
     assert plan.targets is not None
     test = plan.targets.predicate(name)
     if plan.targets.by_class:
@@ -324,7 +339,9 @@ def _loop(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code
     return lines
 
 
-def _loop_with_batch_norm(plan: ShardPlan, fully_shard: str, name: str, call: Code) -> list[Code]:
+def _loop_with_batch_norm(
+    plan: ShardPlan, fully_shard: str, name: str, call: Code, shared: list[Code]
+) -> list[Code]:
     """FSDP1 keeps every BatchNorm as a unit of its own in full precision."""
     assert plan.precision is not None
     batch_norm = plan.name("torch.nn.modules.batchnorm", "_BatchNorm")
@@ -341,7 +358,6 @@ def _loop_with_batch_norm(plan: ShardPlan, fully_shard: str, name: str, call: Co
         t=torch,
         p=plan.precision.policy,
     )
-    shared = [code("{n}={v}", n=n, v=v) for n, v in plan.everywhere.items()]
     arguments = [code("{m}", m=name), code("mp_policy={p}", p=norm_policy), *shared]
     norm_call = code("{f}({args})", f=fully_shard, args=join(", ", arguments))
     template = (

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import ast
 
-from fsdp_migrate import fsdp1
-from fsdp_migrate.proposal import code
+from fsdp_migrate import devices, fsdp1
+from fsdp_migrate.proposal import code, join
 from fsdp_migrate.sharding import Constructor, ShardPlan
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
@@ -49,12 +49,7 @@ def argument(site: Site, study: Study, rule: str) -> Decision:
     plan, value, _ = study.argument(site)
     name = of(plan.constructor, study)
     if name is None:
-        return study.left(
-            site,
-            rule,
-            f"the strategy {ast.unparse(value)} is only known at run time",
-            "choose reshard_after_forward and the mesh by hand",
-        )
+        return _at_run_time(site, plan, value, study, rule)
     problem = apply(name, plan, study)
     if problem:
         return study.left(site, rule, problem, "build a 2-D device mesh and pass it as device_mesh")
@@ -106,11 +101,73 @@ def _mesh(plan: ShardPlan, shape: str) -> None:
     plan.everywhere["mesh"] = code("{n}", n=name)
 
 
+def _at_run_time(site: Site, plan: ShardPlan, value: ast.expr, study: Study, rule: str) -> Decision:
+    """Let a support function choose; the project keeps its names for strategies."""
+    if "process_group" in plan.constructor.arguments:
+        return study.left(
+            site,
+            rule,
+            "the strategy is only known at run time and a process group is passed",
+            "choose reshard_after_forward and the mesh by hand",
+        )
+    function = plan.support("sharding_kwargs")
+    kind = devices.type_code(plan, study)
+    mesh = plan.constructor.arguments.get("device_mesh")
+    arguments = [code("{v}", v=value)]
+    if kind.preview() != '"cuda"':
+        arguments.append(code("device_type={k}", k=kind))
+    if mesh is not None:
+        arguments.append(code("mesh={m}", m=mesh))
+    plan.everywhere["**"] = code("{f}({a})", f=function, a=join(", ", arguments))
+    study.runtime_strategies.add(plan.constructor)
+    return study.rewritten(site, rule, "sharding_kwargs chooses at run time")
+
+
 def reference(site: Site, study: Study, rule: str) -> Decision:
-    """Decide a mention of ``ShardingStrategy`` outside a constructor call."""
-    return study.left(
-        site,
-        rule,
-        "this use of ShardingStrategy does not reach an FSDP constructor in the given paths",
-        "replace it together with the code that uses it",
-    )
+    """Decide a mention of ``ShardingStrategy`` outside a constructor call.
+
+    The enum is the project's vocabulary (configurations, comparisons, command lines): it is taken
+    over, member by member, into the support module.
+    """
+    return keep_vocabulary(site, "ShardingStrategy", study, rule)
+
+
+def keep_vocabulary(site: Site, enum: str, study: Study, rule: str) -> Decision:
+    """Import an FSDP1 enum from the support module instead of torch."""
+    models = study.constructors.values()
+    problem = "" if models else "no model is wrapped with FSDP in the given paths"
+    stranger = _given_to_stranger(site, study)
+    if stranger:
+        problem = f"it is passed to {stranger}, which is outside the given paths"
+    name = site.reference
+    while isinstance(name, ast.Attribute) and not _is_enum(name, enum, site, study):
+        name = name.value
+    if problem or not isinstance(name, ast.expr):
+        return study.left(
+            site, rule, problem, f"replace {enum} together with the code that uses it"
+        )
+    proposal = study.proposal()
+    local = proposal.support(site.module, enum, site.reference)
+    proposal.replace(site.module, name, code("{n}", n=local))
+    return study.rewritten(site, rule, f"{enum} of the project's own", proposal, models=models)
+
+
+def _is_enum(node: ast.Attribute, enum: str, site: Site, study: Study) -> bool:
+    return any(fsdp1.canonical(q) == enum for q in study.external(node, site.module))
+
+
+def _given_to_stranger(site: Site, study: Study) -> str:
+    """The outside callable that receives the value, if one does."""
+    child: ast.AST = site.reference
+    for parent in site.module.table.ancestors(child):
+        if isinstance(parent, ast.stmt):
+            return ""
+        if isinstance(parent, ast.Call) and child is not parent.func:
+            names = study.external(parent.func, site.module)
+            outside = [n for n in names if n.split(".", maxsplit=1)[0] not in HARMLESS]
+            return outside[0] if outside else ""
+        child = parent
+    return ""
+
+
+HARMLESS = frozenset({"builtins", "dataclasses", "typing", "argparse", "click", "functools"})

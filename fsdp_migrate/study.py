@@ -87,6 +87,7 @@ class Study:
     constructors: dict[ast.AST, Constructor] = field(default_factory=dict)
     plans: dict[Constructor, ShardPlan] = field(default_factory=dict)
     conversions: dict[ast.AST, Conversion] = field(default_factory=dict)
+    runtime_strategies: set[Constructor] = field(default_factory=set)
     settled: dict[ast.AST, Decision] = field(default_factory=dict)  # node -> its decision
 
     def __post_init__(self) -> None:
@@ -190,6 +191,16 @@ class Study:
             outcome = Outcome.REVIEW
             edits.append(Mark(site.module, site.node, code, sentences(review)))
         return Decision(site, code, outcome, message, review, tuple(edits), frozenset(models))
+
+    def converted(self, site: Site, code: str, conversion: Conversion) -> Decision:
+        """A value that constructors asked to be converted where it is made."""
+        proposal = conversion.proposal or self.proposal()
+        if conversion.new is not None:
+            assert isinstance(site.node, ast.expr)
+            proposal.replace(site.module, site.node, conversion.new)
+        return self.rewritten(
+            site, code, conversion.message, proposal, models=conversion.constructors
+        )
 
     def dropped(self, site: Site, code: str, message: str, *, review: str = "") -> Decision:
         """An argument of a constructor that the emitted code does without."""

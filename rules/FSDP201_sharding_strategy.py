@@ -32,7 +32,11 @@ from fsdp_migrate.study import Decision, Study
 RULE = Rule(
     code="FSDP201",
     name="sharding_strategy",
-    handles=("FullyShardedDataParallel(sharding_strategy=)", "ShardingStrategy"),
+    handles=(
+        "FullyShardedDataParallel(sharding_strategy=)",
+        "ShardingStrategy",
+        "annotation(ShardingStrategy)",
+    ),
 )
 
 EXAMPLES: list[Example] = []

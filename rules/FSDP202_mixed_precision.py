@@ -21,6 +21,8 @@ FSDP203's business.
 - https://github.com/pytorch/torchtitan/pull/2881
 """
 
+import ast
+
 from fsdp_migrate import models, precision
 from fsdp_migrate.proposal import Code, code
 from fsdp_migrate.rule import Example, Keep, Rule
@@ -97,16 +99,37 @@ def _named(plan: ShardPlan, *, nullable: bool) -> Code:
 
 def _origin(site: Site, study: Study) -> Decision:
     conversion = study.conversions.get(site.node)
-    if conversion is None:
+    if conversion is not None:
+        return study.converted(site, RULE.code, conversion)
+    return _unused(site, study)
+
+
+def _unused(site: Site, study: Study) -> Decision:
+    """A policy that reaches no constructor here follows the others, to be looked at."""
+    models = study.constructors.values()
+    problem = "" if models else "no model is wrapped with FSDP in the given paths"
+    mixed = None
+    if isinstance(site.node, ast.Call):
+        try:
+            mixed = precision.read_call(site.node, site.module, study)
+        except precision.Unreadable as reason:
+            problem = problem or str(reason)
+    if mixed is None or problem:
         return study.left(
             site,
             RULE.code,
-            "this MixedPrecision reaches no FSDP constructor in the given paths",
-            "delete it, or migrate the code that uses it together with it",
+            problem or "MixedPrecision is used as a value",
+            "migrate it together with the code that uses it",
+            models=models,
         )
-    proposal = conversion.proposal or study.proposal()
-    if conversion.new is not None:
-        proposal.replace(site.module, site.node, conversion.new)  # type: ignore[arg-type]
+    proposal = study.proposal()
+    new = precision.policy(mixed, proposal, study, root=False, near=site.reference)
+    proposal.replace(site.module, mixed.call, new)
     return study.rewritten(
-        site, RULE.code, conversion.message, proposal, models=conversion.constructors
+        site,
+        RULE.code,
+        "MixedPrecisionPolicy",
+        proposal,
+        models=models,
+        review="no FSDP model in the given paths uses this policy; its buffer_dtype, if any, is gone",
     )

@@ -19,7 +19,7 @@ Values that are kept in configurations or compared at run time.
 
 import ast
 
-from fsdp_migrate import statedicts
+from fsdp_migrate import statedicts, strategy
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
@@ -29,6 +29,7 @@ RULE = Rule(
     name="state_dict_values",
     handles=(
         "StateDictType",
+        "annotation(StateDictType)",
         "StateDictConfig",
         "FullStateDictConfig",
         "LocalStateDictConfig",
@@ -62,6 +63,8 @@ def decide(site: Site, study: Study) -> Decision:
                 proposal,
                 models=models,  # type: ignore[arg-type]
             )
+    if "StateDictType" in site.construct:
+        return strategy.keep_vocabulary(site, "StateDictType", study, RULE.code)
     return study.left(
         site,
         RULE.code,

@@ -45,7 +45,7 @@ NEW_NAMES = {FSDP: "FSDPModule", "MixedPrecision": "MixedPrecisionPolicy"}
 def decide(site: Site, study: Study) -> Decision:
     kind, _, rest = site.construct.partition("(")
     old = rest.rstrip(")")
-    models = study.constructors.values()
+    models = frozenset(study.constructors.values())
     if kind == "isinstance" and isinstance(site.node, ast.Call):
         models = study.models_of_static(site.node.args[0], site.module).constructors
     if not models:

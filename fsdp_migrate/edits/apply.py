@@ -13,6 +13,7 @@ import libcst as cst
 from fsdp_migrate.edits import imports, layout, template
 from fsdp_migrate.edits.locate import locate
 from fsdp_migrate.proposal import (
+    AddKeyword,
     Code,
     Edit,
     Import,
@@ -20,6 +21,7 @@ from fsdp_migrate.proposal import (
     Mark,
     MoveStatement,
     RemoveArgument,
+    RemoveImport,
     RenameKeyword,
     ReplaceExpression,
     ReplaceStatement,
@@ -49,7 +51,7 @@ class _StatementEdits:
 @dataclass
 class _Plan:
     expressions: dict[ast.AST, Code] = field(default_factory=dict)
-    calls: dict[ast.AST, list[RemoveArgument | RenameKeyword]] = field(
+    calls: dict[ast.AST, list[RemoveArgument | RenameKeyword | AddKeyword]] = field(
         default_factory=lambda: defaultdict(list)
     )
     statements: dict[ast.AST, _StatementEdits] = field(
@@ -129,8 +131,11 @@ def _plan(module: Module, edits: Sequence[Edit]) -> _Plan:
                 plan.statements[edit.node].unwrap.update(edit.items)
                 plan.statements[edit.node].before.extend(edit.before)
                 plan.note(edit.before)
-            case RemoveArgument() | RenameKeyword():
+            case RemoveArgument() | RenameKeyword() | AddKeyword():
                 plan.calls[edit.call].append(edit)
+                plan.note([edit.code] if isinstance(edit, AddKeyword) else [])
+            case RemoveImport():
+                pass  # the import plan's business
             case MoveStatement():
                 plan.statements[edit.node].departs = True
                 plan.statements[edit.after].arrivals.append(edit.node)
@@ -173,7 +178,7 @@ def _comments_kept(block: Block) -> Block:
         if _is_gone(statement):
             waiting += getattr(statement, "leading_lines", ())
         elif waiting:
-            above = getattr(statement, "leading_lines", ())
+            above: Sequence[cst.EmptyLine] = getattr(statement, "leading_lines", ())
             body.append(statement.with_changes(leading_lines=[*waiting, *above]))
             waiting = []
         else:
@@ -272,12 +277,16 @@ class _Editor(cst.CSTTransformer):
         return result
 
     def call(self, node: ast.Call, updated: cst.Call) -> cst.Call:
-        written = sorted([*node.args, *node.keywords], key=lambda a: (a.lineno, a.col_offset))
+        written: list[ast.expr | ast.keyword] = [*node.args, *node.keywords]
+        written.sort(key=lambda a: (a.lineno, a.col_offset))
         args = list(updated.args)
         gone: set[int] = set()
         for edit in self.plan.calls[node]:
             if isinstance(edit, RemoveArgument):
                 gone.add(written.index(edit.argument))
+            elif isinstance(edit, AddKeyword):
+                value = template.expression(edit.code, self.lookup, self.tree)
+                args = _with_keyword(args, edit.name, value)
             else:
                 index = written.index(edit.keyword)
                 args[index] = args[index].with_changes(keyword=cst.Name(edit.name))
@@ -447,8 +456,28 @@ class _Editor(cst.CSTTransformer):
             if isinstance(h, cst.TrailingWhitespace) and h.comment is not None
         ]
         if comments and lines:
-            lines[0] = lines[0].with_changes(leading_lines=[*comments, *lines[0].leading_lines])
+            above = getattr(lines[0], "leading_lines", ())
+            lines[0] = lines[0].with_changes(leading_lines=[*comments, *above])
         return lines  # type: ignore[return-value]  # an IndentedBlock holds statements only
+
+
+def _with_keyword(args: list[cst.Arg], name: str, value: cst.BaseExpression) -> list[cst.Arg]:
+    """``args`` with one more keyword, laid out like the last one."""
+    new = cst.Arg(
+        value=value,
+        keyword=cst.Name(name),
+        equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")),
+    )
+    if not args:
+        return [new]
+    last = args[-1]
+    if not isinstance(last.comma, cst.Comma):
+        return [*args[:-1], last.with_changes(comma=cst.Comma(whitespace_after=_SPACE)), new]
+    between = args[-2].comma if len(args) > 1 else last.comma
+    return [*args[:-1], last.with_changes(comma=between), new.with_changes(comma=last.comma)]
+
+
+_SPACE = cst.SimpleWhitespace(" ")
 
 
 def _above(line: Line, comments: Sequence[str]) -> Line:

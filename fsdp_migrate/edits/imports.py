@@ -15,11 +15,13 @@ import libcst as cst
 from fsdp_migrate.edits import layout
 from fsdp_migrate.names import Binding, Scope
 from fsdp_migrate.proposal import (
+    AddKeyword,
     Code,
     Edit,
     Import,
     Insert,
     RemoveArgument,
+    RemoveImport,
     ReplaceExpression,
     ReplaceStatement,
     Unwrap,
@@ -103,6 +105,10 @@ class ImportPlan:
 def plan(module: Module, edits: Sequence[Edit], needed: Sequence[Import]) -> ImportPlan:
     """Decide where each needed name is imported and which imports have lost their last use."""
     result = ImportPlan()
+    for edit in edits:
+        if isinstance(edit, RemoveImport):
+            statement = module.table.parents[edit.alias]
+            result.statements[statement].dropped.add(edit.alias)
     for binding in _unused_after(module, edits):
         alias = binding.node
         assert isinstance(alias, ast.alias)
@@ -169,6 +175,8 @@ def _consumed(module: Module, edits: Sequence[Edit]) -> tuple[set[ast.AST], set[
                 removed.update(edit.node.items[index].context_expr for index in edit.items)
             case RemoveArgument():
                 removed.add(edit.argument)
+            case AddKeyword():
+                codes = (edit.code,)
         for each in codes:
             nodes: list[ast.expr] = []
             mentioned.update(re.findall(r"\b[A-Za-z_]\w*\b", each.flatten(nodes)))

@@ -107,6 +107,60 @@ def shard_by_policy(
     visit(root)
 
 
+def take_rank0_state(model: nn.Module) -> dict[str, Any]:
+    """Take the weights and buffers that rank 0 holds, and put the model on the meta device.
+
+    For models that only rank 0 has materialised: shard the model next, then give every rank its
+    part with :func:`load_rank0_state`. Shared parameters stay shared.
+
+    Returns:
+        On rank 0 the state on the CPU; on other ranks an empty one.
+    """
+    state: dict[str, Any] = {"model": {}, "buffers": {}}
+    if dist.get_rank() == 0:
+        state["model"] = {
+            k: v.detach().cpu().clone() for k, v in model.state_dict().items()
+        }
+        state["buffers"] = {
+            k: v.detach().cpu().clone() for k, v in model.named_buffers()
+        }
+    names: dict[nn.Parameter, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(parameter, []).append(name)
+    model.to("meta")
+    for first, *others in names.values():
+        owner, _, attribute = first.rpartition(".")
+        shared = getattr(model.get_submodule(owner), attribute)
+        for other in others:
+            owner, _, attribute = other.rpartition(".")
+            setattr(model.get_submodule(owner), attribute, shared)
+    return state
+
+
+def load_rank0_state(
+    model: nn.Module,
+    state: dict[str, Any],
+    device: torch.device | str,
+    cpu_offload: bool = False,
+) -> None:
+    """Materialise a sharded model on ``device`` with what :func:`take_rank0_state` took.
+
+    Buffers are broadcast too, those that are not part of the state dict included.
+    """
+    model.to_empty(device="cpu" if cpu_offload else device)
+    options = StateDictOptions(
+        full_state_dict=True, broadcast_from_rank0=True, cpu_offload=cpu_offload
+    )
+    set_model_state_dict(model, state["model"], options=options)
+    for name, buffer in model.named_buffers():
+        value = buffer.to(device)
+        if name in state["buffers"]:
+            value.copy_(state["buffers"][name])
+        dist.broadcast(value, src=0)
+        owner, _, attribute = name.rpartition(".")
+        model.get_submodule(owner)._buffers[attribute] = value
+
+
 def reshard_parameters(model: nn.Module) -> None:
     """Make every parameter a sharded ``DTensor`` again.
 

@@ -1,0 +1,75 @@
+"""Drop FSDP1 names that are imported and never used.
+
+## What changes
+An FSDP1 name that nothing in the module uses, and that the module does not offer to others, is removed from
+its import. Imports whose last use another rule took away go with that rule.
+
+## Why
+A migrated project should not import FSDP1.
+
+## What stays for you
+Names that a package or `__all__` offers to others.
+
+## Since torch
+2.4
+
+## References
+- https://docs.pytorch.org/docs/stable/fsdp.html
+"""
+
+import ast
+
+from fsdp_migrate.names import Kind
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.sites import Site
+from fsdp_migrate.study import Decision, Study
+
+RULE = Rule(code="FSDP100", name="imports", handles=("import",), since="2.4")
+
+EXAMPLES: list[Example] = []
+KEEP: list[Keep] = []
+
+
+def decide(site: Site, study: Study) -> Decision:
+    assert isinstance(site.node, ast.alias)
+    name = site.node.asname or site.node.name
+    statement = site.module.table.parents[site.node]
+    assert isinstance(statement, (ast.Import, ast.ImportFrom))
+    offered = site.module.is_package or _in_all(site, name) or _imported_elsewhere(site, study)
+    silenced = "noqa" in site.module.source.lines[statement.lineno - 1]
+    if offered or silenced:
+        return study.left(
+            site,
+            RULE.code,
+            f"{name} is imported here for others to use",
+            "drop it once nobody does",
+        )
+    proposal = study.proposal()
+    proposal.remove_import(site.module, site.node)
+    return study.rewritten(site, RULE.code, f"unused import of {name} removed", proposal)
+
+
+def _in_all(site: Site, name: str) -> bool:
+    listed = site.module.table.module.bindings.get("__all__", [])
+    return any(
+        isinstance(n, ast.Constant) and n.value == name
+        for binding in listed
+        if binding.value is not None
+        for n in ast.walk(binding.value)
+    )
+
+
+def _imported_elsewhere(site: Site, study: Study) -> bool:
+    """Whether another module of the project imports the name from this one."""
+    alias = site.node
+    for module in study.project.modules:
+        for binding in module.table.imports:
+            if binding.kind is not Kind.IMPORT or module is site.module:
+                continue
+            resolved = study.project.resolve(binding.qualified, module)
+            if resolved is None or resolved[0] is not site.module:
+                continue
+            assert isinstance(alias, ast.alias)
+            if resolved[1].split(".")[0] == (alias.asname or alias.name):
+                return True
+    return False

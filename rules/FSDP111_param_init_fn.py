@@ -1,0 +1,113 @@
+"""Materialise a model that only rank 0 has, from rank 0's weights.
+
+## What changes
+`param_init_fn=lambda m: m.to_empty(...)` together with `sync_module_states=True` (rank 0 loads the weights, the
+others hold a meta or an empty model) becomes two support calls: `take_rank0_state` before sharding puts the
+model on the meta device on every rank, `load_rank0_state` after it materialises the shards and broadcasts
+weights and buffers. `param_init_fn=None` disappears.
+
+## Why
+`fully_shard` on a model that is real on one rank and meta on another hangs at its first collective. Rewritten
+as `to_empty` alone, the model would train on uninitialised memory.
+
+## What stays for you
+Functions that initialise weights themselves (`reset_parameters`, `nn.init`): they would see shards.
+
+## Since torch
+2.6
+
+## References
+- torch/distributed/fsdp/_init_utils.py (`_materialize_with_param_init_fn`)
+- torch/distributed/checkpoint/state_dict.py
+"""
+
+import ast
+
+from fsdp_migrate import devices
+from fsdp_migrate.proposal import Code, code
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.sites import Site
+from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.trace.values import Constant, Function, Value
+
+RULE = Rule(
+    code="FSDP111",
+    name="param_init_fn",
+    handles=("FullyShardedDataParallel(param_init_fn=)",),
+)
+
+EXAMPLES: list[Example] = []
+KEEP: list[Keep] = []
+
+
+def decide(site: Site, study: Study) -> Decision:
+    plan, value, _ = study.argument(site)
+    values = study.values(value, site.module)
+    real = [v for v in values if not (isinstance(v, Constant) and v.value is None)]
+    if not real:
+        return study.dropped(site, RULE.code, "param_init_fn=None dropped")
+    if not all(_only_allocates(v) for v in real):
+        return study.left(
+            site,
+            RULE.code,
+            "param_init_fn does more than to_empty, and in FSDP2 it would see shards",
+            "shard on the meta device, then to_empty() and initialise",
+        )
+    sync = plan.constructor.arguments.get("sync_module_states")
+    flag = study.literal(sync, site.module) if sync is not None else None
+    if sync is None or (flag is not None and not flag.value):
+        return study.left(
+            site,
+            RULE.code,
+            "param_init_fn allocates memory that nothing in this call fills",
+            "shard on the meta device, then to_empty() and load the weights",
+        )
+    plan.before.clear()
+    plan.after.clear()
+    take, load = plan.support("take_rank0_state"), plan.support("load_rank0_state")
+    state = plan.fresh("rank0_state")
+    give = code("{f}({m}, {s}, {d}{o})", f=load, m=plan.model, s=state, **_where(site, study))
+    first = code("{s} = {f}({m})", s=state, f=take, m=plan.model)
+    comment = "# Only rank 0 has the weights: they are taken before sharding, given after it."
+    if flag is not None:
+        plan.before.append(code(comment + "\n{c}", c=first))
+        plan.after.append(give)
+    else:
+        condition = plan.fresh("sync_module_states")
+        plan.before.append(code(comment + "\nif {c}:\n    {x}", c=condition, x=first))
+        plan.after.append(code("if {c}:\n    {x}", c=condition, x=give))
+    return study.rewritten(site, RULE.code, "take_rank0_state, load_rank0_state")
+
+
+def _only_allocates(value: Value) -> bool:
+    """``lambda module: module.to_empty(device=..., recurse=False)``, or a function like it."""
+    if not isinstance(value, Function):
+        return False
+    node = value.node
+    body = [node.body] if isinstance(node, ast.Lambda) else list(node.body)
+    if len(body) != 1:
+        return False
+    call = body[0]
+    if isinstance(call, (ast.Return, ast.Expr)):
+        call = call.value  # type: ignore[assignment]
+    if isinstance(call, ast.IfExp):  # to_empty if rank != 0 else None
+        branches = [call.body, call.orelse]
+        calls = [b for b in branches if isinstance(b, ast.Call)]
+        call = calls[0] if len(calls) == 1 else call
+    return (
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == "to_empty"
+    )
+
+
+def _where(site: Site, study: Study) -> dict[str, Code]:
+    """The device the shards go to, and whether they stay on the CPU."""
+    plan, _, _ = study.argument(site)
+    offload = plan.everywhere.get("offload_policy")
+    kind = devices.type_code(plan, study)
+    if offload is None:
+        return {"d": kind, "o": code("")}
+    policy = plan.name("torch.distributed.fsdp", "CPUOffloadPolicy")
+    flag = code(", cpu_offload=isinstance({p}, {c})", p=offload, c=policy)
+    return {"d": kind, "o": flag}

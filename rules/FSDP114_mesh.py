@@ -1,0 +1,93 @@
+"""Name the ranks with a device mesh instead of a process group.
+
+## What changes
+`device_mesh=` becomes `mesh=`; a 2-D mesh made without names gets `mesh_dim_names=("replicate", "shard")`. A
+process group becomes a mesh over the same ranks with `DeviceMesh.from_group`.
+
+## Why
+`fully_shard` takes a mesh: 1-D shards, 2-D replicates over the first dimension and shards over the
+second, and insists on names. A dropped `process_group` would shard over all ranks.
+
+## What stays for you
+FULL_SHARD on a 2-D mesh (FSDP1 used its first dimension only, FSDP2 would make it hybrid), and tuples of
+groups.
+
+## Since torch
+2.6
+
+## References
+- https://docs.pytorch.org/docs/stable/distributed.html (`DeviceMesh.from_group`)
+- torch/distributed/fsdp/_init_utils.py (`_init_process_group_state`)
+"""
+
+import ast
+
+from fsdp_migrate import devices, meshes, strategy
+from fsdp_migrate.proposal import code
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.sites import Site
+from fsdp_migrate.study import Decision, Study
+
+RULE = Rule(
+    code="FSDP114",
+    name="mesh",
+    handles=(
+        "FullyShardedDataParallel(device_mesh=)",
+        "FullyShardedDataParallel(process_group=)",
+        "unnamed mesh",
+    ),
+)
+
+EXAMPLES: list[Example] = []
+KEEP: list[Keep] = []
+
+
+def decide(site: Site, study: Study) -> Decision:
+    if site.construct == "unnamed mesh":
+        return study.converted(site, RULE.code, study.conversions[site.node])
+    _, value, name = study.argument(site)
+    if isinstance(value, ast.Constant) and value.value is None:
+        return study.dropped(site, RULE.code, f"{name}=None dropped")
+    return _mesh(site, study) if name == "device_mesh" else _group(site, study)
+
+
+def _mesh(site: Site, study: Study) -> Decision:
+    plan, value, _ = study.argument(site)
+    chosen = strategy.of(plan.constructor, study)
+    found = meshes.read(value, site.module, study)
+    if found.dimensions == {2} and chosen in {"FULL_SHARD", "SHARD_GRAD_OP"}:
+        return study.left(
+            site,
+            RULE.code,
+            f"{chosen} on a 2-D mesh used only its first dimension in FSDP1",
+            "pass the 1-D slice that is meant, mesh['name']",
+        )
+    if found.dimensions and max(found.dimensions) > 2:
+        return study.left(
+            site, RULE.code, "the mesh has more than two dimensions", "pass a slice of it"
+        )
+    for call, module in found.unnamed:
+        meshes.name_dimensions(call, module, plan, study)
+    if chosen is not None:  # a run-time strategy hands the mesh to sharding_kwargs itself
+        plan.everywhere["mesh"] = code("{m}", m=value)
+    return study.rewritten(site, RULE.code, "mesh")
+
+
+def _group(site: Site, study: Study) -> Decision:
+    plan, value, _ = study.argument(site)
+    if study.external(value, site.module) & meshes.WORLD:
+        return study.dropped(site, RULE.code, "process_group=WORLD is the default mesh")
+    chosen = strategy.of(plan.constructor, study)
+    if isinstance(value, ast.Tuple) or chosen in strategy.HYBRID or chosen is None:
+        return study.left(
+            site,
+            RULE.code,
+            "a tuple of process groups says how to shard and replicate",
+            'build one mesh with init_device_mesh(..., mesh_dim_names=("replicate", "shard"))',
+        )
+    mesh_class = plan.name("torch.distributed.device_mesh", "DeviceMesh")
+    name = plan.fresh("mesh")
+    kind = devices.type_code(plan, study)
+    plan.setup.append(code("{n} = {c}.from_group({g}, {k})", n=name, c=mesh_class, g=value, k=kind))
+    plan.everywhere["mesh"] = code("{n}", n=name)
+    return study.rewritten(site, RULE.code, "mesh over the same ranks")

@@ -1,0 +1,150 @@
+"""Offload with `CPUOffloadPolicy` instead of `CPUOffload`.
+
+## What changes
+`CPUOffload(offload_params=True)` becomes `CPUOffloadPolicy()`; `CPUOffload()`, whose default is *no* offload, and
+`None` become nothing, or `OffloadPolicy()` where both are possible.
+
+## Why
+The names look alike but the defaults differ: `CPUOffloadPolicy()` always offloads.
+
+## What stays for you
+Clipping then computes its norm on the CPU, which needs a CPU backend:
+`init_process_group("cpu:gloo,cuda:nccl")`. Host memory is pinned by default (`pin_memory=False` turns it off).
+
+## Since torch
+2.6
+
+## References
+- https://github.com/pytorch/pytorch/issues/148532
+- torch/distributed/fsdp/_fully_shard/_fsdp_api.py
+"""
+
+import ast
+
+from fsdp_migrate import fsdp1
+from fsdp_migrate.proposal import Code, Proposal, code
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.sharding import ShardPlan
+from fsdp_migrate.sites import Site
+from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.trace.flow import access_path
+from fsdp_migrate.trace.values import Constant, Made, Value
+
+RULE = Rule(
+    code="FSDP115",
+    name="cpu_offload",
+    handles=("FullyShardedDataParallel(cpu_offload=)", "CPUOffload"),
+)
+
+EXAMPLES: list[Example] = []
+KEEP: list[Keep] = []
+
+REVIEW = (
+    "parameters live on the CPU: clipping and checkpoints need a CPU backend, "
+    'init_process_group("cpu:gloo,cuda:nccl")'
+)
+
+
+class Unreadable(Exception):
+    pass
+
+
+def decide(site: Site, study: Study) -> Decision:
+    if site.construct == "CPUOffload":
+        return _origin(site, study)
+    plan, value, _ = study.argument(site)
+    try:
+        flags = [_flag(v, study) for v in study.values(value, site.module)]
+    except Unreadable as problem:
+        return study.left(
+            site, RULE.code, str(problem), "pass offload_policy=CPUOffloadPolicy() by hand"
+        )
+    if all(flag is False for flag in flags):
+        return study.dropped(site, RULE.code, "cpu_offload dropped, nothing was offloaded")
+    new = _converted(value, plan, study)
+    plan.everywhere["offload_policy"] = new
+    return study.rewritten(site, RULE.code, "offload_policy", review=REVIEW)
+
+
+def _flag(value: Value, study: Study) -> bool | ast.expr:
+    """Whether a value offloads: known, or the expression that says so at run time."""
+    match value:
+        case Constant(value=None):
+            return False
+        case Made(node=ast.Call() as call) if fsdp1.canonical(value.made_by) == "CPUOffload":
+            node = call.args[0] if call.args else None
+            for keyword in call.keywords:
+                if keyword.arg != "offload_params":
+                    raise Unreadable("the arguments of CPUOffload cannot be read")
+                node = keyword.value
+            if node is None:
+                return False
+            constant = study.literal(node, value.module)
+            return bool(constant.value) if constant is not None else node
+    raise Unreadable(study.unknown([value]) or "cpu_offload is not a CPUOffload value")
+
+
+def _converted(node: ast.expr, plan: ShardPlan, study: Study) -> Code:
+    """The offload policy for an argument, branch by branch."""
+    module = plan.constructor.module
+    if isinstance(node, ast.IfExp):
+        return code(
+            "{a} if {t} else {b}",
+            a=_converted(node.body, plan, study),
+            t=node.test,
+            b=_converted(node.orelse, plan, study),
+        )
+    values = study.values(node, module)
+    direct = len(values) == 1 and next(iter(values)).node is node
+    if direct:
+        return _policy(_flag(next(iter(values)), study), plan)
+    nullable = any(isinstance(v, Constant) for v in values)
+    for value in values:
+        if isinstance(value, Made):
+            proposal = study.proposal()
+            flag = _flag(value, study)
+            new = _policy_at(flag, value, proposal)
+            study.convert(value.node, new, "offload policy", plan.constructor, proposal)
+    if nullable:
+        nothing = plan.name(fsdp1.PACKAGE, "OffloadPolicy")
+        return code("{v} or {n}()", v=node, n=nothing)
+    if access_path(node) is not None:
+        return code("{v}", v=ast.unparse(node))
+    name = plan.fresh("offload_policy")
+    plan.setup.append(code("{n} = {v}", n=name, v=node))
+    return code("{n}", n=name)
+
+
+def _policy(flag: bool | ast.expr, plan: ShardPlan) -> Code:
+    if flag is False:
+        return code("{n}()", n=plan.name(fsdp1.PACKAGE, "OffloadPolicy"))
+    offload = plan.name(fsdp1.PACKAGE, "CPUOffloadPolicy")
+    if flag is True:
+        return code("{o}()", o=offload)
+    assert isinstance(flag, ast.expr)
+    nothing = plan.name(fsdp1.PACKAGE, "OffloadPolicy")
+    return code("{o}() if {f} else {n}()", o=offload, f=flag, n=nothing)
+
+
+def _policy_at(flag: bool | ast.expr, value: Made, proposal: Proposal) -> Code:
+    near = value.node
+    offload = proposal.name(value.module, fsdp1.PACKAGE, "CPUOffloadPolicy", near)
+    if flag is True:
+        return code("{o}()", o=offload)
+    nothing = proposal.name(value.module, fsdp1.PACKAGE, "OffloadPolicy", near)
+    if flag is False:
+        return code("{n}()", n=nothing)
+    assert isinstance(flag, ast.expr)
+    return code("{o}() if {f} else {n}()", o=offload, f=flag, n=nothing)
+
+
+def _origin(site: Site, study: Study) -> Decision:
+    conversion = study.conversions.get(site.node)
+    if conversion is None:
+        return study.left(
+            site,
+            RULE.code,
+            "this CPUOffload reaches no FSDP constructor in the given paths",
+            "delete it, or migrate the code that uses it together with it",
+        )
+    return study.converted(site, RULE.code, conversion)

@@ -1,0 +1,124 @@
+"""Look at sharded models the way FSDP2 shows them.
+
+## What changes
+`FSDP.fsdp_modules(m)` becomes a list of the `FSDPModule`s in `m.modules()`. `m.module` and
+`m._fsdp_wrapped_module` become `m`. String surgery that removes `_fsdp_wrapped_module.` from names disappears.
+
+## Why
+FSDP2 wraps nothing: there is no inner module and no prefix in names. `fsdp_modules` returns an empty list
+on an FSDP2 model, without an error.
+
+## What stays for you
+`root_only=True`, unwrapping of values that may also be another wrapper (DDP), and other uses of the
+prefix.
+
+## Since torch
+2.6
+
+## References
+- torch/distributed/fsdp/_fully_shard/_fully_shard.py (`FSDPModule`)
+"""
+
+import ast
+
+from fsdp_migrate import statedicts
+from fsdp_migrate.fsdp1 import PACKAGE
+from fsdp_migrate.proposal import code
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.sites import Site
+from fsdp_migrate.study import Decision, Study
+
+RULE = Rule(
+    code="FSDP406",
+    name="introspection",
+    handles=(
+        "FullyShardedDataParallel.fsdp_modules",
+        "FullyShardedDataParallel.module",
+        "FullyShardedDataParallel._fsdp_wrapped_module",
+        "string(_fsdp_wrapped_module)",
+        "string(_fpw_module)",
+        "string(_flat_param)",
+    ),
+)
+
+EXAMPLES: list[Example] = []
+KEEP: list[Keep] = []
+
+
+def decide(site: Site, study: Study) -> Decision:
+    if site.construct.startswith("string("):
+        return _string(site, study)
+    if site.construct.endswith(".fsdp_modules"):
+        return _modules(site, study)
+    return _unwrap(site, study)
+
+
+def _modules(site: Site, study: Study) -> Decision:
+    call = site.node
+    bound = None
+    if isinstance(call, ast.Call):
+        bound = statedicts.arguments(call, ("module", "root_only"))
+    model = bound.get("module") if bound else None
+    models = study.models_of_static(model, site.module).constructors
+    root_only = bound.get("root_only") if bound else None
+    flag = study.literal(root_only, site.module) if root_only is not None else None
+    if model is None or (root_only is not None and (flag is None or flag.value)):
+        return study.left(
+            site,
+            RULE.code,
+            "fsdp_modules(root_only=True) has no one-line form",
+            "collect the FSDPModules that lie in no other FSDPModule",
+            models=models,
+            quiet=True,
+        )
+    proposal = study.proposal()
+    assert isinstance(call, ast.Call)
+    kind = proposal.name(site.module, PACKAGE, "FSDPModule", site.reference)
+    name = proposal.fresh(site.module, call, "module")
+    new = code("[{v} for {v} in {m}.modules() if isinstance({v}, {k})]", v=name, m=model, k=kind)
+    proposal.replace(site.module, call, new)
+    return study.rewritten(site, RULE.code, "the FSDPModules", proposal, models=models)
+
+
+def _unwrap(site: Site, study: Study) -> Decision:
+    assert site.receiver is not None
+    found = study.models(site.receiver, site.module)
+    assert isinstance(site.reference, ast.expr)
+    if not found.certain:
+        return study.left(
+            site,
+            RULE.code,
+            "the wrapper that is taken off here may be FSDP's or another one's",
+            "an FSDP2 model has no inner module: use the model itself",
+            models=found.constructors,
+        )
+    proposal = study.proposal()
+    proposal.replace(site.module, site.reference, code("{m}", m=site.receiver))
+    return study.rewritten(site, RULE.code, "the model itself", proposal, models=found.constructors)
+
+
+def _string(site: Site, study: Study) -> Decision:
+    models = study.constructors.values()
+    call = site.module.table.parents[site.node]
+    removes = (
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == "replace"
+        and call.args[:1] == [site.node]
+        and isinstance(call.args[1], ast.Constant)
+        and call.args[1].value == ""
+    )
+    assert isinstance(site.node, ast.Constant)
+    exact = str(site.node.value).strip(".") == "_fsdp_wrapped_module"
+    if not removes or not exact or not models:
+        return study.left(
+            site,
+            RULE.code,
+            "FSDP2 has no such part in its names",
+            "drop what was done for FSDP1's names",
+        )
+    proposal = study.proposal()
+    assert isinstance(call, ast.Call)
+    assert isinstance(call.func, ast.Attribute)
+    proposal.replace(site.module, call, code("{v}", v=call.func.value))
+    return study.rewritten(site, RULE.code, "names are clean", proposal, models=models)
