@@ -47,6 +47,8 @@ class Plan:
     """Paths below the *before* tree (large data) that scratch copies link to instead of copying."""
     keep: Path | None = None
     """Where to keep the recordings and logs; when None they are deleted at the end."""
+    cache: Path | None = None
+    """Where recordings of the original are kept and looked up by content; None to always train."""
     twin: bool = True
     """Run the original again with rounding-size noise, to measure how far rounding carries."""
     python: str = sys.executable

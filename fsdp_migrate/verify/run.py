@@ -19,6 +19,7 @@ from fsdp_migrate.verify.compare.load import LoadError, load, load_parameters
 from fsdp_migrate.verify.compare.recording import Recording
 from fsdp_migrate.verify.events import Event, Role, Stage, ignore
 from fsdp_migrate.verify.inject.config import Noise
+from fsdp_migrate.verify.launch import baseline
 from fsdp_migrate.verify.launch.outcome import End, Outcome
 from fsdp_migrate.verify.launch.start import train
 from fsdp_migrate.verify.launch.watch import Patience
@@ -100,15 +101,7 @@ class _Work:
 
     def _run(self, role: Role, noise: Noise | None = None) -> Recording | None:
         """Train and load one version; None when that already settles the verdict."""
-        outcome = train(
-            self.plan,
-            role,
-            room=self.room / role.value,
-            patience=self._patience(role),
-            noise=noise,
-            on_event=self.on_event,
-        )
-        self.outcomes[role.value] = outcome
+        outcome = self.outcomes[role.value] = self._train(role, noise)
         if outcome.end is End.FINISHED:
             try:
                 self.recordings[role.value] = load(outcome.folder)
@@ -121,6 +114,23 @@ class _Work:
         if role is Role.AFTER:
             self._explain(outcome)
         return None
+
+    def _train(self, role: Role, noise: Noise | None) -> Outcome:
+        cache = self.plan.cache if role is not Role.AFTER else None
+        name = baseline.key(self.plan, role, noise) if cache is not None else ""
+        if cache is not None and (kept := baseline.find(cache, name)) is not None:
+            return kept
+        outcome = train(
+            self.plan,
+            role,
+            room=self.room / role.value,
+            patience=self._patience(role),
+            noise=noise,
+            on_event=self.on_event,
+        )
+        if cache is not None:
+            baseline.keep(cache, name, outcome)
+        return outcome
 
     def _explain(self, outcome: Outcome) -> None:
         """A parameter outside of every unit is a frequent reason why a migrated program fails."""

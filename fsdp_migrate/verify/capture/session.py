@@ -83,7 +83,7 @@ class Session:
             return
         if dist.is_available() and dist.is_initialized():
             rank, world = dist.get_rank(), dist.get_world_size()
-            backend = str(dist.get_backend())
+            backend = _backend()
         else:
             rank, world, backend = int(os.environ.get("RANK", "0")), 1, "none"
         meta = {
@@ -164,6 +164,16 @@ class Session:
         for stream in (sys.stdout, sys.stderr):
             self.guard("flush", stream.flush)
         os._exit(0)
+
+
+def _backend() -> str:
+    """The backend that serves the device the program trains on."""
+    backend = str(dist.get_backend())
+    if backend != "undefined":
+        return backend
+    # init_process_group() without a backend: one for each kind of device, "cpu:gloo,cuda:nccl".
+    served = dict(entry.split(":") for entry in dist.get_backend_config().split(","))
+    return served.get(accelerator(), backend)
 
 
 def _readable(clip: dict[str, Any]) -> dict[str, Any]:

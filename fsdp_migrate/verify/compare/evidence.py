@@ -61,11 +61,9 @@ class Evidence:
         twin = self.twin.steps[0] if self.twin and self.twin.steps else None
         for name, gradient in first.gradients.whole.items():
             counts = first.spread.get(name, {})
-            present = sum(counts.values())
-            if not present:
-                continue
-            top = max(counts)
-            share = sum(n for e, n in counts.items() if e < top - _NOISE_BITS) / present
+            top = max(counts, default=0)
+            tiny = sum(n for e, n in counts.items() if e < top - _NOISE_BITS)
+            share = tiny / sum(counts.values()) if counts else 0.0
             noise = twin.gradients.whole.get(name) if twin else None
             if noise is not None and gradient.distance(noise) > _NOISY * gradient.norm:
                 share = 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 # Never part of a program's input, and often the bulk of a working tree.
@@ -64,6 +64,19 @@ def copy_tree(source: Path, target: Path, *, share: Iterable[str] = ()) -> list[
         for name in sorted(files):
             _copy_file(Path(folder, name), target / below / name, below / name, shared, skipped)
     return skipped
+
+
+def input_files(source: Path) -> Iterator[tuple[str, Path]]:
+    """Every file that :func:`copy_tree` would copy: path below ``source`` and where it is."""
+    for folder, subfolders, files in os.walk(source):
+        subfolders[:] = sorted(
+            name
+            for name in subfolders
+            if name not in SKIPPED and not _is_environment(Path(folder, name))
+        )
+        for name in sorted(files):
+            place = Path(folder, name)
+            yield place.relative_to(source).as_posix(), place
 
 
 def _is_environment(folder: Path) -> bool:

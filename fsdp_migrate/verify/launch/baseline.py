@@ -1,0 +1,117 @@
+"""Keep the recordings of the original and its twin, so that they need not be trained again.
+
+A recording is found again by everything that went into it: the files of the tree, the command, the
+interpreter's torch, and this package's own recorder. Files outside the tree (shared data, absolute
+paths, downloads) are not part of that, so keeping is off unless a folder is given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import uuid
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from fsdp_migrate.verify.events import Role
+from fsdp_migrate.verify.inject.config import Noise
+from fsdp_migrate.verify.launch.outcome import End, Outcome
+from fsdp_migrate.verify.launch.scratch import input_files
+from fsdp_migrate.verify.plan import Plan
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_KEPT = "taken from the cache, not trained again"
+
+
+def torch_version(python: str) -> str | None:
+    """The version of torch that ``python`` would import, without importing it; None if none."""
+    code = "import importlib.metadata as m; print(m.version('torch'))"
+    try:
+        found = subprocess.run(
+            [python, "-c", code], capture_output=True, text=True, check=False, timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None
+
+
+def key(plan: Plan, role: Role, noise: Noise | None) -> str:
+    """A name for the recording, the same whenever it would come out the same."""
+    tree = plan.after if role is Role.AFTER else plan.before
+    digest = hashlib.sha256()
+    facts = {
+        "script": plan.script,
+        "args": plan.args,
+        "nproc": plan.nproc,
+        "max_steps": plan.max_steps,
+        "seed": plan.seed,
+        "env": sorted(plan.env.items()),
+        "workdir": plan.workdir,
+        "python": plan.python,
+        "torch": torch_version(plan.python),
+        "noise": asdict(noise) if noise else None,
+        "threads": os.environ.get("OMP_NUM_THREADS"),
+    }
+    digest.update(json.dumps(facts, sort_keys=True).encode())
+    for path, place in input_files(tree):
+        _add(digest, path, place)
+    for place in sorted(_PACKAGE.glob("*/**/*.py")):
+        if place.relative_to(_PACKAGE).parts[0] in ("capture", "inject"):
+            _add(digest, place.name, place)
+    return digest.hexdigest()[:32]
+
+
+def _add(digest: hashlib._Hash, name: str, place: Path) -> None:
+    digest.update(f"\0{name}\0".encode())
+    with contextlib.suppress(OSError):
+        digest.update(hashlib.sha256(place.read_bytes()).digest())
+
+
+def find(cache: Path, name: str) -> Outcome | None:
+    """The kept outcome of that name, if there is one."""
+    place = cache / name
+    try:
+        facts = json.loads((place / "outcome.json").read_text(encoding="utf-8"))
+        return Outcome(
+            end=End.FINISHED,
+            folder=place / "records",
+            logs=place / "records",
+            seconds=float(facts["seconds"]),
+            slowest_gap=float(facts["slowest_gap"]),
+            notes=(*facts["notes"], _KEPT),
+        )
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def keep(cache: Path, name: str, outcome: Outcome) -> None:
+    """Keep a finished run under that name. Failing to is no failure of the verification."""
+    if outcome.end is not End.FINISHED or (cache / name).exists():
+        return
+    partial = cache / f"{name}.{uuid.uuid4().hex[:8]}"
+    with contextlib.suppress(OSError), _removed_on_error(partial):
+        (partial / "records").mkdir(parents=True)
+        for place in outcome.folder.glob("rank-*"):
+            shutil.copy2(place, partial / "records")
+        facts = {
+            "seconds": outcome.seconds,
+            "slowest_gap": outcome.slowest_gap,
+            "notes": list(outcome.notes),
+        }
+        (partial / "outcome.json").write_text(json.dumps(facts), encoding="utf-8")
+        # In one go: another process may be looking for the same recording.
+        os.rename(partial, cache / name)
+
+
+@contextlib.contextmanager
+def _removed_on_error(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise

@@ -1,0 +1,302 @@
+"""Every gate catches its defect and names it, and stays silent for a correct migration."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+from fsdp_migrate.verify.compare.evidence import Evidence
+from fsdp_migrate.verify.compare.gate import Status
+from fsdp_migrate.verify.compare.judge import judge
+from fsdp_migrate.verify.compare.recording import Optimizer, Recording, Tensors, Unit
+from fsdp_migrate.verify.compare.sketch import Sketch
+
+from .recordings import NAMES, SIZE, Run, altered, evidence, with_steps, without
+
+
+def cause(found: Evidence) -> str | None:
+    """Key of the first failed gate."""
+    failure = judge(found).first_failure
+    return failure.key if failure is not None else None
+
+
+def test_equal_runs_pass_every_gate() -> None:
+    judgement = judge(evidence())
+    assert {gate.status for gate in judgement.gates} == {Status.PASS}
+
+
+def test_rounding_size_differences_pass() -> None:
+    found = dataclasses.replace(evidence(), after=Run(noise=1.5 * 2.0**-24).record())
+    assert judge(found).first_failure is None
+
+
+def test_without_a_twin_the_floors_decide() -> None:
+    found = dataclasses.replace(evidence(), twin=None)
+    assert judge(found).first_failure is None
+    assert cause(dataclasses.replace(evidence(gradient_scale=1.001), twin=None)) == "clipping"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"steps": 3}, "steps"),
+        ({"lr": 0.0101}, "settings"),
+        ({"clip": None}, "clipping"),
+        ({"clip": 2.0}, "clipping"),
+        ({"gradient_scale": 2.0}, "clipping"),
+        ({"gradient_scale": 1.0001}, "clipping"),
+        ({"scatters": 4}, "collectives"),
+        ({"gathers": 4}, "collectives"),
+        ({"gathers": 7}, "collectives"),
+        ({"names": NAMES[:2]}, "names"),
+    ],
+)
+def test_a_change_in_the_program_is_named(changes: dict[str, object], expected: str) -> None:
+    assert cause(evidence(**changes)) == expected
+
+
+def test_one_more_gather_for_the_root_is_expected_of_fsdp2() -> None:
+    judgement = judge(evidence(gathers=6))
+    assert judgement.first_failure is None
+    assert [gate.key for gate in judgement.gates if gate.expected] == ["collectives"]
+
+
+def test_gradients_are_judged_where_nothing_is_clipped() -> None:
+    found = Evidence(
+        Run(clip=None).record(),
+        Run(clip=None, gradient_scale=1.001).record(),
+        Run(clip=None, noise=2.0**-24).record(),
+    )
+    assert cause(found) == "gradient"
+
+
+def test_other_random_numbers_alone_are_no_failure() -> None:
+    found = altered(lambda r: with_steps(r, random=(1, 2)))
+    judgement = judge(found)
+    assert judgement.first_failure is None
+    assert [gate.status for gate in judgement.gates if gate.key == "random"] == [Status.NOTE]
+
+
+def test_other_random_numbers_are_blamed_when_losses_differ() -> None:
+    found = evidence(gradient_scale=1.5)
+    after = with_steps(found.after, random=(1, 2))
+    assert cause(dataclasses.replace(found, after=after)) == "random"
+
+
+def test_other_random_numbers_are_not_blamed_for_a_lost_unit() -> None:
+    found = altered(lambda r: dataclasses.replace(with_steps(r, random=(1, 2)), units=r.units[:1]))
+    assert cause(found) == "units"
+
+
+def test_other_data_is_named() -> None:
+    assert cause(altered(lambda r: with_steps(r, inputs=((7,), (8,))))) == "inputs"
+
+
+# --- nothing recorded must never read as equal ---------------------------------------------------
+
+
+def stale(recording: Recording) -> Recording:
+    """As recorded when the optimizer was built before ``fully_shard``: it owns nothing."""
+    optimizer = Optimizer("SGD", len(NAMES), ((SIZE,),) * len(NAMES), 0, ((),))
+    emptied = dataclasses.replace(recording, optimizers=(optimizer,))
+    return with_steps(emptied, gradients=Tensors({}))
+
+
+def test_an_optimizer_built_too_early_is_named() -> None:
+    judgement = judge(altered(stale))
+    assert judgement.first_failure is not None
+    assert judgement.first_failure.key == "optimizer-alive"
+    assert "before fully_shard" in judgement.first_failure.says
+
+
+def test_an_original_that_trains_nothing_is_inconclusive() -> None:
+    plain = evidence()
+    found = Evidence(stale(plain.before), stale(plain.after), None)
+    assert judge(found).first_void is not None
+    assert judge(found).first_void.key == "optimizer-alive"  # type: ignore[union-attr]
+
+
+def test_a_parameter_outside_of_every_module_on_both_sides_is_no_failure() -> None:
+    def loose(recording: Recording) -> Recording:
+        optimizer = dataclasses.replace(recording.optimizers[0], held=4, stale=((1,),))
+        return dataclasses.replace(recording, optimizers=(optimizer,))
+
+    plain = evidence()
+    found = Evidence(loose(plain.before), loose(plain.after), plain.twin)
+    assert judge(found).first_failure is None
+
+
+def test_no_gradients_on_either_side_is_not_equal() -> None:
+    plain = evidence()
+    nothing = Tensors({})
+    found = Evidence(
+        with_steps(plain.before, gradients=nothing), with_steps(plain.after, gradients=nothing)
+    )
+    assert cause(found) == "gradients-present"
+
+
+def test_a_missing_gradient_is_named() -> None:
+    found = altered(lambda r: with_steps(r, gradients=without(r.steps[0].gradients, "layer.bias")))
+    failure = judge(found).first_failure
+    assert failure is not None
+    assert failure.key == "gradients-present"
+    assert "layer.bias" in failure.says
+
+
+def test_a_hole_in_the_record_voids_a_pass() -> None:
+    found = altered(lambda r: dataclasses.replace(r, errors=("after step: boom",)))
+    judgement = judge(found)
+    assert judgement.first_failure is None
+    assert judgement.first_void is not None
+    assert "boom" in judgement.first_void.says
+
+
+def test_collectives_that_nobody_saw_void_a_pass() -> None:
+    found = altered(lambda r: with_steps(r, collectives=({}, {})))
+    void = judge(found).first_void
+    assert void is not None
+    assert void.key == "recorded"
+
+
+def test_no_losses_void_a_pass() -> None:
+    plain = evidence()
+    none = ((), ())
+    found = Evidence(with_steps(plain.before, losses=none), with_steps(plain.after, losses=none))
+    void = judge(found).first_void
+    assert void is not None
+    assert void.key == "first-loss"
+
+
+# --- placement, units ----------------------------------------------------------------------------
+
+
+def kinds(recording: Recording, kind: str, held: tuple[int, ...]) -> Recording:
+    """``embed.weight`` as another kind of parameter."""
+    changed = dataclasses.replace(recording.parameters["embed.weight"], kind=kind, held=held)
+    return dataclasses.replace(
+        recording, parameters={**recording.parameters, "embed.weight": changed}
+    )
+
+
+def test_a_parameter_outside_every_unit_is_named() -> None:
+    failure = judge(altered(lambda r: kinds(r, "plain", (SIZE, SIZE)))).first_failure
+    assert failure is not None
+    assert failure.key == "placement"
+    assert "embed.weight" in failure.says
+    assert "root" in failure.hint
+
+
+def test_a_replicated_parameter_is_named() -> None:
+    failure = judge(altered(lambda r: kinds(r, "fsdp", (SIZE, SIZE)))).first_failure
+    assert failure is not None
+    assert failure.key == "placement"
+    assert "2 times" in failure.says
+
+
+def test_a_parameter_that_was_ignored_and_is_sharded_now_is_named() -> None:
+    plain = evidence()
+    found = Evidence(kinds(plain.before, "plain", (SIZE, SIZE)), plain.after, plain.twin)
+    assert cause(found) == "placement"
+
+
+def test_a_frozen_parameter_that_trains_now_is_named() -> None:
+    plain = evidence()
+    frozen = dataclasses.replace(plain.before.parameters["layer.bias"], trains=False)
+    before = dataclasses.replace(
+        plain.before, parameters={**plain.before.parameters, "layer.bias": frozen}
+    )
+    assert cause(Evidence(before, plain.after, plain.twin)) == "names"
+
+
+def test_other_reduction_dtype_is_named() -> None:
+    def low(recording: Recording) -> Recording:
+        units = tuple(dataclasses.replace(u, reduce_dtype="bfloat16") for u in recording.units)
+        return dataclasses.replace(recording, units=units)
+
+    assert cause(altered(low)) == "units"
+
+
+def test_one_large_unit_instead_of_two_is_named() -> None:
+    whole = (Unit("", "fsdp", frozenset(NAMES), "float32", "float32"),)
+    assert cause(altered(lambda r: dataclasses.replace(r, units=whole))) == "units"
+
+
+# --- numbers that are not numbers ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_on_one_side_fails(value: float) -> None:
+    assert cause(altered(lambda r: with_steps(r, losses=((value,), (value,))))) == "first-loss"
+
+
+def test_a_gradient_that_is_no_number_on_one_side_fails() -> None:
+    def broken(recording: Recording) -> Recording:
+        key, old = recording.steps[0].gradients.by_name["layer.bias"][0]  # type: ignore[misc]
+        bad = Sketch(old.count, math.nan, math.nan, (math.nan,) * 8)
+        names = dict(recording.steps[0].gradients.by_name)
+        names["layer.bias"] = ((key, bad), names["layer.bias"][1])
+        return with_steps(recording, gradients=Tensors(names))
+
+    assert cause(altered(broken)) == "gradient"
+
+
+# --- tolerance -----------------------------------------------------------------------------------
+
+
+def test_a_chaotic_original_is_given_room() -> None:
+    before = Run().record()
+    after = Run(noise=1e-4).record()
+    calm = Evidence(before, after, Run(noise=2.0**-24).record())
+    chaotic = Evidence(before, after, Run(noise=1e-4).record())
+    assert judge(calm).first_failure is not None
+    assert judge(chaotic).first_failure is None
+
+
+def test_a_parameter_whose_gradient_is_noise_is_not_judged_by_its_update() -> None:
+    """Adam makes full-size steps of the rounding noise in a gradient that should be zero."""
+    plain = evidence()
+
+    def signed(recording: Recording, sign: float) -> Recording:
+        gradients = dict(recording.steps[0].gradients.by_name)
+        gradients["layer.bias"] = tuple(
+            (
+                piece[0],
+                Sketch(32, 0.0, 1e-20, tuple(sign * p * 1e-10 for p in piece[1].projections)),
+            )
+            for piece in gradients["layer.bias"]
+            if piece is not None
+        )
+        steps = tuple(dataclasses.replace(s, gradients=Tensors(gradients)) for s in recording.steps)
+        after = []
+        for snapshot in recording.after:
+            params = dict(snapshot.params.by_name)
+            params["layer.bias"] = tuple(
+                (
+                    piece[0],
+                    dataclasses.replace(
+                        piece[1], projections=tuple(p + sign * 0.1 for p in piece[1].projections)
+                    ),
+                )
+                for piece in recording.init.params.by_name["layer.bias"]
+                if piece is not None
+            )
+            after.append(dataclasses.replace(snapshot, params=Tensors(params)))
+        return dataclasses.replace(recording, steps=steps, after=tuple(after))
+
+    assert plain.twin is not None
+    noise = signed(plain.twin, -1.0)
+    found = Evidence(signed(plain.before, 1.0), signed(plain.after, -1.0), noise)
+    assert found.undetermined == {"layer.bias": 1.0}
+    assert judge(found).first_failure is None
+    certain = Evidence(
+        signed(plain.before, 1.0), signed(plain.after, -1.0), signed(plain.twin, 1.0)
+    )
+    assert cause(certain) == "update"
+
+
+def test_two_steps_are_said_to_be_few() -> None:
+    found = Evidence(Run(steps=2).record(), Run(steps=2).record())
+    details = [d for gate in judge(found).gates for d in gate.details]
+    assert any("fewer than three steps" in detail for detail in details)
