@@ -97,7 +97,7 @@ def _inside(site: Site, study: Study) -> bool:
     """A name in the arguments of a call that is a site is that site's business, unless the value
     it makes is converted where it stands."""
     conversion = study.conversions.get(site.node)
-    if conversion is not None and conversion.new is not None:
+    if conversion is not None and conversion.edits_origin:
         return False
     child: ast.AST = site.node
     for parent in site.module.table.ancestors(site.node):

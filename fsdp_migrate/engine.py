@@ -143,7 +143,12 @@ def _edit(
         if not resolved.get(module):
             continue
         try:
-            new = apply_edits(module, resolved[module], line_length=options.line_length)
+            new = apply_edits(
+                module,
+                resolved[module],
+                line_length=options.line_length,
+                local=project.packages,
+            )
         except EditError as error:
             failed[module] = str(error)
             continue

@@ -49,6 +49,16 @@ STATICS: Final = frozenset(
 )
 """Static methods that take the model as an argument."""
 
+STATE_FIRST: Final = frozenset(
+    {
+        "scatter_full_optim_state_dict",
+        "shard_full_optim_state_dict",
+        "flatten_sharded_optim_state_dict",
+        "rekey_optim_state_dict",
+    }
+)
+"""Statics whose first argument is the optimizer state, the model being the second."""
+
 METHODS: Final = frozenset(
     {
         "clip_grad_norm_",
@@ -69,7 +79,7 @@ METHODS: Final = frozenset(
 )
 """Attributes of an FSDP1 model that an FSDP2 model has not, or means differently."""
 
-STATE_METHODS: Final = frozenset({"state_dict", "load_state_dict", "apply"})
+STATE_METHODS: Final = frozenset({"state_dict", "load_state_dict", "apply", "save_pretrained"})
 """``nn.Module`` methods whose result changes meaning when FSDP1 becomes FSDP2."""
 
 _API = {

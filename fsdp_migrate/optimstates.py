@@ -93,6 +93,8 @@ def _paired(
     target = parent.targets[0]
     path = access_path(target)
     uses = _uses(parent, path, site) if path is not None else []
+    if not uses:
+        return Load(model=model, problem="its result is never loaded")
     if len(uses) != 1:
         return Load(model=model, problem="its result is used for more than one load_state_dict")
     consumer = table.parents[uses[0]]

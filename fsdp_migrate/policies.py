@@ -231,7 +231,9 @@ def _inlined(argument: ast.expr, policy: Policy, plan: ShardPlan, study: Study) 
         plan.proposal.delete(module, statement)
     variable = _preferred_variable(policy)
     targets = Targets(
-        lambda name: _test(policy, name, study), by_class=_by_class(policy), variable=variable
+        lambda name: _operand(policy, _test(policy, name, study)),
+        by_class=_by_class(policy),
+        variable=variable,
     )
     return Use(_describe(policy), targets=targets)
 
@@ -261,7 +263,7 @@ def _test(policy: Policy, variable: str, study: Study) -> Code:
     if policy.kind is Kind.PREDICATE and argument is not None:
         if isinstance(argument, ast.Lambda):
             if [a.arg for a in argument.args.args] == [variable]:
-                return code("({b})", b=argument.body)
+                return code("{b}", b=argument.body)
             return code("({f})({v})", f=argument, v=variable)
         return code("{f}({v})", f=argument, v=variable)
     if policy.kind is Kind.ANY:
@@ -271,8 +273,13 @@ def _test(policy: Policy, variable: str, study: Study) -> Code:
             inline = len(part) == 1 and part[0].node is element
             called = code("{f}({v})", f=element, v=variable)
             tests.append(_test(part[0], variable, study) if inline else called)
-        return code("({t})", t=join(" or ", tests))
+        return join(" or ", tests)
     return code("not isinstance({v}, (nn.ModuleList, nn.ModuleDict))", v=variable)
+
+
+def _operand(policy: Policy, test: Code) -> Code:
+    """A test that can stand behind ``and``."""
+    return code("({t})", t=test) if policy.kind is Kind.ANY else test
 
 
 def _by_value(
@@ -341,10 +348,13 @@ def _walked(
     """A policy that counts parameters is handed, as it is, to the support function that walks."""
     for policy in real:
         _keep(policy, plan, study)
-    value = code("{a}", a=argument)
     if nullable:
         raise Unreadable("the policy may be None or count parameters")
-    return Use("shard_by_policy walks the modules as FSDP1 did", walk=value)
+    message = "shard_by_policy walks the modules as FSDP1 did"
+    if access_path(argument) is not None or argument.lineno == argument.end_lineno:
+        return Use(message, walk=code("{a}", a=argument))
+    name = plan.fresh("wrap_policy")
+    return Use(message, walk=code("{n}", n=name), setup=(code("{n} = {a}", n=name, a=argument),))
 
 
 def _keep(policy: Policy, plan: ShardPlan, study: Study) -> None:

@@ -138,6 +138,21 @@ def policy(
     return code("{n}({items})", n=name, items=join(", ", items))
 
 
+def convert_in_place(
+    mixed: MixedPrecision, proposal: Proposal, study: Study, near: ast.AST
+) -> None:
+    """Turn a call into the units' ``MixedPrecisionPolicy``, its layout and comments kept."""
+    name = proposal.name(mixed.module, fsdp1.PACKAGE, "MixedPrecisionPolicy", near)
+    proposal.replace(mixed.module, mixed.call.func, code("{n}", n=name))
+    for argument in mixed.call.args[2:]:
+        proposal.remove_argument(mixed.module, mixed.call, argument)
+    for keyword in mixed.call.keywords:
+        if keyword.arg not in FIELDS[:2]:
+            proposal.remove_argument(mixed.module, mixed.call, keyword)
+    if not mixed.casts_units(study) and not mixed.is_empty:
+        proposal.add_keyword(mixed.module, mixed.call, "cast_forward_inputs", code("False"))
+
+
 # -- buffers --------------------------------------------------------
 
 

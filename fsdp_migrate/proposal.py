@@ -216,8 +216,15 @@ class Namer:
             return True
         if scope.lookup(name) is not None:
             return True
-        # A name free here may still be meant by a nested function or come from a star import.
-        return any(node.id == name for node in module.table.names)
+        # Free in this scope, but a nested function may mean a global or a star import by it.
+        for node in module.table.names:
+            if node.id != name:
+                continue
+            inner = module.table.within[node]
+            owner = inner.lookup(name)
+            if owner is None and _encloses(scope, inner):
+                return True
+        return False
 
     def from_import(self, module: Module, source: str, name: str, near: ast.AST) -> Import:
         """How ``source.name`` is written at ``near``; an import that is in place is reused."""
@@ -254,6 +261,15 @@ class Namer:
             number += 1
         self.imported[module, key, scope] = known
         return known
+
+
+def _encloses(outer: Scope, inner: Scope) -> bool:
+    scope: Scope | None = inner
+    while scope is not None:
+        if scope is outer:
+            return True
+        scope = scope.parent
+    return False
 
 
 @dataclass(eq=False)
@@ -328,6 +344,10 @@ class Proposal:
             self.namer.imported[key] = local
         self.edits.append(Support(module, function, local, near))
         return local
+
+    def support_as(self, module: Module, function: str, local: str, near: ast.AST) -> None:
+        """As :meth:`support`, under a given name: it takes over an import of that name."""
+        self.edits.append(Support(module, function, local, near))
 
     def fresh(self, module: Module, near: ast.AST, wanted: str) -> str:
         scope = module.table.scope_of(near)

@@ -122,6 +122,8 @@ class ShardPlan:
     finish: list[Code] = field(default_factory=list)  # last of all
     casts_buffers: bool = False
     names: dict[str, str] = field(default_factory=dict)
+    offloads: Code | None = None  # whether parameters stay on the CPU, as an expression
+    from_rank0: bool = False  # only rank 0 has the weights
     further: list[Site] = field(default_factory=list)  # sites that arguments brought up
 
     def name(self, source: str, name: str) -> str:
@@ -136,6 +138,14 @@ class ShardPlan:
             module, call = self.constructor.module, self.constructor.call
             self.names[wanted] = self.proposal.fresh(module, call, wanted)
         return self.names[wanted]
+
+    def sync_condition(self, value: ast.expr) -> Code:
+        """The run-time value of ``sync_module_states`` under a name, defined before sharding."""
+        first = "sync_module_states" not in self.names
+        name = self.fresh("sync_module_states")
+        if first:
+            self.setup.append(code("{n} = {v}", n=name, v=value))
+        return code("{n}", n=name)
 
     def dist(self) -> str:
         module, near = self.constructor.module, self.constructor.reference
@@ -195,6 +205,21 @@ def placement_problem(constructor: Constructor) -> str:
 
 def _in_class_body(parent: ast.AST) -> bool:
     return isinstance(parent, ast.ClassDef)
+
+
+def with_default(node: ast.expr, default: Code, *, nullable: bool) -> Code:
+    """``node`` with ``default`` where it is None: in a branch that says so, else behind ``or``."""
+    if isinstance(node, ast.IfExp):
+        body, orelse = _is_none(node.body), _is_none(node.orelse)
+        if body != orelse:
+            kept = code("{v}", v=node.orelse if body else node.body)
+            first, second = (default, kept) if body else (kept, default)
+            return code("{a} if {t} else {b}", a=first, t=node.test, b=second)
+    return code("{v} or {d}", v=node, d=default) if nullable else code("{v}", v=node)
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def render(plan: ShardPlan) -> None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from fsdp_migrate import fsdp1
 from fsdp_migrate.names import FUNCTIONS
+from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module, Project
-from fsdp_migrate.trace.values import Class, Made, Tracer, Values
+from fsdp_migrate.trace.values import Class, Made, Tracer, Unknown, Values
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,13 +152,51 @@ def methods(tracer: Tracer, module: Module) -> Iterator[Site]:
     for attribute in module.table.attributes:
         if attribute.attr not in wanted or not isinstance(attribute.ctx, ast.Load):
             continue
-        if not any(is_model(v, tracer) for v in tracer.evaluate(attribute.value, module)):
+        found = tracer.evaluate(attribute.value, module)
+        if not any(is_model(v, tracer) for v in found) and not is_taken_for_model(
+            attribute.value, module, tracer
+        ):
             continue
         parent = module.table.parents[attribute]
         called = isinstance(parent, ast.Call) and parent.func is attribute
         node = parent if called and isinstance(parent, ast.Call) else attribute
         construct = f"{fsdp1.FSDP}.{attribute.attr}"
         yield Site(construct, module, node, attribute, attribute.value)
+
+
+def is_taken_for_model(node: ast.expr, module: Module, tracer: Tracer) -> bool:
+    """Whether an expression nothing is known about is given to an FSDP1 static in its function.
+
+    ``with FSDP.state_dict_type(model, ...): model.state_dict()`` tells what ``model`` is, even
+    when no call of the function is in the given paths.
+    """
+    path = access_path(node)
+    if path is None or not all(isinstance(v, Unknown) for v in tracer.evaluate(node, module)):
+        return False
+    here = module.table.scope_of(node).function()
+    for call in module.table.calls:
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in fsdp1.STATICS:
+            continue
+        if module.table.within[call].function() is not here:
+            continue
+        given = [*call.args, *(k.value for k in call.keywords)]
+        if not any(access_path(g) == path for g in given[:3]):
+            continue
+        names = {fsdp1.canonical(q) for q in tracer.project.external(call.func, module)}
+        if f"{fsdp1.FSDP}.{call.func.attr}" in names:
+            return _is_model_argument(call, path)
+    return False
+
+
+def _is_model_argument(call: ast.Call, path: str) -> bool:
+    """Whether ``path`` is passed where a static expects the model."""
+    for keyword in call.keywords:
+        if keyword.arg in {"model", "module"}:
+            return access_path(keyword.value) == path
+    assert isinstance(call.func, ast.Attribute)
+    first = call.func.attr in fsdp1.STATE_FIRST
+    index = 1 if first else 0
+    return len(call.args) > index and access_path(call.args[index]) == path
 
 
 def is_model(value: object, tracer: Tracer) -> bool:

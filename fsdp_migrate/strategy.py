@@ -147,9 +147,41 @@ def keep_vocabulary(site: Site, enum: str, study: Study, rule: str) -> Decision:
             site, rule, problem, f"replace {enum} together with the code that uses it"
         )
     proposal = study.proposal()
-    local = proposal.support(site.module, enum, site.reference)
-    proposal.replace(site.module, name, code("{n}", n=local))
+    alias = _plain_import(name, enum, site, study)
+    if alias is not None:
+        assert isinstance(name, ast.Name)
+        proposal.remove_import(site.module, alias)
+        proposal.support_as(site.module, enum, name.id, site.reference)
+    else:
+        local = proposal.support(site.module, enum, site.reference)
+        proposal.replace(site.module, name, code("{n}", n=local))
     return study.rewritten(site, rule, f"{enum} of the project's own", proposal, models=models)
+
+
+def _plain_import(name: ast.expr, enum: str, site: Site, study: Study) -> ast.alias | None:
+    """The import to take over, when everything that uses it in the module can follow."""
+    if not isinstance(name, ast.Name):
+        return None
+    table = site.module.table
+    owner = table.within[name].lookup(name.id)
+    if owner is None or len(owner.bindings[name.id]) != 1:
+        return None
+    binding = owner.bindings[name.id][0]
+    direct = isinstance(binding.node, ast.alias) and fsdp1.canonical(binding.qualified) == enum
+    if not direct:
+        return None
+    for other in table.names:
+        if other.id != name.id or table.within[other].lookup(other.id) is not owner:
+            continue
+        place = Site(enum, site.module, other, other)
+        if _given_to_stranger(place, study) or _in_constructor(other, site, study):
+            return None
+    assert isinstance(binding.node, ast.alias)
+    return binding.node
+
+
+def _in_constructor(node: ast.AST, site: Site, study: Study) -> bool:
+    return any(p in study.constructors for p in site.module.table.ancestors(node))
 
 
 def _is_enum(node: ast.Attribute, enum: str, site: Site, study: Study) -> bool:

@@ -72,7 +72,12 @@ class Conversion:
     new: Code | None
     message: str
     constructors: set[Constructor] = field(default_factory=set)
-    proposal: Proposal | None = None  # what else ``new`` needs, such as imports
+    proposal: Proposal | None = None  # what else ``new`` needs, or edits in its place
+
+    @property
+    def edits_origin(self) -> bool:
+        """Whether something is written where the value was made."""
+        return self.new is not None or bool(self.proposal is not None and self.proposal.edits)
 
 
 @dataclass(eq=False)
@@ -159,6 +164,8 @@ class Study:
         constructors = frozenset(
             self.constructors[m.node] for m in made if m.node in self.constructors
         )
+        if not made and sites.is_taken_for_model(node, module, self.tracer):
+            return Models(frozenset(self.constructors.values()))
         others = tuple(v for v in found if v not in made)
         return Models(constructors, others)
 

@@ -44,6 +44,8 @@ def decide(site: Site, study: Study) -> Decision:
     constant = study.literal(value, site.module)
     if constant is not None and not constant.value:
         return study.dropped(site, RULE.code, "sync_module_states=False dropped")
+    if plan.from_rank0:
+        return study.rewritten(site, RULE.code, "load_rank0_state")
     if "process_group" in plan.constructor.arguments:
         return study.left(
             site,
@@ -85,8 +87,7 @@ def _load_from_rank0(plan: ShardPlan, condition: ast.expr | None) -> None:
         plan.before.append(code(comment + "\n{n} = {take}", n=state, take=take))
         plan.after += [give, broadcast]
         return
-    flag = plan.fresh("sync_module_states")
-    plan.setup.append(code("{f} = {c}", f=flag, c=condition))
+    flag = plan.sync_condition(condition)
     plan.before.append(code(comment + "\nif {f}:\n    {n} = {take}", f=flag, n=state, take=take))
     indented = code(
         "if {f}:\n    {give}\n    for {b} in {m}.buffers():\n        {d}.broadcast({b}, src=0)",

@@ -62,8 +62,7 @@ def decide(site: Site, study: Study) -> Decision:
             "param_init_fn allocates memory that nothing in this call fills",
             "shard on the meta device, then to_empty() and load the weights",
         )
-    plan.before.clear()
-    plan.after.clear()
+    plan.from_rank0 = True
     take, load = plan.support("take_rank0_state"), plan.support("load_rank0_state")
     state = plan.fresh("rank0_state")
     give = code("{f}({m}, {s}, {d}{o})", f=load, m=plan.model, s=state, **_where(site, study))
@@ -73,7 +72,8 @@ def decide(site: Site, study: Study) -> Decision:
         plan.before.append(code(comment + "\n{c}", c=first))
         plan.after.append(give)
     else:
-        condition = plan.fresh("sync_module_states")
+        assert sync is not None
+        condition = plan.sync_condition(sync)
         plan.before.append(code(comment + "\nif {c}:\n    {x}", c=condition, x=first))
         plan.after.append(code("if {c}:\n    {x}", c=condition, x=give))
     return study.rewritten(site, RULE.code, "take_rank0_state, load_rank0_state")
@@ -104,10 +104,6 @@ def _only_allocates(value: Value) -> bool:
 def _where(site: Site, study: Study) -> dict[str, Code]:
     """The device the shards go to, and whether they stay on the CPU."""
     plan, _, _ = study.argument(site)
-    offload = plan.everywhere.get("offload_policy")
     kind = devices.type_code(plan, study)
-    if offload is None:
-        return {"d": kind, "o": code("")}
-    policy = plan.name("torch.distributed.fsdp", "CPUOffloadPolicy")
-    flag = code(", cpu_offload=isinstance({p}, {c})", p=offload, c=policy)
+    flag = code(", cpu_offload={o}", o=plan.offloads) if plan.offloads is not None else code("")
     return {"d": kind, "o": flag}

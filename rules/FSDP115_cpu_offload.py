@@ -61,8 +61,8 @@ def decide(site: Site, study: Study) -> Decision:
         )
     if all(flag is False for flag in flags):
         return study.dropped(site, RULE.code, "cpu_offload dropped, nothing was offloaded")
-    new = _converted(value, plan, study)
-    plan.everywhere["offload_policy"] = new
+    plan.offloads = _condition(value, plan, study)
+    plan.everywhere["offload_policy"] = _converted(value, plan, study)
     return study.rewritten(site, RULE.code, "offload_policy", review=REVIEW)
 
 
@@ -113,6 +113,26 @@ def _converted(node: ast.expr, plan: ShardPlan, study: Study) -> Code:
     name = plan.fresh("offload_policy")
     plan.setup.append(code("{n} = {v}", n=name, v=node))
     return code("{n}", n=name)
+
+
+def _condition(node: ast.expr, plan: ShardPlan, study: Study) -> Code:
+    """Whether the parameters are offloaded, as an expression."""
+    if isinstance(node, ast.IfExp):
+        branches = [study.values(b, plan.constructor.module) for b in (node.body, node.orelse)]
+        flags = [{_flag(v, study) for v in values} for values in branches]
+        if flags == [{True}, {False}]:
+            return code("{t}", t=node.test)
+        if flags == [{False}, {True}]:
+            return code("not ({t})", t=node.test)
+    values = study.values(node, plan.constructor.module)
+    only = {_flag(v, study) for v in values}
+    if only == {True}:
+        return code("True")
+    flag = next(iter(only))
+    if len(only) == 1 and isinstance(flag, ast.expr) and next(iter(values)).node is node:
+        return code("{f}", f=flag)
+    policy = plan.name(fsdp1.PACKAGE, "CPUOffloadPolicy")
+    return code("isinstance({v}, {p})", v=node, p=policy)
 
 
 def _policy(flag: bool | ast.expr, plan: ShardPlan) -> Code:

@@ -26,7 +26,7 @@ import ast
 from fsdp_migrate import models, precision
 from fsdp_migrate.proposal import Code, code
 from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sharding import Precision, ShardPlan
+from fsdp_migrate.sharding import Precision, ShardPlan, with_default
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 from fsdp_migrate.trace.flow import access_path
@@ -73,8 +73,8 @@ def _argument(site: Site, plan: ShardPlan, study: Study) -> Decision:
     else:
         for each in found:
             proposal = study.proposal()
-            new = precision.policy(each, proposal, study, root=False, near=each.call.func)
-            study.convert(each.call, new, "MixedPrecisionPolicy", plan.constructor, proposal)
+            precision.convert_in_place(each, proposal, study, each.call.func)
+            study.convert(each.call, None, "MixedPrecisionPolicy", plan.constructor, proposal)
         plan.precision = Precision(_named(plan, nullable=nullable), same=same)
     plan.batch_norm = "auto_wrap_policy" in plan.constructor.arguments and models.may_contain(
         plan.constructor.wrapped, site.module, "BatchNorm", study
@@ -86,12 +86,10 @@ def _argument(site: Site, plan: ShardPlan, study: Study) -> Decision:
 def _named(plan: ShardPlan, *, nullable: bool) -> Code:
     """The policy under a name that can be used twice."""
     value = plan.constructor.arguments["mixed_precision"]
-    policy = code("{v}", v=value)
-    if nullable:
-        default = plan.name("torch.distributed.fsdp", "MixedPrecisionPolicy")
-        policy = code("{v} or {d}()", v=value, d=default)
-    elif access_path(value) is not None:
-        return policy
+    if not nullable and access_path(value) is not None:
+        return code("{v}", v=value)
+    default = code("{d}()", d=plan.name("torch.distributed.fsdp", "MixedPrecisionPolicy"))
+    policy = with_default(value, default, nullable=nullable)
     name = plan.fresh("mp_policy")
     plan.setup.append(code("{n} = {p}", n=name, p=policy))
     return code("{n}", n=name)
@@ -123,8 +121,7 @@ def _unused(site: Site, study: Study) -> Decision:
             models=models,
         )
     proposal = study.proposal()
-    new = precision.policy(mixed, proposal, study, root=False, near=site.reference)
-    proposal.replace(site.module, mixed.call, new)
+    precision.convert_in_place(mixed, proposal, study, site.reference)
     return study.rewritten(
         site,
         RULE.code,

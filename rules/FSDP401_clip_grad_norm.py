@@ -75,11 +75,5 @@ def decide(site: Site, study: Study) -> Decision:
         if not isinstance(site.module.table.parents[call], ast.Expr):
             new = code("{c}.full_tensor()", c=new)
     proposal.replace(site.module, call, new)
-    review = ""
-    if any("cpu_offload" in c.arguments for c in models):
-        review = (
-            "with CPU offload the norm needs a CPU backend: "
-            'init_process_group("cpu:gloo,cuda:nccl")'
-        )
     message = "torch.nn.utils.clip_grad_norm_"
-    return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
+    return study.rewritten(site, RULE.code, message, proposal, models=models)

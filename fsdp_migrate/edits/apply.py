@@ -10,8 +10,8 @@ from typing import TypeVar
 
 import libcst as cst
 
-from fsdp_migrate.edits import imports, layout, template
-from fsdp_migrate.edits.locate import locate
+from fsdp_migrate.edits import imports, layout, sequence, template
+from fsdp_migrate.edits.locate import Located, locate
 from fsdp_migrate.proposal import (
     AddKeyword,
     Code,
@@ -71,7 +71,13 @@ class _Plan:
             self.references.update(nodes)
 
 
-def apply_edits(module: Module, edits: Sequence[Edit], *, line_length: int = 100) -> bytes:
+def apply_edits(
+    module: Module,
+    edits: Sequence[Edit],
+    *,
+    line_length: int = 100,
+    local: frozenset[str] = frozenset(),
+) -> bytes:
     """The new bytes of ``module``: layout, line endings, encoding and byte order mark kept.
 
     Raises:
@@ -84,7 +90,7 @@ def apply_edits(module: Module, edits: Sequence[Edit], *, line_length: int = 100
     except (cst.ParserSyntaxError, UnicodeDecodeError, RecursionError) as error:
         raise EditError(f"LibCST cannot parse it: {error}") from error
     plan = _plan(module, edits)
-    import_plan = imports.plan(module, edits, plan.imports)
+    import_plan = imports.plan(module, edits, plan.imports, local)
     located = locate(tree, source, {*plan.wanted(), *import_plan.statements})
     if located.text != source.text:
         raise EditError("LibCST does not reproduce the file byte for byte")
@@ -92,7 +98,7 @@ def apply_edits(module: Module, edits: Sequence[Edit], *, line_length: int = 100
     if missing:
         lines = sorted(getattr(node, "lineno", 0) for node in missing)
         raise EditError(f"no LibCST node for the code at line {lines[0]}")
-    editor = _Editor(module, tree, plan, located.nodes, located.dirty, import_plan, line_length)
+    editor = _Editor(module, tree, plan, located, import_plan, line_length)
     try:
         changed = tree.visit(editor)
         text = changed.code
@@ -162,12 +168,19 @@ _GONE = "__fsdp_migrate_gone__"
 Block = TypeVar("Block", cst.Module, cst.IndentedBlock)
 
 
-def gone(leading: Sequence[cst.EmptyLine]) -> cst.SimpleStatementLine | cst.RemovalSentinel:
-    """What a removed statement leaves behind: the comments above it, for the next statement."""
-    comments = [line for line in leading if line.comment is not None]
-    if not comments:
+def gone(
+    leading: Sequence[cst.EmptyLine], *, about_it: bool = True
+) -> cst.SimpleStatementLine | cst.RemovalSentinel:
+    """What a removed statement leaves behind: comments above it, for the next statement.
+
+    With ``about_it``, a comment right above the statement was about it and goes with it.
+    """
+    kept = list(leading)
+    while about_it and kept and kept[-1].comment is not None:
+        kept.pop()
+    if not any(line.comment is not None for line in kept):
         return cst.RemoveFromParent()
-    return cst.SimpleStatementLine([cst.Expr(cst.Name(_GONE))], leading_lines=comments)
+    return cst.SimpleStatementLine([cst.Expr(cst.Name(_GONE))], leading_lines=kept)
 
 
 def _comments_kept(block: Block) -> Block:
@@ -204,8 +217,7 @@ class _Editor(cst.CSTTransformer):
         module: Module,
         tree: cst.Module,
         plan: _Plan,
-        nodes: dict[cst.CSTNode, ast.AST],
-        dirty: set[cst.CSTNode],
+        located: Located,
         import_plan: imports.ImportPlan,
         line_length: int,
     ) -> None:
@@ -213,11 +225,13 @@ class _Editor(cst.CSTTransformer):
         self.module = module
         self.tree = tree
         self.plan = plan
-        self.nodes = nodes
-        self.dirty = dirty
+        self.nodes = located.nodes
+        self.dirty = located.dirty
+        self.indents = located.indents
         self.import_plan = import_plan
         self.line_length = line_length
         self.updated: dict[ast.AST, cst.CSTNode] = {}
+        self.new: set[cst.CSTNode] = set()  # expressions that edits made
 
     gone = staticmethod(gone)
 
@@ -255,7 +269,15 @@ class _Editor(cst.CSTTransformer):
         found = self.updated.get(node)
         if not isinstance(found, cst.BaseExpression):
             raise EditError(f"the code at line {node.lineno} is used before it is reached")
-        return found
+        return found.visit(layout.Dedent(self.shift(node)))  # type: ignore[return-value]
+
+    def shift(self, node: ast.expr) -> int:
+        """How much deeper than its statement the line stands on which ``node`` begins."""
+        statement = self.module.table.statement(node)
+        if node.lineno in {statement.lineno, node.end_lineno}:
+            return 0
+        text = self.module.source.lines[node.lineno - 1]
+        return max(0, len(text) - len(text.lstrip()) - statement.col_offset)
 
     # -- expressions ----------------------------------------------------------------------------
 
@@ -265,6 +287,7 @@ class _Editor(cst.CSTTransformer):
             assert isinstance(updated, cst.Call)
             updated = self.call(node, updated)
             self.updated[node] = updated
+            self.new.add(updated)
         new = self.plan.expressions.get(node)
         if new is None:
             return updated
@@ -274,6 +297,7 @@ class _Editor(cst.CSTTransformer):
             result = result.with_changes(lpar=updated.lpar, rpar=updated.rpar)
         elif not isinstance(node, ast.Call) or not isinstance(result, cst.Call):
             result = template.parenthesized(result) if _is_operand(self.module, node) else result
+        self.new.add(result)
         return result
 
     def call(self, node: ast.Call, updated: cst.Call) -> cst.Call:
@@ -281,23 +305,22 @@ class _Editor(cst.CSTTransformer):
         written.sort(key=lambda a: (a.lineno, a.col_offset))
         args = list(updated.args)
         gone: set[int] = set()
+        added: list[tuple[str, cst.BaseExpression]] = []
         for edit in self.plan.calls[node]:
             if isinstance(edit, RemoveArgument):
                 gone.add(written.index(edit.argument))
             elif isinstance(edit, AddKeyword):
                 value = template.expression(edit.code, self.lookup, self.tree)
-                args = _with_keyword(args, edit.name, value)
+                added.append((edit.name, value))
             else:
                 index = written.index(edit.keyword)
                 args[index] = args[index].with_changes(keyword=cst.Name(edit.name))
-        kept = [arg for index, arg in enumerate(args) if index not in gone]
-        if gone and kept and (len(args) - 1) in gone:
-            # The new last argument takes over how the old one led to the closing bracket.
-            kept[-1] = kept[-1].with_changes(comma=_closing(kept[-1], args[-1]))
         opening = updated.whitespace_before_args
-        if gone and not kept:
-            opening = cst.SimpleWhitespace("")
-        return updated.with_changes(args=kept, whitespace_before_args=opening)
+        if gone:
+            args, opening = sequence.without(args, gone, opening)
+        for name, value in added:
+            args = _with_keyword(args, name, value)
+        return updated.with_changes(args=args, whitespace_before_args=opening)
 
     # -- statements -----------------------------------------------------------------------------
 
@@ -310,6 +333,8 @@ class _Editor(cst.CSTTransformer):
         changed_import = any(n in self.import_plan.statements for n in nodes if n is not None)
         if changed_import:
             return self.import_plan.rewrite(nodes, updated, self)
+        if self.new:
+            updated = self.fitted(original, updated)
         if not touched:
             return updated
         lines: list[Line] = []
@@ -317,6 +342,14 @@ class _Editor(cst.CSTTransformer):
             line = cst.SimpleStatementLine([small.with_changes(semicolon=_NO_SEMICOLON)])
             lines += [line] if node is None else self.statement(node, line)
         return self.splice(updated, lines)
+
+    def fitted(
+        self, original: cst.SimpleStatementLine, updated: cst.SimpleStatementLine
+    ) -> cst.SimpleStatementLine:
+        """A line with new expressions in it, broken at those if they made it too long."""
+        indent = self.indents.get(original, "")
+        new, self.new = self.new, set()
+        return layout.fit_line(updated, self.tree, indent, self.line_length, new)
 
     def statement(self, node: ast.AST, line: Line) -> list[Line]:
         """What stands in place of one statement."""
@@ -347,10 +380,21 @@ class _Editor(cst.CSTTransformer):
 
     def render(self, new: Code, node: ast.AST) -> list[Line]:
         indent = " " * int(getattr(node, "col_offset", 0))
-        return [
+        lines = [
             layout.fit(s, self.tree, indent, self.line_length)
             for s in template.statements(new, self.lookup, self.tree)
         ]
+        if isinstance(lines[0], cst.FunctionDef) and not self.is_first(node):
+            blank = cst.EmptyLine(indent=False)
+            lines[0] = lines[0].with_changes(lines_after_decorators=(), leading_lines=[blank])
+        return lines
+
+    def is_first(self, node: ast.AST) -> bool:
+        """Whether a statement opens its block, or already has an empty line above it."""
+        parent = self.module.table.parents[node]
+        opens = getattr(parent, "body", [None])[0] is node
+        line = getattr(node, "lineno", 1)
+        return opens or not self.module.source.lines[line - 2].strip()
 
     def comments(self, node: ast.AST) -> list[str]:
         """Comments of a replaced statement that belong to arguments whose values live on."""
@@ -455,8 +499,10 @@ class _Editor(cst.CSTTransformer):
             for h in [body.header]
             if isinstance(h, cst.TrailingWhitespace) and h.comment is not None
         ]
-        if comments and lines:
-            above = getattr(lines[0], "leading_lines", ())
+        if lines:
+            above = list(getattr(lines[0], "leading_lines", ()))
+            while above and above[0].comment is None:
+                above.pop(0)  # the blank line under the with
             lines[0] = lines[0].with_changes(leading_lines=[*comments, *above])
         return lines  # type: ignore[return-value]  # an IndentedBlock holds statements only
 
@@ -473,7 +519,9 @@ def _with_keyword(args: list[cst.Arg], name: str, value: cst.BaseExpression) -> 
     last = args[-1]
     if not isinstance(last.comma, cst.Comma):
         return [*args[:-1], last.with_changes(comma=cst.Comma(whitespace_after=_SPACE)), new]
-    between = args[-2].comma if len(args) > 1 else last.comma
+    between: cst.Comma | cst.MaybeSentinel = last.comma
+    if len(args) > 1 and isinstance(args[-2].comma, cst.Comma):
+        between = cst.Comma(whitespace_after=sequence.plain(args[-2].comma.whitespace_after))
     return [*args[:-1], last.with_changes(comma=between), new.with_changes(comma=last.comma)]
 
 
@@ -508,22 +556,6 @@ def _owner(nodes: Sequence[ast.AST], line: int, column: int) -> ast.AST | None:
         return min(before, key=lambda n: getattr(n, "col_offset", 0))
     after = [n for n in nodes if getattr(n, "lineno", 0) > line]
     return min(after, key=lambda n: (n.lineno, n.col_offset), default=None)  # type: ignore[attr-defined]
-
-
-def _closing(kept: cst.Arg, last: cst.Arg) -> cst.Comma | cst.MaybeSentinel:
-    """The comma of ``kept`` with the whitespace ``last`` had before the closing bracket."""
-    if not isinstance(last.comma, cst.Comma):
-        return cst.MaybeSentinel.DEFAULT
-    if not isinstance(kept.comma, cst.Comma):
-        return last.comma
-    ours, theirs = kept.comma.whitespace_after, last.comma.whitespace_after
-    both = isinstance(ours, cst.ParenthesizedWhitespace)
-    if both and isinstance(theirs, cst.ParenthesizedWhitespace):
-        assert isinstance(ours, cst.ParenthesizedWhitespace)
-        return kept.comma.with_changes(
-            whitespace_after=ours.with_changes(empty_lines=(), last_line=theirs.last_line)
-        )
-    return kept.comma.with_changes(whitespace_after=theirs)
 
 
 def _is_operand(module: Module, node: ast.AST) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from fsdp_migrate.edits import layout
+from fsdp_migrate.edits import layout, sequence
 from fsdp_migrate.names import Binding, Scope
 from fsdp_migrate.proposal import (
     AddKeyword,
@@ -68,7 +68,9 @@ class ImportPlan:
                 continue
             assert isinstance(node, (ast.Import, ast.ImportFrom))
             indent = " " * node.col_offset
-            edited = _edit_names(node, small, change, editor, indent)
+            edited: cst.BaseSmallStatement | None = small
+            if change.dropped or change.added:
+                edited = _edit_names(node, small, change, editor, indent)
             if edited is not None:
                 smalls.append(edited)
             above += [_statement(group, editor, indent) for group in _grouped(change.preceding)]
@@ -83,7 +85,7 @@ class ImportPlan:
             split[0] = split[0].with_changes(leading_lines=[cst.EmptyLine(indent=False)])
         lines = [*above, *here, *below]
         if not lines:
-            return editor.gone(updated.leading_lines)
+            return editor.gone(updated.leading_lines, about_it=False)
         lines[0] = lines[0].with_changes(leading_lines=updated.leading_lines)
         return lines[0] if len(lines) == 1 else cst.FlattenSentinel(lines)
 
@@ -102,8 +104,16 @@ class ImportPlan:
         return tree.with_changes(body=[*body[:index], *new, *body[index:]])
 
 
-def plan(module: Module, edits: Sequence[Edit], needed: Sequence[Import]) -> ImportPlan:
-    """Decide where each needed name is imported and which imports have lost their last use."""
+def plan(
+    module: Module,
+    edits: Sequence[Edit],
+    needed: Sequence[Import],
+    local: frozenset[str] = frozenset(),
+) -> ImportPlan:
+    """Decide where each needed name is imported and which imports have lost their last use.
+
+    ``local`` are the top-level names of the project's own packages, which come last.
+    """
     result = ImportPlan()
     for edit in edits:
         if isinstance(edit, RemoveImport):
@@ -120,7 +130,7 @@ def plan(module: Module, edits: Sequence[Edit], needed: Sequence[Import]) -> Imp
         key = (need.source, need.name, need.asname, scope.node)
         if key not in seen:
             seen.add(key)
-            _place(module, need, scope, result)
+            _place(module, need, scope, result, local)
     return result
 
 
@@ -223,14 +233,16 @@ def _import_scope(module: Module, need: Import) -> Scope:
     return top
 
 
-def _place(module: Module, need: Import, scope: Scope, result: ImportPlan) -> None:
+def _place(
+    module: Module, need: Import, scope: Scope, result: ImportPlan, local: frozenset[str]
+) -> None:
     statements = _import_statements(module, scope)
     if need.name:
         for statement in statements:
             if isinstance(statement, ast.ImportFrom) and _same_source(module, statement, need):
                 result.statements[statement].added.append(need)
                 return
-    anchor = _anchor(module, statements, need)
+    anchor = _anchor(statements, need, local)
     if anchor is None:
         result.first.append(need)
         return
@@ -262,13 +274,15 @@ class _Anchor:
     blank: bool = False  # an empty line keeps the two apart
 
 
-def _anchor(module: Module, statements: list[ImportStatement], need: Import) -> _Anchor | None:
+def _anchor(
+    statements: list[ImportStatement], need: Import, local: frozenset[str]
+) -> _Anchor | None:
     """Next to which import a new one reads best: sections in isort's order, sorted within."""
     if not statements:
         return None
     plain = [s for s in statements if s.col_offset == statements[0].col_offset]
-    section = _section(module, need.source)
-    peers = [s for s in plain if _section(module, _key(s)) == section]
+    section = _section(need.source, local)
+    peers = [s for s in plain if _section(_key(s), local) == section]
     if peers:
         alike = [s for s in peers if isinstance(s, ast.ImportFrom) == bool(need.name)]
         family = need.source.split(".", maxsplit=1)[0]
@@ -280,20 +294,20 @@ def _anchor(module: Module, statements: list[ImportStatement], need: Import) -> 
         if pool is peers or not need.name:
             return _Anchor(peers[-1] if need.name else pool[0], before=not need.name)
         return _Anchor(pool[0], before=True)
-    later = [s for s in plain if _section(module, _key(s)) > section]
+    later = [s for s in plain if _section(_key(s), local) > section]
     if later:
         return _Anchor(later[0], before=True, blank=True)
     return _Anchor(plain[-1], blank=True)
 
 
-def _section(module: Module, source: str) -> int:
+def _section(source: str, local: frozenset[str]) -> int:
     """0 ``__future__``, 1 the standard library, 2 other packages, 3 the project itself."""
     top = source.split(".", maxsplit=1)[0]
     if top == "__future__":
         return 0
     if top in sys.stdlib_module_names:
         return 1
-    if source.startswith(".") or top in module.neighbours:
+    if source.startswith(".") or top in local:
         return 3
     return 2
 
@@ -346,26 +360,73 @@ def _edit_names(
     if isinstance(small.names, cst.ImportStar):
         return small
     aliases = list(small.names)
-    kept = [
-        alias for old, alias in zip(node.names, aliases, strict=True) if old not in change.dropped
-    ]
-    if not kept and not change.added:
+    gone = {index for index, old in enumerate(node.names) if old in change.dropped}
+    if len(gone) == len(aliases) and not change.added:
         return None
-    if isinstance(small, cst.Import):
-        kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
-        return small.with_changes(names=kept)
+    opening: cst.BaseParenthesizableWhitespace = _SPACE
+    if isinstance(small, cst.ImportFrom) and isinstance(small.lpar, cst.LeftParen):
+        opening = small.lpar.whitespace_after
     names = [_plain_name(alias) for alias in aliases]
-    orders = [k for k in (_by_type, str.lower) if names == sorted(names, key=k)]
+    separator = _separator(aliases, opening)
+    kept, first = sequence.without(aliases, gone, opening)
+    if isinstance(small, cst.Import):
+        return small.with_changes(names=kept)
+    closing = aliases[-1].comma
     for need in sorted(change.added, key=lambda n: _by_type(n.name)):
-        position = len(kept)
-        if orders:
-            order = orders[0]
-            position = next(
-                (i for i, a in enumerate(kept) if order(_plain_name(a)) > order(need.name)),
-                len(kept),
-            )
-        kept.insert(position, _alias(need))
-    return _with_names(small, aliases, kept, editor, indent)
+        kept = _inserted(kept, need, names, separator, closing)
+    broken = isinstance(opening, cst.ParenthesizedWhitespace)
+    if broken and isinstance(small.lpar, cst.LeftParen):
+        start = first if isinstance(first, cst.ParenthesizedWhitespace) else opening
+        return small.with_changes(names=kept, lpar=cst.LeftParen(start))
+    return _fit(small.with_changes(names=kept), editor, indent)
+
+
+def _separator(
+    aliases: Sequence[cst.ImportAlias], opening: cst.BaseParenthesizableWhitespace
+) -> cst.BaseParenthesizableWhitespace:
+    """The plain whitespace between two names of the list."""
+    for alias in aliases[:-1]:
+        if isinstance(alias.comma, cst.Comma):
+            return sequence.plain(alias.comma.whitespace_after)
+    return sequence.plain(opening)
+
+
+def _inserted(
+    aliases: list[cst.ImportAlias],
+    need: Import,
+    before: Sequence[str],
+    separator: cst.BaseParenthesizableWhitespace,
+    closing: cst.Comma | cst.MaybeSentinel,
+) -> list[cst.ImportAlias]:
+    """``aliases`` with one more name: in the list's order if it had one, else at its end.
+
+    ``before`` are the names the statement had, ``closing`` what stood behind the last of them.
+    """
+    orders = [key for key in (_by_type, str.lower) if list(before) == sorted(before, key=key)]
+    position = len(aliases)
+    if orders:
+        order = orders[0]
+        position = next(
+            (i for i, a in enumerate(aliases) if order(_plain_name(a)) > order(need.name)),
+            len(aliases),
+        )
+    new = _alias(need)
+    comma = cst.Comma(whitespace_after=separator)
+    if position < len(aliases):
+        return [*aliases[:position], new.with_changes(comma=comma), *aliases[position:]]
+    if isinstance(closing, cst.Comma):
+        closing = closing.with_changes(whitespace_after=sequence.plain(closing.whitespace_after))
+    if not aliases:
+        return [new.with_changes(comma=closing)]
+    last = aliases[-1]
+    if isinstance(last.comma, cst.Comma):
+        tail = last.comma.whitespace_after
+        if isinstance(tail, cst.ParenthesizedWhitespace):
+            gap = separator
+            if isinstance(separator, cst.ParenthesizedWhitespace):
+                gap = separator.with_changes(first_line=tail.first_line)
+            comma = cst.Comma(whitespace_after=gap)
+    return [*aliases[:-1], last.with_changes(comma=comma), new.with_changes(comma=closing)]
 
 
 def _by_type(name: str) -> str:
@@ -382,61 +443,6 @@ def _alias(need: Import) -> cst.ImportAlias:
 
 def _plain_name(alias: cst.ImportAlias) -> str:
     return alias.evaluated_name
-
-
-def _with_names(
-    small: cst.ImportFrom,
-    before: Sequence[cst.ImportAlias],
-    after: list[cst.ImportAlias],
-    editor: _Editor,
-    indent: str,
-) -> cst.ImportFrom:
-    """Put a new list of names into the layout the old list had."""
-    multi = isinstance(small.lpar, cst.LeftParen) and isinstance(
-        small.lpar.whitespace_after, cst.ParenthesizedWhitespace
-    )
-    if not multi:
-        rebuilt = [a.with_changes(comma=cst.Comma(cst.SimpleWhitespace(""), _SPACE)) for a in after]
-        rebuilt[-1] = rebuilt[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
-        return _fit(small.with_changes(names=rebuilt), editor, indent)
-    separator = next(
-        (
-            a.comma.whitespace_after
-            for a in before[:-1]
-            if isinstance(a.comma, cst.Comma)
-            and isinstance(a.comma.whitespace_after, cst.ParenthesizedWhitespace)
-        ),
-        None,
-    )
-    assert isinstance(small.lpar, cst.LeftParen)
-    opening = small.lpar.whitespace_after
-    assert isinstance(opening, cst.ParenthesizedWhitespace)
-    inner = cst.ParenthesizedWhitespace(
-        indent=True,
-        last_line=separator.last_line
-        if isinstance(separator, cst.ParenthesizedWhitespace)
-        else opening.last_line,
-    )
-    last = before[-1].comma
-    closing = last.whitespace_after if isinstance(last, cst.Comma) else None
-    rebuilt = []
-    for index, alias in enumerate(after):
-        is_last = index == len(after) - 1
-        own = alias.comma.whitespace_after if isinstance(alias.comma, cst.Comma) else None
-        comment = own.first_line if isinstance(own, cst.ParenthesizedWhitespace) else None
-        target = inner
-        if is_last:
-            target = (
-                closing
-                if isinstance(closing, cst.ParenthesizedWhitespace)
-                else cst.ParenthesizedWhitespace(indent=True)
-            ).with_changes(first_line=cst.TrailingWhitespace(), empty_lines=())
-        if comment is not None and comment.comment is not None:
-            target = target.with_changes(first_line=comment)
-        rebuilt.append(alias.with_changes(comma=cst.Comma(whitespace_after=target)))
-    if not isinstance(last, cst.Comma):
-        rebuilt[-1] = rebuilt[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
-    return small.with_changes(names=rebuilt)
 
 
 _SPACE = cst.SimpleWhitespace(" ")

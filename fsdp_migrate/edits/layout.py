@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-Breakable = cst.Call | cst.Dict | cst.List
+Breakable = cst.Call | cst.Dict | cst.List | cst.ListComp
 
 
 def fit(
@@ -17,6 +17,17 @@ def fit(
     fitted = node.visit(_Fit(module, indent, limit))
     assert isinstance(fitted, (cst.SimpleStatementLine, cst.BaseCompoundStatement))
     return fitted
+
+
+def fit_line(
+    line: cst.SimpleStatementLine,
+    module: cst.Module,
+    indent: str,
+    limit: int,
+    new: set[cst.CSTNode],
+) -> cst.SimpleStatementLine:
+    """A line of the user's with ``new`` expressions in it, broken at those when too long."""
+    return _fitted(line, module, indent, limit, new)
 
 
 class _Fit(cst.CSTTransformer):
@@ -39,52 +50,83 @@ class _Fit(cst.CSTTransformer):
     def leave_SimpleStatementLine(
         self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
     ) -> cst.SimpleStatementLine:
-        node = updated_node
-        broken: list[cst.CSTNode] = []
-        for _ in range(4):  # nesting depth worth breaking
-            line = node.with_changes(leading_lines=(), trailing_whitespace=_PLAIN)
-            lines = self.module.code_for_node(line).replace("\r", "").split("\n")
-            width = max(len(self.indent.expandtabs(4) + text) for text in lines)
-            if width <= self.limit:
-                break
-            target = _widest(node, broken, self.module)
-            if target is None:
-                break
-            replacement = explode(target, self.module.default_indent, len(broken))
-            broken.append(replacement)
-            changed: cst.CSTNode = node.deep_replace(target, replacement)  # type: ignore[arg-type]
-            assert isinstance(changed, cst.SimpleStatementLine)
-            node = changed
-        return node
+        return _fitted(updated_node, self.module, self.indent, self.limit, None)
 
 
-_PLAIN = cst.TrailingWhitespace()
+def _fitted(
+    node: cst.SimpleStatementLine,
+    module: cst.Module,
+    indent: str,
+    limit: int,
+    allowed: set[cst.CSTNode] | None,
+) -> cst.SimpleStatementLine:
+    """Explode calls and displays, outermost first, until every line fits or nothing is left."""
+    depths: dict[cst.CSTNode, int] = {}
+    for _ in range(4):
+        bare = node.with_changes(leading_lines=(), trailing_whitespace=cst.TrailingWhitespace())
+        text = module.code_for_node(bare).replace("\r", "")
+        # The first line is written at the block's indent, which code_for_node leaves out.
+        widths = [len((indent + part).expandtabs(4)) for part in text.split("\n")]
+        if max(widths) <= limit:
+            break
+        found = _outermost(node, module, allowed, depths)
+        if found is None:
+            break
+        target, depth = found
+        replacement = explode(target, module.default_indent, depth)
+        depths[replacement] = depth + 1
+        if allowed is not None:
+            allowed = allowed | {replacement, *replacement.children}
+        node = _replaced(node, target, replacement)
+    return node
 
 
-def _widest(node: cst.CSTNode, broken: list[cst.CSTNode], module: cst.Module) -> Breakable | None:
-    """The outermost call or display with contents that is still on one line."""
-    queue: list[cst.CSTNode] = [node]
+def _replaced(
+    node: cst.SimpleStatementLine, old: cst.CSTNode, new: cst.CSTNode
+) -> cst.SimpleStatementLine:
+    result: object = node.deep_replace(old, new)
+    assert isinstance(result, cst.SimpleStatementLine)
+    return result
+
+
+def _outermost(
+    node: cst.CSTNode,
+    module: cst.Module,
+    allowed: set[cst.CSTNode] | None,
+    depths: dict[cst.CSTNode, int],
+) -> tuple[Breakable, int] | None:
+    """The outermost breakable expression that is still on one line, and how deep it is nested
+    in expressions that were already broken."""
+    queue: list[tuple[cst.CSTNode, int, bool]] = [(node, 0, allowed is None)]
     while queue:
-        current = queue.pop(0)
-        if isinstance(current, cst.Call) and current.args and not _is_broken(current, module):
-            single = len(current.args) == 1 and isinstance(
-                current.args[0].value, (cst.Call, cst.Dict, cst.GeneratorExp, cst.ListComp)
-            )
-            if not single:
-                return current
-        if isinstance(current, (cst.Dict, cst.List)) and current.elements:  # noqa: SIM102
-            if not _is_broken(current, module):
-                return current
-        queue.extend(current.children)
+        current, depth, ours = queue.pop(0)
+        ours = ours or (allowed is not None and current in allowed)
+        if ours and _is_breakable(current) and not _is_broken(current):
+            assert isinstance(current, (cst.Call, cst.Dict, cst.List, cst.ListComp))
+            return current, depth
+        inner = depths.get(current, depth)
+        queue += [(child, inner, ours) for child in current.children]
     return None
 
 
-def _is_broken(node: Breakable, module: cst.Module) -> bool:
+def _is_breakable(node: cst.CSTNode) -> bool:
     if isinstance(node, cst.Call):
-        opening: cst.CSTNode = node.whitespace_before_args
+        wrapper = len(node.args) == 1 and isinstance(
+            node.args[0].value, (cst.Call, cst.Dict, cst.GeneratorExp, cst.ListComp)
+        )
+        return bool(node.args) and not wrapper
+    if isinstance(node, (cst.Dict, cst.List)):
+        return bool(node.elements)
+    return isinstance(node, cst.ListComp)
+
+
+def _is_broken(node: cst.CSTNode) -> bool:
+    opening: cst.CSTNode | None = None
+    if isinstance(node, cst.Call):
+        opening = node.whitespace_before_args
     elif isinstance(node, cst.Dict):
         opening = node.lbrace.whitespace_after
-    else:
+    elif isinstance(node, (cst.List, cst.ListComp)):
         opening = node.lbracket.whitespace_after
     return isinstance(opening, cst.ParenthesizedWhitespace)
 
@@ -99,6 +141,8 @@ def explode(node: Breakable, unit: str, depth: int) -> Breakable:
             comma=cst.Comma(whitespace_after=closing), whitespace_after_arg=_NO_SPACE
         )
         return node.with_changes(args=args, whitespace_before_args=inner)
+    if isinstance(node, cst.ListComp):
+        return _explode_comprehension(node, inner, closing)
     elements = [e.with_changes(comma=cst.Comma(whitespace_after=inner)) for e in node.elements]
     elements[-1] = elements[-1].with_changes(comma=cst.Comma(whitespace_after=closing))
     if isinstance(node, cst.Dict):
@@ -109,8 +153,46 @@ def explode(node: Breakable, unit: str, depth: int) -> Breakable:
     )
 
 
+def _explode_comprehension(
+    node: cst.ListComp, inner: cst.ParenthesizedWhitespace, closing: cst.ParenthesizedWhitespace
+) -> cst.ListComp:
+    """The element, each ``for`` and each ``if`` on a line of its own."""
+    loop = node.for_in.with_changes(
+        whitespace_before=inner,
+        ifs=[test.with_changes(whitespace_before=inner) for test in node.for_in.ifs],
+    )
+    return node.with_changes(
+        for_in=loop,
+        lbracket=node.lbracket.with_changes(whitespace_after=inner),
+        rbracket=node.rbracket.with_changes(whitespace_before=closing),
+    )
+
+
 _NO_SPACE = cst.SimpleWhitespace("")
 
 
 def line_break(indent: str) -> cst.ParenthesizedWhitespace:
+    """A line break inside brackets, ``indent`` deeper than the block."""
     return cst.ParenthesizedWhitespace(indent=True, last_line=cst.SimpleWhitespace(indent))
+
+
+class Dedent(cst.CSTTransformer):
+    """Move the continuation lines of an expression to the left, because its first line moves."""
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        self.columns = columns
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        return self.columns > 0
+
+    def leave_ParenthesizedWhitespace(
+        self,
+        original_node: cst.ParenthesizedWhitespace,
+        updated_node: cst.ParenthesizedWhitespace,
+    ) -> cst.ParenthesizedWhitespace:
+        indent = updated_node.last_line.value
+        if not updated_node.indent or len(indent) < self.columns:
+            return updated_node
+        last = cst.SimpleWhitespace(indent[self.columns :])
+        return updated_node.with_changes(last_line=last)

@@ -25,6 +25,7 @@ Span = tuple[int, int, int, int]
 class Located:
     nodes: dict[cst.CSTNode, ast.AST] = field(default_factory=dict)
     dirty: set[cst.CSTNode] = field(default_factory=set)  # located nodes and their ancestors
+    indents: dict[cst.CSTNode, str] = field(default_factory=dict)  # dirty lines -> indentation
     text: str = ""
 
 
@@ -40,7 +41,7 @@ def locate(tree: cst.Module, source: Source, wanted: Iterable[ast.AST]) -> Locat
     state = _Spans(tree.default_indent, tree.default_newline)
     state.expressions, state.statements = expressions, statements
     tree._codegen(state)
-    return Located(state.nodes, state.dirty, "".join(state.tokens))
+    return Located(state.nodes, state.dirty, state.indents, "".join(state.tokens))
 
 
 def _start(node: ast.expr | ast.stmt, source: Source) -> tuple[int, int]:
@@ -62,6 +63,7 @@ class _Spans(CodegenState):
         self.stack: list[cst.CSTNode] = []
         self.nodes: dict[cst.CSTNode, ast.AST] = {}
         self.dirty: set[cst.CSTNode] = set()
+        self.indents: dict[cst.CSTNode, str] = {}
         self.expressions: dict[Span, ast.AST] = {}
         self.statements: dict[tuple[int, int], ast.AST] = {}
 
@@ -104,3 +106,6 @@ class _Spans(CodegenState):
         if found is not None and node not in self.nodes:
             self.nodes[node] = found
             self.dirty.update(self.stack)
+            for parent in self.stack:
+                if isinstance(parent, cst.SimpleStatementLine):
+                    self.indents[parent] = "".join(self.indent_tokens)

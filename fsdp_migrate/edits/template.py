@@ -103,7 +103,7 @@ class _Fill(cst.CSTTransformer):
             return node
         # Inside brackets a line break is free; at statement level it needs parentheses.
         bracketed = isinstance(parent, (cst.Arg, cst.Element, cst.DictElement, cst.Index))
-        fits = isinstance(node, _ATOMS) or isinstance(parent, _ROOMY)
+        fits = isinstance(node, _ATOMS) or isinstance(parent, _ROOMY) or _binds(node, parent)
         if fits and (bracketed or self._breaks_well(node)):
             return node
         return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
@@ -117,6 +117,16 @@ class _Fill(cst.CSTTransformer):
         except SyntaxError:
             return False
         return True
+
+
+def _binds(node: cst.BaseExpression, parent: cst.CSTNode | None) -> bool:
+    """Whether ``node`` binds tighter than the operator it becomes a part of."""
+    loose = (cst.IfExp, cst.Lambda, cst.NamedExpr, cst.Tuple, cst.Yield)
+    if isinstance(parent, cst.IfExp):
+        return not isinstance(node, loose)
+    if isinstance(parent, cst.BooleanOperation):
+        return not isinstance(node, (*loose, cst.BooleanOperation))
+    return False
 
 
 def parenthesized(node: cst.BaseExpression) -> cst.BaseExpression:

@@ -229,7 +229,8 @@ def full_model_state(
     if cpu_offload and rank0_only:
         options = StateDictOptions(full_state_dict=True, cpu_offload=True)
         return get_model_state_dict(model, options=options)
-    state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+    whole = StateDictOptions(full_state_dict=True)
+    state: dict[str, Any] = get_model_state_dict(model, options=whole)
     if rank0_only and dist.get_rank() != 0:
         return {}
     if cpu_offload:
@@ -294,7 +295,9 @@ def full_optimizer_state(
         return {} if absent else {"state": {}, "param_groups": groups}
     offload = cpu_offload and rank0_only
     options = StateDictOptions(full_state_dict=True, cpu_offload=offload)
-    state: Any = get_optimizer_state_dict(model, optimizer, options=options)
+    state: dict[str, Any] = dict(
+        get_optimizer_state_dict(model, optimizer, options=options)
+    )
     if absent:
         return {}
     if cpu_offload and not offload:

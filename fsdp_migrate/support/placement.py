@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -50,54 +50,49 @@ def place(
 
 def _homes(project: Project, needs: Iterable[Module]) -> dict[Path, list[Module]]:
     """Directory of a support file -> the modules that import it."""
-    listed = list(needs)
-    packaged = [m for m in listed if _in_package(project, m)]
-    scripts = [m for m in listed if m not in packaged]
-    homes: dict[Path, list[Module]] = defaultdict(list)
-    for group in _by_root(project, packaged):
-        common = Path(os.path.commonpath([m.path.parent for m in group]))
-        homes[common] += group
-    for script in scripts:
-        home = next((d for d in homes if _reachable(project, d, script)), script.path.parent)
-        homes[home].append(script)
+    groups: dict[Path, list[Module]] = defaultdict(list)
+    for module in needs:
+        groups[_package(project, module) or module.path.parent].append(module)
+    homes: dict[Path, list[Module]] = {}
+    for package, users in groups.items():
+        inside = [m.path.parent for m in users if m.path.is_relative_to(package)]
+        homes[Path(os.path.commonpath(inside)) if inside else package] = users
     return homes
 
 
-def _in_package(project: Project, module: Module) -> bool:
-    """Other modules import it through a package, or it lies in one."""
-    return "." in module.name or module.is_package or _spoken_root(project, module) is not None
+def _package(project: Project, module: Module) -> Path | None:
+    """The top directory of the project package that ``module`` is in or imports from.
+
+    Judged by imports, because directories of scripts may carry an ``__init__.py`` too: first by
+    what the module itself imports, then by how others import it.
+    """
+    if _uses_relative_imports(module):
+        return _top(Path(module.root), module.path)
+    found: Counter[Path] = Counter()
+    for root, target in _absolute_imports(project, [module]):
+        if target.path.parent != root:
+            found[_top(root, target.path)] += 1
+    for directory, _ in sorted(found.items(), key=lambda i: (-i[1], i[0])):
+        return directory
+    for root, target in _absolute_imports(project, project.modules):
+        if target is module and module.path.parent != root:
+            return _top(root, module.path)
+    return None
 
 
-def _by_root(project: Project, modules: list[Module]) -> list[list[Module]]:
-    groups: dict[Path, list[Module]] = defaultdict(list)
-    for module in modules:
-        root = _spoken_root(project, module) or Path(module.root)
-        relative = module.path.relative_to(root)
-        groups[root / relative.parts[0]].append(module)
-    return list(groups.values())
-
-
-def _reachable(project: Project, directory: Path, script: Module) -> bool:
-    """Whether a script already imports something from under ``directory``'s package."""
-    return any(
-        target.path.is_relative_to(directory)
-        for target in (_target(project, q, script) for q in _imported(script))
-        if target is not None
-    )
+def _top(root: Path, path: Path) -> Path:
+    relative = path.relative_to(root)
+    return root / relative.parts[0] if len(relative.parts) > 1 else root
 
 
 def _imported(module: Module) -> list[str]:
     return [b.qualified for b in module.table.imports] + [star for _, star in module.table.stars]
 
 
-def _target(project: Project, qualified: str, module: Module) -> Module | None:
-    resolved = project.resolve(qualified, module)
-    return resolved[0] if resolved is not None else None
-
-
-def _roots(project: Project, importers: Iterable[Module]) -> Counter[Path]:
-    """The directories that absolute imports between the project's modules start from."""
-    found: Counter[Path] = Counter()
+def _absolute_imports(
+    project: Project, importers: Iterable[Module]
+) -> Iterator[tuple[Path, Module]]:
+    """Every import between the project's modules: the directory it starts from, and its target."""
     for importer in importers:
         for qualified in _imported(importer):
             resolved = project.resolve(qualified, importer)
@@ -108,16 +103,13 @@ def _roots(project: Project, importers: Iterable[Module]) -> Counter[Path]:
             steps = dotted.split(".")
             path = target.path.parent if target.is_package else target.path.with_suffix("")
             if path.parts[-len(steps) :] == tuple(steps):
-                found[Path(*path.parts[: -len(steps)])] += 1
-    return found
+                yield Path(*path.parts[: -len(steps)]), target
 
 
-def _spoken_root(project: Project, module: Module) -> Path | None:
-    """The directory that imports of ``module`` by others start from, if it lies above its own."""
-    for root, _ in _roots(project, project.modules).most_common():
-        if module.path.is_relative_to(root) and root != module.path.parent:
-            return root
-    return None
+def _roots(project: Project, importers: Iterable[Module]) -> list[Path]:
+    """The directories that absolute imports start from, most used first."""
+    found = Counter(root for root, _ in _absolute_imports(project, importers))
+    return [root for root, _ in sorted(found.items(), key=lambda i: (-i[1], i[0]))]
 
 
 def _spoken(project: Project, path: Path, importer: Module) -> str:
@@ -126,9 +118,8 @@ def _spoken(project: Project, path: Path, importer: Module) -> str:
     if _uses_relative_imports(importer) and importer.path.is_relative_to(package):
         up = len(importer.path.parent.relative_to(package).parts)
         return "." * (up + 1) + path.stem
-    own = [r for r, _ in _roots(project, [importer]).most_common()]
-    others = [r for r, _ in _roots(project, project.modules).most_common()]
-    for root in (*own, *others, Path(importer.root), importer.path.parent):
+    roots = [*_roots(project, [importer]), *_roots(project, project.modules)]
+    for root in (*roots, Path(importer.root), importer.path.parent):
         if path.is_relative_to(root):
             return ".".join(path.relative_to(root).with_suffix("").parts)
     return path.stem

@@ -23,7 +23,6 @@ class Module:
     name: str  # dotted, from the outermost package it stands in
     root: PurePosixPath  # the directory that name starts from, which would be on ``sys.path``
     is_package: bool
-    neighbours: frozenset[str] = frozenset()  # top-level names of the modules under analysis
     _flows: dict[Scope, flow.Flow] = field(default_factory=dict)
 
     @property
@@ -69,9 +68,6 @@ class Project:
         self._by_name: dict[str, list[Module]] = defaultdict(list)
         for module in self.modules:
             self._by_name[module.name].append(module)
-        tops = frozenset(m.name.split(".")[0] for m in self.modules)
-        for module in self.modules:
-            module.neighbours = tops
 
     def find(self, dotted: str, importer: Module) -> Module | None:
         """The module that ``import dotted`` means when written in ``importer``.
@@ -129,6 +125,16 @@ class Project:
             if module is not None:
                 return module, ".".join(parts[cut:])
         return None
+
+    @cached_property
+    def packages(self) -> frozenset[str]:
+        """First parts of the dotted names under which modules of the project are imported."""
+        found = {m.name.split(".")[0] for m in self.modules if "." in m.name}
+        for module in self.modules:
+            for binding in module.table.imports:
+                if self.resolve(binding.qualified, module) is not None:
+                    found.add(binding.qualified.split(".")[0])
+        return frozenset(found)
 
     # -- where a name of a module comes from -----------------------------------------------------
 

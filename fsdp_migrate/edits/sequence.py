@@ -1,0 +1,65 @@
+"""Comma-separated items: removing some without losing comments that belong to the others.
+
+Between two items stands a *gap*: the rest of the first item's line, comment included, belongs to
+the first; own-line comments and the indent that follow belong to the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TypeVar
+
+import libcst as cst
+
+Item = TypeVar("Item", cst.Arg, cst.ImportAlias)
+Gap = cst.BaseParenthesizableWhitespace
+
+
+def without(items: Sequence[Item], gone: Collection[int], opening: Gap) -> tuple[list[Item], Gap]:
+    """``items`` without those at the indices ``gone``, and the whitespace before the first."""
+    gaps: list[Gap] = [opening]
+    for item in items:
+        comma = item.comma
+        gaps.append(comma.whitespace_after if isinstance(comma, cst.Comma) else _closing(item))
+    kept = [index for index in range(len(items)) if index not in gone]
+    if not kept:
+        return [], cst.SimpleWhitespace("")
+    result: list[Item] = []
+    trailing = isinstance(items[-1].comma, cst.Comma)
+    for position, index in enumerate(kept):
+        last = position == len(kept) - 1
+        following = len(items) if last else kept[position + 1]
+        gap = _joined(gaps[index + 1], gaps[following])
+        item = items[index]
+        if last and not trailing:
+            item = item.with_changes(comma=cst.MaybeSentinel.DEFAULT)
+            if isinstance(item, cst.Arg):
+                item = item.with_changes(whitespace_after_arg=gap)
+        elif index + 1 == following and isinstance(item.comma, cst.Comma):
+            pass  # nothing between it and its neighbour was removed
+        else:
+            item = item.with_changes(comma=cst.Comma(whitespace_after=gap))
+        result.append(item)
+    return result, _joined(opening, gaps[kept[0]]) if kept[0] else opening
+
+
+def _closing(item: cst.Arg | cst.ImportAlias) -> Gap:
+    if isinstance(item, cst.Arg):
+        return item.whitespace_after_arg
+    return cst.SimpleWhitespace("")
+
+
+def _joined(head: Gap, tail: Gap) -> Gap:
+    """The end of ``head``'s line and the beginning of what follows ``tail``."""
+    if not isinstance(head, cst.ParenthesizedWhitespace):
+        return tail
+    if not isinstance(tail, cst.ParenthesizedWhitespace):
+        return head
+    return tail.with_changes(first_line=head.first_line)
+
+
+def plain(gap: Gap) -> Gap:
+    """A gap without its comments."""
+    if isinstance(gap, cst.ParenthesizedWhitespace):
+        return gap.with_changes(first_line=cst.TrailingWhitespace(), empty_lines=())
+    return gap
