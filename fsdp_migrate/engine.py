@@ -69,9 +69,13 @@ def read(
 
 
 def rewrite(
-    sources: Iterable[Source], options: Options | None = None, registry: Registry | None = None
+    sources: Iterable[Source],
+    options: Options | None = None,
+    registry: Registry | None = None,
+    *,
+    edit: bool = True,
 ) -> Result:
-    """Decide every site of a closed set of sources and make the new contents."""
+    """Decide every site of a closed set of sources and, with ``edit``, make the new contents."""
     options = options or Options()
     registry = registry or rule.load()
     project = Project(sources)
@@ -81,7 +85,7 @@ def rewrite(
         study = Study(project, registry, options.target)
         decisions = decide.decide(study)
         decisions = _without(decisions, dropped, options)
-        failed = _edit(project, decisions, options, result)
+        failed = _edit(project, decisions, options, result) if edit else {}
         if not failed:
             result.decisions = decisions
             return result

@@ -7,7 +7,6 @@ from a user's own directories alike.
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import re
 import sys
@@ -19,11 +18,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from fsdp_migrate.pages import PATTERN, bundled
+
 if TYPE_CHECKING:
     from fsdp_migrate.sites import Site
     from fsdp_migrate.study import Decision, Study
 
-HEADINGS = ("What changes", "Why", "What stays for you", "Since torch", "References")
 CODE = re.compile(r"FSDP\d{3}")
 
 
@@ -101,21 +101,6 @@ class LoadedRule:
     def keep(self) -> Sequence[Keep]:
         return self.module.KEEP  # type: ignore[no-any-return]
 
-    @property
-    def summary(self) -> str:
-        """The first line of the docstring, without its full stop."""
-        return self.page.split("\n", 1)[0].rstrip(".")
-
-    @property
-    def page(self) -> str:
-        return (self.module.__doc__ or "").strip()
-
-    def section(self, heading: str) -> str:
-        """The text under one of ``HEADINGS``."""
-        pattern = rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)"
-        found = re.search(pattern, self.page, re.MULTILINE | re.DOTALL)
-        return found.group(1).strip() if found else ""
-
 
 @dataclass
 class Registry:
@@ -137,13 +122,6 @@ class Registry:
         return found
 
 
-def bundled() -> Path:
-    """The directory of the rules that ship with the tool: installed, or in a checkout."""
-    here = Path(__file__).resolve().parent
-    installed = here / "_rules"
-    return installed if installed.is_dir() else here.parent / "rules"
-
-
 def load(directories: Iterable[Path] = ()) -> Registry:
     """Every rule of the bundled directory and of ``directories``, in order of code.
 
@@ -155,7 +133,7 @@ def load(directories: Iterable[Path] = ()) -> Registry:
     for directory in (bundled(), *directories):
         if not directory.is_dir():
             raise RuleError(f"{directory}: no such directory of rules")
-        for path in sorted(directory.glob("FSDP[0-9][0-9][0-9]_*.py")):
+        for path in sorted(directory.glob(PATTERN)):
             loaded = load_file(path)
             if loaded.code in rules:
                 raise RuleError(f"{path}: {loaded.code} is taken by {rules[loaded.code].path.name}")
@@ -188,14 +166,3 @@ def load_file(path: Path) -> LoadedRule:
     if not callable(getattr(module, "decide", None)):
         raise RuleError(f"{path}: has no decide()")
     return LoadedRule(found, module, path)
-
-
-def pages(directories: Iterable[Path] = ()) -> dict[str, tuple[str, str, Path]]:
-    """Code -> (name, docstring, path) of every rule, read without running any of them."""
-    found: dict[str, tuple[str, str, Path]] = {}
-    for directory in (bundled(), *directories):
-        for path in sorted(directory.glob("FSDP[0-9][0-9][0-9]_*.py")):
-            document = ast.get_docstring(ast.parse(path.read_bytes())) or ""
-            code, _, name = path.stem.partition("_")
-            found[code] = (name, document, path)
-    return found

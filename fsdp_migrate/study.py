@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from packaging.version import Version
 
-from fsdp_migrate import sites
+from fsdp_migrate import config, sites
 from fsdp_migrate.proposal import Code, Edit, Mark, Namer, Proposal
 from fsdp_migrate.rule import Outcome, Registry
 from fsdp_migrate.sharding import Constructor, ShardPlan
@@ -17,7 +17,7 @@ from fsdp_migrate.trace.flow import Definition
 from fsdp_migrate.trace.project import Module, Project
 from fsdp_migrate.trace.values import Constant, Tracer, Unknown, Value, Values
 
-DEFAULT_TARGET = Version("2.7")
+DEFAULT_TARGET = config.DEFAULT_TARGET
 
 
 def sentences(*parts: str) -> str:

@@ -1,0 +1,118 @@
+"""Plain text for people: ruff's layout for ``check``, one line a site for the rest."""
+
+from __future__ import annotations
+
+from fsdp_migrate.report.event import Event, Summary
+from fsdp_migrate.rule import Outcome
+
+VERBS = {Outcome.REWRITTEN: "rewrote", Outcome.REVIEW: "review", Outcome.LEFT: "left"}
+
+
+def concise(found: list[Event], total: Summary) -> str:
+    """``path:line:col: CODE [*] what`` (``[*]``: ``rewrite`` does it)."""
+    lines = [f"{e.path}:{e.line}:{e.column}: {e.code} {_star(e)}{headline(e)}" for e in found]
+    return "\n".join([*lines, *closing(total)]) + "\n"
+
+
+def full(found: list[Event], total: Summary) -> str:
+    """Every site with its source line, what it becomes, and what remains to be done."""
+    blocks = ["\n".join(block(e)) for e in found]
+    return "\n\n".join([*blocks, "\n".join(closing(total))]) + "\n"
+
+
+def block(event: Event) -> list[str]:
+    """One site in ruff's layout."""
+    number = str(event.line)
+    gutter = " " * len(number)
+    source = event.source.expandtabs(1)
+    lines = [
+        f"{event.code} {_star(event)}{headline(event)}",
+        f"{gutter}--> {event.path}:{event.line}:{event.column}",
+        f"{gutter} |",
+        f"{number} | {source}",
+        f"{gutter} | {' ' * (event.column - 1)}{'^' * event.width}",
+        f"{gutter} |",
+    ]
+    if event.help:
+        word = "note" if event.outcome is Outcome.REVIEW else "help"
+        lines.append(f"{gutter} = {word}: {event.help}")
+    return lines
+
+
+def headline(event: Event) -> str:
+    name = shown(event.construct)
+    if event.outcome is Outcome.LEFT:
+        return f"{name}: {event.message}"
+    return f"{name} -> {event.message}" if event.message else name
+
+
+def shown(construct: str) -> str:
+    """A construct as people write it."""
+    name = construct.replace("FullyShardedDataParallel", "FSDP")
+    if name.startswith("FSDP(") and name.endswith("=)"):
+        return name.removeprefix("FSDP(").removesuffix("=)")
+    if name.startswith("MixedPrecision(") and name.endswith("=)"):
+        return name.removeprefix("MixedPrecision(").removesuffix("=)")
+    return name
+
+
+def rewrite_lines(found: list[Event], *, every: bool) -> list[str]:
+    """One line a site: code, verb, place, message; the next step below what needs a human."""
+    chosen = [e for e in found if every or e.outcome is not Outcome.REWRITTEN]
+    places = [f"{e.path}:{e.line}:{e.column}" for e in chosen]
+    width = max(map(len, places), default=0)
+    lines = []
+    for event, place in zip(chosen, places, strict=True):
+        verb = VERBS[event.outcome]
+        lines.append(f"{event.code}  {verb:<7}  {place:<{width}}  {headline(event)}")
+        if event.help and not event.held:
+            lines.append(f"{'':>{18 + width}}  {event.help}")
+    return lines
+
+
+def problem_lines(total: Summary) -> list[str]:
+    lines = []
+    for problem in total.problems:
+        where = f"{problem.display}:{problem.line}" if problem.line else problem.display
+        whose = " (this is a defect of fsdp-migrate, please report it)" if problem.ours else ""
+        lines.append(f"{where}: {problem.message}{whose}")
+    return lines
+
+
+def files(total: Summary) -> list[str]:
+    """What happened to files, in one line."""
+    parts = []
+    if total.changed:
+        parts.append(f"{len(total.changed)} {_plural('file', len(total.changed))} changed")
+    if total.created:
+        parts.append(f"{', '.join(total.created)} added")
+    untouched = total.files - len(total.changed)
+    if parts and untouched:
+        parts.append(f"{untouched} untouched")
+    return [f"{', '.join(parts)}{f'{total.seconds:.1f} s':>10}"] if parts else []
+
+
+def counts(total: Summary) -> str:
+    if not total.sites:
+        return f"no FSDP1 found in {total.files} {_plural('file', total.files)}"
+    percent = f"{100 * total.coverage:.1f}".removesuffix(".0")
+    return (
+        f"{total.sites} {_plural('site', total.sites)}: {total.rewritten} rewritten, "
+        f"{total.review} to review, {total.left} left for you     {percent} % migrated"
+    )
+
+
+def closing(total: Summary) -> list[str]:
+    """The last lines of ``check``."""
+    lines = [counts(total).replace("rewritten,", "to rewrite,")]
+    if total.rewritten or total.review:
+        lines.append("Next: fsdp-migrate rewrite")
+    return lines
+
+
+def _star(event: Event) -> str:
+    return "" if event.outcome is Outcome.LEFT else "[*] "
+
+
+def _plural(word: str, number: int) -> str:
+    return word if number == 1 else f"{word}s"

@@ -1,0 +1,85 @@
+"""One run over paths: configuration, gate, engine. What every command starts with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fsdp_migrate import config, engine, gate, rule
+from fsdp_migrate.engine import Options, Problem, Result
+
+
+@dataclass
+class Run:
+    """A finished run; nothing has been written yet."""
+
+    config: config.Config
+    found: gate.Found
+    result: Result
+    seconds: float
+
+    @property
+    def before(self) -> dict[Path, bytes]:
+        return {**self.found.candidates, **self.found.others}
+
+    @property
+    def changed(self) -> list[Path]:
+        """Existing files whose contents change."""
+        return sorted(p for p in self.result.changes if p in self.before)
+
+    @property
+    def created(self) -> list[Path]:
+        return sorted(p for p in self.result.changes if p not in self.before)
+
+
+def run(
+    paths: Sequence[Path],
+    *,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    target: str | None = None,
+    edit: bool = True,
+) -> Run:
+    """Find, read, decide and (with ``edit``) make the new contents of everything under ``paths``.
+
+    Raises:
+        gate.PathProblem: a path cannot be used.
+        config.ConfigError: the configuration is wrong.
+        rule.RuleError: a rule of the user's is wrong.
+    """
+    started = time.perf_counter()
+    settings = config.load(_start(paths), target=target)
+    for code in (*select, *ignore):
+        if not config.CODE.fullmatch(code):
+            raise config.ConfigError(f"{code!r} is no rule code")
+    found = gate.find(paths, settings.exclude)
+    options = Options(
+        target=settings.target,
+        select=frozenset(select or settings.select),
+        ignore=frozenset((*ignore, *settings.ignore)),
+        line_length=settings.line_length,
+    )
+    result = Result()
+    if found.candidates:
+        result = _engine(found, options, settings, edit=edit)
+    for path, reason in found.unread:
+        result.problems.append(Problem(found.display(path), f"cannot be read: {reason}"))
+    return Run(settings, found, result, time.perf_counter() - started)
+
+
+def _start(paths: Sequence[Path]) -> Path:
+    first = paths[0] if paths else Path()
+    return Path.cwd() / first
+
+
+def _engine(found: gate.Found, options: Options, settings: config.Config, *, edit: bool) -> Result:
+    registry = rule.load(settings.rule_paths)
+    display = {p: found.display(p) for p in (*found.candidates, *found.others)}
+    sources, problems = engine.read(found.candidates, display)
+    # A file without FSDP that does not parse is none of our business.
+    others, _ = engine.read(found.others, display)
+    result = engine.rewrite([*sources, *others], options, registry, edit=edit)
+    result.problems[:0] = problems
+    return result

@@ -1,0 +1,117 @@
+"""The screen. The only module that uses rich.
+
+Source text is never passed through markup, lines are never wrapped, and colour carries no
+information of its own. Without a terminal, or with ``NO_COLOR``, plain text comes out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+STYLES = {"rewrote": "green", "review": "yellow", "left": "red"}
+
+
+def coloured(stream: object = None) -> bool:
+    """Whether colour may be written to a stream (standard output by default)."""
+    target = stream or sys.stdout
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return bool(getattr(target, "isatty", lambda: False)()) and os.environ.get("TERM") != "dumb"
+
+
+def out(text: str) -> None:
+    """Results, to standard output."""
+    sys.stdout.write(text if text.endswith("\n") or not text else f"{text}\n")
+
+
+def note(text: str) -> None:
+    """Everything else, to standard error."""
+    sys.stderr.write(f"{text}\n")
+
+
+def problem(text: str) -> None:
+    """An error message, to standard error."""
+    if coloured(sys.stderr):
+        _print([("error: ", "bold red"), (text, "")], error=True)
+    else:
+        note(f"error: {text}")
+
+
+def sites(lines: Iterable[str]) -> None:
+    """Lines of ``report.text.rewrite_lines``, the verb in colour."""
+    if not coloured():
+        for line in lines:
+            out(line)
+        return
+    for line in lines:
+        found = re.match(r"(FSDP\d{3})(  )(\S+)(.*)", line)
+        if found is None:
+            _print([(line, "dim")])
+        else:
+            code, gap, verb, rest = found.groups()
+            _print([(code, "bold"), (gap, ""), (verb, STYLES.get(verb, "")), (rest, "")])
+
+
+def diff(patch: bytes) -> None:
+    """A patch: its bytes as they are, or in colour on a terminal."""
+    if not coloured():
+        sys.stdout.flush()
+        sys.stdout.buffer.write(patch)
+        sys.stdout.buffer.flush()
+        return
+    for line in patch.decode("utf-8", "replace").splitlines():
+        style = ""
+        if line.startswith(("diff ", "--- ", "+++ ", "new file")):
+            style = "bold"
+        elif line.startswith("@@"):
+            style = "cyan"
+        elif line.startswith("+"):
+            style = "green"
+        elif line.startswith("-"):
+            style = "red"
+        _print([(line, style)])
+
+
+def _print(parts: list[tuple[str, str]], *, error: bool = False) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    stream = sys.stderr if error else sys.stdout
+    console = Console(file=stream, force_terminal=True, soft_wrap=True, highlight=False)
+    console.print(Text.assemble(*parts), markup=False, emoji=False)
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """A spinner on a terminal's standard error, after half a second."""
+    if not (sys.stderr.isatty() and coloured(sys.stderr)):
+        yield
+        return
+    from threading import Event, Thread
+
+    done = Event()
+    thread = Thread(target=_spin, args=(what, done), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _spin(what: str, done: object) -> None:
+    from threading import Event
+
+    assert isinstance(done, Event)
+    if done.wait(0.5):
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        done.wait()
