@@ -62,7 +62,9 @@ class Judged:
         """Measured over allowed, for finding the worst."""
         if math.isnan(self.measured):
             return math.inf
-        return self.measured / self.allowed if self.allowed else math.inf * (self.measured > 0)
+        if not self.measured:
+            return 0.0
+        return self.measured / self.allowed if self.allowed else math.inf
 
 
 def judge(measured: float, *, floor: float, twin: float | None, where: str = "") -> Judged:

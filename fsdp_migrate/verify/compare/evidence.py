@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from fsdp_migrate.verify.compare.coverage import NothingShared, pair
 from fsdp_migrate.verify.compare.envelope import Floors, floors
 from fsdp_migrate.verify.compare.recording import Recording, Step, Tensors
 from fsdp_migrate.verify.compare.sketch import Sketch
@@ -72,13 +75,49 @@ class Evidence:
         return shares
 
 
-def distances(a: Tensors, b: Tensors) -> dict[str, tuple[float, float]]:
-    """Distance and reference norm for each name that both have."""
-    return {
-        name: (separation(whole, b.whole[name]), whole.norm)
-        for name, whole in a.whole.items()
-        if name in b.whole
-    }
+@dataclass(frozen=True)
+class Distances:
+    """How far apart named tensors are: name -> (distance, norm of the reference). Never empty."""
+
+    by_name: Mapping[str, tuple[float, float]]
+
+    def __post_init__(self) -> None:
+        if not self.by_name:
+            raise ValueError("distances of nothing")
+
+    @property
+    def norm(self) -> float:
+        """Norm of all finite references together."""
+        return math.sqrt(math.fsum(n * n for _, n in self.by_name.values() if math.isfinite(n)))
+
+    @property
+    def together(self) -> float:
+        """Relative distance of all tensors seen as one vector."""
+        return ratio(math.sqrt(math.fsum(d * d for d, _ in self.by_name.values())), self.norm)
+
+    def relative(self, name: str) -> float:
+        """Relative distance of one."""
+        return ratio(*self.by_name[name])
+
+    def only(self, names: Iterable[str]) -> Distances | None:
+        """Those of ``names`` that are there; None when none is."""
+        kept = {name: self.by_name[name] for name in names if name in self.by_name}
+        return Distances(kept) if kept else None
+
+
+def distances(a: Tensors, b: Tensors) -> Distances | NothingShared:
+    """Distances of the tensors that both have."""
+    paired = pair(a.whole, b.whole)
+    if isinstance(paired, NothingShared):
+        return paired
+    return Distances({n: (separation(x, y), x.norm) for n, (x, y) in paired.both.items()})
+
+
+def ratio(distance: float, norm: float) -> float:
+    """Distance over norm; zero for no distance, infinite for a distance from zero."""
+    if distance == 0:
+        return 0.0
+    return distance / norm if norm else math.inf
 
 
 def separation(a: Sketch, b: Sketch) -> float:

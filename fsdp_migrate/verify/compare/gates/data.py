@@ -56,18 +56,14 @@ def same_start(evidence: Evidence) -> Gate:
     key, title = "start", "initial weights"
     before, after = evidence.before, evidence.after
     measured = distances(before.init.params, after.init.params)
-    if not measured:
-        says = "no initial parameter in common"
-        return Gate(key=key, title=title, status=Status.FAIL, says=says)
-    relative = {
-        name: distance / norm if norm else float(distance > 0)
-        for name, (distance, norm) in measured.items()
-    }
+    if isinstance(measured, NothingShared):
+        return Gate(key=key, title=title, status=Status.FAIL, says=f"parameters: {measured}")
+    relative = {name: measured.relative(name) for name in measured.by_name}
     worst = max(relative, key=lambda name: relative[name])
     apart = [name for name, value in relative.items() if not value <= _SAME]
     hint = "weights are initialised, loaded or broadcast differently (sync_module_states)"
     if apart:
-        says = f"{len(apart)} of {plural(len(measured), 'parameter')} differ: {listed(apart)}"
+        says = f"{len(apart)} of {plural(len(relative), 'parameter')} differ: {listed(apart)}"
         return Gate(
             key=key,
             title=title,
@@ -106,7 +102,7 @@ def same_start(evidence: Evidence) -> Gate:
         key=key,
         title=title,
         status=Status.PASS,
-        says=f"{plural(len(measured), 'parameter')} and their buffers, equal",
+        says=f"{plural(len(relative), 'parameter')} and their buffers, equal",
         measured=relative[worst],
         allowed=_SAME,
         details=details,

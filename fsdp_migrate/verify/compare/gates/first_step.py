@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from fsdp_migrate.verify.compare.coverage import listed
+from fsdp_migrate.verify.compare.coverage import NothingShared, listed, pair
 from fsdp_migrate.verify.compare.envelope import ROUNDING, Judged, gap, judge, worst
-from fsdp_migrate.verify.compare.evidence import Evidence, distances
+from fsdp_migrate.verify.compare.evidence import Distances, Evidence, distances
 from fsdp_migrate.verify.compare.gate import Gate, Status, plural
 from fsdp_migrate.verify.compare.recording import Step, Tensors
 from fsdp_migrate.verify.compare.sketch import change, length
@@ -62,14 +62,9 @@ def norm_gap(a: Step, b: Step) -> float | None:
 
 
 def gradient_gap(a: Tensors, b: Tensors) -> float:
-    """Relative distance of the gradients of all common parameters together."""
-    return _together(distances(a, b))
-
-
-def _together(measured: dict[str, tuple[float, float]]) -> float:
-    distance = math.sqrt(math.fsum(d * d for d, _ in measured.values()))
-    norm = math.sqrt(math.fsum(n * n for _, n in measured.values() if math.isfinite(n)))
-    return distance / norm if norm else math.inf * (distance > 0)
+    """Relative distance of all gradients together; infinite when none is in common."""
+    measured = distances(a, b)
+    return math.inf if isinstance(measured, NothingShared) else measured.together
 
 
 def same_loss(evidence: Evidence) -> Gate:
@@ -126,23 +121,19 @@ def same_gradient(evidence: Evidence) -> Gate:
     key, title = "gradient", "gradient, first step"
     _, a, b, twin = evidence.pairs()[0]
     measured = distances(a.gradients, b.gradients)
-    noise = distances(a.gradients, twin.gradients) if twin else None
-    if not measured:
-        says = "no gradient in common"
-        return Gate(key=key, title=title, status=Status.VOID, says=says)
-    norm = math.sqrt(math.fsum(n * n for _, n in measured.values() if math.isfinite(n)))
-    floor = evidence.floors.gradient
+    if isinstance(measured, NothingShared):
+        return Gate(key=key, title=title, status=Status.VOID, says=f"gradients: {measured}")
+    noise = _noise(distances(a.gradients, twin.gradients) if twin else None)
+    norm, floor = measured.norm, evidence.floors.gradient
 
     def least(name: str) -> float:
-        own = measured[name][1]
+        own = measured.by_name[name][1]
         if evidence.undetermined.get(name) == 1.0:
             return 2.0  # nothing but rounding noise: it may be anything of its own size
         return max(floor, _BIASED * norm / own) if own else floor
 
     judged = per_parameter(measured, noise, least)
-    total = judge(
-        _together(measured), floor=floor, twin=_together(noise) if noise is not None else None
-    )
+    total = judge(measured.together, floor=floor, twin=noise.together if noise else None)
     hint = "reduction over ranks, clipping or accumulation differs, since the forward was the same"
     return _parameters(key, title, total, judged, hint)
 
@@ -150,27 +141,16 @@ def same_gradient(evidence: Evidence) -> Gate:
 def same_update(evidence: Evidence) -> Gate:
     """What the first optimizer step changes, parameter by parameter."""
     key, title = "update", "update, first step"
-    measured = _updates(
-        evidence.before.init.params,
-        evidence.before.after[0].params,
-        evidence.after.init.params,
-        evidence.after.after[0].params,
-    )
-    if not measured:
-        says = "no updated parameter in common"
-        return Gate(key=key, title=title, status=Status.VOID, says=says)
-    noise = None
-    if evidence.twin is not None:
-        noise = _updates(
-            evidence.before.init.params,
-            evidence.before.after[0].params,
-            evidence.twin.init.params,
-            evidence.twin.after[0].params,
-        )
+    before, after, twin = evidence.before, evidence.after, evidence.twin
+    start, end = before.init.params, before.after[0].params
+    measured = _updates(start, end, after.init.params, after.after[0].params)
+    if isinstance(measured, NothingShared):
+        return Gate(key=key, title=title, status=Status.VOID, says=f"updates: {measured}")
+    noise = _noise(_updates(start, end, twin.init.params, twin.after[0].params) if twin else None)
     weights = evidence.before.init.params.whole
 
     def least(name: str) -> float:
-        own = measured[name][1]
+        own = measured.by_name[name][1]
         dtype = evidence.before.parameters[name].dtype
         # Adding a small update to a large weight rounds it to the weight's precision.
         rounding = (
@@ -182,58 +162,65 @@ def same_update(evidence: Evidence) -> Gate:
 
     judged = per_parameter(measured, noise, least)
     # Together, only those whose direction is certain: under Adam every element weighs the same.
-    certain = {n: pair for n, pair in measured.items() if n not in evidence.undetermined}
-    total = judge(
-        _together(certain),
-        floor=max((least(name) for name in certain), default=0.0),
-        twin=_together({n: noise[n] for n in certain if n in noise}) if noise else None,
-    )
+    names = [name for name in measured.by_name if name not in evidence.undetermined]
+    certain = measured.only(names)
+    total = None
+    if certain is not None:
+        quiet = noise.only(names) if noise else None
+        floor = max(least(name) for name in certain.by_name)
+        total = judge(certain.together, floor=floor, twin=quiet.together if quiet else None)
     hint = "the optimizer does something else with the same gradients"
     return _parameters(key, title, total, judged, hint)
 
 
-def _updates(a0: Tensors, a1: Tensors, b0: Tensors, b1: Tensors) -> dict[str, tuple[float, float]]:
+def _updates(a0: Tensors, a1: Tensors, b0: Tensors, b1: Tensors) -> Distances | NothingShared:
+    """Distances between the changes from ``a0`` to ``a1`` and those from ``b0`` to ``b1``."""
+    starts = pair(a0.whole, b0.whole)
+    ends = pair(a1.whole, b1.whole)
+    if isinstance(starts, NothingShared):
+        return starts
+    if isinstance(ends, NothingShared):
+        return ends
     found = {}
-    for name, end in a1.whole.items():
-        if name in a0.whole and name in b0.whole and name in b1.whole:
-            start, other, last = a0.whole[name], b0.whole[name], b1.whole[name]
-            finite = [s.is_finite() for s in (end, last)]
-            apart = (
-                change(start, end, other, last)
-                if all(finite)
-                else math.inf * (finite[0] != finite[1])
-            )
-            found[name] = (0.0 if math.isnan(apart) else apart, length(start, end))
-    return found
+    for name, (end, other) in ends.both.items():
+        if name in starts.both:
+            start, first = starts.both[name]
+            if end.is_finite() and other.is_finite():
+                apart = change(start, end, first, other)
+            else:
+                apart = 0.0 if end.is_finite() == other.is_finite() else math.inf
+            found[name] = (apart, length(start, end) if end.is_finite() else 0.0)
+    return Distances(found) if found else NothingShared(len(starts.both), len(ends.both))
+
+
+def _noise(found: Distances | NothingShared | None) -> Distances | None:
+    """The twin's distances; a twin that shares no name measured nothing."""
+    return found if isinstance(found, Distances) else None
 
 
 def per_parameter(
-    measured: dict[str, tuple[float, float]],
-    noise: dict[str, tuple[float, float]] | None,
-    least: Callable[[str], float],
+    measured: Distances, noise: Distances | None, least: Callable[[str], float]
 ) -> list[Judged]:
     """Each parameter's relative distance beside its own floor and its own noise."""
-    judged = []
-    for name, (distance, norm) in measured.items():
-        relative = distance / norm if norm else math.inf * (distance > 0)
-        own = None
-        if noise is not None and name in noise:
-            apart, size = noise[name]
-            own = apart / size if size else 0.0
-        judged.append(
-            judge(
-                0.0 if math.isnan(relative) else relative, floor=least(name), twin=own, where=name
-            )
+    return [
+        judge(
+            measured.relative(name),
+            floor=least(name),
+            twin=noise.relative(name) if noise is not None and name in noise.by_name else None,
+            where=name,
         )
-    return judged
+        for name in measured.by_name
+    ]
 
 
-def _parameters(key: str, title: str, total: Judged, judged: list[Judged], hint: str) -> Gate:
+def _parameters(
+    key: str, title: str, total: Judged | None, judged: list[Judged], hint: str
+) -> Gate:
     """A gate over all parameters together and each by itself; the worse one is shown."""
     most = worst(judged)
     wrong = sorted((j for j in judged if not j.ok), key=lambda j: -j.excess)
-    shown = total if not total.ok or total.excess > most.excess else most
-    ok = total.ok and most.ok
+    shown = total if total is not None and total.excess > most.excess else most
+    ok = shown.ok and most.ok
     over = "all together" if shown is total else f"worst: {shown.where}"
     says = f"{plural(len(judged), 'parameter')}, {over}"
     if wrong:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 from fsdp_migrate.verify.compare.coverage import NothingShared, listed, pair
 from fsdp_migrate.verify.compare.envelope import ROUNDING, Judged, gap, judge, worst
@@ -31,7 +32,8 @@ def same_parameters(evidence: Evidence) -> Gate:
         floor = 8 * ROUNDING.get(dtype, ROUNDING["float32"]) * largest + _travel(evidence, name)
         twin = noise.get(name, (0.0, 0.0))[0] if noise is not None else None
         judged.append(judge(apart, floor=floor, twin=twin, where=name))
-    return _gate(key, title, judged, f"largest |difference| of {len(judged)} parameters")
+    says = f"largest |difference| of {plural(len(judged), 'parameter')}"
+    return _gate(key, title, judged, says, evidence.undetermined)
 
 
 def _travel(evidence: Evidence, name: str) -> float:
@@ -59,16 +61,15 @@ def _estimated(evidence: Evidence) -> Gate:
     if not evidence.before.after or not evidence.after.after:
         return Gate(key=key, title=title, status=Status.VOID, says="no final parameters")
     last = evidence.steps - 1
-    measured = distances(evidence.before.after[last].params, evidence.after.after[last].params)
-    if not measured:
-        return Gate(key=key, title=title, status=Status.VOID, says="no parameter in common")
-    noise = None
-    if evidence.twin is not None:
-        noise = distances(evidence.before.after[last].params, evidence.twin.after[last].params)
+    mine, theirs = evidence.before.after[last].params, evidence.after.after[last].params
+    measured = distances(mine, theirs)
+    if isinstance(measured, NothingShared):
+        return Gate(key=key, title=title, status=Status.VOID, says=f"parameters: {measured}")
+    noise = distances(mine, evidence.twin.after[last].params) if evidence.twin else None
 
     def least(name: str) -> float:
         dtype = evidence.before.parameters[name].dtype
-        own = measured[name][1]
+        own = measured.by_name[name][1]
         count = evidence.before.parameters[name].elements
         floor = 8 * ROUNDING.get(dtype, ROUNDING["float32"])
         return floor + (_travel(evidence, name) * math.sqrt(count) / own if own else 0.0)
@@ -76,22 +77,35 @@ def _estimated(evidence: Evidence) -> Gate:
     return _gate(
         key,
         title,
-        per_parameter(measured, noise, least),
-        f"estimated distance of {len(measured)} parameters, relative",
+        per_parameter(measured, None if isinstance(noise, NothingShared) else noise, least),
+        f"estimated relative distance of {plural(len(measured.by_name), 'parameter')}",
+        evidence.undetermined,
     )
 
 
-def _gate(key: str, title: str, judged: list[Judged], says: str) -> Gate:
+def _gate(
+    key: str, title: str, judged: list[Judged], says: str, uncertain: Collection[str] = ()
+) -> Gate:
+    """A gate over many differences. Shows the largest whose size means something.
+
+    ``uncertain`` are parameters of which rounding decides where they go.
+    """
     wrong = sorted((j for j in judged if not j.ok), key=lambda j: -j.excess)
     shown = worst(judged)
+    noisy: tuple[str, ...] = ()
     if wrong:
         says = f"{len(wrong)} of {plural(len(judged), 'parameter')} differ: " + listed(
             [j.where for j in wrong]
         )
     else:
-        largest = max(judged, key=lambda j: j.measured)
+        certain = [j for j in judged if j.where not in uncertain]
+        largest = max(certain or judged, key=lambda j: j.measured)
         says = f"{says}, at {largest.where}"
         shown = largest
+        if certain and len(certain) < len(judged):
+            most = max(j.measured for j in judged if j.where in uncertain)
+            names = sorted(j.where for j in judged if j.where in uncertain)
+            noisy = (f"rounding decides where parts of {listed(names)} go: up to {most:.1e}",)
     return Gate(
         key=key,
         title=title,
@@ -100,7 +114,8 @@ def _gate(key: str, title: str, judged: list[Judged], says: str) -> Gate:
         measured=shown.measured,
         allowed=shown.allowed,
         twin=shown.twin,
-        details=tuple(f"{j.where}: {j.measured:.1e}, allowed {j.allowed:.1e}" for j in wrong[:5]),
+        details=noisy
+        or tuple(f"{j.where}: {j.measured:.1e}, allowed {j.allowed:.1e}" for j in wrong[:5]),
     )
 
 
