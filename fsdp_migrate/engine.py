@@ -14,7 +14,7 @@ from fsdp_migrate.proposal import Edit, Mark
 from fsdp_migrate.rule import Outcome, Registry
 from fsdp_migrate.source import Source, SourceError
 from fsdp_migrate.study import DEFAULT_TARGET, Decision, Study
-from fsdp_migrate.trace.project import Module, Project
+from fsdp_migrate.trace.project import Library, Module, Project
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,14 @@ def rewrite(
     sources: Iterable[Source],
     options: Options | None = None,
     registry: Registry | None = None,
+    library: Library | None = None,
     *,
     edit: bool = True,
 ) -> Result:
     """Decide every site of a closed set of sources and, with ``edit``, make the new contents."""
     options = options or Options()
     registry = registry or rule.load()
-    project = Project(sources)
+    project = Project(sources, library)
     result = Result(modules=len(project.modules))
     dropped: dict[Module, str] = {}
     while True:

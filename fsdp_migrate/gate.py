@@ -57,6 +57,7 @@ class Found:
     root: Path
     candidates: dict[Path, bytes] = field(default_factory=dict)
     others: dict[Path, bytes] = field(default_factory=dict)
+    library: list[Path] = field(default_factory=list)  # everything else, unparsed
     unread: list[tuple[Path, str]] = field(default_factory=list)
     seen: int = 0
 
@@ -85,9 +86,28 @@ def find(paths: Sequence[Path], exclude: Sequence[str] = ()) -> Found:
             if file not in done:
                 done.add(file)
                 _take(file, found, explicit=path.is_file())
-    if not found.candidates:
+    if found.candidates:
+        _add_users(found)
+    else:
         found.others.clear()
     return found
+
+
+def _add_users(found: Found) -> None:
+    """Also take files that name a module of the candidates: they may call its functions."""
+    stems = {p.parent.name if p.stem == "__init__" else p.stem for p in found.candidates}
+    words = [stem.encode() for stem in stems]
+    library = []
+    for file in found.library:
+        try:
+            data = file.read_bytes()
+        except OSError:
+            continue
+        if any(word in data for word in words):
+            found.others[file] = data
+        else:
+            library.append(file)
+    found.library = library
 
 
 def _checked(path: Path) -> Path:
@@ -112,6 +132,8 @@ def _take(file: Path, found: Found, *, explicit: bool) -> None:
         found.candidates[file] = data
     elif any(word in data for word in LATER_LIFE):
         found.others[file] = data
+    else:
+        found.library.append(file)
 
 
 def _walk(top: Path, excluded: GitIgnoreSpec) -> Iterator[Path]:

@@ -100,8 +100,15 @@ def _callee(
                 _body(function, value.module, study, result, seen)
             case _:
                 unknown = not isinstance(value, (External, Function, Class))
-                if unknown and isinstance(call.func, ast.Name):
+                if unknown and isinstance(call.func, ast.Name) and _is_kept(call, module):
                     result.complete = False
+
+
+def _is_kept(call: ast.Call, module: Module) -> bool:
+    """Whether what a call makes is stored in an attribute, as submodules are."""
+    statement = module.table.statement(call)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return any(isinstance(t, (ast.Attribute, ast.Subscript)) for t in targets)
 
 
 def may_contain(node: ast.expr, module: Module, layer: str, study: Study) -> bool:

@@ -189,7 +189,7 @@ def cast_buffers(plan: ShardPlan, study: Study) -> bool:
         return True
     module = plan.constructor.module
     found, nullable = read(plan.constructor.arguments["mixed_precision"], module, study)
-    dtype, optional = _buffer_dtype(found, plan, study)
+    dtype, condition = _buffer_dtype(found, plan, study, nullable=nullable)
     if dtype is None:
         return False
     plan.casts_buffers = True
@@ -217,33 +217,45 @@ def cast_buffers(plan: ShardPlan, study: Study) -> bool:
             m=plan.model,
             d=dtype,
         )
-    if optional or nullable:
-        condition = code("if {d} is not None:\n", d=dtype)
+    if condition is not None:
         nested = Code(loop.template.replace("\n", "\n    "), loop.parts)
-        loop = code("{c}    {l}", c=condition, l=nested)
+        loop = code("if {c}:\n    {l}", c=condition, l=nested)
     plan.finish.append(loop)
     return True
 
 
 def _buffer_dtype(
-    found: list[MixedPrecision], plan: ShardPlan, study: Study
-) -> tuple[Code | None, bool]:
-    """The dtype buffers are cast to, and whether it may be None at run time."""
+    found: list[MixedPrecision], plan: ShardPlan, study: Study, *, nullable: bool
+) -> tuple[Code | None, Code | None]:
+    """The dtype buffers are cast to, and the condition under which they are.
+
+    Without a policy FSDP1 casts nothing, so a policy that may be None, or may lack the field,
+    needs a condition that the emitted policy still shows.
+    """
     spelled = {each.spelled("buffer_dtype") for each in found}
     if spelled == {""}:
-        return None, False
-    if len(found) == 1 and plan.precision is not None and plan.precision.inline:
-        return code("{d}", d=found[0].fields["buffer_dtype"]), False
+        return None, None
+    assert plan.precision is not None
+    if plan.precision.inline:
+        return code("{d}", d=found[0].fields["buffer_dtype"]), None
+    policy = plan.precision.policy
+    always = "" not in spelled
     names = {n for each in found for n in _dtype_names(each, study)}
-    if len(names) == 1 and "" not in spelled:
+    if always and len(names) == 1:
         torch = plan.proposal.module_name(
             plan.constructor.module, "torch", "torch", plan.constructor.reference
         )
-        return code("{t}.{n}", t=torch, n=names.pop().removeprefix("torch.")), False
-    assert plan.precision is not None
+        dtype = code("{t}.{n}", t=torch, n=names.pop().removeprefix("torch."))
+        if not nullable:
+            return dtype, None
+        for name in FIELDS[:2]:  # set in every policy, absent in the default that replaces None
+            if all(each.spelled(name) for each in found):
+                return dtype, code("{p}.{n} is not None", p=policy, n=name)
     for twin in FIELDS[:2]:
         if all(each.spelled(twin) == each.spelled("buffer_dtype") for each in found):
-            return code("{p}.{t}", p=plan.precision.policy, t=twin), True
+            value = code("{p}.{t}", p=policy, t=twin)
+            condition = code("{v} is not None", v=value)
+            return value, condition if nullable or not always else None
     raise Unreadable("the policies that reach this call cast buffers to different dtypes")
 
 

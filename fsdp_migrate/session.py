@@ -9,6 +9,8 @@ from pathlib import Path
 
 from fsdp_migrate import config, engine, gate, rule
 from fsdp_migrate.engine import Options, Problem, Result
+from fsdp_migrate.source import Source, SourceError
+from fsdp_migrate.trace.project import Library
 
 
 @dataclass
@@ -80,6 +82,14 @@ def _engine(found: gate.Found, options: Options, settings: config.Config, *, edi
     sources, problems = engine.read(found.candidates, display)
     # A file without FSDP that does not parse is none of our business.
     others, _ = engine.read(found.others, display)
-    result = engine.rewrite([*sources, *others], options, registry, edit=edit)
+    library = Library(frozenset(found.library), lambda path: _load(path, found))
+    result = engine.rewrite([*sources, *others], options, registry, library, edit=edit)
     result.problems[:0] = problems
     return result
+
+
+def _load(path: Path, found: gate.Found) -> Source | None:
+    try:
+        return Source.parse(path.read_bytes(), path=path, display=found.display(path))
+    except (SourceError, OSError):
+        return None

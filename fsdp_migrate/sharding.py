@@ -19,6 +19,10 @@ from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
 
 FULLY_SHARD = "torch.distributed.fsdp"
+# Methods of nn.Module that change the module and return it.
+IN_PLACE_METHODS = frozenset(
+    {"to", "cuda", "cpu", "half", "bfloat16", "float", "double", "train", "eval", "requires_grad_"}
+)
 DCP = "torch.distributed.checkpoint.state_dict"
 
 
@@ -160,14 +164,25 @@ class ShardPlan:
         wrapped = self.constructor.wrapped
         self._model = code("{m}", m=ast.unparse(wrapped))
         if access_path(wrapped) is None:
-            target = _single_target(self.constructor.statement, self.constructor.call)
-            plain = isinstance(target, ast.Name)
-            name = target.id if isinstance(target, ast.Name) and plain else self.fresh("model")
+            name = self._hoisted_name(wrapped)
             self._model = code("{m}", m=name)
             self.setup.append(code("{name} = {value}", name=name, value=wrapped))
             self.hoisted = True
         else:
             self.hoisted = False
+
+    def _hoisted_name(self, wrapped: ast.expr) -> str:
+        """The name an expression is bound to before it is sharded.
+
+        ``model.to(device)`` is ``model`` itself, changed in place.
+        """
+        method = wrapped.func if isinstance(wrapped, ast.Call) else None
+        if isinstance(method, ast.Attribute) and method.attr in IN_PLACE_METHODS:
+            inner = method.value
+            if isinstance(inner, ast.Name):
+                return inner.id
+        target = _single_target(self.constructor.statement, self.constructor.call)
+        return target.id if isinstance(target, ast.Name) else self.fresh("model")
 
     @property
     def is_compact(self) -> bool:

@@ -62,7 +62,7 @@ def argument(site: Site, study: Study, rule: str) -> Decision:
         )
     if name in RESHARD_NEVER:
         return study.rewritten(site, rule, f"{name} -> reshard_after_forward=False")
-    return study.rewritten(site, rule, f"{name} is fully_shard's default")
+    return study.rewritten(site, rule, f"dropped, {name} is the default")
 
 
 def apply(name: str, plan: ShardPlan, study: Study) -> str:

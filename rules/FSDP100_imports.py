@@ -46,7 +46,7 @@ def decide(site: Site, study: Study) -> Decision:
         )
     proposal = study.proposal()
     proposal.remove_import(site.module, site.node)
-    return study.rewritten(site, RULE.code, f"unused import of {name} removed", proposal)
+    return study.rewritten(site, RULE.code, "removed, nothing uses it", proposal)
 
 
 def _in_all(site: Site, name: str) -> bool:

@@ -43,7 +43,7 @@ def decide(site: Site, study: Study) -> Decision:
     plan, value, _ = study.argument(site)
     constant = study.literal(value, site.module)
     if constant is not None and not constant.value:
-        return study.dropped(site, RULE.code, "sync_module_states=False dropped")
+        return study.dropped(site, RULE.code, "dropped, it was False")
     if plan.from_rank0:
         return study.rewritten(site, RULE.code, "load_rank0_state")
     if "process_group" in plan.constructor.arguments:

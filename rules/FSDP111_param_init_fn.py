@@ -45,7 +45,7 @@ def decide(site: Site, study: Study) -> Decision:
     values = study.values(value, site.module)
     real = [v for v in values if not (isinstance(v, Constant) and v.value is None)]
     if not real:
-        return study.dropped(site, RULE.code, "param_init_fn=None dropped")
+        return study.dropped(site, RULE.code, "dropped, it was None")
     if not all(_only_allocates(v) for v in real):
         return study.left(
             site,

@@ -39,13 +39,13 @@ def decide(site: Site, study: Study) -> Decision:
     device = devices.read(plan.constructor, study)
     has_mesh = {"device_mesh", "process_group"} & set(plan.constructor.arguments)
     if isinstance(value, ast.Constant) and value.value is None:
-        return study.dropped(site, RULE.code, "device_id=None dropped")
+        return study.dropped(site, RULE.code, "dropped, it was None")
     if not device.kinds <= {"cuda", "xpu", "npu", "hpu"} and not has_mesh:
         if "mesh" not in plan.everywhere:
             _explicit_mesh(plan, study)
         return study.rewritten(site, RULE.code, "the mesh says which device")
     if device.is_current or devices.sets_device(study) or has_mesh:
-        return study.dropped(site, RULE.code, "device_id dropped, the current device is used")
+        return study.dropped(site, RULE.code, "dropped, the current device is used")
     return _set_device(site, study)
 
 

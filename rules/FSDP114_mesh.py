@@ -47,7 +47,7 @@ def decide(site: Site, study: Study) -> Decision:
         return study.converted(site, RULE.code, study.conversions[site.node])
     _, value, name = study.argument(site)
     if isinstance(value, ast.Constant) and value.value is None:
-        return study.dropped(site, RULE.code, f"{name}=None dropped")
+        return study.dropped(site, RULE.code, "dropped, it was None")
     return _mesh(site, study) if name == "device_mesh" else _group(site, study)
 
 
@@ -76,7 +76,7 @@ def _mesh(site: Site, study: Study) -> Decision:
 def _group(site: Site, study: Study) -> Decision:
     plan, value, _ = study.argument(site)
     if study.external(value, site.module) & meshes.WORLD:
-        return study.dropped(site, RULE.code, "process_group=WORLD is the default mesh")
+        return study.dropped(site, RULE.code, "dropped, the default mesh is WORLD")
     chosen = strategy.of(plan.constructor, study)
     if isinstance(value, ast.Tuple) or chosen in strategy.HYBRID or chosen is None:
         return study.left(

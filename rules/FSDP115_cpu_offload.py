@@ -60,7 +60,7 @@ def decide(site: Site, study: Study) -> Decision:
             site, RULE.code, str(problem), "pass offload_policy=CPUOffloadPolicy() by hand"
         )
     if all(flag is False for flag in flags):
-        return study.dropped(site, RULE.code, "cpu_offload dropped, nothing was offloaded")
+        return study.dropped(site, RULE.code, "dropped, nothing was offloaded")
     plan.offloads = _condition(value, plan, study)
     plan.everywhere["offload_policy"] = _converted(value, plan, study)
     return study.rewritten(site, RULE.code, "offload_policy", review=REVIEW)

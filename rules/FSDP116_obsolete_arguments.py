@@ -37,5 +37,4 @@ KEEP: list[Keep] = []
 
 
 def decide(site: Site, study: Study) -> Decision:
-    _, _, name = study.argument(site)
-    return study.dropped(site, RULE.code, f"{name} dropped")
+    return study.dropped(site, RULE.code, "dropped")

@@ -55,7 +55,7 @@ def _argument(site: Site, plan: ShardPlan, study: Study) -> Decision:
     value = plan.constructor.arguments["mixed_precision"]
     found, nullable = precision.read(value, site.module, study)
     if not found:
-        return study.dropped(site, RULE.code, "mixed_precision=None dropped")
+        return study.dropped(site, RULE.code, "dropped, it was None")
     roots = {each.casts_root(study) for each in found}
     units = {each.casts_units(study) for each in found}
     same = units == {True} or roots == {False}

@@ -47,15 +47,15 @@ def decide(site: Site, study: Study) -> Decision:
         )
     _, value, name = study.argument(site)
     if name == "forward_prefetch":
-        return study.dropped(site, RULE.code, "forward_prefetch dropped, FSDP2 prefetches itself")
+        return study.dropped(site, RULE.code, "dropped, FSDP2 prefetches itself")
     names = {canonical(q) for q in study.external(value, site.module)}
     if names == {"BackwardPrefetch.BACKWARD_PRE"}:
-        return study.dropped(site, RULE.code, "backward_prefetch=BACKWARD_PRE is FSDP2's behaviour")
+        return study.dropped(site, RULE.code, "dropped, FSDP2 does BACKWARD_PRE")
     shown = "None" if isinstance(value, ast.Constant) else ast.unparse(value)
     return study.dropped(
         site,
         RULE.code,
-        f"backward_prefetch={shown} dropped",
+        f"dropped, it was {shown}",
         review=f"FSDP2 always prefetches as BACKWARD_PRE did; with backward_prefetch={shown} FSDP1 "
         "may have used less memory",
     )

@@ -60,4 +60,4 @@ def decide(site: Site, study: Study) -> Decision:
     name = proposal.name(site.module, PACKAGE, new, site.reference)
     assert isinstance(site.reference, ast.expr)
     proposal.replace(site.module, site.reference, code("{n}", n=name))
-    return study.rewritten(site, RULE.code, f"{kind} {new}", proposal, models=models)
+    return study.rewritten(site, RULE.code, new, proposal, models=models)

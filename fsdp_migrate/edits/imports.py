@@ -8,6 +8,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -40,7 +41,6 @@ class _StatementPlan:
     added: list[Import] = field(default_factory=list)  # names joining a ``from`` import
     preceding: list[Import] = field(default_factory=list)  # new statements before this one
     following: list[Import] = field(default_factory=list)  # and after it
-    apart: set[str] = field(default_factory=set)  # sources that need an empty line in between
 
 
 @dataclass
@@ -49,6 +49,7 @@ class ImportPlan:
         default_factory=lambda: defaultdict(_StatementPlan)
     )
     first: list[Import] = field(default_factory=list)  # a module without any import
+    local: frozenset[str] = frozenset()
 
     def rewrite(
         self,
@@ -58,9 +59,10 @@ class ImportPlan:
     ) -> cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentinel:
         """The import lines that replace one line of imports."""
         smalls: list[cst.BaseSmallStatement] = []
-        above: list[cst.SimpleStatementLine] = []
-        below: list[cst.SimpleStatementLine] = []
-        apart: set[str] = set()
+        above: list[Import] = []
+        below: list[Import] = []
+        indent = ""
+        section = 0
         for node, small in zip(nodes, updated.body, strict=True):
             change = self.statements.get(node) if node is not None else None
             if change is None or not isinstance(small, (cst.Import, cst.ImportFrom)):
@@ -68,26 +70,36 @@ class ImportPlan:
                 continue
             assert isinstance(node, (ast.Import, ast.ImportFrom))
             indent = " " * node.col_offset
+            section = _section(_key(node), self.local)
             edited: cst.BaseSmallStatement | None = small
             if change.dropped or change.added:
                 edited = _edit_names(node, small, change, editor, indent)
             if edited is not None:
                 smalls.append(edited)
-            above += [_statement(group, editor, indent) for group in _grouped(change.preceding)]
-            below += [_statement(group, editor, indent) for group in _grouped(change.following)]
-            apart |= change.apart
-        here: list[cst.SimpleStatementLine] = []
+            above += change.preceding
+            below += change.following
+        placed = self._statements(above, editor, indent)
         if smalls:
             smalls[-1] = smalls[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
-            here = [updated.with_changes(body=smalls, leading_lines=())]
-        if apart and here:
-            split = here if above else below
-            split[0] = split[0].with_changes(leading_lines=[cst.EmptyLine(indent=False)])
-        lines = [*above, *here, *below]
-        if not lines:
+            placed.append((updated.with_changes(body=smalls, leading_lines=()), section))
+        placed += self._statements(below, editor, indent)
+        if not placed:
             return editor.gone(updated.leading_lines, about_it=False)
-        lines[0] = lines[0].with_changes(leading_lines=updated.leading_lines)
+        lines = [placed[0][0].with_changes(leading_lines=updated.leading_lines)]
+        for (_, before), (line, after) in pairwise(placed):
+            blank = [cst.EmptyLine(indent=False)] if before != after else []
+            lines.append(line.with_changes(leading_lines=blank))
         return lines[0] if len(lines) == 1 else cst.FlattenSentinel(lines)
+
+    def _statements(
+        self, needs: Sequence[Import], editor: _Editor, indent: str
+    ) -> list[tuple[cst.SimpleStatementLine, int]]:
+        """New import lines with their sections, sections in order."""
+        made = [
+            (_statement(group, editor, indent), _section(group[0].source, self.local))
+            for group in _grouped(needs)
+        ]
+        return sorted(made, key=lambda item: item[1])
 
     def at_top(self, tree: cst.Module, editor: _Editor) -> cst.Module:
         """Imports for a module that has none: after its docstring and ``__future__`` lines."""
@@ -114,7 +126,7 @@ def plan(
 
     ``local`` are the top-level names of the project's own packages, which come last.
     """
-    result = ImportPlan()
+    result = ImportPlan(local=local)
     for edit in edits:
         if isinstance(edit, RemoveImport):
             statement = module.table.parents[edit.alias]
@@ -248,8 +260,6 @@ def _place(
         return
     beside = result.statements[anchor.statement]
     (beside.preceding if anchor.before else beside.following).append(need)
-    if anchor.blank:
-        beside.apart.add(need.source)
 
 
 def _import_statements(module: Module, scope: Scope) -> list[ImportStatement]:
@@ -271,7 +281,6 @@ def _same_source(module: Module, statement: ast.ImportFrom, need: Import) -> boo
 class _Anchor:
     statement: ImportStatement
     before: bool = False  # the new import goes above it
-    blank: bool = False  # an empty line keeps the two apart
 
 
 def _anchor(
@@ -296,8 +305,8 @@ def _anchor(
         return _Anchor(pool[0], before=True)
     later = [s for s in plain if _section(_key(s), local) > section]
     if later:
-        return _Anchor(later[0], before=True, blank=True)
-    return _Anchor(plain[-1], blank=True)
+        return _Anchor(later[0], before=True)
+    return _Anchor(plain[-1])
 
 
 def _section(source: str, local: frozenset[str]) -> int:

@@ -63,22 +63,40 @@ def _fitted(
     """Explode calls and displays, outermost first, until every line fits or nothing is left."""
     depths: dict[cst.CSTNode, int] = {}
     for _ in range(4):
-        bare = node.with_changes(leading_lines=(), trailing_whitespace=cst.TrailingWhitespace())
-        text = module.code_for_node(bare).replace("\r", "")
-        # The first line is written at the block's indent, which code_for_node leaves out.
-        widths = [len((indent + part).expandtabs(4)) for part in text.split("\n")]
-        if max(widths) <= limit:
+        if not _too_wide(node, module, indent, limit):
             break
         found = _outermost(node, module, allowed, depths)
         if found is None:
             break
         target, depth = found
-        replacement = explode(target, module.default_indent, depth)
+        replacement = _gathered(target, module.default_indent, depth)
+        if replacement is None or _too_wide(
+            _replaced(node, target, replacement), module, indent, limit
+        ):
+            replacement = explode(target, module.default_indent, depth)
         depths[replacement] = depth + 1
         if allowed is not None:
             allowed = allowed | {replacement, *replacement.children}
         node = _replaced(node, target, replacement)
     return node
+
+
+def _too_wide(node: cst.SimpleStatementLine, module: cst.Module, indent: str, limit: int) -> bool:
+    bare = node.with_changes(leading_lines=(), trailing_whitespace=cst.TrailingWhitespace())
+    text = module.code_for_node(bare).replace("\r", "")
+    # Lines are written at the block's indent, which code_for_node leaves out.
+    return max(len((indent + part).expandtabs(4)) for part in text.split("\n")) > limit
+
+
+def _gathered(node: Breakable, unit: str, depth: int) -> Breakable | None:
+    """black's first try for a call: all arguments on one line of their own."""
+    if not isinstance(node, cst.Call):
+        return None
+    args = list(node.args)
+    args[-1] = args[-1].with_changes(
+        comma=cst.MaybeSentinel.DEFAULT, whitespace_after_arg=line_break(unit * depth)
+    )
+    return node.with_changes(args=args, whitespace_before_args=line_break(unit * (depth + 1)))
 
 
 def _replaced(

@@ -327,12 +327,11 @@ def load_full_optimizer(
         {k: v for k, v in g.items() if k != "params"}
         for g in state.get("param_groups", [])
     ]
-    box = [bool(state.get("state")), settings]
+    box: list[Any] = [bool(state.get("state")), settings]
     if from_rank0:
         dist.broadcast_object_list(box, src=0)
-    has_state, groups = box
-    if not has_state:  # nothing but hyper-parameters, such as SGD without momentum
-        for group, saved in zip(optimizer.param_groups, groups, strict=True):  # type: ignore[call-overload]
+    if not box[0]:  # nothing but hyper-parameters, such as SGD without momentum
+        for group, saved in zip(optimizer.param_groups, box[1], strict=True):
             group.update(saved)
         return
     options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=from_rank0)

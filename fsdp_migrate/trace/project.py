@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -58,13 +58,36 @@ class Module:
         return f"<Module {self.name}>"
 
 
-class Project:
-    """A closed world: every module that was given, and the imports between them."""
+@dataclass(eq=False)
+class Library:
+    """Files of the project that do not mention FSDP: read only when a value leads into them."""
 
-    def __init__(self, sources: Iterable[Source]) -> None:
+    paths: frozenset[Path] = frozenset()
+    load: Callable[[Path], Source | None] = lambda path: None  # None: it cannot be parsed
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The last parts of the dotted names these files are imported by."""
+        return frozenset(p.parent.name if p.stem == "__init__" else p.stem for p in self.paths)
+
+
+class Project:
+    """A closed world: every module under analysis, and the imports between them.
+
+    ``modules`` are searched for sites and callers; ``library`` files only answer questions about
+    the names they define.
+    """
+
+    def __init__(self, sources: Iterable[Source], library: Library | None = None) -> None:
         listed = sorted(sources, key=lambda s: s.display)
-        directories = {s.path.parent for s in listed if s.path.name == "__init__.py"}
-        self.modules = [_module(source, directories) for source in listed]
+        self.library = library or Library()
+        self._directories = {
+            p.parent
+            for p in (*(s.path for s in listed), *self.library.paths)
+            if p.name == "__init__.py"
+        }
+        self.modules = [_module(source, self._directories) for source in listed]
+        self._by_path: dict[Path, Module | None] = {m.path: m for m in self.modules}
         self._by_name: dict[str, list[Module]] = defaultdict(list)
         for module in self.modules:
             self._by_name[module.name].append(module)
@@ -85,11 +108,21 @@ class Project:
             return None
         for directory in (importer.path.parent, *self._above(importer)):
             base = directory.joinpath(*parts)
-            found = self._by_path.get(base.with_suffix(".py"))
-            found = found or self._by_path.get(base / "__init__.py")
+            found = self._at(base.with_suffix(".py")) or self._at(base / "__init__.py")
             if found is not None:
                 return found
         return candidates[0] if len(candidates) == 1 else None
+
+    def _at(self, path: Path) -> Module | None:
+        """The module at a path, taken from the library when it is first asked for."""
+        if path in self._by_path:
+            return self._by_path[path]
+        if path not in self.library.paths:
+            return None
+        source = self.library.load(path)
+        module = _module(source, self._directories) if source is not None else None
+        self._by_path[path] = module
+        return module
 
     def _above(self, importer: Module) -> list[Path]:
         """Directories above a module, no higher than what the modules have in common."""
@@ -106,11 +139,8 @@ class Project:
 
     @cached_property
     def _file_names(self) -> frozenset[str]:
-        return frozenset(m.path.parent.name if m.is_package else m.path.stem for m in self.modules)
-
-    @cached_property
-    def _by_path(self) -> dict[Path, Module]:
-        return {module.path: module for module in self.modules}
+        own = {m.path.parent.name if m.is_package else m.path.stem for m in self.modules}
+        return self.library.names | own
 
     def resolve(
         self, qualified: str, importer: Module, _seen: frozenset[str] = frozenset()

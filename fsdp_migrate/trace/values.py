@@ -134,6 +134,7 @@ class Tracer:
         self._memo: dict[tuple[ast.expr, Frame | None], Values] = {}
         self._active: dict[tuple[ast.expr, Frame | None], int] = {}
         self._lowest = 1 << 30
+        self._stored: dict[Module, dict[ast.AST, frozenset[str]]] = {}
 
     # -- entry points ---------------------------------------------------------------------------
 
@@ -584,18 +585,17 @@ class Tracer:
                     yield method, definition
 
     def _stored_names(self, method: ast.AST, module: Module) -> frozenset[str]:
-        return self._stored_attributes.get(method, frozenset())
-
-    @cached_property
-    def _stored_attributes(self) -> dict[ast.AST, frozenset[str]]:
-        found: dict[ast.AST, set[str]] = defaultdict(set)
-        for module in self.project.modules:
+        """Attributes that a method assigns, on whatever object."""
+        known = self._stored.get(module)
+        if known is None:
+            found: dict[ast.AST, set[str]] = defaultdict(set)
             for attribute in module.table.attributes:
-                if isinstance(attribute.ctx, ast.Store):
-                    scope = module.table.within[attribute].function()
-                    if scope is not None:
-                        found[scope.node].add(attribute.attr)
-        return {node: frozenset(names) for node, names in found.items()}
+                scope = module.table.within[attribute].function()
+                if isinstance(attribute.ctx, ast.Store) and scope is not None:
+                    found[scope.node].add(attribute.attr)
+            known = {node: frozenset(names) for node, names in found.items()}
+            self._stored[module] = known
+        return known.get(method, frozenset())
 
     @cached_property
     def _outside_stores(self) -> dict[str, list[tuple[ast.Attribute, Module]]]:
