@@ -1,14 +1,14 @@
 """Wrap a model with `fully_shard` instead of `FullyShardedDataParallel`.
 
 ## What changes
-`FullyShardedDataParallel(model, ...)` becomes one `fully_shard` call per block, children first, and one
-for the root. The model stays the same object: assignments, returns and nested calls keep working.
-Arguments are the business of the rules they are named after.
+`FullyShardedDataParallel(model, ...)` becomes one `fully_shard` call per block, children first, and
+one for the root. The model stays the same object: assignments, returns and nested calls keep
+working. Arguments are the business of the rules they are named after.
 
 ## Why
 FSDP1 wraps modules in new objects around flat parameters. FSDP2 shards every parameter by itself
-(`DTensor`) and changes the module in place, so names, `isinstance` and checkpoints stay clean.
-A root call is always emitted: parameters that no `fully_shard` call covers are not reduced, without
+(`DTensor`) and changes the module in place, so names, `isinstance` and checkpoints stay clean. A
+root call is always emitted: parameters that no `fully_shard` call covers are not reduced, without
 an error.
 
 ## What stays for you
@@ -80,6 +80,68 @@ net = nn.Sequential(fully_shard(nn.Linear(4, 4)), nn.ReLU(), fully_shard(nn.Line
 net = fully_shard(net)
 """,
     ),
+    Example(
+        title="an attribute is wrapped, with a policy",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from layers import Block
+
+
+class Trainer:
+    def __init__(self, model):
+        self.model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}))
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from layers import Block
+
+
+class Trainer:
+    def __init__(self, model):
+        for module in reversed(list(model.modules())):
+            if module is not model and isinstance(module, Block):
+                fully_shard(module)
+        self.model = fully_shard(model)
+""",
+    ),
+    Example(
+        title="the model is made in the call",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from layers import Block, Net
+
+model = FSDP(Net().cuda(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from layers import Block, Net
+
+model = Net().cuda()
+for module in reversed(list(model.modules())):
+    if module is not model and isinstance(module, Block):
+        fully_shard(module)
+fully_shard(model)
+""",
+    ),
+    Example(
+        title="the whole module is imported",
+        before="""\
+import torch.distributed.fsdp as fsdp
+
+model = fsdp.FullyShardedDataParallel(model)
+""",
+        after="""\
+import torch.distributed.fsdp as fsdp
+
+model = fsdp.fully_shard(model)
+""",
+    ),
 ]
 
 KEEP = [
@@ -98,6 +160,15 @@ class FSDP:
     def __init__(self, module):
         self.module = module
 
+
+model = FSDP(model)
+""",
+    ),
+    Keep(
+        title="torch_xla's class",
+        source="""\
+from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel as FSDP
+
 model = FSDP(model)
 """,
     ),
@@ -108,6 +179,28 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 def wrap(model, **kwargs):
     return FSDP(model, **kwargs)
+""",
+        left=True,
+    ),
+    Keep(
+        title="a name that only looks like it",
+        source="""\
+def fsdp(model):
+    return model
+
+
+model = fsdp(model)
+""",
+    ),
+    Keep(
+        title="a policy where no statement can stand",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from layers import Block
+
+wrapped = [FSDP(m, auto_wrap_policy=ModuleWrapPolicy({Block})) for m in models]
 """,
         left=True,
     ),

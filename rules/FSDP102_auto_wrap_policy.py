@@ -1,19 +1,19 @@
 """Write an auto wrap policy out as a loop over the modules it picks.
 
 ## What changes
-The modules that FSDP1's policy would have wrapped become units by a loop that shards children before
-parents: `isinstance` tests for class policies (`transformer_auto_wrap_policy`, `ModuleWrapPolicy`), the
-predicate for `lambda_auto_wrap_policy` and `CustomPolicy`, all of them for `_or_policy`. A policy made in
-another function or file is converted where it is made. Policies that count parameters are walked by a
-support function with FSDP1's arithmetic.
+The modules that FSDP1's policy would have wrapped become units by a loop that shards children
+before parents: `isinstance` tests for class policies (`transformer_auto_wrap_policy`,
+`ModuleWrapPolicy`), the predicate for `lambda_auto_wrap_policy` and `CustomPolicy`, all of them for
+`_or_policy`. A policy made in another function or file is converted where it is made. Policies that
+count parameters are walked by a support function with FSDP1's arithmetic.
 
 ## Why
-`fully_shard` shards the module it is given and nothing else. Too few units gather the whole model at
-once; units in the wrong order fail (`Invariant encountered`).
+`fully_shard` shards the module it is given and nothing else. Too few units gather the whole model
+at once; units in the wrong order fail (`Invariant encountered`).
 
 ## What stays for you
-Policies whose origin is outside the given paths, and `CustomPolicy` functions that return arguments for
-single modules.
+Policies whose origin is outside the given paths, and `CustomPolicy` functions that return arguments
+for single modules.
 
 ## Since torch
 2.6
@@ -24,7 +24,7 @@ single modules.
 """
 
 from fsdp_migrate import policies
-from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 
@@ -44,8 +44,302 @@ RULE = Rule(
     ),
 )
 
-EXAMPLES: list[Example] = []
-KEEP: list[Keep] = []
+EXAMPLES = [
+    Example(
+        title="a transformer policy",
+        before="""\
+import functools
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+
+from layers import Block, Expert
+
+
+def shard(model):
+    policy = functools.partial(
+        transformer_auto_wrap_policy,
+        transformer_layer_cls={Block, Expert},  # both kinds of layer
+    )
+    model = FSDP(model, auto_wrap_policy=policy)
+    return model
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from layers import Block, Expert
+
+
+def shard(model):
+    for module in reversed(list(model.modules())):
+        if module is not model and isinstance(module, (Block, Expert)):
+            fully_shard(module)
+    fully_shard(model)
+    return model
+""",
+    ),
+    Example(
+        title="a lambda policy that closes over the model",
+        before="""\
+from functools import partial
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy
+
+
+def shard(model):
+    layers = list(model.layers)
+    return FSDP(
+        model,
+        auto_wrap_policy=partial(lambda_auto_wrap_policy, lambda_fn=lambda m: m in layers),
+    )
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+
+def shard(model):
+    layers = list(model.layers)
+    units = [m for m in model.modules() if m is not model and m in layers]
+    for m in reversed(units):
+        fully_shard(m)
+    return fully_shard(model)
+""",
+    ),
+    Example(
+        title="several policies joined",
+        before="""\
+from functools import partial
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import (
+    _or_policy,
+    lambda_auto_wrap_policy,
+    transformer_auto_wrap_policy,
+)
+
+from layers import Block
+
+
+def is_trainable_leaf(module):
+    return not list(module.children()) and any(p.requires_grad for p in module.parameters())
+
+
+def shard(model):
+    blocks = partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+    leaves = partial(lambda_auto_wrap_policy, lambda_fn=is_trainable_leaf)
+    policy = partial(_or_policy, policies=[blocks, leaves])
+    model = FSDP(model, auto_wrap_policy=policy)
+    return model
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from layers import Block
+
+
+def is_trainable_leaf(module):
+    return not list(module.children()) and any(p.requires_grad for p in module.parameters())
+
+
+def shard(model):
+    def blocks(module):
+        return isinstance(module, Block)
+
+    leaves = is_trainable_leaf
+    units = [
+        module
+        for module in model.modules()
+        if module is not model and (blocks(module) or leaves(module))
+    ]
+    for module in reversed(units):
+        fully_shard(module)
+    fully_shard(model)
+    return model
+""",
+    ),
+    Example(
+        title="a policy that counts parameters",
+        before="""\
+import functools
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
+
+
+
+def shard(model):
+    policy = functools.partial(size_based_auto_wrap_policy, min_num_params=20_000)
+    model = FSDP(model, auto_wrap_policy=policy)
+    return model
+""",
+        after="""\
+import functools
+
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
+
+from fsdp2_support import shard_by_policy
+
+
+
+def shard(model):
+    policy = functools.partial(size_based_auto_wrap_policy, min_num_params=20_000)
+    shard_by_policy(model, policy)
+    fully_shard(model)
+    return model
+""",
+        support=("shard_by_policy",),
+    ),
+    Example(
+        title="a policy from another file",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+from policies import wrap_policy
+
+
+def shard(model):
+    return FSDP(model, auto_wrap_policy=wrap_policy())
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from policies import wrap_policy
+
+
+def shard(model):
+    wrap_classes = wrap_policy()
+    for module in reversed(list(model.modules())):
+        if module is not model and isinstance(module, wrap_classes):
+            fully_shard(module)
+    return fully_shard(model)
+""",
+        files={
+            "policies.py": (
+                """\
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from layers import Block
+
+
+def wrap_policy():
+    return ModuleWrapPolicy({Block})
+""",
+                """\
+from layers import Block
+
+
+def wrap_policy():
+    return (Block,)
+""",
+            ),
+        },
+    ),
+    Example(
+        title="a policy that nobody passes here",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def shard(model, policy):
+    return FSDP(model, auto_wrap_policy=policy)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import shard_by_policy
+
+
+def shard(model, policy):
+    # TODO(fsdp-migrate FSDP102): The policy cannot be followed (policy is a parameter of shard, which nothing here calls (example.py:4)); shard_by_policy takes any callable or None.
+    shard_by_policy(model, policy)
+    return fully_shard(model)
+""",
+        outcome=Outcome.REVIEW,
+        support=("shard_by_policy",),
+    ),
+]
+
+KEEP = [
+    Keep(
+        title="a policy from a class of the project's own",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Policy:
+    def __call__(self, module, recurse, nonwrapped_numel):
+        return recurse
+
+
+model = FSDP(model, auto_wrap_policy=Policy())
+""",
+        left=True,
+    ),
+    Keep(
+        title="a custom policy with arguments for single modules",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import CustomPolicy
+
+
+def choose(module):
+    return {"sharding_strategy": module.strategy}
+
+
+model = FSDP(model, auto_wrap_policy=CustomPolicy(choose))
+""",
+        left=True,
+    ),
+    Keep(
+        title="a policy object that serves activation checkpointing",
+        source="""\
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+    apply_activation_checkpointing,
+)
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from layers import Block
+
+apply_activation_checkpointing(model, auto_wrap_policy=ModuleWrapPolicy({Block}))
+""",
+    ),
+    Keep(
+        title="fairscale's wrapping",
+        source="""\
+from fairscale.nn.wrap import auto_wrap, enable_wrap
+
+with enable_wrap(wrapper_cls=None):
+    model = auto_wrap(model)
+""",
+    ),
+    Keep(
+        title="FSDP2's own loop",
+        source="""\
+from torch.distributed.fsdp import fully_shard
+
+for block in model.blocks:
+    fully_shard(block)
+fully_shard(model)
+""",
+    ),
+    Keep(
+        title="a set of classes is no policy",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+from layers import Block
+
+wrap_classes = {Block}
+
+
+def shard(model):
+    return FSDP(model, auto_wrap_policy=wrap_classes)
+""",
+        left=True,
+    ),
+]
 
 
 def decide(site: Site, study: Study) -> Decision:
@@ -62,7 +356,7 @@ def _argument(site: Site, study: Study) -> Decision:
         return study.left(site, RULE.code, str(problem), "write the loop over the modules by hand")
     plan.setup.extend(use.setup)
     plan.targets, plan.walk = use.targets, use.walk
-    return study.rewritten(site, RULE.code, use.message)
+    return study.rewritten(site, RULE.code, use.message, review=use.review)
 
 
 def _origin(site: Site, study: Study) -> Decision:

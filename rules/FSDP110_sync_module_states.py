@@ -1,14 +1,14 @@
 """Give every rank rank 0's weights with DCP instead of `sync_module_states`.
 
 ## What changes
-Rank 0's full state is taken before sharding and loaded after it with
-`set_model_state_dict(..., StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))`; buffers,
-persistent or not, are broadcast. `sync_module_states=False` disappears.
+Rank 0's full state is taken before sharding and loaded after it with `set_model_state_dict(...,
+StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))`; buffers, persistent or not, are
+broadcast. `sync_module_states=False` disappears.
 
 ## Why
-`fully_shard` synchronises nothing: every rank keeps its own slice of what it has. If ranks start with
-different weights, the model becomes a mix of all of them, without an error. After sharding it is too late:
-rank 0's full weights are gone.
+`fully_shard` synchronises nothing: every rank keeps its own slice of what it has. If ranks start
+with different weights, the model becomes a mix of all of them, without an error. After sharding it
+is too late: rank 0's full weights are gone.
 
 ## What stays for you
 Models that only rank 0 materialises (`param_init_fn` with `to_empty`) are FSDP111's business.
@@ -35,8 +35,125 @@ RULE = Rule(
     handles=("FullyShardedDataParallel(sync_module_states=)",),
 )
 
-EXAMPLES: list[Example] = []
-KEEP: list[Keep] = []
+EXAMPLES = [
+    Example(
+        title="rank 0's weights, loaded by DCP",
+        before="""\
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+
+def shard(model):
+    model = FSDP(model, sync_module_states=True)  # every rank starts from rank 0's weights
+    return model
+""",
+        after="""\
+import torch.distributed as dist
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    set_model_state_dict,
+)
+from torch.distributed.fsdp import fully_shard
+
+
+
+def shard(model):
+    # Taken from rank 0 before sharding, given to every rank after it.
+    full_state = get_model_state_dict(
+        model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+    )
+    fully_shard(model)
+    set_model_state_dict(
+        model, full_state, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    )
+    for buffer in model.buffers():
+        dist.broadcast(buffer, src=0)
+    return model
+""",
+    ),
+    Example(
+        title="a flag that is only known at run time",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+def shard(model, args):
+    model = FSDP(model, sync_module_states=args.sync)
+    return model
+""",
+        after="""\
+import torch.distributed as dist
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    set_model_state_dict,
+)
+from torch.distributed.fsdp import fully_shard
+
+def shard(model, args):
+    sync_module_states = args.sync
+    # Taken from rank 0 before sharding, given to every rank after it.
+    if sync_module_states:
+        full_state = get_model_state_dict(
+            model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+        )
+    fully_shard(model)
+    if sync_module_states:
+        set_model_state_dict(
+            model,
+            full_state,
+            options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True),
+        )
+        for buffer in model.buffers():
+            dist.broadcast(buffer, src=0)
+    return model
+""",
+    ),
+    Example(
+        title="nothing to synchronise",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model, sync_module_states=False)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+""",
+    ),
+]
+
+KEEP = [
+    Keep(
+        title="within a process group of its own",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+def shard(model, group):
+    return FSDP(model, process_group=group, sync_module_states=True)
+""",
+        left=True,
+    ),
+    Keep(
+        title="DDP has its own way",
+        source="""\
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+model = DDP(model, init_sync=True)
+""",
+    ),
+    Keep(
+        title="an already migrated call",
+        source="""\
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+
+options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+set_model_state_dict(model, state, options=options)
+""",
+    ),
+]
 
 
 def decide(site: Site, study: Study) -> Decision:

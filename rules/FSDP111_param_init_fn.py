@@ -1,14 +1,14 @@
 """Materialise a model that only rank 0 has, from rank 0's weights.
 
 ## What changes
-`param_init_fn=lambda m: m.to_empty(...)` together with `sync_module_states=True` (rank 0 loads the weights, the
-others hold a meta or an empty model) becomes two support calls: `take_rank0_state` before sharding puts the
-model on the meta device on every rank, `load_rank0_state` after it materialises the shards and broadcasts
-weights and buffers. `param_init_fn=None` disappears.
+`param_init_fn=lambda m: m.to_empty(...)` together with `sync_module_states=True` (rank 0 loads the
+weights, the others hold a meta or an empty model) becomes two support calls: `take_rank0_state`
+before sharding puts the model on the meta device on every rank, `load_rank0_state` after it
+materialises the shards and broadcasts weights and buffers. `param_init_fn=None` disappears.
 
 ## Why
-`fully_shard` on a model that is real on one rank and meta on another hangs at its first collective. Rewritten
-as `to_empty` alone, the model would train on uninitialised memory.
+`fully_shard` on a model that is real on one rank and meta on another hangs at its first collective.
+Rewritten as `to_empty` alone, the model would train on uninitialised memory.
 
 ## What stays for you
 Functions that initialise weights themselves (`reset_parameters`, `nn.init`): they would see shards.
@@ -36,8 +36,132 @@ RULE = Rule(
     handles=("FullyShardedDataParallel(param_init_fn=)",),
 )
 
-EXAMPLES: list[Example] = []
-KEEP: list[Keep] = []
+EXAMPLES = [
+    Example(
+        title="rank 0 has the weights, the others hold a meta model",
+        before="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def shard(model):
+    rank = dist.get_rank()
+    model = FSDP(
+        model,
+        device_id=torch.cuda.current_device(),
+        sync_module_states=True,
+        param_init_fn=(lambda m: m.to_empty(device="cuda", recurse=False)) if rank else None,
+    )
+    return model
+""",
+        after="""\
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import load_rank0_state, take_rank0_state
+
+
+def shard(model):
+    rank = dist.get_rank()
+    # Only rank 0 has the weights: they are taken before sharding, given after it.
+    rank0_state = take_rank0_state(model)
+    fully_shard(model)
+    load_rank0_state(model, rank0_state, "cuda")
+    return model
+""",
+        support=(
+            "load_rank0_state",
+            "take_rank0_state",
+        ),
+    ),
+    Example(
+        title="the same, chosen at run time",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def shard(model, config):
+    model = FSDP(
+        model,
+        device_id=torch.cuda.current_device(),
+        sync_module_states=config.low_memory,
+        param_init_fn=lambda module: module.to_empty(device="cuda", recurse=False)
+        if config.low_memory
+        else None,
+    )
+    return model
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import load_rank0_state, take_rank0_state
+
+
+def shard(model, config):
+    sync_module_states = config.low_memory
+    # Only rank 0 has the weights: they are taken before sharding, given after it.
+    if sync_module_states:
+        rank0_state = take_rank0_state(model)
+    fully_shard(model)
+    if sync_module_states:
+        load_rank0_state(model, rank0_state, "cuda")
+    return model
+""",
+        support=(
+            "load_rank0_state",
+            "take_rank0_state",
+        ),
+    ),
+    Example(
+        title="no function at all",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model, param_init_fn=None)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+""",
+    ),
+]
+
+KEEP = [
+    Keep(
+        title="a function that initialises weights itself",
+        source="""\
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def init(module):
+    module.to_empty(device="cuda", recurse=False)
+    nn.init.normal_(module.weight)
+
+
+model = FSDP(model, param_init_fn=init)
+""",
+        left=True,
+    ),
+    Keep(
+        title="memory that nothing in the call fills",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model, param_init_fn=lambda m: m.to_empty(device="cuda", recurse=False))
+""",
+        left=True,
+    ),
+    Keep(
+        title="to_empty outside of FSDP",
+        source="""\
+model = model.to_empty(device="cuda")
+""",
+    ),
+]
 
 
 def decide(site: Site, study: Study) -> Decision:

@@ -2,12 +2,12 @@
 
 ## What changes
 `device_id` disappears. Where the device is an index and nothing in the project calls
-`torch.cuda.set_device`, that call is emitted before sharding. Where the device may be the CPU, an explicit
-mesh of that device type is passed.
+`torch.cuda.set_device`, that call is emitted before sharding. Where the device may be the CPU, an
+explicit mesh of that device type is passed.
 
 ## Why
-`fully_shard` uses the current device of the mesh's device type; its default mesh takes the machine's
-accelerator, whatever device the model is on.
+`fully_shard` uses the current device of the mesh's device type; its default mesh takes the
+machine's accelerator, whatever device the model is on.
 
 ## What stays for you
 Nothing.
@@ -30,8 +30,106 @@ from fsdp_migrate.study import Decision, Study
 
 RULE = Rule(code="FSDP112", name="device_id", handles=("FullyShardedDataParallel(device_id=)",))
 
-EXAMPLES: list[Example] = []
-KEEP: list[Keep] = []
+EXAMPLES = [
+    Example(
+        title="the current device",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model, device_id=torch.cuda.current_device())
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+""",
+    ),
+    Example(
+        title="an index that nothing else makes current",
+        before="""\
+import os
+
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+
+def shard(model):
+    local_rank = int(os.environ["LOCAL_RANK"])
+    return FSDP(model, device_id=local_rank)
+""",
+        after="""\
+import os
+
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+
+def shard(model):
+    local_rank = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(local_rank)
+    return fully_shard(model)
+""",
+    ),
+    Example(
+        title="a device that may be the CPU",
+        before="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+
+def shard(model):
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return FSDP(model, device_id=device)
+""",
+        after="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+
+
+def shard(model):
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    return fully_shard(model, mesh=mesh)
+""",
+    ),
+]
+
+KEEP = [
+    Keep(
+        title="DDP's device_ids",
+        source="""\
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+model = DDP(model, device_ids=[0])
+""",
+    ),
+    Keep(
+        title="a model of fairscale's",
+        source="""\
+from fairscale.nn import FullyShardedDataParallel
+
+model = FullyShardedDataParallel(model, compute_device="cuda")
+""",
+    ),
+    Keep(
+        title="a device_id of something else",
+        source="""\
+def place(model, device_id):
+    return model.to(device_id)
+
+
+place(model, device_id=0)
+""",
+    ),
+]
 
 
 def decide(site: Site, study: Study) -> Decision:

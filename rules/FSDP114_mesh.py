@@ -1,16 +1,16 @@
 """Name the ranks with a device mesh instead of a process group.
 
 ## What changes
-`device_mesh=` becomes `mesh=`; a 2-D mesh made without names gets `mesh_dim_names=("replicate", "shard")`. A
-process group becomes a mesh over the same ranks with `DeviceMesh.from_group`.
+`device_mesh=` becomes `mesh=`; a 2-D mesh made without names gets `mesh_dim_names=("replicate",
+"shard")`. A process group becomes a mesh over the same ranks with `DeviceMesh.from_group`.
 
 ## Why
 `fully_shard` takes a mesh: 1-D shards, 2-D replicates over the first dimension and shards over the
 second, and insists on names. A dropped `process_group` would shard over all ranks.
 
 ## What stays for you
-FULL_SHARD on a 2-D mesh (FSDP1 used its first dimension only, FSDP2 would make it hybrid), and tuples of
-groups.
+FULL_SHARD on a 2-D mesh (FSDP1 used its first dimension only, FSDP2 would make it hybrid), and
+tuples of groups.
 
 ## Since torch
 2.6
@@ -38,8 +38,125 @@ RULE = Rule(
     ),
 )
 
-EXAMPLES: list[Example] = []
-KEEP: list[Keep] = []
+EXAMPLES = [
+    Example(
+        title="a mesh of two dimensions gets names",
+        before="""\
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+mesh = init_device_mesh("cuda", (2, 4))
+model = FSDP(model, device_mesh=mesh, sharding_strategy=ShardingStrategy.HYBRID_SHARD)
+""",
+        after="""\
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+mesh = init_device_mesh("cuda", (2, 4), mesh_dim_names=("replicate", "shard"))
+model = fully_shard(model, mesh=mesh)
+""",
+    ),
+    Example(
+        title="a slice of a larger mesh",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+def shard(model, world_mesh):
+    return FSDP(model, device_mesh=world_mesh["dp"])
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+def shard(model, world_mesh):
+    return fully_shard(model, mesh=world_mesh["dp"])
+""",
+    ),
+    Example(
+        title="a process group becomes a mesh over the same ranks",
+        before="""\
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+
+def shard(model):
+    group = dist.new_group([0, 1])
+    return FSDP(model, process_group=group)
+""",
+        after="""\
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+
+
+
+def shard(model):
+    group = dist.new_group([0, 1])
+    mesh = DeviceMesh.from_group(group, "cuda")
+    return fully_shard(model, mesh=mesh)
+""",
+    ),
+    Example(
+        title="the default group is the default mesh",
+        before="""\
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model, process_group=dist.group.WORLD)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+""",
+    ),
+]
+
+KEEP = [
+    Keep(
+        title="full sharding on a mesh of two dimensions",
+        source="""\
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+mesh = init_device_mesh("cuda", (2, 4), mesh_dim_names=("replicate", "shard"))
+model = FSDP(model, device_mesh=mesh)
+""",
+        left=True,
+    ),
+    Keep(
+        title="a tuple of groups",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+def shard(model, groups):
+    return FSDP(model, process_group=groups, sharding_strategy=ShardingStrategy.HYBRID_SHARD)
+""",
+        left=True,
+    ),
+    Keep(
+        title="a mesh that FSDP1 never sees",
+        source="""\
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+mesh = init_device_mesh("cuda", (8,))
+fully_shard(model, mesh=mesh)
+""",
+    ),
+    Keep(
+        title="a mesh of three dimensions",
+        source="""\
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+mesh = init_device_mesh("cuda", (2, 2, 2))
+model = FSDP(model, device_mesh=mesh)
+""",
+        left=True,
+    ),
+]
 
 
 def decide(site: Site, study: Study) -> Decision:

@@ -1,15 +1,16 @@
 """Offload with `CPUOffloadPolicy` instead of `CPUOffload`.
 
 ## What changes
-`CPUOffload(offload_params=True)` becomes `CPUOffloadPolicy()`; `CPUOffload()`, whose default is *no* offload, and
-`None` become nothing, or `OffloadPolicy()` where both are possible.
+`CPUOffload(offload_params=True)` becomes `CPUOffloadPolicy()`; `CPUOffload()`, whose default is
+*no* offload, and `None` become nothing, or `OffloadPolicy()` where both are possible.
 
 ## Why
 The names look alike but the defaults differ: `CPUOffloadPolicy()` always offloads.
 
 ## What stays for you
 Clipping then computes its norm on the CPU, which needs a CPU backend:
-`init_process_group("cpu:gloo,cuda:nccl")`. Host memory is pinned by default (`pin_memory=False` turns it off).
+`init_process_group("cpu:gloo,cuda:nccl")`. Host memory is pinned by default (`pin_memory=False`
+turns it off).
 
 ## Since torch
 2.6
@@ -23,7 +24,7 @@ import ast
 
 from fsdp_migrate import fsdp1
 from fsdp_migrate.proposal import Code, Proposal, code
-from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sharding import ShardPlan
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
@@ -36,8 +37,88 @@ RULE = Rule(
     handles=("FullyShardedDataParallel(cpu_offload=)", "CPUOffload"),
 )
 
-EXAMPLES: list[Example] = []
-KEEP: list[Keep] = []
+EXAMPLES = [
+    Example(
+        title="parameters are offloaded",
+        before="""\
+from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel as FSDP
+
+model = FSDP(model, cpu_offload=CPUOffload(offload_params=True))
+""",
+        after="""\
+from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+
+# TODO(fsdp-migrate FSDP115): Parameters live on the CPU: clipping and checkpoints need a CPU backend, init_process_group("cpu:gloo,cuda:nccl").
+model = fully_shard(model, offload_policy=CPUOffloadPolicy())
+""",
+        outcome=Outcome.REVIEW,
+    ),
+    Example(
+        title="the default of CPUOffload is no offload",
+        before="""\
+from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel as FSDP
+
+model = FSDP(model, cpu_offload=CPUOffload())
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+""",
+    ),
+    Example(
+        title="chosen at run time",
+        before="""\
+from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel as FSDP
+
+
+def shard(model, args):
+    return FSDP(model, cpu_offload=CPUOffload(offload_params=True) if args.offload else None)
+""",
+        after="""\
+from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
+
+
+def shard(model, args):
+    # TODO(fsdp-migrate FSDP115): Parameters live on the CPU: clipping and checkpoints need a CPU backend, init_process_group("cpu:gloo,cuda:nccl").
+    return fully_shard(
+        model, offload_policy=CPUOffloadPolicy() if args.offload else OffloadPolicy()
+    )
+""",
+        outcome=Outcome.REVIEW,
+    ),
+]
+
+KEEP = [
+    Keep(
+        title="a value from outside the given paths",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+from somewhere import offload
+
+model = FSDP(model, cpu_offload=offload)
+""",
+        left=True,
+    ),
+    Keep(
+        title="FSDP2's policy",
+        source="""\
+from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+
+fully_shard(model, offload_policy=CPUOffloadPolicy())
+""",
+    ),
+    Keep(
+        title="an offload that no model uses",
+        source="""\
+from torch.distributed.fsdp import CPUOffload
+
+offload = CPUOffload(offload_params=True)
+""",
+        left=True,
+    ),
+]
 
 REVIEW = (
     "parameters live on the CPU: clipping and checkpoints need a CPU backend, "

@@ -8,9 +8,9 @@ FSDP2 always works on original parameters, and its memory management makes the a
 unnecessary.
 
 ## What stays for you
-Without `use_orig_params=True` (the default was False), FSDP1 showed the optimizer one flat parameter per
-unit. FSDP2 shows the original ones: weight-decay groups by name or by `p.ndim`, which did nothing before,
-take effect.
+Without `use_orig_params=True` (the default was False), FSDP1 showed the optimizer one flat
+parameter per unit. FSDP2 shows the original ones: weight-decay groups by name or by `p.ndim`, which
+did nothing before, take effect.
 
 ## Since torch
 2.6
@@ -32,8 +32,80 @@ RULE = Rule(
     ),
 )
 
-EXAMPLES: list[Example] = []
-KEEP: list[Keep] = []
+EXAMPLES = [
+    Example(
+        title="both at once",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model, use_orig_params=True, limit_all_gathers=True)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+""",
+    ),
+    Example(
+        title="between arguments that stay",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+model = FSDP(
+    model,
+    limit_all_gathers=False,  # measured
+    sharding_strategy=ShardingStrategy.SHARD_GRAD_OP,
+)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model, reshard_after_forward=False)
+""",
+    ),
+    Example(
+        title="flags that are only known at run time",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+def shard(model, args):
+    return FSDP(model, use_orig_params=args.orig)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+def shard(model, args):
+    return fully_shard(model)
+""",
+    ),
+]
+
+KEEP = [
+    Keep(
+        title="an argument of the same name elsewhere",
+        source="""\
+def configure(use_orig_params):
+    return use_orig_params
+
+
+configure(use_orig_params=True)
+""",
+    ),
+    Keep(
+        title="accelerate's plugin",
+        source="""\
+from accelerate import FullyShardedDataParallelPlugin
+
+plugin = FullyShardedDataParallelPlugin(use_orig_params=True)
+""",
+    ),
+    Keep(
+        title="a dictionary that no constructor takes",
+        source="""\
+fsdp_config = {"use_orig_params": True, "limit_all_gathers": True}
+""",
+    ),
+]
 
 
 def decide(site: Site, study: Study) -> Decision:

@@ -10,8 +10,9 @@
 | `NO_SHARD` | a mesh of `(world_size, 1)` |
 
 ## Why
-`FULL_SHARD` is not `reshard_after_forward=True`: from torch 2.8 on that would reshard the root too, one more
-all-gather a step than FSDP1. Boolean tables copied from the web get `SHARD_GRAD_OP` and `NO_SHARD` wrong.
+`FULL_SHARD` is not `reshard_after_forward=True`: from torch 2.8 on that would reshard the root too,
+one more all-gather a step than FSDP1. Boolean tables copied from the web get `SHARD_GRAD_OP` and
+`NO_SHARD` wrong.
 
 ## What stays for you
 Strategies that are only known at run time are chosen by a support function.
@@ -25,7 +26,7 @@ Strategies that are only known at run time are chosen by a support function.
 """
 
 from fsdp_migrate import strategy
-from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 
@@ -39,8 +40,182 @@ RULE = Rule(
     ),
 )
 
-EXAMPLES: list[Example] = []
-KEEP: list[Keep] = []
+EXAMPLES = [
+    Example(
+        title="full sharding is the default",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+model = FSDP(model, sharding_strategy=ShardingStrategy.FULL_SHARD)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+""",
+    ),
+    Example(
+        title="gradients and optimizer state only",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+model = FSDP(model, None, ShardingStrategy.SHARD_GRAD_OP)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model, reshard_after_forward=False)
+""",
+    ),
+    Example(
+        title="hybrid sharding over nodes gets its mesh",
+        before="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from layers import Block
+
+
+def shard(model):
+    return FSDP(
+        model,
+        auto_wrap_policy=ModuleWrapPolicy({Block}),
+        sharding_strategy=ShardingStrategy.HYBRID_SHARD,
+        device_id=torch.cuda.current_device(),
+    )
+""",
+        after="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from layers import Block
+
+
+def shard(model):
+    mesh = init_device_mesh(
+        "cuda",
+        (dist.get_world_size() // torch.cuda.device_count(), torch.cuda.device_count()),
+        mesh_dim_names=("replicate", "shard"),
+    )
+    for module in reversed(list(model.modules())):
+        if module is not model and isinstance(module, Block):
+            fully_shard(module, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+""",
+    ),
+    Example(
+        title="no sharding at all",
+        before="""\
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+
+def shard(model):
+    return FSDP(model, sharding_strategy=ShardingStrategy.NO_SHARD)
+""",
+        after="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+
+
+def shard(model):
+    # TODO(fsdp-migrate FSDP201): NO_SHARD became a (world_size, 1) mesh; torch recommends DDP or replicate() here.
+    mesh = init_device_mesh(
+        "cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard")
+    )
+    return fully_shard(model, mesh=mesh)
+""",
+        outcome=Outcome.REVIEW,
+    ),
+    Example(
+        title="a name from the command line",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+def shard(model, args):
+    strategy = ShardingStrategy[args.strategy]
+    return FSDP(model, sharding_strategy=strategy)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import ShardingStrategy, sharding_kwargs
+
+
+def shard(model, args):
+    strategy = ShardingStrategy[args.strategy]
+    return fully_shard(model, **sharding_kwargs(strategy))
+""",
+        support=(
+            "ShardingStrategy",
+            "sharding_kwargs",
+        ),
+    ),
+]
+
+KEEP = [
+    Keep(
+        title="hybrid sharding that FSDP1 would refuse",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+model = FSDP(model, sharding_strategy=ShardingStrategy.HYBRID_SHARD)
+""",
+        left=True,
+    ),
+    Keep(
+        title="a strategy given to another framework",
+        source="""\
+from accelerate import FullyShardedDataParallelPlugin
+from torch.distributed.fsdp import ShardingStrategy
+
+plugin = FullyShardedDataParallelPlugin(sharding_strategy=ShardingStrategy.FULL_SHARD)
+""",
+        left=True,
+    ),
+    Keep(
+        title="a run-time strategy with a group",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+def shard(model, args, group):
+    strategy = ShardingStrategy[args.strategy]
+    return FSDP(model, process_group=group, sharding_strategy=strategy)
+""",
+        left=True,
+    ),
+    Keep(
+        title="an enum of the project's own",
+        source="""\
+from enum import Enum
+
+
+class ShardingStrategy(Enum):
+    FULL_SHARD = 1
+
+
+strategy = ShardingStrategy.FULL_SHARD
+""",
+    ),
+    Keep(
+        title="FSDP2's own words",
+        source="""\
+from torch.distributed.fsdp import fully_shard
+
+fully_shard(model, reshard_after_forward=False)
+""",
+    ),
+]
 
 
 def decide(site: Site, study: Study) -> Decision:

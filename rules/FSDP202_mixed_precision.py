@@ -1,17 +1,17 @@
 """Turn `MixedPrecision` into `MixedPrecisionPolicy`, cast by cast.
 
 ## What changes
-`MixedPrecision(param_dtype=..., reduce_dtype=...)` becomes `MixedPrecisionPolicy(...)` where it is made. The
-units get it with `cast_forward_inputs=False`, the root with `True`, which is what FSDP1 did. BatchNorm
-layers stay units of their own in fp32 when there is a policy.
+`MixedPrecision(param_dtype=..., reduce_dtype=...)` becomes `MixedPrecisionPolicy(...)` where it is
+made. The units get it with `cast_forward_inputs=False`, the root with `True`, which is what FSDP1
+did. BatchNorm layers stay units of their own in fp32 when there is a policy.
 
 ## Why
-FSDP2's default casts the inputs of *every* unit: fp32 rotary tables and masks handed to a block would be
-cast to bf16, which costs precision without an error.
+FSDP2's default casts the inputs of *every* unit: fp32 rotary tables and masks handed to a block
+would be cast to bf16, which costs precision without an error.
 
 ## What stays for you
-`keep_low_precision_grads=True` and `_module_classes_to_ignore` have no counterpart. `buffer_dtype` is
-FSDP203's business.
+`keep_low_precision_grads=True` and `_module_classes_to_ignore` have no counterpart. `buffer_dtype`
+is FSDP203's business.
 
 ## Since torch
 2.6
@@ -37,8 +37,205 @@ RULE = Rule(
     handles=("FullyShardedDataParallel(mixed_precision=)", "MixedPrecision"),
 )
 
-EXAMPLES: list[Example] = []
-KEEP: list[Keep] = []
+EXAMPLES = [
+    Example(
+        title="one unit",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+model = FSDP(
+    model,
+    mixed_precision=MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
+)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+model = fully_shard(
+    model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+)
+""",
+    ),
+    Example(
+        title="blocks do not cast their inputs, the root does",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from transformers import LlamaForCausalLM
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer
+
+bf16 = MixedPrecision(
+    param_dtype=torch.bfloat16,
+    reduce_dtype=torch.bfloat16,  # gradients too
+)
+model = LlamaForCausalLM.from_pretrained("a-model")
+model = FSDP(
+    model,
+    auto_wrap_policy=ModuleWrapPolicy({LlamaDecoderLayer}),
+    mixed_precision=bf16,
+)
+""",
+        after="""\
+from dataclasses import replace
+
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+from transformers import LlamaForCausalLM
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer
+
+bf16 = MixedPrecisionPolicy(
+    param_dtype=torch.bfloat16,
+    reduce_dtype=torch.bfloat16,  # gradients too
+    cast_forward_inputs=False,
+)
+model = LlamaForCausalLM.from_pretrained("a-model")
+# Like FSDP1, only the root casts its inputs to param_dtype.
+root_mp_policy = replace(bf16, cast_forward_inputs=True)
+for module in reversed(list(model.modules())):
+    if module is not model and isinstance(module, LlamaDecoderLayer):
+        fully_shard(module, mp_policy=bf16)
+fully_shard(model, mp_policy=root_mp_policy)
+""",
+    ),
+    Example(
+        title="a model that may hold BatchNorm layers",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from torchvision.models import resnet50
+from torchvision.models.resnet import Bottleneck
+
+model = FSDP(
+    resnet50(),
+    auto_wrap_policy=ModuleWrapPolicy({Bottleneck}),
+    mixed_precision=MixedPrecision(param_dtype=torch.bfloat16),
+)
+""",
+        after="""\
+from dataclasses import replace
+
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from torchvision.models import resnet50
+from torchvision.models.resnet import Bottleneck
+
+model = resnet50()
+mp_policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, cast_forward_inputs=False)
+# Like FSDP1, only the root casts its inputs to param_dtype.
+root_mp_policy = replace(mp_policy, cast_forward_inputs=True)
+# Like FSDP1, BatchNorm layers compute in fp32 and hand on the units' dtype.
+batch_norm_policy = MixedPrecisionPolicy(
+    param_dtype=torch.float32, output_dtype=mp_policy.param_dtype
+)
+for module in reversed(list(model.modules())):
+    if isinstance(module, _BatchNorm):
+        fully_shard(module, mp_policy=batch_norm_policy)
+    elif module is not model and isinstance(module, Bottleneck):
+        fully_shard(module, mp_policy=mp_policy)
+fully_shard(model, mp_policy=root_mp_policy)
+""",
+    ),
+    Example(
+        title="a policy from another file, or none",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+from precision import bf16
+
+
+def shard(model, args):
+    return FSDP(model, mixed_precision=bf16 if args.bf16 else None)
+""",
+        after="""\
+from dataclasses import replace
+
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+from precision import bf16
+
+
+def shard(model, args):
+    mp_policy = bf16 if args.bf16 else MixedPrecisionPolicy()
+    return fully_shard(model, mp_policy=replace(mp_policy, cast_forward_inputs=True))
+""",
+        files={
+            "precision.py": (
+                """\
+import torch
+from torch.distributed.fsdp import MixedPrecision
+
+bf16 = MixedPrecision(
+    param_dtype=torch.bfloat16,
+    # Gradients are reduced in full precision.
+    reduce_dtype=torch.float32,
+)
+""",
+                """\
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy
+
+bf16 = MixedPrecisionPolicy(
+    param_dtype=torch.bfloat16,
+    # Gradients are reduced in full precision.
+    reduce_dtype=torch.float32,
+    cast_forward_inputs=False,
+)
+""",
+            ),
+        },
+    ),
+]
+
+KEEP = [
+    Keep(
+        title="low-precision gradients have no counterpart",
+        source="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+policy = MixedPrecision(param_dtype=torch.bfloat16, keep_low_precision_grads=True)
+model = FSDP(model, mixed_precision=policy)
+""",
+        left=True,
+    ),
+    Keep(
+        title="a policy from outside the given paths",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+from somewhere import policy
+
+model = FSDP(model, mixed_precision=policy)
+""",
+        left=True,
+    ),
+    Keep(
+        title="FSDP2's policy",
+        source="""\
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+""",
+    ),
+    Keep(
+        title="DDP's mixed precision",
+        source="""\
+from torch.nn.parallel.distributed import _MixedPrecision
+
+policy = _MixedPrecision()
+""",
+    ),
+]
 
 
 def decide(site: Site, study: Study) -> Decision:

@@ -22,7 +22,7 @@ There are no such switches any more. Explicit prefetching, for CPU-bound models,
 import ast
 
 from fsdp_migrate.fsdp1 import canonical
-from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 
@@ -36,12 +36,80 @@ RULE = Rule(
     ),
 )
 
-EXAMPLES: list[Example] = []
-KEEP: list[Keep] = []
+EXAMPLES = [
+    Example(
+        title="the default behaviour",
+        before="""\
+from torch.distributed.fsdp import BackwardPrefetch, FullyShardedDataParallel as FSDP
+
+model = FSDP(model, backward_prefetch=BackwardPrefetch.BACKWARD_PRE)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+""",
+    ),
+    Example(
+        title="less memory, given up",
+        before="""\
+from torch.distributed.fsdp import BackwardPrefetch, FullyShardedDataParallel as FSDP
+
+model = FSDP(model, backward_prefetch=BackwardPrefetch.BACKWARD_POST)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+# TODO(fsdp-migrate FSDP204): FSDP2 always prefetches as BACKWARD_PRE did; with backward_prefetch=BackwardPrefetch.BACKWARD_POST FSDP1 may have used less memory.
+model = fully_shard(model)
+""",
+        outcome=Outcome.REVIEW,
+    ),
+    Example(
+        title="forward prefetch",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model, forward_prefetch=True)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+""",
+    ),
+]
+
+KEEP = [
+    Keep(
+        title="prefetching of data",
+        source="""\
+from torch.utils.data import DataLoader
+
+loader = DataLoader(dataset, prefetch_factor=2)
+""",
+    ),
+    Keep(
+        title="the enum on its own",
+        source="""\
+from torch.distributed.fsdp import BackwardPrefetch
+
+prefetch = BackwardPrefetch.BACKWARD_PRE
+""",
+        left=True,
+    ),
+    Keep(
+        title="FSDP2's explicit prefetching",
+        source="""\
+for layer, following in zip(layers, layers[1:]):
+    layer.set_modules_to_forward_prefetch([following])
+""",
+    ),
+]
 
 
 def decide(site: Site, study: Study) -> Decision:
-    if site.construct == "BackwardPrefetch":
+    if site.construct.startswith("BackwardPrefetch"):
         return study.left(
             site, RULE.code, "BackwardPrefetch has no counterpart in FSDP2", "delete this use"
         )

@@ -34,8 +34,135 @@ RULE = Rule(
     handles=("FullyShardedDataParallel.state_dict_type",),
 )
 
-EXAMPLES: list[Example] = []
-KEEP: list[Keep] = []
+EXAMPLES = [
+    Example(
+        title="a save of the whole model",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel as FSDP, StateDictType
+
+model = FSDP(model)
+policy = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, policy):
+    state = model.state_dict()
+    # every rank is here
+    print(len(state))
+if rank == 0:
+    torch.save(state, "model.pt")
+""",
+        after="""\
+import torch
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+state = get_model_state_dict(
+    model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+)
+# every rank is here
+print(len(state))
+if rank == 0:
+    torch.save(state, "model.pt")
+""",
+    ),
+    Example(
+        title="two managers in one statement",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+model = FSDP(model)
+with torch.no_grad(), FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+    state = model.state_dict()
+""",
+        after="""\
+import torch
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+with torch.no_grad():
+    state = get_model_state_dict(model)
+""",
+    ),
+    Example(
+        title="the calls are made by a function that is only called inside",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+model = FSDP(model)
+
+
+def snapshot():
+    return model.state_dict()
+
+
+with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+    state = snapshot()
+""",
+        after="""\
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+
+
+def snapshot():
+    return get_model_state_dict(model)
+
+
+state = snapshot()
+""",
+    ),
+]
+
+KEEP = [
+    Keep(
+        title="flat parameters have no counterpart",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+model = FSDP(model)
+with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):
+    state = model.state_dict()
+""",
+        left=True,
+    ),
+    Keep(
+        title="a type that is only known at run time",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+model = FSDP(model)
+with FSDP.state_dict_type(model, kind):
+    state = model.state_dict()
+""",
+        left=True,
+    ),
+    Keep(
+        title="a context that is not entered here",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+def whole(model):
+    # No model is wrapped in these paths: nothing here is touched.
+    return FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT)
+""",
+        left=True,
+    ),
+    Keep(
+        title="a context of another kind",
+        source="""\
+import contextlib
+
+with contextlib.suppress(OSError):
+    state = model.state_dict()
+""",
+    ),
+]
 
 # Methods of a model that do not ask for its state.
 QUIET_METHODS = frozenset(

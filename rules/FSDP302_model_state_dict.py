@@ -37,8 +37,108 @@ RULE = Rule(
     handles=("FullyShardedDataParallel.state_dict",),
 )
 
-EXAMPLES: list[Example] = []
-KEEP: list[Keep] = []
+EXAMPLES = [
+    Example(
+        title="without a context every rank gets everything",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+state = model.state_dict()
+""",
+        after="""\
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+""",
+    ),
+    Example(
+        title="one of the two flags",
+        before="""\
+from torch.distributed.fsdp import (
+    FullOptimStateDictConfig,
+    FullStateDictConfig,
+    FullyShardedDataParallel as FSDP,
+    StateDictType,
+)
+
+model = FSDP(model)
+with FSDP.state_dict_type(
+    model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(offload_to_cpu=True)
+):
+    best = model.state_dict()
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import full_model_state
+
+model = fully_shard(model)
+best = full_model_state(model, cpu_offload=True, rank0_only=False)
+""",
+        support=("full_model_state",),
+    ),
+    Example(
+        title="in the middle of an expression",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+checkpoint = {"step": step, "model": model.state_dict()}
+""",
+        after="""\
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+checkpoint = {"step": step, "model": get_model_state_dict(
+    model, options=StateDictOptions(full_state_dict=True)
+)}
+""",
+    ),
+]
+
+KEEP = [
+    Keep(
+        title="the state of a model that is not wrapped",
+        source="""\
+def save(teacher):
+    return teacher.state_dict()
+""",
+    ),
+    Keep(
+        title="an optimizer's state",
+        source="""\
+import torch
+
+optimizer = torch.optim.AdamW(model.parameters())
+state = optimizer.state_dict()
+""",
+    ),
+    Keep(
+        title="a state taken by rank 0 alone",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+if rank == 0:
+    state = model.state_dict()
+""",
+        left=True,
+    ),
+    Keep(
+        title="arguments that change what is asked for",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+state = model.state_dict(keep_vars=True)
+""",
+        left=True,
+    ),
+]
 
 
 def decide(site: Site, study: Study) -> Decision:

@@ -2,13 +2,13 @@
 
 ## What changes
 `model.load_state_dict(state)` becomes `load_full_model(model, state)`, a support function around
-`set_model_state_dict(..., StateDictOptions(full_state_dict=True))`; under SHARDED_STATE_DICT it becomes
-`set_model_state_dict(model, state)`.
+`set_model_state_dict(..., StateDictOptions(full_state_dict=True))`; under SHARDED_STATE_DICT it
+becomes `set_model_state_dict(model, state)`.
 
 ## Why
 Plain tensors do not fit `DTensor` parameters. DCP's own strictness has holes: a missing key goes
-unnoticed without broadcast, an unexpected one raises on rank 0 alone. The support function checks keys
-and fails on every rank, as `load_state_dict(strict=True)` did.
+unnoticed without broadcast, an unexpected one raises on rank 0 alone. The support function checks
+keys and fails on every rank, as `load_state_dict(strict=True)` did.
 
 ## What stays for you
 `assign=True`, and states in the LOCAL form.
@@ -24,7 +24,7 @@ import ast
 
 from fsdp_migrate import statedicts
 from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sharding import DCP
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
@@ -35,8 +35,125 @@ RULE = Rule(
     handles=("FullyShardedDataParallel.load_state_dict",),
 )
 
-EXAMPLES: list[Example] = []
-KEEP: list[Keep] = []
+EXAMPLES = [
+    Example(
+        title="a whole state",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+model = FSDP(model)
+with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+    model.load_state_dict(torch.load("model.pt"), strict=False)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import load_full_model
+
+model = fully_shard(model)
+load_full_model(model, torch.load("model.pt"), strict=False)
+""",
+        support=("load_full_model",),
+    ),
+    Example(
+        title="a sharded one",
+        before="""\
+import torch.distributed.checkpoint as dcp
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+model = FSDP(model)
+with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+    state = {"model": model.state_dict()}
+    dcp.load(state, checkpoint_id="checkpoints")
+    model.load_state_dict(state["model"])
+""",
+        after="""\
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+state = {"model": get_model_state_dict(model)}
+dcp.load(state, checkpoint_id="checkpoints")
+set_model_state_dict(model, state["model"])
+""",
+    ),
+    Example(
+        title="the answer is used",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+missing, unexpected = model.load_state_dict(state, strict=False)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import load_full_model
+
+model = fully_shard(model)
+missing, unexpected = load_full_model(model, state, strict=False)
+""",
+        support=("load_full_model",),
+    ),
+    Example(
+        title="parameters that would be replaced",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+model.load_state_dict(state, assign=True)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+# TODO(fsdp-migrate FSDP303): assign=True would leave the optimizer with the old parameters. Use set_model_state_dict with the StateDictOptions that are meant.
+model.load_state_dict(state, assign=True)
+""",
+        outcome=Outcome.LEFT,
+    ),
+]
+
+KEEP = [
+    Keep(
+        title="weights that are loaded before wrapping",
+        source="""\
+import torch
+
+model.load_state_dict(torch.load("model.pt"))
+""",
+    ),
+    Keep(
+        title="a state that FSDP2 loads",
+        source="""\
+from torch.distributed.checkpoint.state_dict import set_model_state_dict
+
+set_model_state_dict(model, state)
+""",
+    ),
+    Keep(
+        title="a flat state",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+def load(model, state):
+    # No model is wrapped in these paths: nothing here is touched.
+    with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):
+        model.load_state_dict(state)
+""",
+        left=True,
+    ),
+    Keep(
+        title="a scheduler's state",
+        source="""\
+scheduler.load_state_dict(state["scheduler"])
+""",
+    ),
+]
 
 
 def decide(site: Site, study: Study) -> Decision:

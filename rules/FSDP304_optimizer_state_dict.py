@@ -1,14 +1,14 @@
 """Get an optimizer's state by parameter name.
 
 ## What changes
-`FSDP.optim_state_dict` and `FSDP.full_optim_state_dict` become `full_optimizer_state`, a support function
-around `get_optimizer_state_dict`; `FSDP.sharded_optim_state_dict`, and `optim_state_dict` under
-SHARDED_STATE_DICT, become `get_optimizer_state_dict(model, optimizer)`.
+`FSDP.optim_state_dict` and `FSDP.full_optim_state_dict` become `full_optimizer_state`, a support
+function around `get_optimizer_state_dict`; `FSDP.sharded_optim_state_dict`, and `optim_state_dict`
+under SHARDED_STATE_DICT, become `get_optimizer_state_dict(model, optimizer)`.
 
 ## Why
-FSDP1's statics look for flat parameters and fail on an FSDP2 model. DCP's getter, asked directly, fails
-after an evaluation (the root is still gathered) and takes an optimizer step when the optimizer has not
-stepped yet; the support function does neither. The result has FSDP1's layout.
+FSDP1's statics look for flat parameters and fail on an FSDP2 model. DCP's getter, asked directly,
+fails after an evaluation (the root is still gathered) and takes an optimizer step when the
+optimizer has not stepped yet; the support function does neither. The result has FSDP1's layout.
 
 ## What stays for you
 An explicit `optim_state_dict=` other than the optimizer's own.
@@ -39,8 +39,107 @@ RULE = Rule(
     ),
 )
 
-EXAMPLES: list[Example] = []
-KEEP: list[Keep] = []
+EXAMPLES = [
+    Example(
+        title="the whole state on rank 0",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+state = FSDP.full_optim_state_dict(model, optimizer)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import full_optimizer_state
+
+model = fully_shard(model)
+state = full_optimizer_state(model, optimizer, rank0_only=True)
+""",
+        support=("full_optimizer_state",),
+    ),
+    Example(
+        title="as the context says",
+        before="""\
+from torch.distributed.fsdp import (
+    FullOptimStateDictConfig,
+    FullStateDictConfig,
+    FullyShardedDataParallel as FSDP,
+    StateDictType,
+)
+
+model = FSDP(model)
+with FSDP.state_dict_type(
+    model,
+    StateDictType.FULL_STATE_DICT,
+    FullStateDictConfig(offload_to_cpu=True, rank0_only=True),
+    FullOptimStateDictConfig(offload_to_cpu=False, rank0_only=True),
+):
+    states = model.state_dict(), FSDP.optim_state_dict(model, optimizer)
+""",
+        after="""\
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import full_optimizer_state
+
+model = fully_shard(model)
+states = get_model_state_dict(
+    model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+), full_optimizer_state(model, optimizer, rank0_only=True, cpu_offload=False)
+""",
+        support=("full_optimizer_state",),
+    ),
+    Example(
+        title="sharded",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+state = FSDP.sharded_optim_state_dict(model, optimizer)
+""",
+        after="""\
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+state = get_optimizer_state_dict(model, optimizer)
+""",
+    ),
+]
+
+KEEP = [
+    Keep(
+        title="a state that is passed in",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+def save(model, optimizer, state):
+    return FSDP.optim_state_dict(model, optimizer, state)
+""",
+        left=True,
+    ),
+    Keep(
+        title="a group of its own",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+def save(model, optimizer, group):
+    return FSDP.full_optim_state_dict(model, optimizer, group=group)
+""",
+        left=True,
+    ),
+    Keep(
+        title="a function of the same name",
+        source="""\
+def full_optim_state_dict(model, optimizer):
+    return optimizer.state_dict()
+
+
+state = full_optim_state_dict(model, optimizer)
+""",
+    ),
+]
 
 ARGUMENTS = {
     "optim_state_dict": ("model", "optim", "optim_state_dict", "group"),

@@ -3,13 +3,13 @@
 ## What changes
 `FSDP.optim_state_dict_to_load` (both argument orders), `scatter_full_optim_state_dict`,
 `shard_full_optim_state_dict` and `flatten_sharded_optim_state_dict`, together with the
-`optimizer.load_state_dict` that takes their result, become one call of `load_full_optimizer`, a support
-function around `set_optimizer_state_dict`.
+`optimizer.load_state_dict` that takes their result, become one call of `load_full_optimizer`, a
+support function around `set_optimizer_state_dict`.
 
 ## Why
-DCP loads by parameter name and into the optimizer itself. FSDP1 files need care: one `step` tensor shared
-by all parameters of a unit would be counted once for each, and integer keys load nothing, both without an
-error.
+DCP loads by parameter name and into the optimizer itself. FSDP1 files need care: one `step` tensor
+shared by all parameters of a unit would be counted once for each, and integer keys load nothing,
+both without an error.
 
 ## What stays for you
 Results that are used for anything but `load_state_dict`.
@@ -40,8 +40,106 @@ RULE = Rule(
     ),
 )
 
-EXAMPLES: list[Example] = []
-KEEP: list[Keep] = []
+EXAMPLES = [
+    Example(
+        title="as saved, on every rank",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+state = torch.load("optimizer.pt")
+state = FSDP.optim_state_dict_to_load(model, optimizer, state)
+optimizer.load_state_dict(state)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import load_full_optimizer
+
+model = fully_shard(model)
+state = torch.load("optimizer.pt")
+load_full_optimizer(model, optimizer, state)
+""",
+        support=("load_full_optimizer",),
+    ),
+    Example(
+        title="scattered from rank 0",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+def resume(model, optimizer, full_state):
+    model = FSDP(model)
+    optimizer.load_state_dict(
+        FSDP.scatter_full_optim_state_dict(full_state, model, optim=optimizer)
+    )
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import load_full_optimizer
+
+def resume(model, optimizer, full_state):
+    model = fully_shard(model)
+    load_full_optimizer(model, optimizer, full_state, from_rank0=True)
+""",
+        support=("load_full_optimizer",),
+    ),
+    Example(
+        title="in the order of torch 2.0",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+def resume(net, optim, saved):
+    net = FSDP(net)
+    state = FSDP.optim_state_dict_to_load(saved, net, optim)
+    optim.load_state_dict(state)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import load_full_optimizer
+
+def resume(net, optim, saved):
+    net = fully_shard(net)
+    load_full_optimizer(net, optim, saved)
+""",
+        support=("load_full_optimizer",),
+    ),
+]
+
+KEEP = [
+    Keep(
+        title="a result that is only returned",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+def convert(model, optimizer, state):
+    return FSDP.optim_state_dict_to_load(model, optimizer, state)
+""",
+        left=True,
+    ),
+    Keep(
+        title="a result that nothing loads",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+def resume(model, state):
+    sharded = FSDP.scatter_full_optim_state_dict(state, model)
+    print("loaded")
+""",
+        left=True,
+    ),
+    Keep(
+        title="an optimizer's own load",
+        source="""\
+import torch
+
+optimizer.load_state_dict(torch.load("optimizer.pt"))
+""",
+    ),
+]
 
 
 def decide(site: Site, study: Study) -> Decision:

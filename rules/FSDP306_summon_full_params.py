@@ -1,8 +1,8 @@
 """Gather whole parameters with `full_params` instead of `summon_full_params`.
 
 ## What changes
-`FSDP.summon_full_params(model, ...)` becomes `full_params(model, ...)`, a support context manager with the same flags.
-`model.apply(fn)`, which FSDP1 ran on whole parameters, is wrapped in it.
+`FSDP.summon_full_params(model, ...)` becomes `full_params(model, ...)`, a support context manager
+with the same flags. `model.apply(fn)`, which FSDP1 ran on whole parameters, is wrapped in it.
 
 ## Why
 On an FSDP2 model `summon_full_params` silently does nothing: the block sees shards.
@@ -36,8 +36,100 @@ RULE = Rule(
     since="2.7",
 )
 
-EXAMPLES: list[Example] = []
-KEEP: list[Keep] = []
+EXAMPLES = [
+    Example(
+        title="to read",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+with FSDP.summon_full_params(model, writeback=False):
+    print(model.weight.norm())
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import full_params
+
+model = fully_shard(model)
+with full_params(model, writeback=False):
+    print(model.weight.norm())
+""",
+        support=("full_params",),
+    ),
+    Example(
+        title="to write",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+with torch.no_grad(), FSDP.summon_full_params(model, recurse=True):
+    model.weight.mul_(0.5)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import full_params
+
+model = fully_shard(model)
+with torch.no_grad(), full_params(model):
+    model.weight.mul_(0.5)
+""",
+        support=("full_params",),
+    ),
+    Example(
+        title="apply, which gathered by itself",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+model.apply(init)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import full_params
+
+model = fully_shard(model)
+with full_params(model):
+    model.apply(init)
+""",
+        support=("full_params",),
+    ),
+]
+
+KEEP = [
+    Keep(
+        title="around generation",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+def sample(model, batch):
+    with FSDP.summon_full_params(model, recurse=False):
+        return model.generate(**batch)
+""",
+        left=True,
+    ),
+    Keep(
+        title="one unit only",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+def weight(model):
+    with FSDP.summon_full_params(model, recurse=False):
+        return model.weight.clone()
+""",
+        left=True,
+    ),
+    Keep(
+        title="apply before wrapping",
+        source="""\
+model.apply(init)
+""",
+    ),
+]
 
 ARGUMENTS = ("module", "recurse", "writeback", "rank0_only", "offload_to_cpu", "with_grads")
 CALLS = frozenset({"generate", "forward", "__call__"})

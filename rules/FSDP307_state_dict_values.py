@@ -43,8 +43,120 @@ RULE = Rule(
     since="2.4",
 )
 
-EXAMPLES: list[Example] = []
-KEEP: list[Keep] = []
+EXAMPLES = [
+    Example(
+        title="a configuration object that everything used",
+        before="""\
+from torch.distributed.fsdp import (
+    FullOptimStateDictConfig,
+    FullStateDictConfig,
+    FullyShardedDataParallel as FSDP,
+    StateDictType,
+)
+
+full = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+
+
+def save(model):
+    model = FSDP(model)
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, full):
+        return model.state_dict()
+""",
+        after="""\
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+
+def save(model):
+    model = fully_shard(model)
+    return get_model_state_dict(
+        model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+    )
+""",
+    ),
+    Example(
+        title="a type that a configuration keeps",
+        before="""\
+from dataclasses import dataclass
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+model = FSDP(model)
+
+
+@dataclass
+class Config:
+    checkpoint_type: StateDictType = StateDictType.SHARDED_STATE_DICT
+""",
+        after="""\
+from dataclasses import dataclass
+
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import StateDictType
+
+model = fully_shard(model)
+
+
+@dataclass
+class Config:
+    checkpoint_type: StateDictType = StateDictType.SHARDED_STATE_DICT
+""",
+        support=("StateDictType",),
+    ),
+    Example(
+        title="a type that is compared",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+model = FSDP(model)
+if config.checkpoint_type == StateDictType.FULL_STATE_DICT:
+    print("one file")
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import StateDictType
+
+model = fully_shard(model)
+if config.checkpoint_type == StateDictType.FULL_STATE_DICT:
+    print("one file")
+""",
+        support=("StateDictType",),
+    ),
+]
+
+KEEP = [
+    Keep(
+        title="a type given to another framework",
+        source="""\
+from accelerate import FullyShardedDataParallelPlugin
+from torch.distributed.fsdp import StateDictType
+
+plugin = FullyShardedDataParallelPlugin(state_dict_type=StateDictType.FULL_STATE_DICT)
+""",
+        left=True,
+    ),
+    Keep(
+        title="a configuration object that leaves the module",
+        source="""\
+from torch.distributed.fsdp import FullStateDictConfig
+
+
+def config():
+    return FullStateDictConfig(offload_to_cpu=True)
+""",
+        left=True,
+    ),
+    Keep(
+        title="DCP's options",
+        source="""\
+from torch.distributed.checkpoint.state_dict import StateDictOptions
+
+options = StateDictOptions(full_state_dict=True)
+""",
+    ),
+]
 
 
 def decide(site: Site, study: Study) -> Decision:

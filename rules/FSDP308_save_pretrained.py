@@ -1,11 +1,12 @@
 """Hand `save_pretrained` the whole state.
 
 ## What changes
-`model.save_pretrained(directory)` gets `state_dict=get_model_state_dict(model, ...)` with the whole model.
+`model.save_pretrained(directory)` gets `state_dict=get_model_state_dict(model, ...)` with the whole
+model.
 
 ## Why
-The method asks the model for its state by itself. FSDP1 answered with the whole model; FSDP2 answers with
-this rank's shards, and those would be written without an error.
+The method asks the model for its state by itself. FSDP1 answered with the whole model; FSDP2
+answers with this rank's shards, and those would be written without an error.
 
 ## What stays for you
 As with FSDP1, every rank must call it. Calls that already pass a `state_dict` are left alone.
@@ -32,8 +33,101 @@ RULE = Rule(
     handles=("FullyShardedDataParallel.save_pretrained",),
 )
 
-EXAMPLES: list[Example] = []
-KEEP: list[Keep] = []
+EXAMPLES = [
+    Example(
+        title="a model of transformers",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+model.save_pretrained("out")
+""",
+        after="""\
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+model.save_pretrained(
+    "out", state_dict=get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+)
+""",
+    ),
+    Example(
+        title="with arguments",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+model.save_pretrained("out", safe_serialization=True)
+""",
+        after="""\
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+model.save_pretrained(
+    "out",
+    safe_serialization=True,
+    state_dict=get_model_state_dict(model, options=StateDictOptions(full_state_dict=True)),
+)
+""",
+    ),
+    Example(
+        title="an attribute",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+class Trainer:
+    def __init__(self, model):
+        self.model = FSDP(model)
+
+    def save(self, directory):
+        self.model.save_pretrained(directory)
+""",
+        after="""\
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+class Trainer:
+    def __init__(self, model):
+        self.model = fully_shard(model)
+
+    def save(self, directory):
+        self.model.save_pretrained(
+            directory,
+            state_dict=get_model_state_dict(
+                self.model, options=StateDictOptions(full_state_dict=True)
+            ),
+        )
+""",
+    ),
+]
+
+KEEP = [
+    Keep(
+        title="a tokenizer",
+        source="""\
+tokenizer.save_pretrained("out")
+""",
+    ),
+    Keep(
+        title="a model before wrapping",
+        source="""\
+model.save_pretrained("out")
+""",
+    ),
+    Keep(
+        title="rank 0 alone",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+if rank == 0:
+    model.save_pretrained("out")
+""",
+        left=True,
+    ),
+]
 
 
 def decide(site: Site, study: Study) -> Decision:

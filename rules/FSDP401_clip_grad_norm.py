@@ -1,13 +1,13 @@
 """Clip gradients with `torch.nn.utils.clip_grad_norm_`.
 
 ## What changes
-`model.clip_grad_norm_(max_norm)` becomes `torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)`, with
-`.full_tensor()` where the norm is used. Models with ignored parameters use a support function that clips
-sharded and plain gradients together.
+`model.clip_grad_norm_(max_norm)` becomes `torch.nn.utils.clip_grad_norm_(model.parameters(),
+max_norm)`, with `.full_tensor()` where the norm is used. Models with ignored parameters use a
+support function that clips sharded and plain gradients together.
 
 ## Why
-FSDP2 models have no such method; on `DTensor` gradients the torch function computes the global norm. It
-returns a `DTensor`: formatting it fails, `.item()` may be one rank's part.
+FSDP2 models have no such method; on `DTensor` gradients the torch function computes the global
+norm. It returns a `DTensor`: formatting it fails, `.item()` may be one rank's part.
 
 ## What stays for you
 With CPU offload the norm is computed on the CPU and needs a CPU backend
@@ -25,7 +25,7 @@ import ast
 
 from fsdp_migrate import statedicts
 from fsdp_migrate.proposal import Code, code
-from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 
@@ -35,8 +35,118 @@ RULE = Rule(
     handles=("FullyShardedDataParallel.clip_grad_norm_",),
 )
 
-EXAMPLES: list[Example] = []
-KEEP: list[Keep] = []
+EXAMPLES = [
+    Example(
+        title="the norm is not used",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+model.clip_grad_norm_(1.0)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+""",
+    ),
+    Example(
+        title="the norm is logged",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+norm = model.clip_grad_norm_(max_norm=args.clip, norm_type=float("inf"))
+print(f"{norm:.3f}")
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+norm = torch.nn.utils.clip_grad_norm_(
+    model.parameters(), args.clip, norm_type=float("inf")
+).full_tensor()
+print(f"{norm:.3f}")
+""",
+    ),
+    Example(
+        title="some parameters are ignored by FSDP",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+def step(model):
+    model = FSDP(model, ignored_modules=[model.head])
+    return model.clip_grad_norm_(1.0)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import clip_grad_norm_
+
+def step(model):
+    # TODO(fsdp-migrate FSDP113): Ignored parameters stay plain tensors: build the optimizer with foreach=False.
+    ignored_modules = [model.head]
+    ignored_params = {p for m in ignored_modules for p in m.parameters()}
+    fully_shard(model, ignored_params=ignored_params)
+    return clip_grad_norm_(model, 1.0)
+""",
+        outcome=Outcome.REVIEW,
+        support=("clip_grad_norm_",),
+    ),
+    Example(
+        title="arguments that cannot be read",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+model.clip_grad_norm_(*args)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+# TODO(fsdp-migrate FSDP401): The arguments of clip_grad_norm_ cannot be read. Use torch.nn.utils.clip_grad_norm_(model.parameters(), ...).
+model.clip_grad_norm_(*args)
+""",
+        outcome=Outcome.LEFT,
+    ),
+]
+
+KEEP = [
+    Keep(
+        title="torch's own",
+        source="""\
+import torch
+
+torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+""",
+    ),
+    Keep(
+        title="accelerate's",
+        source="""\
+accelerator.clip_grad_norm_(model.parameters(), 1.0)
+""",
+    ),
+    Keep(
+        title="a method of a trainer",
+        source="""\
+trainer.clip_grad_norm_(1.0)
+""",
+    ),
+    Keep(
+        title="a norm without clipping",
+        source="""\
+import torch
+
+norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])
+""",
+    ),
+]
 
 
 def decide(site: Site, study: Study) -> Decision:

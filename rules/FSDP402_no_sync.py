@@ -1,16 +1,17 @@
 """Accumulate gradients with `set_requires_gradient_sync`.
 
 ## What changes
-`model.no_sync()` becomes `no_sync(model)`, a support context manager that switches gradient reduction off
-and on again. Under SHARD_GRAD_OP it also keeps parameters gathered between micro-batches, as FSDP1 did.
+`model.no_sync()` becomes `no_sync(model)`, a support context manager that switches gradient
+reduction off and on again. Under SHARD_GRAD_OP it also keeps parameters gathered between
+micro-batches, as FSDP1 did.
 
 ## Why
 FSDP2 has a setter instead of a context manager; it must be set back, also after an exception.
 
 ## What stays for you
-With `reduce_dtype` wider than `param_dtype`, FSDP2 accumulates unsynchronised gradients in `reduce_dtype`
-(FSDP1 in `param_dtype`): better numerics, not the same last digits. `zero_grad()` in the middle of an
-accumulation no longer drops what was accumulated.
+With `reduce_dtype` wider than `param_dtype`, FSDP2 accumulates unsynchronised gradients in
+`reduce_dtype` (FSDP1 in `param_dtype`): better numerics, not the same last digits. `zero_grad()` in
+the middle of an accumulation no longer drops what was accumulated.
 
 ## Since torch
 2.6
@@ -24,15 +25,140 @@ import ast
 
 from fsdp_migrate import precision, strategy
 from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 
 RULE = Rule(code="FSDP402", name="no_sync", handles=("FullyShardedDataParallel.no_sync",))
 
-EXAMPLES: list[Example] = []
-KEEP: list[Keep] = []
+EXAMPLES = [
+    Example(
+        title="around the micro-batches but the last",
+        before="""\
+from contextlib import nullcontext
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+for index, batch in enumerate(batches):
+    with nullcontext() if index == last else model.no_sync():
+        model(batch).backward()
+""",
+        after="""\
+from contextlib import nullcontext
+
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import no_sync
+
+model = fully_shard(model)
+for index, batch in enumerate(batches):
+    with nullcontext() if index == last else no_sync(model):
+        model(batch).backward()
+""",
+        support=("no_sync",),
+    ),
+    Example(
+        title="under SHARD_GRAD_OP parameters stay gathered",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+model = FSDP(model, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+with model.no_sync():
+    model(batch).backward()
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import no_sync
+
+model = fully_shard(model, reshard_after_forward=False)
+with no_sync(model, keep_unsharded=True):
+    model(batch).backward()
+""",
+        support=("no_sync",),
+    ),
+    Example(
+        title="two models of different strategies",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+small = FSDP(small, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+large = FSDP(large)
+for model in (small, large):
+    with model.no_sync():
+        model(batch).backward()
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+small = fully_shard(small, reshard_after_forward=False)
+large = fully_shard(large)
+for model in (small, large):
+    # TODO(fsdp-migrate FSDP402): Models of different sharding strategies meet here. Call set_requires_gradient_sync on each.
+    with model.no_sync():
+        model(batch).backward()
+""",
+        outcome=Outcome.LEFT,
+    ),
+    Example(
+        title="the method is kept for later",
+        before="""\
+from contextlib import nullcontext
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+context = model.no_sync if accumulate else nullcontext
+""",
+        after="""\
+from contextlib import nullcontext
+from functools import partial
+
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import no_sync
+
+model = fully_shard(model)
+context = partial(no_sync, model) if accumulate else nullcontext
+""",
+        support=("no_sync",),
+    ),
+]
+
+KEEP = [
+    Keep(
+        title="DDP's",
+        source="""\
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+model = DDP(model)
+with model.no_sync():
+    model(batch).backward()
+""",
+    ),
+    Keep(
+        title="accelerate's",
+        source="""\
+with accelerator.no_sync(model):
+    model(batch).backward()
+""",
+    ),
+    Keep(
+        title="an own context manager",
+        source="""\
+with trainer.no_sync():
+    trainer.backward(loss)
+""",
+    ),
+    Keep(
+        title="FSDP2's setter",
+        source="""\
+model.set_requires_gradient_sync(False)
+""",
+    ),
+]
 
 
 def decide(site: Site, study: Study) -> Decision:

@@ -5,13 +5,13 @@ An optimizer that was built from `model.parameters()` before the model was wrapp
 wrapping, when nothing in between uses it.
 
 ## Why
-`fully_shard` replaces every parameter. An optimizer built before it holds the old ones: it steps, and the
-model never changes, without an error. FSDP1 with `use_orig_params=True` kept the parameters, so such
-programs worked.
+`fully_shard` replaces every parameter. An optimizer built before it holds the old ones: it steps,
+and the model never changes, without an error. FSDP1 with `use_orig_params=True` kept the
+parameters, so such programs worked.
 
 ## What stays for you
-Optimizers that are built elsewhere or used before the model is wrapped: the migration of that model is held
-back until you move them.
+Optimizers that are built elsewhere or used before the model is wrapped: the migration of that model
+is held back until you move them.
 
 ## Since torch
 2.6
@@ -24,15 +24,122 @@ back until you move them.
 import ast
 
 from fsdp_migrate import ordering
-from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 
 RULE = Rule(code="FSDP403", name="optimizer_order", handles=("early optimizer",))
 
-EXAMPLES: list[Example] = []
-KEEP: list[Keep] = []
+EXAMPLES = [
+    Example(
+        title="a straight run of statements",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = Net()
+# decay everything
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+model = FSDP(model, use_orig_params=True)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+model = Net()
+model = fully_shard(model)
+# decay everything
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+""",
+    ),
+    Example(
+        title="the model is wrapped by a function",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def shard(model):
+    return FSDP(model, use_orig_params=True)
+
+
+def main(net):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    net = shard(net)
+    return net, optimizer
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+def shard(model):
+    return fully_shard(model)
+
+
+def main(net):
+    net = shard(net)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    return net, optimizer
+""",
+    ),
+    Example(
+        title="FSDP1 never trained it",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model = FSDP(model)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+model = Net()
+model = fully_shard(model)
+# TODO(fsdp-migrate FSDP403): FSDP1 without use_orig_params=True gave this optimizer parameters that it never trained; now it trains them.
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+""",
+        outcome=Outcome.REVIEW,
+    ),
+]
+
+KEEP = [
+    Keep(
+        title="the optimizer is built after",
+        source="""\
+import torch
+
+model = wrap(model)
+optimizer = torch.optim.AdamW(model.parameters())
+""",
+    ),
+    Keep(
+        title="an optimizer of another model",
+        source="""\
+import torch
+
+optimizer = torch.optim.AdamW(discriminator.parameters())
+generator = wrap(generator)
+""",
+    ),
+    Keep(
+        title="something uses it in between",
+        source="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = Net()
+optimizer = torch.optim.AdamW(model.parameters())
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10)
+model = FSDP(model, use_orig_params=True)
+""",
+        left=True,
+    ),
+]
 
 
 def decide(site: Site, study: Study) -> Decision:

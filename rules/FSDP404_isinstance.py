@@ -1,11 +1,12 @@
 """Recognise sharded models as `FSDPModule`.
 
 ## What changes
-`isinstance(m, FullyShardedDataParallel)` becomes `isinstance(m, FSDPModule)`; annotations change alike.
+`isinstance(m, FullyShardedDataParallel)` becomes `isinstance(m, FSDPModule)`; annotations change
+alike.
 
 ## Why
-After `fully_shard`, a model's class is a subclass of its own class and of `FSDPModule`. The old test is
-false, so code quietly takes the other branch.
+After `fully_shard`, a model's class is a subclass of its own class and of `FSDPModule`. The old
+test is false, so code quietly takes the other branch.
 
 ## What stays for you
 Checks in projects that wrap their models elsewhere.
@@ -36,8 +37,96 @@ RULE = Rule(
     ),
 )
 
-EXAMPLES: list[Example] = []
-KEEP: list[Keep] = []
+EXAMPLES = [
+    Example(
+        title="a check",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+if isinstance(model, FSDP):
+    print("sharded")
+""",
+        after="""\
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+model = fully_shard(model)
+if isinstance(model, FSDPModule):
+    print("sharded")
+""",
+    ),
+    Example(
+        title="a check among others",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+model = FSDP(model)
+wrapped = isinstance(model, (DDP, FSDP))
+""",
+        after="""\
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+model = fully_shard(model)
+wrapped = isinstance(model, (DDP, FSDPModule))
+""",
+    ),
+    Example(
+        title="annotations",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+def shard(model) -> FSDP:
+    return FSDP(model)
+
+
+def step(model: FSDP, precision: MixedPrecision | None) -> None:
+    model(precision)
+""",
+        after="""\
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+
+def shard(model) -> FSDPModule:
+    return fully_shard(model)
+
+
+def step(model: FSDPModule, precision: MixedPrecisionPolicy | None) -> None:
+    model(precision)
+""",
+    ),
+]
+
+KEEP = [
+    Keep(
+        title="a project that wraps its models elsewhere",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+def is_sharded(model):
+    return isinstance(model, FSDP)
+""",
+        left=True,
+    ),
+    Keep(
+        title="FSDP2's class",
+        source="""\
+from torch.distributed.fsdp import FSDPModule
+
+sharded = isinstance(model, FSDPModule)
+""",
+    ),
+    Keep(
+        title="another wrapper",
+        source="""\
+from torch.nn.parallel import DistributedDataParallel
+
+wrapped = isinstance(model, DistributedDataParallel)
+""",
+    ),
+]
 
 NEW_NAMES = {FSDP: "FSDPModule", "MixedPrecision": "MixedPrecisionPolicy"}
 

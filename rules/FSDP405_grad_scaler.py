@@ -1,12 +1,12 @@
 """Scale gradients with `torch.amp.GradScaler`.
 
 ## What changes
-`ShardedGradScaler(...)` becomes `torch.amp.GradScaler("cuda", ...)` with keyword arguments; `process_group` is
-dropped.
+`ShardedGradScaler(...)` becomes `torch.amp.GradScaler("cuda", ...)` with keyword arguments;
+`process_group` is dropped.
 
 ## Why
-On `DTensor` gradients the plain scaler agrees on overflows across ranks by itself. The two classes take
-`backoff_factor` and `growth_factor` in different positions.
+On `DTensor` gradients the plain scaler agrees on overflows across ranks by itself. The two classes
+take `backoff_factor` and `growth_factor` in different positions.
 
 ## What stays for you
 Nothing.
@@ -29,8 +29,89 @@ from fsdp_migrate.study import Decision, Study
 
 RULE = Rule(code="FSDP405", name="grad_scaler", handles=("ShardedGradScaler",))
 
-EXAMPLES: list[Example] = []
-KEEP: list[Keep] = []
+EXAMPLES = [
+    Example(
+        title="with its defaults",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+model = FSDP(model)
+scaler = ShardedGradScaler()
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+scaler = torch.amp.GradScaler("cuda")
+""",
+    ),
+    Example(
+        title="positions that mean something else",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+model = FSDP(model)
+scaler = ShardedGradScaler("cuda", 1024.0, 0.5, 2.0)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+scaler = torch.amp.GradScaler("cuda", init_scale=1024.0, backoff_factor=0.5, growth_factor=2.0)
+""",
+    ),
+    Example(
+        title="torch is not imported yet",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+model = FSDP(model)
+scaler = ShardedGradScaler(enabled=True, process_group=group)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+scaler = torch.amp.GradScaler("cuda", enabled=True)
+""",
+    ),
+]
+
+KEEP = [
+    Keep(
+        title="torch's own",
+        source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+""",
+    ),
+    Keep(
+        title="fairscale's",
+        source="""\
+from fairscale.optim.grad_scaler import ShardedGradScaler
+
+scaler = ShardedGradScaler()
+""",
+    ),
+    Keep(
+        title="without a model",
+        source="""\
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+scaler = ShardedGradScaler()
+""",
+        left=True,
+    ),
+]
 
 ARGUMENTS = (
     "device",

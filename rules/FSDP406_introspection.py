@@ -2,11 +2,12 @@
 
 ## What changes
 `FSDP.fsdp_modules(m)` becomes a list of the `FSDPModule`s in `m.modules()`. `m.module` and
-`m._fsdp_wrapped_module` become `m`. String surgery that removes `_fsdp_wrapped_module.` from names disappears.
+`m._fsdp_wrapped_module` become `m`. String surgery that removes `_fsdp_wrapped_module.` from names
+disappears.
 
 ## Why
-FSDP2 wraps nothing: there is no inner module and no prefix in names. `fsdp_modules` returns an empty list
-on an FSDP2 model, without an error.
+FSDP2 wraps nothing: there is no inner module and no prefix in names. `fsdp_modules` returns an
+empty list on an FSDP2 model, without an error.
 
 ## What stays for you
 `root_only=True`, unwrapping of values that may also be another wrapper (DDP), and other uses of the
@@ -24,7 +25,7 @@ import ast
 from fsdp_migrate import statedicts
 from fsdp_migrate.fsdp1 import PACKAGE
 from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 
@@ -41,8 +42,108 @@ RULE = Rule(
     ),
 )
 
-EXAMPLES: list[Example] = []
-KEEP: list[Keep] = []
+EXAMPLES = [
+    Example(
+        title="the units of a model",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+for module in FSDP.fsdp_modules(model):
+    print(module)
+""",
+        after="""\
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+model = fully_shard(model)
+for module in [module_2 for module_2 in model.modules() if isinstance(module_2, FSDPModule)]:
+    print(module)
+""",
+    ),
+    Example(
+        title="the module inside",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+config = model.module.config
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+config = model.config
+""",
+    ),
+    Example(
+        title="a wrapper that may be another one",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+model = FSDP(model) if sharded else DDP(model)
+inner = model.module
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+model = fully_shard(model) if sharded else DDP(model)
+# TODO(fsdp-migrate FSDP406): The wrapper that is taken off here may be FSDP's or another one's. An FSDP2 model has no inner module: use the model itself.
+inner = model.module
+""",
+        outcome=Outcome.LEFT,
+    ),
+    Example(
+        title="names without the wrapper's prefix",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+names = [n.replace("_fsdp_wrapped_module.", "") for n, _ in model.named_parameters()]
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+names = [n for n, _ in model.named_parameters()]
+""",
+    ),
+]
+
+KEEP = [
+    Keep(
+        title="roots only",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+roots = FSDP.fsdp_modules(model, root_only=True)
+""",
+        left=True,
+    ),
+    Keep(
+        title="an attribute called module",
+        source="""\
+inner = trainer.module
+""",
+    ),
+    Keep(
+        title="DDP's module",
+        source="""\
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+model = DDP(model)
+inner = model.module
+""",
+    ),
+    Keep(
+        title="another prefix",
+        source="""\
+names = [n.replace("_orig_mod.", "") for n, _ in model.named_parameters()]
+""",
+    ),
+]
 
 
 def decide(site: Site, study: Study) -> Decision:

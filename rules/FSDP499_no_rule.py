@@ -22,7 +22,40 @@ from fsdp_migrate.study import Decision, Study
 
 RULE = Rule(code="FSDP499", name="no_rule", handles=("*",), since="2.4")
 EXAMPLES: list[Example] = []
-KEEP: list[Keep] = []
+
+KEEP = [
+    Keep(
+        title="FSDP1's private modules",
+        source="""\
+from torch.distributed.fsdp._runtime_utils import _lazy_init
+
+
+def prepare(model):
+    _lazy_init(model, model)
+""",
+        left=True,
+    ),
+    Keep(
+        title="a subclass of the wrapper",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+class Wrapped(FSDP):
+    def state_dict(self):
+        return super().state_dict()
+""",
+        left=True,
+    ),
+    Keep(
+        title="the class handed on as a value",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+wrappers = {"fsdp": FSDP}
+""",
+        left=True,
+    ),
+]
 
 
 def decide(site: Site, study: Study) -> Decision:
