@@ -31,7 +31,14 @@ def decide(study: Study) -> list[Decision]:
         decisions += _construct(site, study)
     decisions = _merged(decisions)
     claimed = {d.site.reference for d in decisions}
-    later = [s for s in found if s not in constructor_sites and s.reference not in claimed]
+    foreign = _serves_checkpointing(study)
+    later = [
+        s
+        for s in found
+        if s not in constructor_sites
+        and s.reference not in claimed
+        and not (s.node in foreign and s.node not in study.conversions)
+    ]
     for site in sorted(later, key=_rank):
         if not _inside(site, study):
             decisions.append(_ask(site, study))
@@ -40,6 +47,20 @@ def decide(study: Study) -> list[Decision]:
             decisions.append(_ask(site, study))
     decisions = hold_back(decisions)
     return sorted(decisions, key=lambda d: (d.site.module.display, d.site.position, d.code))
+
+
+def _serves_checkpointing(study: Study) -> set[ast.AST]:
+    """Wrap policies that activation checkpointing uses: the functions are torch's, not FSDP1's."""
+    found: set[ast.AST] = set()
+    for module in study.project.modules:
+        for call in module.table.calls:
+            name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+            name = call.func.id if isinstance(call.func, ast.Name) else name
+            if name != "apply_activation_checkpointing":
+                continue
+            for argument in (*call.args, *(k.value for k in call.keywords)):
+                found |= {v.node for v in study.values(argument, module)}
+    return found
 
 
 def _rank(site: Site) -> int:
@@ -151,6 +172,13 @@ def _ask(site: Site, study: Study) -> Decision:
             models=_models_at(site, study),
             quiet=True,
         )
+    if not study.constructors and site.construct.startswith(f"{fsdp1.FSDP}."):
+        return study.left(
+            site,
+            rule.code,
+            "no model is wrapped with FSDP in the given paths",
+            "give the path that wraps it as well",
+        )
     decision = rule.decide(site, study)
     study.settled[site.node] = decision
     return decision
@@ -166,14 +194,17 @@ def _models_at(site: Site, study: Study) -> frozenset[Constructor]:
 
 def held(decision: Decision, cause: Decision) -> Decision:
     """``decision`` turned into *left* because of ``cause``."""
-    line, _ = cause.site.position
-    where = f"{cause.site.module.display}:{line}"
+    message, help_ = cause.message, cause.help
+    if not cause.held:
+        line, _ = cause.site.position
+        where = f"{cause.site.module.display}:{line}"
+        message, help_ = f"held back with {where} ({cause.code})", f"settle {where}, then run again"
     return replace(
         decision,
         code=HELD,
         outcome=Outcome.LEFT,
-        message=f"held back with {where} ({cause.code})",
-        help=f"settle {where}, then run again",
+        message=message,
+        help=help_,
         edits=(),
         held=True,
         quiet=False,
@@ -190,7 +221,7 @@ def hold_back(decisions: Sequence[Decision]) -> list[Decision]:
     group = _groups(decisions)
     blocked: dict[Constructor, Decision] = {}
     for decision in decisions:
-        if decision.outcome is not Outcome.LEFT or decision.held:
+        if decision.outcome is not Outcome.LEFT:
             continue
         is_constructor = decision.site.construct.startswith(f"{fsdp1.FSDP}(")
         if is_constructor or decision.quiet:

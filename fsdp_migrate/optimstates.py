@@ -70,9 +70,9 @@ def _order(call: ast.Call, site: Site, study: Study) -> tuple[str, ...] | None:
     """Torch 2.0 took the state first. Keywords say; else the first argument's value does."""
     if not call.args:
         return NEW_ORDER
-    if study.models(call.args[0], site.module):
+    if study.traced(call.args[0], site.module):
         return NEW_ORDER
-    if len(call.args) > 1 and study.models(call.args[1], site.module):
+    if len(call.args) > 1 and study.traced(call.args[1], site.module):
         return OLD_ORDER
     path = access_path(call.args[0]) or ""
     if "model" in path.lower():

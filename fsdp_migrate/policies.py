@@ -19,7 +19,7 @@ from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
-from fsdp_migrate.trace.values import Constant, External, Function, Made, Value, Values
+from fsdp_migrate.trace.values import Constant, External, Function, Made, Unknown, Value, Values
 
 
 class Kind(Enum):
@@ -171,6 +171,7 @@ class Use:
     targets: Targets | None = None
     walk: Code | None = None
     setup: tuple[Code, ...] = ()
+    review: str = ""
 
 
 def use(argument: ast.expr, plan: ShardPlan, study: Study) -> Use:
@@ -180,16 +181,39 @@ def use(argument: ast.expr, plan: ShardPlan, study: Study) -> Use:
         Unreadable: see :func:`read`.
     """
     constructor = plan.constructor
-    found = read(study.values(argument, constructor.module), study)
+    values = study.values(argument, constructor.module)
+    if any(_is_open(v) for v in values):
+        return _any_callable(argument, values, plan, study)
+    found = read(values, study)
     real = [p for p in found if p.kind is not Kind.NONE]
     nullable = len(real) < len(found)
     if not real:
         return Use("dropped, there is no policy")
     if any(p.needs_walk for p in real):
-        return _walked(argument, real, plan, study, nullable=nullable)
+        return _walked(argument, real, plan, study)
     if len(found) == 1 and _is_local(argument, real[0], plan):
         return _inlined(argument, real[0], plan, study)
     return _by_value(argument, real, plan, study, nullable=nullable)
+
+
+def _is_open(value: Value) -> bool:
+    """A value that is made outside the given paths."""
+    if isinstance(value, External):
+        return fsdp1.canonical(value.name) is None
+    return isinstance(value, Unknown)
+
+
+def _any_callable(argument: ast.expr, values: Values, plan: ShardPlan, study: Study) -> Use:
+    """Nothing is known of the policy but FSDP1's protocol, which the support function speaks."""
+    for policy in read((v for v in values if not _is_open(v)), study):
+        if policy.kind is not Kind.NONE:
+            _keep(policy, plan, study)
+    why = study.unknown(values) or "it comes from outside the given paths"
+    return Use(
+        "shard_by_policy asks it as FSDP1 did",
+        walk=code("{a}", a=argument),
+        review=f"the policy cannot be followed ({why}); shard_by_policy takes any callable or None",
+    )
 
 
 def _is_local(argument: ast.expr, policy: Policy, plan: ShardPlan) -> bool:
@@ -342,14 +366,10 @@ def _to_predicate(policy: Policy, plan: ShardPlan, study: Study) -> None:
         raise Unreadable("another constructor uses the same policy differently")
 
 
-def _walked(
-    argument: ast.expr, real: list[Policy], plan: ShardPlan, study: Study, *, nullable: bool
-) -> Use:
+def _walked(argument: ast.expr, real: list[Policy], plan: ShardPlan, study: Study) -> Use:
     """A policy that counts parameters is handed, as it is, to the support function that walks."""
     for policy in real:
         _keep(policy, plan, study)
-    if nullable:
-        raise Unreadable("the policy may be None or count parameters")
     message = "shard_by_policy walks the modules as FSDP1 did"
     if access_path(argument) is not None or argument.lineno == argument.end_lineno:
         return Use(message, walk=code("{a}", a=argument))

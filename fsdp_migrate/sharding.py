@@ -126,6 +126,7 @@ class ShardPlan:
     finish: list[Code] = field(default_factory=list)  # last of all
     casts_buffers: bool = False
     names: dict[str, str] = field(default_factory=dict)
+    ignored: Code | None = None  # the modules that must not become units, as a set
     offloads: Code | None = None  # whether parameters stay on the CPU, as an expression
     from_rank0: bool = False  # only rank 0 has the weights
     further: list[Site] = field(default_factory=list)  # sites that arguments brought up
@@ -245,6 +246,7 @@ def render(plan: ShardPlan) -> None:
         _replace_in_place(plan, fully_shard)
         return
     lines = list(plan.setup)
+    _ignored(plan, lines)
     units, root = _precision(plan, lines)
     shared = _shared_arguments(plan, lines)
     lines += plan.before
@@ -267,6 +269,20 @@ def render(plan: ShardPlan) -> None:
     else:
         proposal.insert_before(module, statement, *lines)
         proposal.replace(module, constructor.call, call)
+
+
+def _ignored(plan: ShardPlan, lines: list[Code]) -> None:
+    """Keep the loop away from ignored modules; ask a walked policy to do the same."""
+    if plan.ignored is None or not (plan.targets or plan.walk):
+        return
+    name = plan.fresh("ignored")
+    lines.append(code("{n} = {v}", n=name, v=plan.ignored))
+    plan.ignored = code("{n}", n=name)
+    if plan.targets is not None:
+        inner = plan.targets.predicate
+        plan.targets.predicate = lambda variable: code(
+            "{v} not in {n} and {t}", v=variable, n=name, t=inner(variable)
+        )
 
 
 def _replace_in_place(plan: ShardPlan, fully_shard: str) -> None:
@@ -352,7 +368,8 @@ def _loop(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code
     lines: list[Code] = []
     if plan.walk is not None:
         shard = plan.support("shard_by_policy")
-        args = join(", ", [plan.model, plan.walk, *arguments])
+        ignored = [code("ignored_modules={i}", i=plan.ignored)] if plan.ignored is not None else []
+        args = join(", ", [plan.model, plan.walk, *ignored, *arguments])
         lines.append(code("{f}({args})", f=shard, args=args))
     if plan.targets is None and not plan.batch_norm:
         return lines

@@ -194,6 +194,8 @@ def _is_model_argument(call: ast.Call, path: str) -> bool:
         if keyword.arg in {"model", "module"}:
             return access_path(keyword.value) == path
     assert isinstance(call.func, ast.Attribute)
+    if call.func.attr == "optim_state_dict_to_load":
+        return False  # torch 2.0 took the state first, later releases the model
     first = call.func.attr in fsdp1.STATE_FIRST
     index = 1 if first else 0
     return len(call.args) > index and access_path(call.args[index]) == path

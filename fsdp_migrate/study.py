@@ -22,7 +22,13 @@ DEFAULT_TARGET = config.DEFAULT_TARGET
 
 def sentences(*parts: str) -> str:
     """Reasons and next steps as prose: a capital in front, a full stop behind."""
-    return " ".join(f"{p[0].upper()}{p[1:].rstrip('.')}." for p in parts if p)
+    return " ".join(f"{_capital(part).rstrip('.')}." for part in parts if part)
+
+
+def _capital(text: str) -> str:
+    """A capital letter in front, unless the first word is code."""
+    first = text.split(" ", 1)[0]
+    return text[0].upper() + text[1:] if first.rstrip(",:").isalpha() else text
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,6 +174,10 @@ class Study:
             return Models(frozenset(self.constructors.values()))
         others = tuple(v for v in found if v not in made)
         return Models(constructors, others)
+
+    def traced(self, node: ast.expr, module: Module) -> bool:
+        """Whether tracing alone shows that ``node`` is an FSDP1 model."""
+        return bool(sites.models(self.values(node, module), self.tracer))
 
     def models_of_static(self, node: ast.expr | None, module: Module) -> Models:
         """As :meth:`models`, for the model given to an FSDP1 static: it can be nothing else."""

@@ -201,6 +201,13 @@ def _comments_kept(block: Block) -> Block:
     return block.with_changes(body=body, footer=[*waiting, *block.footer])
 
 
+def _is_nothing(result: object) -> bool:
+    """Whether a statement left nothing but comments."""
+    return isinstance(result, cst.RemovalSentinel) or (
+        isinstance(result, cst.CSTNode) and _is_gone(result)
+    )
+
+
 def _is_gone(statement: cst.CSTNode) -> bool:
     if not isinstance(statement, cst.SimpleStatementLine) or not statement.body:
         return False
@@ -232,6 +239,7 @@ class _Editor(cst.CSTTransformer):
         self.line_length = line_length
         self.updated: dict[ast.AST, cst.CSTNode] = {}
         self.new: set[cst.CSTNode] = set()  # expressions that edits made
+        self.removed: set[cst.CSTNode] = set()  # statements that are gone
 
     gone = staticmethod(gone)
 
@@ -252,18 +260,33 @@ class _Editor(cst.CSTTransformer):
         elif isinstance(original_node, cst.BaseSmallStatement) and node is not None:
             self.updated[node] = updated_node
         elif isinstance(original_node, cst.SimpleStatementLine):
-            return self.simple_line(original_node, updated_node)
+            result = self.simple_line(original_node, updated_node)
+            if _is_nothing(result):
+                self.removed.add(original_node)
+            return result
         elif isinstance(original_node, cst.SimpleStatementSuite):
             return self.suite(original_node, updated_node)
         elif isinstance(original_node, cst.BaseCompoundStatement) and node is not None:
             return self.compound(node, updated_node)
         elif isinstance(original_node, cst.Module):
             assert isinstance(updated_node, cst.Module)
-            return self.import_plan.at_top(_comments_kept(updated_node), self)
+            block = _comments_kept(updated_node)
+            return self.import_plan.at_top(self.opened(original_node, block), self)
         elif isinstance(original_node, cst.IndentedBlock):
             assert isinstance(updated_node, cst.IndentedBlock)
-            return _comments_kept(updated_node)
+            return self.opened(original_node, _comments_kept(updated_node))
         return updated_node
+
+    def opened(self, original: Block, block: Block) -> Block:
+        """A block whose first statement was removed does not begin with an empty line."""
+        first = original.body[0] if original.body else None
+        if first not in self.removed or not block.body:
+            return block
+        leading = list(getattr(block.body[0], "leading_lines", ()))
+        while leading and leading[0].comment is None:
+            leading.pop(0)
+        opening = block.body[0].with_changes(leading_lines=leading)
+        return block.with_changes(body=[opening, *block.body[1:]])
 
     def lookup(self, node: ast.expr) -> cst.BaseExpression:
         found = self.updated.get(node)
@@ -335,6 +358,10 @@ class _Editor(cst.CSTTransformer):
             return self.import_plan.rewrite(nodes, updated, self)
         if self.new:
             updated = self.fitted(original, updated)
+        if len(nodes) == 1 and nodes[0] is not None:
+            departing = self.plan.statements.get(nodes[0])
+            if departing is not None and departing.departs:
+                return self.depart(nodes[0], updated, departing)
         if not touched:
             return updated
         lines: list[Line] = []
@@ -342,6 +369,18 @@ class _Editor(cst.CSTTransformer):
             line = cst.SimpleStatementLine([small.with_changes(semicolon=_NO_SEMICOLON)])
             lines += [line] if node is None else self.statement(node, line)
         return self.splice(updated, lines)
+
+    def depart(
+        self, node: ast.AST, line: cst.SimpleStatementLine, edits: _StatementEdits
+    ) -> cst.CSTNode | cst.RemovalSentinel:
+        """Put a moving statement aside, with the comments right above it."""
+        leading = list(line.leading_lines)
+        attached: list[cst.EmptyLine] = []
+        while leading and leading[-1].comment is not None:
+            attached.insert(0, leading.pop())
+        bare = line.with_changes(leading_lines=attached)
+        self.updated[node] = self.marked(bare, edits.marks)
+        return gone(leading, about_it=False)
 
     def fitted(
         self, original: cst.SimpleStatementLine, updated: cst.SimpleStatementLine
@@ -384,10 +423,22 @@ class _Editor(cst.CSTTransformer):
             layout.fit(s, self.tree, indent, self.line_length)
             for s in template.statements(new, self.lookup, self.tree)
         ]
+        blank = cst.EmptyLine(indent=False)
         if isinstance(lines[0], cst.FunctionDef) and not self.is_first(node):
-            blank = cst.EmptyLine(indent=False)
-            lines[0] = lines[0].with_changes(lines_after_decorators=(), leading_lines=[blank])
+            lines[0] = lines[0].with_changes(leading_lines=[blank])
+        last = lines[-1]
+        if isinstance(last, cst.FunctionDef) and not self.is_last(node):
+            assert isinstance(last.body, cst.IndentedBlock)
+            lines[-1] = last.with_changes(body=last.body.with_changes(footer=[blank]))
         return lines
+
+    def is_last(self, node: ast.AST) -> bool:
+        """Whether a statement closes its block, or already has an empty line below it."""
+        end = getattr(node, "end_lineno", 1)
+        lines = self.module.source.lines
+        if end >= len(lines) or not lines[end].strip():
+            return True
+        return len(lines[end]) - len(lines[end].lstrip()) < getattr(node, "col_offset", 0)
 
     def is_first(self, node: ast.AST) -> bool:
         """Whether a statement opens its block, or already has an empty line above it."""
@@ -519,10 +570,20 @@ def _with_keyword(args: list[cst.Arg], name: str, value: cst.BaseExpression) -> 
     last = args[-1]
     if not isinstance(last.comma, cst.Comma):
         return [*args[:-1], last.with_changes(comma=cst.Comma(whitespace_after=_SPACE)), new]
-    between: cst.Comma | cst.MaybeSentinel = last.comma
+    closing = last.comma.whitespace_after
+    between: cst.BaseParenthesizableWhitespace = closing
     if len(args) > 1 and isinstance(args[-2].comma, cst.Comma):
-        between = cst.Comma(whitespace_after=sequence.plain(args[-2].comma.whitespace_after))
-    return [*args[:-1], last.with_changes(comma=between), new.with_changes(comma=last.comma)]
+        between = sequence.plain(args[-2].comma.whitespace_after)
+    if isinstance(closing, cst.ParenthesizedWhitespace) and isinstance(
+        between, cst.ParenthesizedWhitespace
+    ):
+        between = between.with_changes(first_line=closing.first_line)  # a comment stays behind
+    comma = last.comma.with_changes(whitespace_after=sequence.plain(closing))
+    return [
+        *args[:-1],
+        last.with_changes(comma=cst.Comma(whitespace_after=between)),
+        new.with_changes(comma=comma),
+    ]
 
 
 _SPACE = cst.SimpleWhitespace(" ")

@@ -6,7 +6,7 @@ import ast
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -316,7 +316,7 @@ def _section(source: str, local: frozenset[str]) -> int:
         return 0
     if top in sys.stdlib_module_names:
         return 1
-    if source.startswith(".") or top in local:
+    if source.startswith((".", "fsdp2_support")) or top in local:
         return 3
     return 2
 
@@ -384,10 +384,36 @@ def _edit_names(
     for need in sorted(change.added, key=lambda n: _by_type(n.name)):
         kept = _inserted(kept, need, names, separator, closing)
     broken = isinstance(opening, cst.ParenthesizedWhitespace)
+    commented = any(_has_comment(gap) for gap in (first, *_gaps(kept)))
+    if broken and not commented:
+        flat = _one_line(small, kept)
+        text = editor.tree.code_for_node(flat)
+        if len(indent) + len(text) <= editor.line_length:
+            return flat
     if broken and isinstance(small.lpar, cst.LeftParen):
         start = first if isinstance(first, cst.ParenthesizedWhitespace) else opening
         return small.with_changes(names=kept, lpar=cst.LeftParen(start))
     return _fit(small.with_changes(names=kept), editor, indent)
+
+
+def _gaps(
+    aliases: Sequence[cst.ImportAlias],
+) -> Iterator[cst.BaseParenthesizableWhitespace]:
+    for alias in aliases:
+        if isinstance(alias.comma, cst.Comma):
+            yield alias.comma.whitespace_after
+
+
+def _has_comment(gap: cst.BaseParenthesizableWhitespace) -> bool:
+    return isinstance(gap, cst.ParenthesizedWhitespace) and (
+        gap.first_line.comment is not None or any(e.comment is not None for e in gap.empty_lines)
+    )
+
+
+def _one_line(small: cst.ImportFrom, aliases: Sequence[cst.ImportAlias]) -> cst.ImportFrom:
+    names = [a.with_changes(comma=cst.Comma(whitespace_after=_SPACE)) for a in aliases]
+    names[-1] = names[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+    return small.with_changes(names=names, lpar=None, rpar=None)
 
 
 def _separator(

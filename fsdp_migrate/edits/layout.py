@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-Breakable = cst.Call | cst.Dict | cst.List | cst.ListComp
+Breakable = cst.Call | cst.Dict | cst.List | cst.ListComp | cst.SetComp
 
 
 def fit(
@@ -120,7 +120,7 @@ def _outermost(
         current, depth, ours = queue.pop(0)
         ours = ours or (allowed is not None and current in allowed)
         if ours and _is_breakable(current) and not _is_broken(current):
-            assert isinstance(current, (cst.Call, cst.Dict, cst.List, cst.ListComp))
+            assert isinstance(current, (cst.Call, cst.Dict, cst.List, cst.ListComp, cst.SetComp))
             return current, depth
         inner = depths.get(current, depth)
         queue += [(child, inner, ours) for child in current.children]
@@ -135,14 +135,14 @@ def _is_breakable(node: cst.CSTNode) -> bool:
         return bool(node.args) and not wrapper
     if isinstance(node, (cst.Dict, cst.List)):
         return bool(node.elements)
-    return isinstance(node, cst.ListComp)
+    return isinstance(node, (cst.ListComp, cst.SetComp))
 
 
 def _is_broken(node: cst.CSTNode) -> bool:
     opening: cst.CSTNode | None = None
     if isinstance(node, cst.Call):
         opening = node.whitespace_before_args
-    elif isinstance(node, cst.Dict):
+    elif isinstance(node, (cst.Dict, cst.SetComp)):
         opening = node.lbrace.whitespace_after
     elif isinstance(node, (cst.List, cst.ListComp)):
         opening = node.lbracket.whitespace_after
@@ -159,7 +159,7 @@ def explode(node: Breakable, unit: str, depth: int) -> Breakable:
             comma=cst.Comma(whitespace_after=closing), whitespace_after_arg=_NO_SPACE
         )
         return node.with_changes(args=args, whitespace_before_args=inner)
-    if isinstance(node, cst.ListComp):
+    if isinstance(node, (cst.ListComp, cst.SetComp)):
         return _explode_comprehension(node, inner, closing)
     elements = [e.with_changes(comma=cst.Comma(whitespace_after=inner)) for e in node.elements]
     elements[-1] = elements[-1].with_changes(comma=cst.Comma(whitespace_after=closing))
@@ -172,15 +172,29 @@ def explode(node: Breakable, unit: str, depth: int) -> Breakable:
 
 
 def _explode_comprehension(
-    node: cst.ListComp, inner: cst.ParenthesizedWhitespace, closing: cst.ParenthesizedWhitespace
-) -> cst.ListComp:
+    node: cst.ListComp | cst.SetComp,
+    inner: cst.ParenthesizedWhitespace,
+    closing: cst.ParenthesizedWhitespace,
+) -> cst.ListComp | cst.SetComp:
     """The element, each ``for`` and each ``if`` on a line of its own."""
-    loop = node.for_in.with_changes(
-        whitespace_before=inner,
-        ifs=[test.with_changes(whitespace_before=inner) for test in node.for_in.ifs],
-    )
+    loops = [node.for_in]
+    while loops[-1].inner_for_in is not None:
+        loops.append(loops[-1].inner_for_in)
+    broken: cst.CompFor | None = None
+    for loop in reversed(loops):
+        broken = loop.with_changes(
+            whitespace_before=inner,
+            ifs=[test.with_changes(whitespace_before=inner) for test in loop.ifs],
+            inner_for_in=broken,
+        )
+    if isinstance(node, cst.SetComp):
+        return node.with_changes(
+            for_in=broken,
+            lbrace=node.lbrace.with_changes(whitespace_after=inner),
+            rbrace=node.rbrace.with_changes(whitespace_before=closing),
+        )
     return node.with_changes(
-        for_in=loop,
+        for_in=broken,
         lbracket=node.lbracket.with_changes(whitespace_after=inner),
         rbracket=node.rbracket.with_changes(whitespace_before=closing),
     )

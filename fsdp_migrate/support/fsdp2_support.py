@@ -78,7 +78,7 @@ def sharding_kwargs(
 
 def shard_by_policy(
     root: nn.Module,
-    policy: Callable[..., bool],
+    policy: Callable[..., bool] | None,
     *,
     ignored_modules: Collection[nn.Module] = (),
     **kwargs: Any,
@@ -89,6 +89,8 @@ def shard_by_policy(
     ``recurse=True`` whether to look into a module, with ``recurse=False`` and the number
     of parameters its own shards have not taken whether to shard it.
     """
+    if policy is None:
+        return
     ignored_params = kwargs.get("ignored_params") or set()
 
     def visit(module: nn.Module) -> int:
