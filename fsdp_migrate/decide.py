@@ -31,7 +31,7 @@ def decide(study: Study) -> list[Decision]:
         decisions += _construct(site, study)
     decisions = _merged(decisions)
     claimed = {d.site.reference for d in decisions}
-    foreign = _serves_checkpointing(study)
+    foreign = _serves_others(study)
     later = [
         s
         for s in found
@@ -49,14 +49,17 @@ def decide(study: Study) -> list[Decision]:
     return sorted(decisions, key=lambda d: (d.site.module.display, d.site.position, d.code))
 
 
-def _serves_checkpointing(study: Study) -> set[ast.AST]:
-    """Wrap policies that activation checkpointing uses: the functions are torch's, not FSDP1's."""
+def _serves_others(study: Study) -> set[ast.AST]:
+    """Wrap policies that activation checkpointing or migrated code uses.
+
+    The policy functions are plain torch; only FSDP1's constructor makes them FSDP1's.
+    """
     found: set[ast.AST] = set()
     for module in study.project.modules:
         for call in module.table.calls:
             name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
             name = call.func.id if isinstance(call.func, ast.Name) else name
-            if name != "apply_activation_checkpointing":
+            if name not in {"apply_activation_checkpointing", "shard_by_policy"}:
                 continue
             for argument in (*call.args, *(k.value for k in call.keywords)):
                 found |= {v.node for v in study.values(argument, module)}

@@ -126,10 +126,10 @@ def move_problem(statement: ast.stmt, behind: ast.stmt, module: Module) -> str:
             if not isinstance(node, ast.Name):
                 continue
             if node.id in bound:
-                return f"line {other.lineno} already uses it"
+                return "it is used before that"
             changes = isinstance(node.ctx, (ast.Store, ast.Del)) and other is not behind
             if changes and node.id in used:
-                return f"line {other.lineno} changes {node.id} in between"
+                return f"{node.id} changes in between"
     return ""
 
 

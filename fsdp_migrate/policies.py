@@ -76,9 +76,8 @@ def _read_one(value: Value, study: Study) -> Policy:
             return Policy(Kind.WALK, value.module, value.node)
         case Made(node=ast.Call() as call):
             return _made(value, call, study)
-    line = value.module.position(value.node)[0]
-    why = study.unknown([value]) or f"made at {value.module.display}:{line} in a way not known"
-    raise Unreadable(f"the policy is {why}" if why.startswith("made") else f"the policy: {why}")
+    why = study.unknown([value])
+    raise Unreadable(f"the policy: {why}" if why else "the policy is made in a way not known")
 
 
 def _named(name: str | None, value: Value) -> Policy:

@@ -118,9 +118,7 @@ def read(node: ast.expr, module: Module, study: Study) -> tuple[list[MixedPrecis
                 found.append(read_call(call, value.module, study))
             case _:
                 why = study.unknown([value])
-                line = value.module.position(value.node)[0]
-                where = f"{value.module.display}:{line}"
-                raise Unreadable(why or f"the value made at {where} is not a MixedPrecision")
+                raise Unreadable(why or "one of the values is not a MixedPrecision")
     return found, nullable
 
 

@@ -133,8 +133,7 @@ class Study:
         """Why some of the values cannot be followed, or nothing when all can."""
         for value in found:
             if isinstance(value, Unknown):
-                line = getattr(value.node, "lineno", 0)
-                return f"{value.why} ({value.module.display}:{line})"
+                return value.why  # no position: markers must stay true when lines move
         return ""
 
     def external(self, node: ast.expr, module: Module) -> frozenset[str]:

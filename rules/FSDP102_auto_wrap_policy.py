@@ -252,7 +252,7 @@ from fsdp2_support import shard_by_policy
 
 
 def shard(model, policy):
-    # TODO(fsdp-migrate FSDP102): The policy cannot be followed (policy is a parameter of shard, which nothing here calls (example.py:4)); shard_by_policy takes any callable or None.
+    # TODO(fsdp-migrate FSDP102): The policy cannot be followed (policy is a parameter of shard, which nothing here calls); shard_by_policy takes any callable or None.
     shard_by_policy(model, policy)
     return fully_shard(model)
 """,

@@ -367,7 +367,8 @@ class _Editor(cst.CSTTransformer):
         lines: list[Line] = []
         for node, small in zip(nodes, updated.body, strict=True):
             line = cst.SimpleStatementLine([small.with_changes(semicolon=_NO_SEMICOLON)])
-            lines += [line] if node is None else self.statement(node, line)
+            above = self.above(node, updated) if node is not None else ()
+            lines += [line] if node is None else self.statement(node, line, above)
         return self.splice(updated, lines)
 
     def depart(
@@ -390,8 +391,10 @@ class _Editor(cst.CSTTransformer):
         new, self.new = self.new, set()
         return layout.fit_line(updated, self.tree, indent, self.line_length, new)
 
-    def statement(self, node: ast.AST, line: Line) -> list[Line]:
-        """What stands in place of one statement."""
+    def statement(
+        self, node: ast.AST, line: Line, above: Sequence[cst.EmptyLine] = ()
+    ) -> list[Line]:
+        """What stands in place of one statement; ``above`` are the comments over it."""
         edits = self.plan.statements.get(node)
         if edits is None:
             return [line]
@@ -414,11 +417,12 @@ class _Editor(cst.CSTTransformer):
             lines.append(arrived)
         lines += [s for each in edits.after for s in self.render(each, node)]
         if edits.marks and lines:
-            lines[0] = self.marked(lines[0], edits.marks)
+            lines[0] = self.marked(lines[0], edits.marks, above)
         return lines
 
     def render(self, new: Code, node: ast.AST) -> list[Line]:
-        indent = " " * int(getattr(node, "col_offset", 0))
+        line = self.module.source.lines[getattr(node, "lineno", 1) - 1]
+        indent = line[: len(line) - len(line.lstrip())]
         lines = [
             layout.fit(s, self.tree, indent, self.line_length)
             for s in template.statements(new, self.lookup, self.tree)
@@ -466,13 +470,24 @@ class _Editor(cst.CSTTransformer):
         return found
 
     def marked(self, line: Line, marks: list[Mark], existing: Sequence[cst.EmptyLine] = ()) -> Line:
+        """``line`` with its markers above it; one of the same rule that is there already counts."""
         leading = list(getattr(line, "leading_lines", ()))
-        present = {e.comment.value for e in (*leading, *existing) if e.comment is not None}
-        for mark in marks:
-            if mark.comment not in present:
-                leading.append(cst.EmptyLine(comment=cst.Comment(mark.comment)))
-                present.add(mark.comment)
+        present = {
+            e.comment.value.partition(":")[0]
+            for e in (*leading, *existing)
+            if e.comment is not None
+        }
+        new = dict.fromkeys(m.comment for m in marks if m.comment.partition(":")[0] not in present)
+        leading += [cst.EmptyLine(comment=cst.Comment(comment)) for comment in new]
         return line.with_changes(leading_lines=leading)
+
+    def above(self, node: ast.AST, line: cst.CSTNode) -> Sequence[cst.EmptyLine]:
+        """The comments above a statement; those over a module's first are in its header."""
+        leading: Sequence[cst.EmptyLine] = getattr(line, "leading_lines", ())
+        body = self.module.source.tree.body
+        first = bool(body) and body[0] is node
+        header = [e for e in self.tree.header if isinstance(e, cst.EmptyLine)]
+        return (*header, *leading) if first else leading
 
     def splice(
         self, old: cst.SimpleStatementLine, lines: list[Line]
@@ -519,12 +534,9 @@ class _Editor(cst.CSTTransformer):
             lines = self.unwrapped(bare, edits)
             lines = [s for e in edits.before for s in self.render(e, node)] + lines
             if edits.marks and lines:
-                lines[0] = self.marked(lines[0], edits.marks, leading)
+                lines[0] = self.marked(lines[0], edits.marks, self.above(node, updated))
         else:
-            if edits.marks:
-                marks, edits.marks = edits.marks, []
-                bare = self.marked(bare, marks, leading)  # type: ignore[assignment]
-            lines = self.statement(node, bare)
+            lines = self.statement(node, bare, self.above(node, updated))
         if not lines:
             return gone(leading)
         first = lines[0]

@@ -1,0 +1,50 @@
+"""Run the engine on sources given as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fsdp_migrate import engine, rule
+from fsdp_migrate.engine import Options, Result
+from fsdp_migrate.rule import Outcome
+
+ROOT = Path("/project")
+REGISTRY = rule.load()
+
+
+def migrate(
+    files: Mapping[str, str | bytes], options: Options | None = None
+) -> tuple[Result, dict[str, str]]:
+    """The result of a run over ``files`` (relative path -> source), and every file after it."""
+    data = {ROOT / n: t.encode() if isinstance(t, str) else t for n, t in files.items()}
+    sources, problems = engine.read(data, {ROOT / name: name for name in files})
+    assert not problems, problems
+    result = engine.rewrite(sources, options, REGISTRY)
+    after = {name: text if isinstance(text, str) else text.decode() for name, text in files.items()}
+    for path, new in result.changes.items():
+        after[path.relative_to(ROOT).as_posix()] = new.decode()
+    return result, after
+
+
+def rewritten(source: str, **files: str) -> str:
+    """``source`` after a run, as the file ``example.py``."""
+    named = {f"{name}.py": text for name, text in files.items()}
+    _, after = migrate({"example.py": source, **named})
+    return after["example.py"]
+
+
+def outcomes(result: Result) -> list[tuple[str, Outcome]]:
+    return [(d.code, d.outcome) for d in result.decisions]
+
+
+def worst(result: Result) -> Outcome | None:
+    order = [Outcome.REWRITTEN, Outcome.REVIEW, Outcome.LEFT]
+    found = [d.outcome for d in result.decisions]
+    return max(found, key=order.index) if found else None
+
+
+def unmarked(text: str) -> str:
+    """``text`` without marker lines."""
+    lines = text.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.lstrip().startswith("# TODO(fsdp-migrate"))
