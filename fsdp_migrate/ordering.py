@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fsdp_migrate import sites
 from fsdp_migrate.names import Scope
 from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Study
+from fsdp_migrate.study import Study, block_of
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Class, External, Function, Value
@@ -113,7 +113,7 @@ def _wraps(path: str, scope: Scope, module: Module, study: Study) -> Iterator[as
 def move_problem(statement: ast.stmt, behind: ast.stmt, module: Module) -> str:
     """Why ``statement`` cannot simply move behind a later one, or nothing when it can."""
     table = module.table
-    block = _block(table.parents[statement], statement)
+    block = block_of(table.parents[statement], statement)
     if block is None or behind not in block:
         return "the two are not in the same straight run of statements"
     if not isinstance(statement, ast.Assign):
@@ -131,12 +131,3 @@ def move_problem(statement: ast.stmt, behind: ast.stmt, module: Module) -> str:
             if changes and node.id in used:
                 return f"{node.id} changes in between"
     return ""
-
-
-def _block(parent: ast.AST, statement: ast.stmt) -> list[ast.stmt] | None:
-    """The statement list that holds ``statement``."""
-    for name in ("body", "orelse", "finalbody"):
-        listed = getattr(parent, name, None)
-        if isinstance(listed, list) and statement in listed:
-            return listed
-    return None

@@ -202,6 +202,7 @@ class Namer:
 
     taken: dict[Scope, set[str]] = field(default_factory=lambda: defaultdict(set))
     imported: dict[tuple[Module, str, Scope], str] = field(default_factory=dict)
+    loops: dict[Scope, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def fresh(self, module: Module, scope: Scope, wanted: str) -> str:
         """``wanted``, or ``wanted_2`` and so on, unused in ``scope`` and what it can see."""
@@ -210,6 +211,14 @@ class Namer:
             candidate, number = f"{wanted}_{number}", number + 1
         self.taken[scope].add(candidate)
         return candidate
+
+    def loop(self, module: Module, scope: Scope, wanted: str) -> str:
+        """As :meth:`fresh`, for a loop variable: other emitted loops may have it too."""
+        if wanted in self.loops[scope]:
+            return wanted
+        name = self.fresh(module, scope, wanted)
+        self.loops[scope].add(name)
+        return name
 
     def _used(self, module: Module, scope: Scope, name: str) -> bool:
         if keyword.iskeyword(name) or hasattr(builtins, name) or name in self.taken[scope]:
@@ -349,8 +358,9 @@ class Proposal:
         """As :meth:`support`, under a given name: it takes over an import of that name."""
         self.edits.append(Support(module, function, local, near))
 
-    def fresh(self, module: Module, near: ast.AST, wanted: str) -> str:
+    def fresh(self, module: Module, near: ast.AST, wanted: str, *, loop: bool = False) -> str:
         scope = module.table.scope_of(near)
         while scope.parent is not None and not (scope.is_function or scope.is_class):
             scope = scope.parent
-        return self.namer.fresh(module, scope, wanted)
+        give = self.namer.loop if loop else self.namer.fresh
+        return give(module, scope, wanted)

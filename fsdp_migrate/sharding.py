@@ -23,6 +23,7 @@ FULLY_SHARD = "torch.distributed.fsdp"
 IN_PLACE_METHODS = frozenset(
     {"to", "cuda", "cpu", "half", "bfloat16", "float", "double", "train", "eval", "requires_grad_"}
 )
+LOOP_VARIABLES = frozenset({"module", "buffer", "layer"})
 DCP = "torch.distributed.checkpoint.state_dict"
 
 
@@ -141,7 +142,8 @@ class ShardPlan:
         """A local name for ``wanted``, the same one each time it is asked for."""
         if wanted not in self.names:
             module, call = self.constructor.module, self.constructor.call
-            self.names[wanted] = self.proposal.fresh(module, call, wanted)
+            loop = wanted in LOOP_VARIABLES
+            self.names[wanted] = self.proposal.fresh(module, call, wanted, loop=loop)
         return self.names[wanted]
 
     def sync_condition(self, value: ast.expr) -> Code:

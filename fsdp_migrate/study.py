@@ -20,6 +20,15 @@ from fsdp_migrate.trace.values import Constant, Tracer, Unknown, Value, Values
 DEFAULT_TARGET = config.DEFAULT_TARGET
 
 
+def block_of(parent: ast.AST, statement: ast.stmt) -> list[ast.stmt] | None:
+    """The statement list that holds ``statement``."""
+    for name in ("body", "orelse", "finalbody"):
+        listed = getattr(parent, name, None)
+        if isinstance(listed, list) and statement in listed:
+            return listed
+    return None
+
+
 def sentences(*parts: str) -> str:
     """Reasons and next steps as prose: a capital in front, a full stop behind."""
     return " ".join(f"{_capital(part).rstrip('.')}." for part in parts if part)
@@ -98,6 +107,7 @@ class Study:
     constructors: dict[ast.AST, Constructor] = field(default_factory=dict)
     plans: dict[Constructor, ShardPlan] = field(default_factory=dict)
     conversions: dict[ast.AST, Conversion] = field(default_factory=dict)
+    _made: list[tuple[Constructor, str, str]] = field(default_factory=list)
     runtime_strategies: set[Constructor] = field(default_factory=set)
     settled: dict[ast.AST, Decision] = field(default_factory=dict)  # node -> its decision
 
@@ -159,6 +169,24 @@ class Study:
         if same:
             known.constructors.add(constructor)
         return same
+
+    def make(self, constructor: Constructor, value: Code, name: str) -> None:
+        """Remember that the code emitted for ``constructor`` binds ``name`` to ``value``."""
+        self._made.append((constructor, value.preview(), name))
+
+    def made_before(self, constructor: Constructor, value: Code) -> str:
+        """The name an earlier constructor in the same run of statements bound to ``value``."""
+        table = constructor.module.table
+        block = block_of(table.parents[constructor.statement], constructor.statement)
+        for other, text, name in self._made:
+            earlier = (
+                block is not None
+                and other.module is constructor.module
+                and any(s is other.statement for s in block[: block.index(constructor.statement)])
+            )
+            if earlier and text == value.preview():
+                return name
+        return ""
 
     # -- models ---------------------------------------------------------------------------------
 

@@ -150,9 +150,13 @@ def decide(site: Site, study: Study) -> Decision:
 def _explicit_mesh(plan: ShardPlan, study: Study) -> None:
     init = plan.name("torch.distributed.device_mesh", "init_device_mesh")
     kind = devices.type_code(plan, study)
-    name = plan.fresh("mesh")
     shape = f"({plan.dist()}.get_world_size(),)"
-    plan.setup.append(code("{n} = {i}({k}, {s})", n=name, i=init, k=kind, s=shape))
+    make = code("{i}({k}, {s})", i=init, k=kind, s=shape)
+    name = study.made_before(plan.constructor, make)
+    if not name:
+        name = plan.fresh("mesh")
+        plan.setup.append(code("{n} = {m}", n=name, m=make))
+        study.make(plan.constructor, make, name)
     plan.everywhere["mesh"] = code("{n}", n=name)
 
 

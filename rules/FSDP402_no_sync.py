@@ -184,6 +184,11 @@ def decide(site: Site, study: Study) -> Decision:
         new = code("{p}({f}, {m}{k})", p=partial, f=name, m=site.receiver, k=keep)
     proposal.replace(site.module, site.node, new)
     review = ""
+    if any(strategy.of(c, study) is None for c in models):
+        review = (
+            "if the strategy is SHARD_GRAD_OP, pass keep_unsharded=True here, or parameters are "
+            "gathered again for every micro-batch"
+        )
     if any(_accumulates_wider(c, study) for c in models):
         review = (
             "unsynchronised gradients are now accumulated in reduce_dtype, which is more "

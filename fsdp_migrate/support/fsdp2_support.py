@@ -204,23 +204,21 @@ def clip_grad_norm_(
     Returns:
         The total norm before clipping, the same plain scalar tensor on every rank.
     """
-    groups: dict[object, list[torch.Tensor]] = {}
+    groups: dict[object, list[nn.Parameter]] = {}
     for parameter in model.parameters():
         if parameter.grad is not None:
-            grad = parameter.grad
-            key = grad.device_mesh if isinstance(grad, DTensor) else None
-            groups.setdefault(key, []).append(grad)
+            mesh = getattr(parameter.grad, "device_mesh", None)
+            groups.setdefault(mesh, []).append(parameter)
     norms = []
-    for grads in groups.values():
+    for group in groups.values():
+        grads = [p.grad for p in group if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(grads, norm_type)
         norms.append(norm.full_tensor() if isinstance(norm, DTensor) else norm)
     if not norms:
         return torch.tensor(0.0)
     total: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms), norm_type)
-    scale = torch.clamp(max_norm / (total + 1e-6), max=1.0)
-    for grads in groups.values():
-        for grad in grads:
-            grad.mul_(scale.to(grad.device))
+    for group in groups.values():
+        torch.nn.utils.clip_grads_with_norm_(group, max_norm, total)
     return total
 
 
