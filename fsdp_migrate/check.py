@@ -1,34 +1,45 @@
 """The gate before writing: is the new file whole?
 
-It must parse and compile, every name that was bound must still be bound, and every emitted call
-must fit the real signature in the target torch.
+It must parse and compile, every name that was bound must still be bound, and every call of torch's
+must fit its signature in the target torch.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
+from collections import Counter
 
-from fsdp_migrate import names
+from packaging.version import Version
+
+from fsdp_migrate import names, signatures
 from fsdp_migrate.source import Source, SourceError
 from fsdp_migrate.trace.project import Module
 
 
-def defect(module: Module, new: bytes) -> str:
-    """What is wrong with the new bytes of a module, or nothing."""
+def defect(module: Module, new: Source, target: Version) -> str:
+    """What is wrong with the new source of a module, or nothing."""
     try:
-        source = Source.parse(new, path=module.path, display=module.display)
-        compile(source.tree, module.display, "exec", dont_inherit=True)
-    except SourceError as error:
-        return f"the result {error.message} (line {error.line})"
+        compile(new.tree, module.display, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         return f"the result does not compile: {error}"
-    table = names.build(source.tree, module.package)
+    table = names.build(new.tree, module.package)
     if not module.table.stars:
         lost = unbound(table) - unbound(module.table)
         if lost:
             return f"the result uses names that nothing binds: {', '.join(sorted(lost))}"
-    return ""
+    wrong = Counter(mismatches(table, target))
+    if wrong:
+        wrong -= Counter(mismatches(module.table, target))
+    return f"the result has a call that does not fit: {next(iter(wrong))}" if wrong else ""
+
+
+def parse(module: Module, new: bytes) -> Source | str:
+    """The new bytes of a module as a source, or what is wrong with them."""
+    try:
+        return Source.parse(new, path=module.path, display=module.display)
+    except SourceError as error:
+        return f"the result {error.message} (line {error.line})"
 
 
 def unbound(table: names.NameTable) -> set[str]:
@@ -40,4 +51,19 @@ def unbound(table: names.NameTable) -> set[str]:
         read = isinstance(name.ctx, ast.Load) and name.id not in known
         if read and table.within[name].lookup(name.id) is None:
             found.add(name.id)
+    return found
+
+
+def mismatches(table: names.NameTable, target: Version) -> list[str]:
+    """Calls of torch's functions, and of FSDP2's methods, that their signatures do not allow."""
+    offered = signatures.load()
+    found: list[str] = []
+    for call in table.calls:
+        known = [n for n in table.qualify(call.func) if n in offered.functions]
+        if not known and isinstance(call.func, ast.Attribute) and not table.qualify(call.func):
+            method = offered.by_attribute.get(call.func.attr)
+            known = [method] if method is not None else []
+        problems = [offered.mismatch(name, call, target) for name in known]
+        if problems and all(problems):
+            found.append(problems[0])
     return found

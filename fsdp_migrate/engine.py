@@ -86,7 +86,7 @@ def rewrite(
         study = Study(project, registry, options.target)
         decisions = decide.decide(study)
         decisions = _without(decisions, dropped, options)
-        failed = _edit(project, decisions, options, result) if edit else {}
+        failed = _edit(project, decisions, options, registry, result) if edit else {}
         if not failed:
             result.decisions = decisions
             return result
@@ -131,7 +131,11 @@ def _selected(code: str, options: Options) -> bool:
 
 
 def _edit(
-    project: Project, decisions: Sequence[Decision], options: Options, result: Result
+    project: Project,
+    decisions: Sequence[Decision],
+    options: Options,
+    registry: Registry,
+    result: Result,
 ) -> dict[Module, str]:
     """Fill ``result.changes``; return the modules whose edits failed, with the reason."""
     from fsdp_migrate.edits import EditError, apply_edits
@@ -142,6 +146,7 @@ def _edit(
             if options.markers or not isinstance(edit, Mark):
                 edits[edit.module].append(edit)
     failed: dict[Module, str] = {}
+    renewed: dict[Path, Source] = {}
     result.changes.clear()
     resolved, written = support.place(project, edits)
     for module in project.modules:
@@ -157,10 +162,39 @@ def _edit(
         except EditError as error:
             failed[module] = str(error)
             continue
-        defect = check.defect(module, new)
-        if defect:
+        if new == module.source.data:
+            continue
+        source = check.parse(module, new)
+        defect = source if isinstance(source, str) else check.defect(module, source, options.target)
+        if isinstance(source, str) or defect:
             failed[module] = defect
-        elif new != module.source.data:
-            result.changes[module.path] = new
+            continue
+        result.changes[module.path] = new
+        renewed[module.path] = source
     result.changes.update(written)
-    return failed
+    return failed or _unsettled(project, renewed, written, options, registry)
+
+
+def _unsettled(
+    project: Project,
+    renewed: Mapping[Path, Source],
+    written: Mapping[Path, bytes],
+    options: Options,
+    registry: Registry,
+) -> dict[Module, str]:
+    """The modules that a second run would rewrite again."""
+    if not renewed:
+        return {}
+    sources = [renewed.get(m.path, m.source) for m in project.modules if m.path not in written]
+    sources += [Source.parse(data, path=path) for path, data in written.items()]
+    study = Study(Project(sources, project.library), registry, options.target)
+    again = {
+        d.site.module.path: d.code
+        for d in decide.decide(study)
+        if d.outcome is not Outcome.LEFT and _selected(d.code, options)
+    }
+    return {
+        m: f"a second run would rewrite it again ({again[m.path]})"
+        for m in project.modules
+        if m.path in again and m.path in renewed
+    }
