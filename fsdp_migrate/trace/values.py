@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ from fsdp_migrate.trace.project import Module, Project
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 MAX_FRAMES = 3
+MAX_DEPTH = 300  # nested evaluations; each takes some ten Python frames
+RECURSION_LIMIT = 12 * MAX_DEPTH + 1000
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,7 @@ class Tracer:
         self._active: dict[tuple[ast.expr, Frame | None], int] = {}
         self._lowest = 1 << 30
         self._stored: dict[Module, dict[ast.AST, frozenset[str]]] = {}
+        self._importing: set[tuple[Module, str]] = set()
 
     # -- entry points ---------------------------------------------------------------------------
 
@@ -147,8 +151,10 @@ class Tracer:
             self._lowest = min(self._lowest, self._active[key])
             return frozenset()
         depth = len(self._active)
-        if depth > 400:
+        if depth > MAX_DEPTH:
             return frozenset({Unknown(node, module, why="the data flow is too deep to follow")})
+        if depth == 0 and sys.getrecursionlimit() < RECURSION_LIMIT:
+            sys.setrecursionlimit(RECURSION_LIMIT)
         self._active[key] = depth
         outer, self._lowest = self._lowest, 1 << 30
         try:
@@ -288,13 +294,17 @@ class Tracer:
 
     def _member(self, module: Module, name: str, node: ast.AST, importer: Module) -> list[Value]:
         """``name`` looked up in a module of the project, as ``from module import name`` does."""
+        if (module, name) in self._importing:  # a package that imports the name from itself
+            return []
         result: list[Value] = []
+        self._importing.add((module, name))
         for owner, binding in self.project.exports(module, name):
             if binding.kind is Kind.IMPORT:
                 result += self._imported(binding.qualified, node, owner, importer)
             else:
                 result += self._module_level(owner, name, node)
                 break
+        self._importing.discard((module, name))
         if not result:
             submodule = self.project.find(f"{module.name}.{name}", importer)
             if submodule is not None:
