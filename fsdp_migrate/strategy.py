@@ -58,7 +58,7 @@ def argument(site: Site, study: Study, rule: str) -> Decision:
             site,
             rule,
             "NO_SHARD -> a mesh that only replicates",
-            review="NO_SHARD became a (world_size, 1) mesh; torch recommends DDP or replicate() here",
+            review="NO_SHARD became a (world_size, 1) mesh; torch recommends DDP or replicate()",
         )
     if name in RESHARD_NEVER:
         return study.rewritten(site, rule, f"{name} -> reshard_after_forward=False")

@@ -25,7 +25,8 @@ import ast
 
 from fsdp_migrate import models, precision
 from fsdp_migrate.proposal import Code, code
-from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.roles import Role, role
+from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sharding import Precision, ShardPlan, with_default
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
@@ -35,6 +36,11 @@ RULE = Rule(
     code="FSDP202",
     name="mixed_precision",
     handles=("FullyShardedDataParallel(mixed_precision=)", "MixedPrecision"),
+)
+
+PART = (
+    "it casts its inputs, as FSDP1's root does: if this model becomes part of another FSDP model, "
+    "set cast_forward_inputs=False"
 )
 
 EXAMPLES = [
@@ -193,9 +199,90 @@ bf16 = MixedPrecisionPolicy(
             ),
         },
     ),
+    Example(
+        title="wrapped by hand: only the whole model casts its inputs",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+bf16 = MixedPrecision(param_dtype=torch.bfloat16)
+
+
+def wrap(model):
+    for i, block in enumerate(model.blocks):
+        model.blocks[i] = FSDP(block, mixed_precision=bf16)
+    return FSDP(model, mixed_precision=bf16)
+""",
+        after="""\
+from dataclasses import replace
+
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+bf16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, cast_forward_inputs=False)
+
+
+def wrap(model):
+    for i, block in enumerate(model.blocks):
+        model.blocks[i] = fully_shard(block, mp_policy=bf16)
+    return fully_shard(model, mp_policy=replace(bf16, cast_forward_inputs=True))
+""",
+    ),
+    Example(
+        title="a wrapper for parts and whole models alike",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+def shard(module):
+    return FSDP(module, mixed_precision=MixedPrecision(param_dtype=torch.bfloat16))
+
+
+def build(model):
+    model.encoder = shard(model.encoder)
+    return shard(model)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+
+def shard(module):
+    # TODO(fsdp-migrate FSDP202): It casts its inputs, as FSDP1's root does: if this model becomes part of another FSDP model, set cast_forward_inputs=False.
+    return fully_shard(module, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+
+
+def build(model):
+    model.encoder = shard(model.encoder)
+    return shard(model)
+""",
+        outcome=Outcome.REVIEW,
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="another library's class of the same name",
+        source="""\
+from lightning.pytorch.plugins.precision import MixedPrecision
+from torch.distributed.fsdp import fully_shard
+
+precision = MixedPrecision("bf16-mixed", "cuda")
+fully_shard(model)
+""",
+    ),
+    Keep(
+        title="parts and whole of a model that is already FSDP2",
+        source="""\
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+for block in model.blocks:
+    fully_shard(block, mp_policy=MixedPrecisionPolicy(torch.bfloat16, cast_forward_inputs=False))
+fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+""",
+    ),
     Keep(
         title="low-precision gradients have no counterpart",
         source="""\
@@ -253,9 +340,10 @@ def _argument(site: Site, plan: ShardPlan, study: Study) -> Decision:
     found, nullable = precision.read(value, site.module, study)
     if not found:
         return study.dropped(site, RULE.code, "dropped, it was None")
+    place = role(plan.constructor, study)
     roots = {each.casts_root(study) for each in found}
     units = {each.casts_units(study) for each in found}
-    same = units == {True} or roots == {False}
+    same = units == {True} or roots == {False} or place is Role.PART
     if not same and roots != {True}:
         raise precision.Unreadable(
             "the policies that reach this call differ in cast_root_forward_inputs"
@@ -266,7 +354,7 @@ def _argument(site: Site, plan: ShardPlan, study: Study) -> Decision:
         study.convert(value, None, "MixedPrecisionPolicy", plan.constructor)
         policy = precision.policy(found[0], plan.proposal, study, root=False, near=near)
         root = precision.policy(found[0], plan.proposal, study, root=True, near=near)
-        plan.precision = Precision(policy, root, inline=True, same=same)
+        plan.precision = Precision(policy, None if same else root, inline=True, same=same)
     else:
         for each in found:
             proposal = study.proposal()
@@ -277,7 +365,15 @@ def _argument(site: Site, plan: ShardPlan, study: Study) -> Decision:
         plan.constructor.wrapped, site.module, "BatchNorm", study
     )
     plan.further += precision.buffer_sites(found)
-    return study.rewritten(site, RULE.code, "mp_policy, with inputs cast by the root only")
+    if place is Role.PART:
+        return study.rewritten(site, RULE.code, "mp_policy of a part, whose inputs are not cast")
+    unsure = place is Role.UNKNOWN and not same
+    return study.rewritten(
+        site,
+        RULE.code,
+        "mp_policy, with inputs cast by the root only",
+        review=PART if unsure else "",
+    )
 
 
 def _named(plan: ShardPlan, *, nullable: bool) -> Code:

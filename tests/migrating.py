@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -42,6 +43,21 @@ def worst(result: Result) -> Outcome | None:
     order = [Outcome.REWRITTEN, Outcome.REVIEW, Outcome.LEFT]
     found = [d.outcome for d in result.decisions]
     return max(found, key=order.index) if found else None
+
+
+def without_support(after: Mapping[str, str]) -> dict[str, str]:
+    return {p: t for p, t in after.items() if not p.startswith("fsdp2_support")}
+
+
+def support_functions(after: Mapping[str, str]) -> set[str]:
+    """What the files import from the support module."""
+    return {
+        alias.name
+        for text in without_support(after).values()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ImportFrom) and node.module == "fsdp2_support"
+        for alias in node.names
+    }
 
 
 def unmarked(text: str) -> str:

@@ -12,7 +12,16 @@ import pytest
 from fsdp_migrate import pages, patch, support
 from fsdp_migrate.engine import Options
 from fsdp_migrate.rule import Example, Keep, LoadedRule, Outcome
-from tests.migrating import REGISTRY, ROOT, migrate, outcomes, unmarked, worst
+from tests.migrating import (
+    REGISTRY,
+    ROOT,
+    migrate,
+    outcomes,
+    support_functions,
+    unmarked,
+    without_support,
+    worst,
+)
 
 RULES = list(REGISTRY.rules.values())
 EXAMPLES = [(r, e) for r in RULES for e in r.examples]
@@ -37,10 +46,6 @@ def expected(example: Example) -> dict[str, str]:
     return {"example.py": example.after, **{p: a for p, (_, a) in example.files.items()}}
 
 
-def without_support(after: dict[str, str]) -> dict[str, str]:
-    return {p: t for p, t in after.items() if not p.startswith("fsdp2_support")}
-
-
 @every_example
 def test_becomes_what_the_page_says(rule: LoadedRule, example: Example) -> None:
     result, after = migrate(sources(example))
@@ -55,8 +60,8 @@ def test_support_functions_are_the_stated_ones(rule: LoadedRule, example: Exampl
     _, after = migrate(sources(example))
     written = after.get("fsdp2_support.py", "")
     defined = set(re.findall(r"^(?:def|class) (\w+)", written, re.MULTILINE))
+    assert set(example.support) == support_functions(after)
     assert set(example.support) <= defined
-    assert bool(example.support) == bool(written)
 
 
 @every_example
