@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 MODULE_PREFIX = "module:"
+
+_DEVICES = ("auto", "native", "simulate")
+_PRECISIONS = ("both", "native")
 
 
 class PlanError(ValueError):
@@ -34,6 +38,8 @@ class Plan:
     """Path of the script below both trees, or ``module:pkg.mod`` for ``python -m pkg.mod``."""
     args: tuple[str, ...] = ()
     nproc: int = 2
+    worlds: tuple[int, ...] = ()
+    """Further numbers of ranks to verify with, beside ``nproc``; gives a table of world sizes."""
     max_steps: int = 10
     """Optimizer steps to record; then every rank stops cleanly."""
     timeout: float = 120.0
@@ -51,6 +57,19 @@ class Plan:
     """Where recordings of the original are kept and looked up by content; None to always train."""
     twin: bool = True
     """Run the original again with rounding-size noise, to measure how far rounding carries."""
+    launcher: str = "auto"
+    """``auto``, ``torchrun``, ``fork``, ``python``, or a command line such as ``srun -n 8``."""
+    device: str = "auto"
+    """``native``: the devices there are. ``simulate``: CUDA and NCCL imitated on CPUs. ``auto``:
+    native, unless there is no GPU and the original fails for want of one."""
+    precision: str = "both"
+    """``both``: a program that computes in 16 bits is also compared in float32, where differences
+    are not hidden by rounding. ``native``: only as it is."""
+    resume: tuple[str, ...] | None = None
+    """Arguments that make the script resume from a checkpoint that it wrote itself within
+    ``max_steps``; they are added to ``args``. None: checkpoints are not checked."""
+    timing: bool = False
+    """Run both once more without recording numbers, for times and memory."""
     python: str = sys.executable
     """The interpreter of the project; it must have torch."""
 
@@ -60,6 +79,7 @@ class Plan:
                 kind = "is not a directory" if tree.exists() else "does not exist"
                 raise PlanError(f"the '{role}' tree {tree} {kind}")
         self._check_numbers()
+        self._check_choices()
         for name in ("workdir", *(["script"] if not self.module else [])):
             self._check_inside(name, getattr(self, name))
         for role, tree in (("before", self.before), ("after", self.after)):
@@ -90,14 +110,28 @@ class Plan:
         return f"-m {self.module}" if self.module else self.script
 
     def _check_numbers(self) -> None:
-        if self.nproc < 1:
-            raise PlanError(f"nproc must be at least 1, not {self.nproc}")
+        for world in (self.nproc, *self.worlds):
+            if world < 1:
+                raise PlanError(f"nproc must be at least 1, not {world}")
         if self.max_steps < 1:
             raise PlanError(f"max_steps must be at least 1, not {self.max_steps}")
         if not (math.isfinite(self.timeout) and self.timeout > 0):
             raise PlanError(f"timeout must be a positive number of seconds, not {self.timeout}")
         if not 0 <= self.seed < 2**31:
             raise PlanError(f"seed must be between 0 and 2**31 - 1, not {self.seed}")
+
+    def _check_choices(self) -> None:
+        for name, choices in (("device", _DEVICES), ("precision", _PRECISIONS)):
+            if getattr(self, name) not in choices:
+                raise PlanError(
+                    f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}"
+                )
+        try:
+            words = shlex.split(self.launcher)
+        except ValueError as error:
+            raise PlanError(f"the launcher {self.launcher!r} cannot be read: {error}") from None
+        if not words:
+            raise PlanError("the launcher is empty")
 
     @staticmethod
     def _check_inside(name: str, path: str) -> None:

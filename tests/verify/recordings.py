@@ -75,7 +75,7 @@ class Run:
 
         init = self._snapshot(weights)
         steps, after = [], []
-        for _ in range(self.steps):
+        for number in range(self.steps):
             gradients = {
                 n: [
                     shaken((w - t) * self.gradient_scale)
@@ -90,7 +90,7 @@ class Run:
                     for w, t in zip(weights[n], targets[n], strict=True)
                 )
             )
-            steps.append(self._step(loss, gradients))
+            steps.append(self._step(number, loss, gradients))
             weights = {
                 n: [w - self.lr * g for w, g in zip(weights[n], gradients[n], strict=True)]
                 for n in self.names
@@ -110,7 +110,8 @@ class Run:
                 Unit("layer", "fsdp", frozenset(self.names[1:]), self.dtype, self.dtype),
                 Unit("", "fsdp", frozenset(self.names[:1]), self.dtype, self.dtype),
             ),
-            optimizers=(Optimizer("SGD", len(self.names), (), 0, (self.names,)),),
+            optimizers_by_rank=((Optimizer("SGD", len(self.names), (), 0, (self.names,)),),)
+            * WORLD,
             init=init,
             steps=tuple(steps),
             after=tuple(after),
@@ -124,7 +125,7 @@ class Run:
     def _snapshot(self, weights: dict[str, list[float]]) -> Snapshot:
         return Snapshot(tensors(weights), ({"scale": ("float32", (), 1.0, 1.0)},) * WORLD)
 
-    def _step(self, loss: float, gradients: dict[str, list[float]]) -> Step:
+    def _step(self, number: int, loss: float, gradients: dict[str, list[float]]) -> Step:
         norm = sum(g * g for values in gradients.values() for g in values) ** 0.5
         clips: tuple[Any, ...] = ()
         if self.clip is not None:
@@ -137,13 +138,15 @@ class Run:
             ("backward", "reduce-scatter", self.dtype): (self.scatters, 1024),
         }
         return Step(
-            optimizer=0,
+            number=number,
+            modes=(((5, 0, 1),),) * WORLD,
+            states=Tensors({}),
             losses=((loss,),) * WORLD,
             clips=(clips,) * WORLD,
             inputs=((7,),) * WORLD,
             batches=((),) * WORLD,
             random=(11, 12),
-            settings=(({"lr": self.lr, "momentum": 0.0},),) * WORLD,
+            settings=({0: ({"lr": self.lr, "momentum": 0.0},)},) * WORLD,
             collectives=(traffic,) * WORLD,
             gradients=tensors(gradients),
             spread={},

@@ -13,7 +13,7 @@ from fsdp_migrate.verify.compare.judge import judge
 from fsdp_migrate.verify.compare.recording import Optimizer, Recording, Tensors, Unit
 from fsdp_migrate.verify.compare.sketch import Sketch
 
-from .recordings import NAMES, SIZE, Run, altered, evidence, with_steps, without
+from .recordings import NAMES, SIZE, WORLD, Run, altered, evidence, with_steps, without
 
 
 def cause(found: Evidence) -> str | None:
@@ -100,7 +100,7 @@ def test_other_data_is_named() -> None:
 def stale(recording: Recording) -> Recording:
     """As recorded when the optimizer was built before ``fully_shard``: it owns nothing."""
     optimizer = Optimizer("SGD", len(NAMES), ((SIZE,),) * len(NAMES), 0, ((),))
-    emptied = dataclasses.replace(recording, optimizers=(optimizer,))
+    emptied = dataclasses.replace(recording, optimizers_by_rank=((optimizer,),) * WORLD)
     return with_steps(emptied, gradients=Tensors({}))
 
 
@@ -121,7 +121,7 @@ def test_an_original_that_trains_nothing_is_inconclusive() -> None:
 def test_a_parameter_outside_of_every_module_on_both_sides_is_no_failure() -> None:
     def loose(recording: Recording) -> Recording:
         optimizer = dataclasses.replace(recording.optimizers[0], held=4, stale=((1,),))
-        return dataclasses.replace(recording, optimizers=(optimizer,))
+        return dataclasses.replace(recording, optimizers_by_rank=((optimizer,),) * WORLD)
 
     plain = evidence()
     found = Evidence(loose(plain.before), loose(plain.after), plain.twin)

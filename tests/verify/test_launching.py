@@ -15,7 +15,7 @@ from fsdp_migrate.verify.launch import aftermath
 from fsdp_migrate.verify.launch.environment import environment
 from fsdp_migrate.verify.launch.outcome import End
 from fsdp_migrate.verify.launch.scratch import copy_tree
-from fsdp_migrate.verify.launch.watch import Patience, Watched, run_watched
+from fsdp_migrate.verify.launch.watch import Command, Patience, Watched, watch
 
 FINISHED = Watched(code=0, seconds=1.0, hung=False, silent_for=0.0, slowest_gap=0.1)
 FAILED = Watched(code=1, seconds=1.0, hung=False, silent_for=0.0, slowest_gap=0.1)
@@ -205,13 +205,17 @@ def test_ranks_that_wait_in_different_collectives(places: dict[str, Path]) -> No
 # --- watching ------------------------------------------------------------------------------------
 
 
-def watch(tmp_path: Path, code: str, patience: float) -> Watched:
+def watched(tmp_path: Path, code: str, patience: float) -> Watched:
     folder = tmp_path / "records"
     folder.mkdir()
-    return run_watched(
+    command = Command(
         [sys.executable, "-c", code],
         env={**os.environ, "MARK": "watch-test-7713"},
         cwd=tmp_path,
+        log=tmp_path / "logs" / "launcher.log",
+    )
+    return watch(
+        command,
         run="watch-test-7713",
         folder=folder,
         logs=tmp_path / "logs",
@@ -221,16 +225,16 @@ def watch(tmp_path: Path, code: str, patience: float) -> Watched:
 
 
 def test_a_silent_process_is_stopped(tmp_path: Path) -> None:
-    watched = watch(tmp_path, "import time; time.sleep(60)", 1.0)
-    assert watched.hung
-    assert watched.seconds < 20
+    found = watched(tmp_path, "import time; time.sleep(60)", 1.0)
+    assert found.hung
+    assert found.seconds < 20
 
 
 def test_a_process_that_prints_is_alive(tmp_path: Path) -> None:
     code = "import time\nfor i in range(15): print(i, flush=True); time.sleep(0.2)"
-    watched = watch(tmp_path, code, 2.0)
-    assert not watched.hung
-    assert watched.code == 0
+    found = watched(tmp_path, code, 2.0)
+    assert not found.hung
+    assert found.code == 0
 
 
 def test_children_do_not_outlive_the_run(tmp_path: Path) -> None:
@@ -240,7 +244,7 @@ def test_children_do_not_outlive_the_run(tmp_path: Path) -> None:
         " start_new_session=True)\n"
         "print(child.pid, flush=True)"
     )
-    watch(tmp_path, code, 10.0)
+    watched(tmp_path, code, 10.0)
     pid = int((tmp_path / "logs" / "launcher.log").read_text())
     state = Path(f"/proc/{pid}/stat")
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"

@@ -162,7 +162,7 @@ def test_missing_ranks_and_other_formats(tmp_path: Path) -> None:
         load(tmp_path)
     folder, _ = run_recorded(tmp_path, PLAIN)
     path = folder / "rank-0.jsonl"
-    path.write_text(path.read_text().replace('"schema":1', '"schema":99'))
+    path.write_text(path.read_text().replace('"schema":2', '"schema":99'))
     with pytest.raises(LoadError, match="another version"):
         load(folder)
     path.rename(folder / "rank-1.jsonl")

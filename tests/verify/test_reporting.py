@@ -42,7 +42,7 @@ def test_exit_codes_are_three() -> None:
 
 def test_the_screen_shows_every_gate_and_ends_with_the_verdict() -> None:
     shown = text.render(report(evidence(), Verdict.SAME))
-    assert shown.count("  PASS  ") == 20
+    assert shown.count("  PASS  ") == 21
     assert shown.rstrip().splitlines()[-1] == "VERDICT  same training: why"
     assert "noise alone" in shown
     assert all(len(line) <= 98 for line in shown.splitlines())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,58 +9,43 @@ from typing import Any
 import pytest
 
 from fsdp_migrate.verify.events import Event, Role, Stage
+from fsdp_migrate.verify.launch.warm import WarmServer
 from fsdp_migrate.verify.plan import Plan
 from fsdp_migrate.verify.report import json as as_json
 from fsdp_migrate.verify.report import text
 from fsdp_migrate.verify.report.model import Report, Verdict
 from fsdp_migrate.verify.run import verify
 
+from .programs import PROGRAMS, altered, failed, judged
+
 pytestmark = pytest.mark.train
 
-PROGRAMS = Path(__file__).parents[2] / "fixtures" / "programs"
 CAUSAL = PROGRAMS / "causal"
 
 
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Recordings of originals, shared by the tests of one session."""
-    return tmp_path_factory.mktemp("baselines")
-
-
 @pytest.fixture
-def against(cache: Path, tmp_path: Path) -> Callable[..., Report]:
+def against(cache: Path, tmp_path: Path, server: WarmServer) -> Callable[..., Report]:
     """Verify ``causal`` against its migration with one statement replaced."""
 
     def run(*replaced: tuple[str, str], args: tuple[str, ...] = (), **changes: Any) -> Report:
-        after = tmp_path / "after"
-        shutil.copytree(CAUSAL / "after", after)
-        source = (after / "train.py").read_text()
-        for old, new in replaced:
-            assert source.count(old) == 1, f"{old!r} must stand exactly once in the program"
-            source = source.replace(old, new)
-        (after / "train.py").write_text(source)
-        settings: dict[str, Any] = {"max_steps": 5, "timeout": 60.0, "cache": cache, **changes}
-        plan = Plan(before=CAUSAL / "before", after=after, script="train.py", args=args, **settings)
-        return verify(plan)
+        after = altered(CAUSAL / "after", tmp_path / "after", replaced)
+        settings = {"after": after, "args": args, "cache": cache, "server": server, **changes}
+        return judged("causal", **settings)
 
     return run
-
-
-def failed(report: Report) -> str | None:
-    return report.first_failure.key if report.first_failure else None
 
 
 # --- correct migrations --------------------------------------------------------------------------
 
 
-def test_a_correct_migration_passes(cache: Path) -> None:
+def test_a_correct_migration_passes_under_torchrun() -> None:
     events: list[Event] = []
     plan = Plan(
         before=CAUSAL / "before",
         after=CAUSAL / "after",
         script="train.py",
         max_steps=5,
-        cache=cache,
+        launcher="torchrun",
     )
     report = verify(plan, on_event=events.append)
     assert report.verdict is Verdict.SAME, text.render(report)
@@ -91,9 +75,10 @@ def test_a_correct_migration_passes(cache: Path) -> None:
         ),
     ],
 )
-def test_other_correct_migrations_pass(program: str, changes: dict[str, Any]) -> None:
-    trees = {side: PROGRAMS / program / side for side in ("before", "after")}
-    report = verify(Plan(**{**trees, "script": "train.py", "max_steps": 5, **changes}))
+def test_other_correct_migrations_pass(
+    program: str, changes: dict[str, Any], server: WarmServer
+) -> None:
+    report = judged(program, server=server, **changes)
     assert report.verdict is Verdict.SAME, text.render(report)
     if changes.get("nproc") == 1:
         assert any("one rank" in limit for limit in report.limits)
@@ -188,13 +173,19 @@ def test_a_collective_on_one_rank_only_hangs_and_is_explained(
 # --- programs that cannot be judged --------------------------------------------------------------
 
 
-def small(tmp_path: Path, before: str, after: str | None = None, **changes: Any) -> Report:
+@pytest.fixture
+def small(tmp_path: Path, server: WarmServer) -> Callable[..., Report]:
     """Verify two one-file programs."""
-    for side, source in (("before", before), ("after", before if after is None else after)):
-        (tmp_path / side).mkdir()
-        (tmp_path / side / "train.py").write_text(source)
-    trees = {side: tmp_path / side for side in ("before", "after")}
-    return verify(Plan(**{**trees, "script": "train.py", "timeout": 60.0, **changes}))
+
+    def run(before: str, after: str | None = None, **changes: Any) -> Report:
+        for side, source in (("before", before), ("after", before if after is None else after)):
+            (tmp_path / side).mkdir()
+            (tmp_path / side / "train.py").write_text(source)
+        sides = {side: tmp_path / side for side in ("before", "after")}
+        settings = {**sides, "script": "train.py", "timeout": 60.0, **changes}
+        return verify(Plan(**settings), server=server)
+
+    return run
 
 
 LOOP = """
@@ -211,8 +202,8 @@ for step in range(4):
 """
 
 
-def test_an_original_that_crashes(tmp_path: Path) -> None:
-    report = small(tmp_path, "def load():\n    raise OSError('no data here')\n\nload()\n", LOOP)
+def test_an_original_that_crashes(small: Callable[..., Report]) -> None:
+    report = small("def load():\n    raise OSError('no data here')\n\nload()\n", LOOP)
     assert report.verdict is Verdict.BEFORE_FAILED
     assert report.exit_code == 2
     assert report.says == "OSError: no data here"
@@ -223,44 +214,44 @@ def test_an_original_that_crashes(tmp_path: Path) -> None:
     assert "after" not in report.outcomes
 
 
-def test_a_migrated_program_that_does_not_parse(tmp_path: Path) -> None:
-    report = small(tmp_path, LOOP, "import torch\nfor\n")
+def test_a_migrated_program_that_does_not_parse(small: Callable[..., Report]) -> None:
+    report = small(LOOP, "import torch\nfor\n")
     assert report.verdict is Verdict.AFTER_FAILED
     assert report.says.startswith("SyntaxError")
     assert report.exit_code == 1
 
 
-def test_a_migrated_program_that_exits(tmp_path: Path) -> None:
+def test_a_migrated_program_that_exits(small: Callable[..., Report]) -> None:
     code = "import sys\nprint('bad flag', file=sys.stderr)\nsys.exit(3)\n"
-    report = small(tmp_path, LOOP, code)
+    report = small(LOOP, code)
     assert report.verdict is Verdict.AFTER_FAILED
     assert "ended with exit code 3" in report.says
     assert "bad flag" in report.outcomes["after"].traceback
 
 
-def test_a_program_that_never_steps(tmp_path: Path) -> None:
-    report = small(tmp_path, "import torch\ntorch.ones(1, requires_grad=True).sum().backward()\n")
+def test_a_program_that_never_steps(small: Callable[..., Report]) -> None:
+    report = small("import torch\ntorch.ones(1, requires_grad=True).sum().backward()\n")
     assert report.verdict is Verdict.INCONCLUSIVE
     assert report.exit_code == 2
     assert "without a single step of a torch.optim.Optimizer" in report.says
 
 
-def test_a_program_without_torch(tmp_path: Path) -> None:
-    report = small(tmp_path, "print('hello')\n")
+def test_a_program_without_torch(small: Callable[..., Report]) -> None:
+    report = small("print('hello')\n")
     assert report.verdict is Verdict.INCONCLUSIVE
     assert "no collective, no backward and no optimizer step was seen" in report.says
 
 
 def test_injection_defeated_falls_back_to_a_wrapper_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Callable[..., Report], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fsdp_migrate.verify.inject.SITE", tmp_path / "elsewhere")
-    report = small(tmp_path, LOOP, twin=False)
+    report = small(LOOP, twin=False, launcher="torchrun")
     assert any("through a wrapper script" in note for note in report.notes), text.render(report)
     assert len(report.rows) == 4
 
 
-def test_the_json_of_a_crash_has_the_whole_traceback(tmp_path: Path) -> None:
-    report = small(tmp_path, "1 / 0\n", LOOP)
+def test_the_json_of_a_crash_has_the_whole_traceback(small: Callable[..., Report]) -> None:
+    report = small("1 / 0\n", LOOP)
     assert "ZeroDivisionError: division by zero" in as_json.render(report)
     assert report.to_dict()["runs"]["before"]["failed_rank"] in (0, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,38 +14,52 @@ from fsdp_migrate.verify.capture import (
     clipping,
     collectives,
     cpu_patches,
+    forced,
+    fsdp_internals,
     noise,
+    origin,
     precision,
     seeding,
+    spawning,
 )
 from fsdp_migrate.verify.capture.discovery import look_around
 from fsdp_migrate.verify.capture.optimizers import Steps
 from fsdp_migrate.verify.capture.session import Session, accelerator, replace
-from fsdp_migrate.verify.inject.config import Config
+from fsdp_migrate.verify.inject.config import Config, Precision
 from fsdp_migrate.verify.inject.imports import after_import
 
-_FSDP1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
-_FSDP2 = "torch.distributed.fsdp._fully_shard._fully_shard"
+FSDP1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
+FSDP2 = "torch.distributed.fsdp._fully_shard._fully_shard"
 
 
 class _Hooks:
     """The hooks of this process."""
 
     def __init__(self, config: Config) -> None:
+        self.config = config
         self.session = Session(config)
         self.steps = Steps(self.session)
         self.scaled = autograd.Scaled()
         self.on_cpu = accelerator() == "cpu"
+        self.forced = config.precision is not Precision.NATIVE
+        self.begun = False
         self.perturbed = False
+
+    # --- torch -----------------------------------------------------------------------------------
 
     def torch_imported(self) -> None:
         session = self.session
         after_import("numpy", lambda _: seeding.seed(session.config.seed))
         seeding.seed(session.config.seed)
-        autograd.install(session, self.scaled, self._before_first_backward)
+        precision.install(session)
+        if self.forced:
+            forced.install_autocast()
+        if self.config.precision is Precision.STORED_FLOAT32:
+            forced.install_stored()
+        autograd.install(session, self.scaled, self._backward_begins, self.steps.backward_ends)
         clipping.install(session)
         collectives.install(session)
-        precision.install(session)
+        after_import("torch.multiprocessing.spawn", lambda _: spawning.install(session))
         self.steps.install()
         after_import(
             "torch.distributed._functional_collectives",
@@ -60,40 +75,73 @@ class _Hooks:
         kind = "ShardedGradScaler" if "sharded" in name else "GradScaler"
         autograd.install_scaler(self.session, self.scaled, getattr(sys.modules[name], kind))
 
+    # --- FSDP ------------------------------------------------------------------------------------
+
     def fsdp1_imported(self) -> None:
-        wrapper = sys.modules[_FSDP1].FullyShardedDataParallel
+        wrapper = sys.modules[FSDP1].FullyShardedDataParallel
         if self.on_cpu:
             cpu_patches.install_fsdp1(self.session)
         clipping.install_fsdp1(self.session, wrapper)
 
-        def make(original: Any) -> Any:
+        def make_init(original: Any) -> Any:
+            def init(wrapped: Any, module: Any, *args: Any, **kwargs: Any) -> None:
+                self._given(module)
+                if self.forced:
+                    place = _PRECISION_PLACE
+                    if len(args) > place:
+                        full = forced.policy(args[place])
+                        args = (*args[:place], full, *args[place + 1 :])
+                    elif "mixed_precision" in kwargs:
+                        kwargs["mixed_precision"] = forced.policy(kwargs["mixed_precision"])
+                original(wrapped, module, *args, **kwargs)
+
+            return init
+
+        def make_forward(original: Any) -> Any:
+            enter = fsdp_internals.eager(self._enter)
+            leave = fsdp_internals.eager(batches.leaving)
+
             def forward(module: Any, *args: Any, **kwargs: Any) -> Any:
-                outermost = self._enter(module, args, kwargs)
+                outermost = enter(module, args, kwargs)
                 try:
                     return original(module, *args, **kwargs)
                 finally:
                     if outermost:
-                        batches.leaving(self.session, module)
+                        leave(self.session, module)
 
             return forward
 
-        replace(wrapper, "forward", make)
+        replace(wrapper, "__init__", make_init)
+        replace(wrapper, "forward", make_forward)
 
     def fsdp2_imported(self) -> None:
+        pre, post = fsdp_internals.eager(self._pre), fsdp_internals.eager(self._post)
+
         def make(original: Any) -> Any:
             def fully_shard(module: Any, *args: Any, **kwargs: Any) -> Any:
                 if self.on_cpu:
                     kwargs = cpu_patches.unpinned(self.session, kwargs)
+                if self.forced and "mp_policy" in kwargs:
+                    kwargs = {**kwargs, "mp_policy": forced.policy(kwargs["mp_policy"])}
+                self._given(module)
                 result = original(module, *args, **kwargs)
                 for each in module if isinstance(module, list | tuple) else [module]:
                     # In front of FSDP's own hook, which casts the inputs and gathers parameters.
-                    each.register_forward_pre_hook(self._pre, prepend=True, with_kwargs=True)
-                    each.register_forward_hook(self._post)
+                    each.register_forward_pre_hook(pre, prepend=True, with_kwargs=True)
+                    each.register_forward_hook(post)
                 return result
 
             return fully_shard
 
-        replace(sys.modules[_FSDP2], "fully_shard", make)
+        replace(sys.modules[FSDP2], "fully_shard", make)
+
+    def _given(self, given: Any) -> None:
+        """FSDP gets a module or several: are there parameters without values yet?"""
+        modules = given if isinstance(given, list | tuple) else [given]
+        if not self.session.deferred:
+            self.session.deferred = any(p.is_meta for m in modules for p in m.parameters())
+
+    # --- the run ---------------------------------------------------------------------------------
 
     def _pre(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         self._enter(module, args, kwargs)
@@ -104,22 +152,43 @@ class _Hooks:
 
     def _enter(self, module: torch.nn.Module, args: Any, kwargs: Any) -> bool:
         outermost = batches.entering(self.session, module, args, kwargs)
+        if outermost and not self.begun:
+            self.begun = True
+            self.session.guard("first state", self._begin)
         if outermost and not self.perturbed and torch.is_grad_enabled():
             self.perturbed = True
             self.session.guard("noise", self._perturb)
         return outermost
 
-    def _before_first_backward(self) -> None:
+    def _begin(self) -> None:
+        """Before the first forward: keep the state, or take over that of another run."""
+        session = self.session
+        if self.config.start is None and not session.deferred:
+            return
+        session.identify()
+        if self.config.start is None:
+            origin.write(session.recorder, look_around())
+            return
+        world = look_around()
+        missing = origin.take_over(Path(self.config.start), session.recorder.rank, world)
+        if missing:
+            some = ", ".join(missing[:3])
+            session.say_once("unsupported", f"first values of {some} could not be taken over")
+
+    def _backward_begins(self) -> None:
         if not self.perturbed:  # no FSDP module was called: plain or DDP training
             self.perturbed = True
             self._perturb()
-        self.steps.first_look()
+        self.steps.backward_begins()
 
     def _perturb(self) -> None:
-        settings = self.session.config.noise
+        settings = self.config.noise
         if settings is not None:
             noise.perturb_parameters(look_around().shards(), settings)
 
+
+# Of `mixed_precision` among the positional arguments after `module`, in torch 2.4 to 2.15 alike.
+_PRECISION_PLACE = 5
 
 _hooks: _Hooks | None = None
 
@@ -131,7 +200,7 @@ def attach(name: str, config: Config) -> None:
         _hooks = _Hooks(config)
     if name == "torch":
         _hooks.torch_imported()
-    elif name == _FSDP1:
+    elif name == FSDP1:
         _hooks.fsdp1_imported()
-    elif name == _FSDP2:
+    elif name == FSDP2:
         _hooks.fsdp2_imported()

@@ -32,23 +32,29 @@ class Scaled:
         return found[1] if found is not None and found[0]() is tensor else None
 
 
-def install(session: Session, scaled: Scaled, before_first: Callable[[], None]) -> None:
+def install(
+    session: Session, scaled: Scaled, begins: Callable[[], None], ends: Callable[[], None]
+) -> None:
     """Patch ``torch.autograd.backward``, through which ``Tensor.backward`` goes as well.
 
-    ``before_first`` is called at the start of every outermost backward, before anything runs.
+    ``begins`` and ``ends`` are called at the start and the end of every outermost backward.
     """
 
     def make(original: Any) -> Any:
+        @fsdp_internals.eager
         def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
             with nested(session, "backward_depth") as outermost:
                 # A nested call is reentrant activation checkpointing, not a loss.
                 if outermost:
                     session.forward_owner = None
                     session.guard("identify", session.identify)
-                    session.guard("backward", before_first)
+                    session.guard("backward", begins)
                     session.guard("loss", _note, session, scaled, tensors, grad_tensors)
                     session.beat("-", "ENTER")
-                return original(tensors, grad_tensors, *args, **kwargs)
+                result = original(tensors, grad_tensors, *args, **kwargs)
+            if outermost:
+                session.guard("end of backward", ends)
+            return result
 
         return backward
 

@@ -38,6 +38,8 @@ def entering(session: Session, module: torch.nn.Module, args: Any, kwargs: Any) 
     session.forward_owner = id(module)
     session.forward_trains = torch.is_grad_enabled()
     taken = session.inputs if session.forward_trains else session.evaluation_inputs
+    if session.forward_trains:
+        session.guard("mode", lambda: session.modes.append(mode_of(module)))
     session.guard("inputs", lambda: taken.append(fingerprint((args, kwargs))))
     return True
 
@@ -46,6 +48,13 @@ def leaving(session: Session, module: torch.nn.Module) -> None:
     """Note that the call of ``module`` is over."""
     if session.forward_owner == id(module):
         session.forward_owner = None
+
+
+def mode_of(root: torch.nn.Module) -> list[int]:
+    """How many modules below ``root`` are in training and in evaluation mode, and a checksum of
+    which. Pure wrappers do not count: a migration adds or removes them."""
+    flags = [m.training for m in root.modules() if fsdp_internals.wrapped_attribute(m) is None]
+    return [sum(flags), len(flags) - sum(flags), zlib.crc32(bytes(flags))]
 
 
 def fingerprint(value: Any) -> int:

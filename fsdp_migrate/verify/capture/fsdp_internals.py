@@ -43,6 +43,8 @@ class Shard:
     requires_grad: bool
     kind: str
     """``fsdp1``, ``fsdp2``, or ``plain`` for a parameter that no FSDP unit manages."""
+    offset: int = 0
+    """Where ``data`` begins in the local elements of ``owner``."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,7 @@ def _fsdp1_units(module: Any) -> Iterator[Unit]:
                 owner=flat if original is None else original,
                 requires_grad=bool((flat if original is None else original).requires_grad),
                 kind="fsdp1",
+                offset=offset if original is None else 0,
             )
         )
     yield Unit(module, tuple(shards), handle._fwd_bwd_param_dtype, handle._reduce_dtype)
@@ -247,6 +250,35 @@ def fsdp1_on_cpu() -> tuple[Any, str, Any, str]:
 
     check = "_check_module_states_for_sync_module_states"
     return _init_utils, check, _flat_param.FlatParamHandle, "to_cpu"
+
+
+def state_part(shard: Shard, state: Any) -> torch.Tensor:
+    """The part of an optimizer's per-element state that belongs to ``shard``.
+
+    Raises :class:`Unsupported` when the state is not laid out like the parameter.
+    """
+    local = local_part(state).detach().reshape(-1)
+    if shard.kind == "fsdp1" and is_flat_parameter(shard.owner):
+        local = local[shard.offset : shard.offset + shard.data.numel()]
+    if local.numel() != shard.data.numel():
+        raise Unsupported(
+            f"an optimizer state of {local.numel()} elements for a shard of {shard.data.numel()}"
+        )
+    return local
+
+
+def eager(function: Any) -> Any:
+    """``function``, which ``torch.compile`` is not to look into.
+
+    Not :func:`torch.compiler.disable`, which would import the compiler at once.
+    """
+
+    # A function of its own: torch leaves an attribute on it, which a bound method cannot have.
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    disable = getattr(torch, "_disable_dynamo", None)
+    return function if disable is None else disable(call)
 
 
 def is_flat_parameter(param: torch.Tensor) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -10,11 +11,23 @@ import torch
 from fsdp_migrate.verify.capture import dump, fsdp_internals, noise
 from fsdp_migrate.verify.capture.discovery import World, look_around
 from fsdp_migrate.verify.capture.fsdp_internals import Shard, Unsupported
+from fsdp_migrate.verify.capture.inventory import Inventory
 from fsdp_migrate.verify.capture.session import Session
 from fsdp_migrate.verify.capture.sketch import Sketcher, exponents
 
 # Choices of implementation, not of mathematics.
 _NOT_COMPARED = frozenset({"params", "foreach", "fused", "capturable", "differentiable"})
+
+
+@dataclass
+class _Step:
+    """A step under way. Several optimizers share one when they step inside backward."""
+
+    rng: int
+    gradients: dict[str, Any] = field(default_factory=dict)
+    spread: dict[str, Any] = field(default_factory=dict)
+    settings: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    states: dict[str, Any] = field(default_factory=dict)
 
 
 class Steps:
@@ -23,17 +36,22 @@ class Steps:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.sketcher = Sketcher()
+        self.inventory = Inventory(session, self.sketcher)
         self.world: World | None = None
         self._known: dict[int, int] = {}
         """id of an optimizer -> its number in order of first use."""
-        self._current: dict[str, Shard] = {}
+        self._groups: dict[int, list[list[int]]] = {}
+        """Number of an optimizer -> ids of the parameters in its groups, as last written."""
+        self._spread: set[str] = set()
+        """Names of the parameters of which a gradient has been seen."""
+        self._open: _Step | None = None
 
     def install(self) -> None:
         """Register the hooks for every optimizer there is and will be."""
         from torch.optim import optimizer
 
-        optimizer.register_optimizer_step_pre_hook(self._before)
-        optimizer.register_optimizer_step_post_hook(self._after)
+        optimizer.register_optimizer_step_pre_hook(fsdp_internals.eager(self._before))
+        optimizer.register_optimizer_step_post_hook(fsdp_internals.eager(self._after))
 
     # --- the model -------------------------------------------------------------------------------
 
@@ -41,15 +59,15 @@ class Steps:
         """Find and record the models, once; called before the first backward."""
         if self.world is None:
             self._look()
-            self._write_model("init")
+            assert self.world is not None
+            self.inventory.write("init", self.world, self._shards())
 
-    def _look(self) -> World:
+    def _look(self) -> None:
         try:
             self.world = look_around()
         except Unsupported as error:
             self.session.say_once("unsupported", str(error))
             self.world = World([], [])
-        return self.world
 
     def _shards(self) -> dict[str, Shard]:
         assert self.world is not None
@@ -59,85 +77,66 @@ class Steps:
             self.session.say_once("unsupported", str(error))
             return {}
 
-    def _write_model(self, kind: str) -> None:
-        world = self.world
-        assert world is not None
-        shards = self._shards()
-        try:
-            units = [(model, unit) for model, unit in world.units() if unit.shards]
-        except Unsupported:  # said already
-            units = []
-        self.session.recorder.write(
-            "model",
-            models=[type(model.module).__name__ for model in world.models],
-            parameters={
-                name: {
-                    "shape": list(shard.piece.shape),
-                    "dtype": str(shard.data.dtype)[6:],
-                    "trains": shard.requires_grad,
-                    "kind": shard.kind,
-                    "count": shard.data.numel(),
-                }
-                for name, shard in shards.items()
-            },
-            units=[
-                {
-                    "module": model.paths[id(unit.module)],
-                    "kind": unit.shards[0].kind,
-                    "names": sorted(model.name(shard.slots) for shard in unit.shards),
-                    "param_dtype": str(unit.param_dtype or unit.shards[0].data.dtype)[6:],
-                    "reduce_dtype": str(
-                        unit.reduce_dtype or unit.param_dtype or unit.shards[0].data.dtype
-                    )[6:],
-                }
-                for model, unit in units
-            ],
-        )
-        self.session.recorder.write(kind, params=self._sketches(shards), buffers=self._buffers())
-
-    def _sketches(self, shards: dict[str, Shard]) -> dict[str, list[Any]]:
-        return {
-            name: [shard.piece.key, self.sketcher.sketch(name, shard.piece, shard.data)]
-            for name, shard in shards.items()
-        }
-
-    def _buffers(self) -> dict[str, list[Any]]:
-        assert self.world is not None
-        result: dict[str, list[Any]] = {}
-        for name, buffer in self.world.buffers().items():
-            values = fsdp_internals.local_part(buffer).detach().reshape(-1).to(torch.float64)
-            total, squares = (
-                (float(values.sum()), float(values.dot(values))) if values.numel() else (0, 0)
-            )
-            result[name] = [str(buffer.dtype)[6:], list(buffer.shape), total, squares]
-        return result
-
     # --- the steps -------------------------------------------------------------------------------
 
-    def _before(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    def backward_begins(self) -> None:
+        """Called at the start of every outermost backward."""
+        session = self.session
+        if session.config.linger and session.steps >= session.config.max_steps:
+            session.stop()
+        self.first_look()
+
+    def backward_ends(self) -> None:
+        """Called at the end of every outermost backward: steps taken inside it make one step."""
+        if self._open is not None and not self.session.optimizer_depth:
+            self._close()
+
+    def _before(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
         session = self.session
         session.optimizer_depth += 1
         if session.optimizer_depth > 1:  # a wrapper around another optimizer
-            return
-        if session.backward_depth:
-            session.say_once("unsupported", "optimizer steps taken inside backward")
-        if args[1:] or kwargs.get("closure") is not None:
-            session.say_once("unsupported", "an optimizer step with a closure")
+            return None
         session.guard("identify", session.identify)
-        session.guard("before step", self._record_before, optimizer)
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if closure is None:
+            session.guard("before step", self._record_gradients, optimizer)
+            return None
+        recorded = self._recorded(closure, optimizer)
+        if len(args) > 1:
+            return (args[0], recorded, *args[2:]), kwargs
+        return args, {**kwargs, "closure": recorded}
+
+    def _recorded(self, closure: Any, optimizer: torch.optim.Optimizer) -> Any:
+        """``closure``, after whose first call the gradients of the step are known."""
+        calls = 0
+
+        def evaluate(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            loss = closure(*args, **kwargs)
+            calls += 1
+            if calls == 1:
+                self.session.guard("closure", self._record_gradients, optimizer)
+            return loss
+
+        return evaluate
 
     def _after(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        del optimizer, args, kwargs
         session = self.session
         session.optimizer_depth -= 1
-        if session.optimizer_depth:
-            return
-        session.guard("after step", self._record_after)
+        if not session.optimizer_depth and not session.backward_depth:
+            self._close()
+
+    def _close(self) -> None:
+        session = self.session
+        session.guard("after step", self._record_step)
+        self._open = None
         session.steps += 1
         session.beat("-", "LEFT")
-        if session.steps >= session.config.max_steps:
+        if session.steps >= session.config.max_steps and not session.config.linger:
             session.stop()
 
-    def _record_before(self, optimizer: torch.optim.Optimizer) -> None:
+    def _record_gradients(self, optimizer: torch.optim.Optimizer) -> None:
         session = self.session
         self.first_look()
         shards = self._shards()
@@ -146,50 +145,62 @@ class Steps:
             if optimizer not in (self.world.optimizers if self.world else []):
                 self._look()
                 shards = self._shards()
-                self._write_model("seen")
+                assert self.world is not None
+                self.inventory.write("seen", self.world, shards)
+        number = self._known[id(optimizer)]
+        groups = [[id(p) for p in group["params"]] for group in optimizer.param_groups]
+        if self._groups.get(number) != groups:
+            self._groups[number] = groups
             self._write_optimizer(optimizer, shards)
-        held = {id(p) for g in optimizer.param_groups for p in g["params"]}
+        held = {key for group in groups for key in group}
         mine = {name: shard for name, shard in shards.items() if id(shard.owner) in held}
         settings = session.config.noise
         if settings is not None:
             noise.perturb_gradients(mine, settings, session.steps)
-        sketch = self.sketcher.sketch
-        gradients = {
+        if self._open is None:
+            self._open = _Step(zlib.crc32(torch.get_rng_state().numpy().tobytes()))
+        step, sketch = self._open, self.sketcher.sketch
+        for name, shard in mine.items():
+            if shard.grad is not None and name not in self._spread:
+                self._spread.add(name)
+                step.spread[name] = exponents(shard.grad)
+        if session.steps == 0:
+            step.states |= self.inventory.states(optimizer, mine)
+        step.gradients |= {
             name: None
             if shard.grad is None
             else [shard.piece.key, sketch(name, shard.piece, shard.grad)]
             for name, shard in mine.items()
         }
+        step.settings[number] = [_settings(group) for group in optimizer.param_groups]
+
+    def _record_step(self) -> None:
+        session, step = self.session, self._open
+        if step is None:
+            raise RuntimeError("an optimizer step whose beginning was not seen")
         session.recorder.write(
             "step",
             n=session.steps,
-            optimizer=self._known[id(optimizer)],
-            rng=zlib.crc32(torch.get_rng_state().numpy().tobytes()),
-            gradients=gradients,
-            spread={
-                name: exponents(shard.grad)
-                for name, shard in mine.items()
-                if session.steps == 0 and shard.grad is not None
-            },
-            settings=[_settings(group) for group in optimizer.param_groups],
+            rng=step.rng,
+            gradients=step.gradients,
+            spread=step.spread,
+            states=step.states,
+            settings=step.settings,
             **session.take_step_facts(),
         )
-        self._current = mine
-
-    def _record_after(self) -> None:
-        session = self.session
         shards = self._shards()
+        params = {name: shards[name] for name in step.gradients if name in shards}
+        assert self.world is not None
         session.recorder.write(
             "after",
             n=session.steps,
-            params=self._sketches({name: shards[name] for name in self._current if name in shards}),
-            buffers=self._buffers(),
+            params=self.inventory.sketches(params),
+            buffers=self.inventory.buffers(self.world),
         )
         last = session.steps + 1 >= session.config.max_steps
         if last or dump.is_small(shards):
             # The program may end before max_steps, so a small model is written after every step.
             session.recorder.write("dump", n=session.steps, **dump.write(session.recorder, shards))
-        self._current = {}
 
     def _write_optimizer(self, optimizer: torch.optim.Optimizer, shards: dict[str, Shard]) -> None:
         owned: dict[int, list[str]] = {}
@@ -207,6 +218,8 @@ class Steps:
         self.session.recorder.write(
             "optimizer",
             n=self._known[id(optimizer)],
+            since=self.session.steps,
+            inside=bool(self.session.backward_depth),
             kind=type(optimizer).__name__,
             held=len(params),
             stale=[list(p.shape) for p in stale],

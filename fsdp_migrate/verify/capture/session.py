@@ -8,6 +8,7 @@ import os
 import platform
 import sys
 import time
+import types
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -47,11 +48,14 @@ class Session:
         self.forward_owner: int | None = None
         self.forward_trains = True
         self.autocast: str | None = None
+        self.deferred = False
+        """Whether parameters were on the meta device when FSDP got them."""
         # What happened since the last optimizer step; emptied into its record.
         self.losses: list[tuple[torch.Tensor, str]] = []
         self.clips: list[dict[str, Any]] = []
         self.inputs: list[int] = []
         self.evaluation_inputs: list[int] = []
+        self.modes: list[list[int]] = []
         self.batches: list[int] = []
         self.collectives: Counter[tuple[str, str, str]] = Counter()
         self.collective_bytes: Counter[tuple[str, str, str]] = Counter()
@@ -64,13 +68,11 @@ class Session:
         """What the program is doing, as far as the hooks can tell."""
         if self.clip_depth:
             return "clip"
-        if self.optimizer_depth:
-            return "optimizer"
         if self.backward_depth:
             return "backward"
         if self.forward_owner is not None:
             return "forward" if self.forward_trains else "evaluation"
-        return "other"
+        return "optimizer" if self.optimizer_depth else "other"
 
     def identify(self) -> None:
         """Open the record files as soon as the rank can be known.
@@ -126,6 +128,7 @@ class Session:
             "inputs": self.inputs,
             "evaluation_inputs": self.evaluation_inputs,
             "batches": self.batches,
+            "modes": self.modes,
             "collectives": [
                 [*key, count, self.collective_bytes[key]]
                 for key, count in sorted(self.collectives.items())
@@ -135,7 +138,7 @@ class Session:
         }
         self._last_step_at = now
         self.losses, self.clips, self.batches = [], [], []
-        self.inputs, self.evaluation_inputs = [], []
+        self.inputs, self.evaluation_inputs, self.modes = [], [], []
         self.collectives, self.collective_bytes = Counter(), Counter()
         return facts
 
@@ -202,8 +205,16 @@ def nested(session: Session, counter: str) -> Iterator[bool]:
 
 
 def replace(owner: object, name: str, make: Callable[[Any], Callable[..., Any]]) -> None:
-    """Replace ``owner.name`` by ``make(original)``, keeping its name, signature and attributes."""
+    """Replace ``owner.name`` by ``make(original)``, keeping its name, signature and attributes.
+
+    Where ``owner`` is a module, other modules of torch that have imported the name get the
+    replacement as well.
+    """
     original = getattr(owner, name)
     wrapper = make(original)
     functools.update_wrapper(wrapper, original)
     setattr(owner, name, wrapper)
+    if isinstance(owner, types.ModuleType):
+        for key, module in list(sys.modules.items()):
+            if key.startswith("torch.") and vars(module).get(name) is original:
+                setattr(module, name, wrapper)

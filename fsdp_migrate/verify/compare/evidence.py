@@ -28,6 +28,8 @@ class Evidence:
     before: Recording
     after: Recording
     twin: Recording | None = None
+    drawn: Recording | None = None
+    """The migrated run with its own first weights, where ``after`` took over the original's."""
 
     @property
     def floors(self) -> Floors:
@@ -60,14 +62,14 @@ class Evidence:
         correct migration the updates of those elements differ completely.
         """
         shares = {}
-        first = self.before.steps[0]
-        twin = self.twin.steps[0] if self.twin and self.twin.steps else None
-        for name, gradient in first.gradients.whole.items():
-            counts = first.spread.get(name, {})
+        spread = {n: c for step in self.before.steps for n, c in step.spread.items()}
+        twin = self.twin.first_gradients.whole if self.twin else {}
+        for name, gradient in self.before.first_gradients.whole.items():
+            counts = spread.get(name, {})
             top = max(counts, default=0)
             tiny = sum(n for e, n in counts.items() if e < top - _NOISE_BITS)
             share = tiny / sum(counts.values()) if counts else 0.0
-            noise = twin.gradients.whole.get(name) if twin else None
+            noise = twin.get(name)
             if noise is not None and gradient.distance(noise) > _NOISY * gradient.norm:
                 share = 1.0
             if share:

@@ -38,12 +38,15 @@ class Gate:
     details: tuple[str, ...] = field(default=())
     expected: tuple[str, ...] = field(default=())
     """Differences that belong to FSDP2 itself and were allowed for."""
+    part: str = ""
+    """Which comparison it belongs to, where a verification makes several: ``in float32``."""
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as JSON values."""
         return {
             "key": self.key,
             "title": self.title,
+            "part": self.part,
             "status": self.status.value,
             "says": self.says,
             "measured": self.measured,

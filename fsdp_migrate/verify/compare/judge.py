@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.gate import Gate, Status
-from fsdp_migrate.verify.compare.gates import BEFORE_NUMBERS, NUMBERS, Check
+from fsdp_migrate.verify.compare.gates import BUFFERS, END, EXACT, NUMBERS, STRUCTURE, Check
+
+FULL = "in float32"
+"""The part of the gates that look at the program computed in float32."""
+
+NATIVE = "in its own precision"
+"""The part of the gates that look at its numbers again as it computes them itself."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +41,7 @@ class Judgement:
 
 def exact_gates(evidence: Evidence) -> tuple[Gate, ...]:
     """The gates that need no tolerance, and so no twin."""
-    return tuple(_ask(check, evidence) for check in BEFORE_NUMBERS)
+    return _ask(EXACT, evidence)
 
 
 def decided(gates: tuple[Gate, ...]) -> bool:
@@ -41,14 +49,39 @@ def decided(gates: tuple[Gate, ...]) -> bool:
     return any(gate.status is Status.FAIL for gate in gates)
 
 
-def judge(evidence: Evidence) -> Judgement:
-    """Ask every gate."""
+def judge(evidence: Evidence, full: Evidence | None = None) -> Judgement:
+    """Ask every gate.
+
+    ``full`` is the same program computed in float32. With it, the numbers are compared there first:
+    a defect shows clearly, and what then still differs in the program's own precision is a matter
+    of dtypes.
+    """
     exact = exact_gates(evidence)
-    numbers = tuple(_ask(check, evidence) for check in NUMBERS)
+    if full is None:
+        numbers = _ask((*NUMBERS, *STRUCTURE, *END, *BUFFERS), evidence)
+        return Judgement(_blame_random(exact, numbers))
+    # Whether the two can be compared at all has to be asked of the float32 runs as well.
+    sound = [gate for gate in exact_gates(full) if gate.status in (Status.FAIL, Status.VOID)]
+    numbers = (
+        *_in_part(FULL, (*sound, *_ask(NUMBERS, full))),
+        *_ask(STRUCTURE, evidence),
+        *_in_part(FULL, _ask(END, full)),
+        *_ask(BUFFERS, evidence),
+        *_in_part(NATIVE, _ask((*NUMBERS, *END), evidence)),
+    )
     return Judgement(_blame_random(exact, numbers))
 
 
-def _ask(check: Check, evidence: Evidence) -> Gate:
+def _in_part(part: str, gates: Iterable[Gate]) -> tuple[Gate, ...]:
+    return tuple(dataclasses.replace(gate, part=part) for gate in gates)
+
+
+def _ask(checks: Iterable[Check], evidence: Evidence) -> tuple[Gate, ...]:
+    answers = (_answer(check, evidence) for check in checks)
+    return tuple(gate for gate in answers if gate is not None)
+
+
+def _answer(check: Check, evidence: Evidence) -> Gate | None:
     """A gate that cannot digest the recordings is void; it must not take the verdict with it."""
     try:
         return check(evidence)
@@ -68,8 +101,8 @@ def _blame_random(exact: tuple[Gate, ...], numbers: tuple[Gate, ...]) -> tuple[G
     if first is None or first.key not in _BY_CHANCE:
         return tuple(gates)
     return tuple(
-        Gate(key=g.key, title=g.title, status=Status.FAIL, says=g.says, hint=g.hint)
-        if g.key == "random" and g.status is Status.NOTE
-        else g
-        for g in gates
+        dataclasses.replace(gate, status=Status.FAIL)
+        if gate.key == "random" and gate.status is Status.NOTE
+        else gate
+        for gate in gates
     )

@@ -21,7 +21,7 @@ from fsdp_migrate.verify.compare.recording import (
 )
 from fsdp_migrate.verify.compare.sketch import Sketch
 
-SCHEMA = 1
+SCHEMA = 2
 """The record format this reader knows. Must equal the writer's."""
 
 Event = dict[str, Any]
@@ -63,7 +63,9 @@ def load(folder: Path) -> Recording:
             Unit(u["module"], u["kind"], frozenset(u["names"]), u["param_dtype"], u["reduce_dtype"])
             for u in models[0]["units"]
         ),
-        optimizers=tuple(_optimizer(event) for event in _all(events[0], "optimizer")),
+        optimizers_by_rank=tuple(
+            tuple(_optimizer(event) for event in _all(rank, "optimizer")) for rank in events
+        ),
         init=_snapshot([_one(rank, "init") for rank in events]),
         steps=tuple(_step([rank[n] for rank in steps]) for n in range(count)),
         after=tuple(_snapshot([rank[n] for rank in snapshots]) for n in range(count)),
@@ -72,6 +74,7 @@ def load(folder: Path) -> Recording:
         unsupported=_said(events, "unsupported", lambda e: e["what"]),
         patches=_said(events, "patch", lambda e: e["what"]),
         notes=_said(events, "note", lambda e: e["what"]),
+        deferred=any(model["deferred"] for model in models),
     )
 
 
@@ -140,6 +143,9 @@ def _optimizer(event: Event) -> Optimizer:
         stale=tuple(tuple(shape) for shape in event["stale"]),
         gathered=event["gathered"],
         groups=tuple(tuple(names) for names in event["groups"]),
+        number=event["n"],
+        since=event["since"],
+        inside=event["inside"],
     )
 
 
@@ -171,18 +177,23 @@ def _step(events: list[Event]) -> Step:
             for exponent, count in counts:
                 into[exponent] = into.get(exponent, 0) + count
     return Step(
-        optimizer=events[0]["optimizer"],
+        number=events[0]["n"],
         losses=tuple(tuple(loss[0] for loss in event["losses"]) for event in events),
         clips=tuple(tuple(event["clips"]) for event in events),
         inputs=tuple(tuple(event["inputs"]) for event in events),
         batches=tuple(tuple(event["batches"]) for event in events),
+        modes=tuple(tuple((m[0], m[1], m[2]) for m in event["modes"]) for event in events),
         random=tuple(event["rng"] for event in events),
-        settings=tuple(tuple(event["settings"]) for event in events),
+        settings=tuple(
+            {int(number): tuple(groups) for number, groups in event["settings"].items()}
+            for event in events
+        ),
         collectives=tuple(
             {(p, f, d): (count, size) for p, f, d, count, size in event["collectives"]}
             for event in events
         ),
         gradients=_tensors([event["gradients"] for event in events]),
+        states=_tensors([event["states"] for event in events]),
         spread=spread,
         autocast=events[0]["autocast"],
         seconds=max(event["seconds"] for event in events),

@@ -49,13 +49,20 @@ class Unit:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """An optimizer at its first step. ``stale`` are shapes of parameters that no model owns."""
+    """An optimizer with its parameter groups, as they were from step ``since`` (from 0) on.
+
+    ``number`` counts optimizers in order of first use. ``stale`` are shapes of parameters that no
+    model owns. ``inside``: it steps inside backward.
+    """
 
     kind: str
     held: int
     stale: tuple[tuple[int, ...], ...]
     gathered: int
     groups: tuple[tuple[str, ...], ...]
+    number: int = 0
+    since: int = 0
+    inside: bool = False
 
 
 Pieces = tuple[str, Sketch]
@@ -104,23 +111,40 @@ class Snapshot:
     buffers: tuple[Mapping[str, Buffer], ...]
 
 
+Settings = Mapping[int, Sequence[Mapping[str, Any]]]
+"""Number of an optimizer -> hyperparameters of each of its groups."""
+
+Mode = tuple[int, int, int]
+"""Modules in training mode, modules in evaluation mode, checksum of which."""
+
+
 @dataclass(frozen=True)
 class Step:
-    """One optimizer step; every field but ``optimizer`` has one entry per rank."""
+    """One optimizer step; every field but ``number`` and those that say so has one entry per rank.
 
-    optimizer: int
+    When optimizers step inside backward, one step is one backward.
+    """
+
+    number: int
     losses: tuple[tuple[float, ...], ...]
     clips: tuple[tuple[Mapping[str, Any], ...], ...]
     inputs: tuple[tuple[int, ...], ...]
     batches: tuple[tuple[int, ...], ...]
+    modes: tuple[tuple[Mode, ...], ...]
+    """Of the model at every training forward."""
     random: tuple[int, ...]
-    settings: tuple[tuple[Mapping[str, Any], ...], ...]
+    settings: tuple[Settings, ...]
     collectives: tuple[Mapping[tuple[str, str, str], tuple[int, int]], ...]
     gradients: Tensors
+    states: Tensors
+    """What the optimizer remembered before the step, as ``parameter/state``. First step only."""
     spread: Mapping[str, Mapping[int, int]]
-    """Per parameter: binary exponent -> number of gradient elements. First step only."""
+    """Per parameter: binary exponent -> number of gradient elements, for the parameters of which
+    this is the first gradient."""
     autocast: str | None
+    """Of rank 0."""
     seconds: float
+    """Of the slowest rank."""
 
     @property
     def loss(self) -> float:
@@ -148,7 +172,8 @@ class Recording:
     models: tuple[str, ...]
     parameters: Mapping[str, Parameter]
     units: tuple[Unit, ...]
-    optimizers: tuple[Optimizer, ...]
+    optimizers_by_rank: tuple[tuple[Optimizer, ...], ...]
+    """Every optimizer, again whenever its groups changed."""
     init: Snapshot
     steps: tuple[Step, ...]
     after: tuple[Snapshot, ...]
@@ -159,23 +184,75 @@ class Recording:
     patches: tuple[str, ...]
     notes: tuple[str, ...]
 
+    deferred: bool = False
+    """Whether weights were drawn only after FSDP got the model on the meta device."""
+
+    @property
+    def optimizers(self) -> tuple[Optimizer, ...]:
+        """All optimizers of rank 0, as they were at their first step."""
+        first: dict[int, Optimizer] = {}
+        for optimizer in self.optimizers_by_rank[0]:
+            first.setdefault(optimizer.number, optimizer)
+        return tuple(first.values())
+
     @property
     def trainable(self) -> frozenset[str]:
         """Names of the parameters that require gradients."""
         return frozenset(name for name, p in self.parameters.items() if p.trains)
 
     def owned(self) -> frozenset[str]:
-        """Names of the parameters that some optimizer holds."""
-        return frozenset(n for o in self.optimizers for group in o.groups for n in group)
+        """Names of the parameters that some optimizer holds on some rank."""
+        return frozenset(
+            name
+            for rank in self.optimizers_by_rank
+            for optimizer in rank
+            for group in optimizer.groups
+            for name in group
+        )
 
     def settings(self, step: Step) -> dict[str, Mapping[str, Any]]:
-        """Hyperparameters by parameter name, for the optimizer that took ``step``."""
-        groups = self.optimizers[step.optimizer].groups
-        return {
-            name: values
-            for group, values in zip(groups, step.settings[0], strict=False)
-            for name in group
-        }
+        """Hyperparameters by parameter name, and the kind of the ``optimizer``, for the optimizers
+        that took ``step``."""
+        found: dict[str, Mapping[str, Any]] = {}
+        for rank, optimizers in enumerate(self.optimizers_by_rank):
+            for number, settings in step.settings[rank].items():
+                valid = [o for o in optimizers if o.number == number and o.since <= step.number]
+                if not valid:
+                    continue
+                optimizer = max(valid, key=lambda o: o.since)
+                for names, values in zip(optimizer.groups, settings, strict=False):
+                    for name in names:
+                        found.setdefault(name, {"optimizer": optimizer.kind, **values})
+        return found
+
+    @cached_property
+    def first_seen(self) -> Mapping[str, int]:
+        """Parameter -> number of the first step that had a gradient for it."""
+        found: dict[str, int] = {}
+        for n, step in enumerate(self.steps):
+            for name in step.gradients.whole:
+                found.setdefault(name, n)
+        return found
+
+    @cached_property
+    def first_gradients(self) -> Tensors:
+        """Every parameter's first gradient. Not all come in the first step: several optimizers take
+        turns, layers are unfrozen."""
+        steps = self.steps
+        return Tensors(
+            {name: steps[n].gradients.by_name[name] for name, n in self.first_seen.items()}
+        )
+
+    @cached_property
+    def first_updates(self) -> tuple[Tensors, Tensors]:
+        """Every parameter before and after its first step."""
+        starts, ends = {}, {}
+        for name, n in self.first_seen.items():
+            earlier = [s.params.by_name[name] for s in self.after[:n] if name in s.params.by_name]
+            if name in self.after[n].params.by_name and name in self.init.params.by_name:
+                starts[name] = earlier[-1] if earlier else self.init.params.by_name[name]
+                ends[name] = self.after[n].params.by_name[name]
+        return Tensors(starts), Tensors(ends)
 
     @property
     def precision(self) -> str:
@@ -185,3 +262,8 @@ class Recording:
         found |= {step.autocast for step in self.steps if step.autocast}
         order: Sequence[str] = ("bfloat16", "float16", "float32", "float64")
         return next((dtype for dtype in order if dtype in found), "float32")
+
+    @property
+    def coarse(self) -> bool:
+        """Whether it computes in 16 bits."""
+        return self.precision in ("bfloat16", "float16")

@@ -12,3 +12,6 @@ SITE = Path(__file__).parent / "site"
 
 WORKER = Path(__file__).parent / "worker.py"
 """Runs a script with the recorder in place, for where ``PYTHONPATH`` is not honoured."""
+
+SERVER = Path(__file__).parent / "server.py"
+"""Imports torch once and forks ranks."""

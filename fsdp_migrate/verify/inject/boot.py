@@ -27,11 +27,20 @@ _PATCHED = (
     "torch.distributed.fsdp._fully_shard._fully_shard",
 )
 
+# Frames below the program's own, which a plain interpreter would not show.
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_OURS = frozenset({os.path.join(_HERE, name) for name in ("server.py", "worker.py")}) | {
+    "<frozen runpy>"
+}
+
 _started: Config | None = None
 
 
-def start() -> None:
-    """Arrange for this process to be recorded, if it was asked for and is not a mere launcher."""
+def start(*, forked: bool = False) -> None:
+    """Arrange for this process to be recorded, if it was asked for and is not a mere launcher.
+
+    A ``forked`` process says so: its environment, as the system shows it, is not that of the run.
+    """
     global _started  # noqa: PLW0603 - once per process, whichever way we came in
     config = Config.from_environment()
     if config is None or _started is not None or _is_launcher():
@@ -39,6 +48,8 @@ def start() -> None:
     _started = config
     folder = Path(config.folder)
     (folder / f"boot-{os.environ.get('RANK', 'x')}-{os.getpid()}").touch()
+    if forked:
+        (folder / f"fork-{os.getpid()}").touch()
     _leave_stacks(folder)
     _leave_exceptions(folder)
     for name in _PATCHED:
@@ -77,16 +88,30 @@ def _leave_exceptions(folder: Path) -> None:
     previous = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        record = {
-            "rank": os.environ.get("RANK"),
-            "pid": os.getpid(),
-            "time": time.time(),
-            "kind": kind.__name__,
-            "message": str(error),
-            "traceback": "".join(traceback.format_exception(kind, error, trace)),
-        }
-        path = folder / f"exception-{os.getpid()}.json"
-        path.write_text(json.dumps(record), encoding="utf-8")
+        _write_exception(folder, error, trace, os.environ.get("RANK"))
         previous(kind, error, trace)
 
     sys.excepthook = hook
+
+
+def note_exception(error: BaseException, rank: int) -> None:
+    """Write down an exception that someone else is about to catch and report."""
+    if _started is not None:
+        _write_exception(Path(_started.folder), error, error.__traceback__, str(rank))
+
+
+def _write_exception(
+    folder: Path, error: BaseException, trace: TracebackType | None, rank: str | None
+) -> None:
+    while trace is not None and trace.tb_frame.f_code.co_filename in _OURS:
+        trace = trace.tb_next
+    record = {
+        "rank": rank,
+        "pid": os.getpid(),
+        "time": time.time(),
+        "kind": type(error).__name__,
+        "message": str(error),
+        "traceback": "".join(traceback.format_exception(type(error), error, trace)),
+    }
+    path = folder / f"exception-{os.getpid()}.json"
+    path.write_text(json.dumps(record), encoding="utf-8")

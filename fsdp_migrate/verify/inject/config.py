@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict, dataclass
+from enum import Enum
 from pathlib import Path
 
 VARIABLE = "FSDP_MIGRATE_VERIFY"
@@ -12,6 +13,17 @@ VARIABLE = "FSDP_MIGRATE_VERIFY"
 
 PACKAGE_ROOT = str(Path(__file__).resolve().parents[3])
 """The folder that holds the package ``fsdp_migrate``."""
+
+
+class Precision(Enum):
+    """In which precision a run computes."""
+
+    NATIVE = "native"
+    """As the program says."""
+    FLOAT32 = "float32"
+    """FSDP's mixed precision and autocast are replaced by float32."""
+    STORED_FLOAT32 = "stored-float32"
+    """The same, and tensors that the program asks for in a 16-bit dtype are made in float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +40,7 @@ class Noise:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Where to record and when to stop."""
+    """Where to record, what to change, and when to stop."""
 
     folder: str
     """Folder for the records of all ranks; exists already."""
@@ -37,11 +49,24 @@ class Config:
     max_steps: int
     seed: int
     noise: Noise | None = None
+    precision: Precision = Precision.NATIVE
+    simulate: bool = False
+    """Pretend that the CPUs are CUDA devices and gloo is NCCL."""
+    start: str | None = None
+    """Folder of a finished run whose first weights, buffers and random state are taken over."""
+    linger: bool = False
+    """Stop only when the step after the last begins, so that what follows a step (evaluation,
+    checkpoints) still happens."""
+    measure: bool = False
+    """Record times and memory instead of numbers."""
+    per_process: bool = False
+    """Whether a launcher of ours made one process per rank. A program that then makes its own
+    (``torch.multiprocessing.spawn``) has to be started as a single process instead."""
     package_root: str = PACKAGE_ROOT
 
     def to_json(self) -> str:
         """The value of :data:`VARIABLE`."""
-        return json.dumps(asdict(self), sort_keys=True)
+        return json.dumps({**asdict(self), "precision": self.precision.value}, sort_keys=True)
 
     @classmethod
     def from_environment(cls) -> Config | None:
@@ -51,4 +76,5 @@ class Config:
             return None
         fields = json.loads(text)
         noise = fields.pop("noise")
-        return cls(**fields, noise=Noise(**noise) if noise else None)
+        precision = Precision(fields.pop("precision"))
+        return cls(**fields, precision=precision, noise=Noise(**noise) if noise else None)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
 from fsdp_migrate.verify.launch import processes
+from fsdp_migrate.verify.launch.launcher import rank_logs
 from fsdp_migrate.verify.launch.outcome import End, Outcome, RankTrace
-from fsdp_migrate.verify.launch.torchrun import rank_logs
 from fsdp_migrate.verify.launch.watch import Watched, pulse
 
 _TAIL = 12
+_POLL_S = 0.2
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>.+)$')
 _INSTALLED = re.compile(r"((?:^|[\"' ]))/[^\"'\n]*?/(?:site|dist)-packages/", re.MULTILINE)
 _SIGNALS = {6: "SIGABRT", 9: "SIGKILL (out of memory?)", 11: "SIGSEGV", 15: "SIGTERM"}
@@ -26,6 +28,12 @@ def read(watched: Watched, *, folder: Path, logs: Path, tree: Path) -> Outcome:
         "seconds": watched.seconds,
         "slowest_gap": watched.slowest_gap,
     }
+    if (folder / "spawns").exists():
+        says = (
+            "the program makes its own processes (torch.multiprocessing.spawn): "
+            "start it as a single one, with --launcher python"
+        )
+        return Outcome(end=End.SPAWNS, says=says, **common)
     if watched.hung:
         return _hung(watched, folder, tree, common)
     ends, stepped = _ends(folder)
@@ -52,6 +60,36 @@ def read(watched: Watched, *, folder: Path, logs: Path, tree: Path) -> Outcome:
         # while the interpreter shuts down.
         notes = (f"exit code {watched.code} at shutdown, after all records were complete",)
     return Outcome(end=End.FINISHED, notes=notes, **common)
+
+
+def complete_ranks(folder: Path) -> set[int]:
+    """The ranks whose records in ``folder`` are complete."""
+    ends, _ = _ends(folder)
+    return {rank for rank, ended in ends.items() if ended}
+
+
+def await_others(folder: Path, patience: float) -> None:
+    """Wait until the ranks on other machines have ended as well, for ``patience`` seconds.
+
+    Records may show up late on a shared file system. What is missing then is reported by
+    :func:`read`.
+    """
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        complete = complete_ranks(folder)
+        if any(folder.glob("exception-*.json")) or (complete and len(complete) == _world(folder)):
+            return
+        time.sleep(_POLL_S)
+
+
+def _world(folder: Path) -> int:
+    """The number of ranks as the records tell it; 0 when there are none."""
+    for path in folder.glob("rank-*.jsonl"):
+        with open(path, encoding="utf-8") as lines:
+            first = lines.readline()
+        if first.endswith("\n"):
+            return int(json.loads(first)["world"])
+    return 0
 
 
 def _ends(folder: Path) -> tuple[dict[int, bool], bool]:

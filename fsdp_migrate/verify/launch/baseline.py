@@ -8,6 +8,7 @@ paths, downloads) are not part of that, so keeping is off unless a folder is giv
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -18,8 +19,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from fsdp_migrate.verify.events import Role
-from fsdp_migrate.verify.inject.config import Noise
+from fsdp_migrate.verify.launch.job import Job
 from fsdp_migrate.verify.launch.outcome import End, Outcome
 from fsdp_migrate.verify.launch.scratch import input_files
 from fsdp_migrate.verify.plan import Plan
@@ -28,6 +28,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 _KEPT = "taken from the cache, not trained again"
 
 
+@functools.cache
 def torch_version(python: str) -> str | None:
     """The version of torch that ``python`` would import, without importing it; None if none."""
     code = "import importlib.metadata as m; print(m.version('torch'))"
@@ -40,30 +41,40 @@ def torch_version(python: str) -> str | None:
     return found.stdout.strip() or None
 
 
-def key(plan: Plan, role: Role, noise: Noise | None) -> str:
+def key(plan: Plan, job: Job) -> str:
     """A name for the recording, the same whenever it would come out the same."""
-    tree = plan.after if role is Role.AFTER else plan.before
+    tree = plan.after if job.migrated else plan.before
     digest = hashlib.sha256()
     facts = {
         "script": plan.script,
-        "args": plan.args,
-        "nproc": plan.nproc,
-        "max_steps": plan.max_steps,
+        "args": job.args,
+        "nproc": job.nproc,
+        "max_steps": job.steps or plan.max_steps,
         "seed": plan.seed,
         "env": sorted(plan.env.items()),
         "workdir": plan.workdir,
         "python": plan.python,
         "torch": torch_version(plan.python),
-        "noise": asdict(noise) if noise else None,
+        "noise": asdict(job.noise) if job.noise else None,
+        "precision": job.precision.value,
+        "optimizer": job.optimizer,
+        "launcher": plan.launcher,
+        "device": plan.device,
         "threads": os.environ.get("OMP_NUM_THREADS"),
     }
     digest.update(json.dumps(facts, sort_keys=True).encode())
     for path, place in input_files(tree):
         _add(digest, path, place)
     for place in sorted(_PACKAGE.glob("*/**/*.py")):
-        if place.relative_to(_PACKAGE).parts[0] in ("capture", "inject"):
+        if place.relative_to(_PACKAGE).parts[0] in ("capture", "inject", "simulate"):
             _add(digest, place.name, place)
     return digest.hexdigest()[:32]
+
+
+def keepable(job: Job) -> bool:
+    """Whether a recording of the job may be kept: only numbers of the original are, and nothing
+    that depends on files of another run or whose own files are needed afterwards."""
+    return not (job.migrated or job.linger or job.measure or job.files or job.start)
 
 
 def _add(digest: hashlib._Hash, name: str, place: Path) -> None:
@@ -84,6 +95,8 @@ def find(cache: Path, name: str) -> Outcome | None:
             seconds=float(facts["seconds"]),
             slowest_gap=float(facts["slowest_gap"]),
             notes=(*facts["notes"], _KEPT),
+            simulated=bool(facts["simulated"]),
+            launcher=str(facts["launcher"]),
         )
     except (OSError, ValueError, KeyError):
         return None
@@ -102,6 +115,8 @@ def keep(cache: Path, name: str, outcome: Outcome) -> None:
             "seconds": outcome.seconds,
             "slowest_gap": outcome.slowest_gap,
             "notes": list(outcome.notes),
+            "simulated": outcome.simulated,
+            "launcher": outcome.launcher,
         }
         (partial / "outcome.json").write_text(json.dumps(facts), encoding="utf-8")
         # In one go: another process may be looking for the same recording.

@@ -30,7 +30,8 @@ REPEATABLE = {
     "OMP_NUM_THREADS": "1",
 }
 
-# verify may itself be started by a torchrun, whose variables the program would believe.
+# verify may itself be started by a torchrun, whose variables the program would believe, or by
+# pytest, which changes one of its own with every test.
 _OUTER = (
     "RANK",
     "LOCAL_RANK",
@@ -40,6 +41,7 @@ _OUTER = (
     "ROLE_RANK",
     "MASTER_ADDR",
     "MASTER_PORT",
+    "PYTEST_CURRENT_TEST",
 )
 
 

@@ -19,6 +19,8 @@ class End(Enum):
     """No rank made any progress for too long; the run was stopped."""
     UNRECORDED = "unrecorded"
     """The run ended without an error, but no rank recorded a single optimizer step."""
+    SPAWNS = "spawns"
+    """The program makes its own ranks, and was started as several processes."""
     DEFEATED = "defeated"
     """The recorder never started in any process of the run."""
 
@@ -57,6 +59,11 @@ class Outcome:
     slowest_gap: float = 0.0
     """Longest silence between two signs of life after the first step, in seconds."""
     notes: tuple[str, ...] = field(default=())
+    tree: Path | None = None
+    """The scratch copy that it ran in, with what it wrote; None for a run from the cache."""
+    simulated: bool = False
+    """Whether CUDA and NCCL were imitated."""
+    launcher: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The facts as JSON values."""
@@ -76,4 +83,6 @@ class Outcome:
                 for trace in self.ranks
             ],
             "notes": list(self.notes),
+            "simulated": self.simulated,
+            "launcher": self.launcher,
         }

@@ -66,6 +66,18 @@ def copy_tree(source: Path, target: Path, *, share: Iterable[str] = ()) -> list[
     return skipped
 
 
+def add_files(source: Path, target: Path) -> None:
+    """Put every file below ``source`` to the same place below ``target``, replacing what is there.
+
+    Raises :class:`OSError` when a file cannot be read or written.
+    """
+    for place in sorted(source.rglob("*")):
+        if place.is_file():
+            path = target / place.relative_to(source)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(place, path)
+
+
 def input_files(source: Path) -> Iterator[tuple[str, Path]]:
     """Every file that :func:`copy_tree` would copy: path below ``source`` and where it is."""
     for folder, subfolders, files in os.walk(source):

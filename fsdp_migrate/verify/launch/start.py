@@ -1,19 +1,23 @@
-"""One recorded run from tree to outcome."""
+"""The runs of one verification, each from tree to outcome."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from fsdp_migrate.verify.events import Event, Role, Stage
-from fsdp_migrate.verify.inject.config import Config, Noise
-from fsdp_migrate.verify.launch import aftermath, torchrun
+from fsdp_migrate.verify.events import Event, Stage
+from fsdp_migrate.verify.inject.config import Config
+from fsdp_migrate.verify.launch import aftermath
 from fsdp_migrate.verify.launch.environment import environment
+from fsdp_migrate.verify.launch.job import Job
+from fsdp_migrate.verify.launch.launcher import Kind, Launcher, has_accelerator, target
 from fsdp_migrate.verify.launch.outcome import End, Outcome
-from fsdp_migrate.verify.launch.scratch import copy_tree
-from fsdp_migrate.verify.launch.watch import Patience, run_watched
+from fsdp_migrate.verify.launch.scratch import add_files, copy_tree
+from fsdp_migrate.verify.launch.warm import NotStarted, WarmServer
+from fsdp_migrate.verify.launch.watch import Command, Patience, Running, watch
 from fsdp_migrate.verify.plan import Plan, PlanError
 
 FALLBACK = (
@@ -21,69 +25,159 @@ FALLBACK = (
     "injected sitecustomize; processes that the program starts by itself were not recorded"
 )
 
+_PORT_TAKEN = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
+_WANTS_GPU = re.compile(r"cuda|nccl|nvidia|accelerator", re.IGNORECASE)
+_ATTEMPTS = 4
 
-def train(
-    plan: Plan,
-    role: Role,
-    *,
-    room: Path,
-    patience: Patience,
-    noise: Noise | None = None,
-    on_event: Callable[[Event], None],
-) -> Outcome:
-    """Copy the tree of ``role``, run the program in the copy, and read how it ended.
 
-    ``room`` is an empty folder for the copy, the records and the logs of this run.
+class Runner:
+    """Runs jobs of one plan, and remembers what the first of them taught about the program: that it
+    makes its own processes, that it wants CUDA, that the recorder has to come in another way.
 
-    Raises :class:`PlanError` when the tree cannot be copied or the interpreter not be started.
+    Close it after use. A ``server`` that is handed in is used when it fits, and left open.
     """
-    outcome = _once(plan, role, room / "1", patience, noise, on_event, worker=False)
-    if outcome.end is not End.DEFEATED:
-        return outcome
-    again = _once(plan, role, room / "2", patience, noise, on_event, worker=True)
-    return dataclasses.replace(again, notes=(FALLBACK, *again.notes))
 
+    def __init__(
+        self,
+        plan: Plan,
+        room: Path,
+        on_event: Callable[[Event], None],
+        server: WarmServer | None = None,
+    ) -> None:
+        self.plan = plan
+        self.room = room
+        self.on_event = on_event
+        self.launcher = Launcher.of(plan)
+        self.simulate = plan.device == "simulate"
+        self._worker = False
+        self._given = server
+        self._own: WarmServer | None = None
 
-def _once(
-    plan: Plan,
-    role: Role,
-    room: Path,
-    patience: Patience,
-    noise: Noise | None,
-    on_event: Callable[[Event], None],
-    *,
-    worker: bool,
-) -> Outcome:
-    source = plan.after if role is Role.AFTER else plan.before
-    tree, records, logs, scratch = (room / part for part in ("tree", "records", "logs", "tmp"))
-    for folder in (records, scratch):
-        folder.mkdir(parents=True)
-    on_event(Event(Stage.COPY, role))
-    try:
-        copy_tree(source, tree, share=plan.share)
-    except OSError as error:
-        raise PlanError(f"the '{role.value}' tree could not be copied: {error}") from None
-    config = Config(
-        folder=str(records),
-        run=f"fsdp-migrate-{uuid.uuid4().hex}",
-        max_steps=plan.max_steps,
-        seed=plan.seed,
-        noise=noise,
-    )
-    on_event(Event(Stage.START, role))
-    try:
-        watched = run_watched(
-            torchrun.command(plan, tree=tree, logs=logs, worker=worker),
-            env=environment(config, extra=plan.env, scratch=scratch),
-            cwd=tree / plan.workdir,
+    def close(self) -> None:
+        """End the server that forks ranks, if it was started here."""
+        if self._own is not None:
+            self._own.close()
+            self._own = None
+
+    def run(self, job: Job, patience: Patience) -> Outcome:
+        """Copy the tree, run the program in the copy, and read how it ended.
+
+        Raises :class:`PlanError` when the tree cannot be copied or the program not be started.
+        """
+        notes: tuple[str, ...] = ()
+        for attempt in range(1, _ATTEMPTS + 1):
+            outcome = self._once(job, self.room / job.name / str(attempt), patience)
+            again = self._learn(job, outcome) if attempt < _ATTEMPTS else None
+            if again is None:
+                break
+            notes += (again,) if again else ()
+        if self._worker:
+            notes += (FALLBACK,)
+        return dataclasses.replace(outcome, notes=(*dict.fromkeys(notes), *outcome.notes))
+
+    def adopt(self, outcome: Outcome) -> None:
+        """Go on as a run that was kept from an earlier verification had gone."""
+        self.simulate = outcome.simulated
+        if self.plan.launcher == "auto" and outcome.launcher in (k.value for k in Kind):
+            self.launcher = Launcher(Kind(outcome.launcher))
+
+    def _learn(self, job: Job, outcome: Outcome) -> str | None:
+        """Why the run is worth another try, changed accordingly; None when it is not.
+
+        An empty text means there is nothing to tell the user.
+        """
+        if outcome.end is End.DEFEATED and not self._worker:
+            self._worker = True
+            return ""
+        if outcome.end is End.SPAWNS and self.plan.launcher == "auto":
+            self.launcher = Launcher(Kind.PYTHON)
+            return "the program makes its own processes, so it was started as a single one"
+        if outcome.end is not End.CRASHED:
+            return None
+        if _PORT_TAKEN.search(outcome.full):
+            return "another process took the port of the first attempt"
+        wants = _WANTS_GPU.search(outcome.full + outcome.says)
+        may = self.plan.device == "auto" and not job.migrated and not has_accelerator()
+        if wants and may and not self.simulate:
+            self.simulate = True
+            return ""
+        return None
+
+    def _once(self, job: Job, room: Path, patience: Patience) -> Outcome:
+        plan, nodes = self.plan, self.launcher.nodes
+        records = room / "records"
+        if nodes > 1:  # every machine records into the same folder, and works in one of its own
+            records = room.parent / "records"
+            room = room.parent / f"node-{self.launcher.node}" / room.name
+        tree, logs, scratch = (room / part for part in ("tree", "logs", "tmp"))
+        for folder in (records, scratch, logs):
+            folder.mkdir(parents=True, exist_ok=True)
+        if aftermath.complete_ranks(records):
+            raise PlanError(f"{records} holds an earlier verification; give another --rdzv-id")
+        self.on_event(Event(Stage.COPY, job.role))
+        try:
+            copy_tree(plan.after if job.migrated else plan.before, tree, share=plan.share)
+            if job.files is not None:
+                add_files(job.files, tree)
+        except OSError as error:
+            raise PlanError(f"the '{job.role.value}' tree could not be copied: {error}") from None
+        config = self._config(job, records)
+        self.on_event(Event(Stage.START, job.role))
+        watched = watch(
+            self._start(job, config, tree=tree, logs=logs, scratch=scratch),
             run=config.run,
             folder=records,
             logs=logs,
             patience=patience,
-            on_step=lambda step: on_event(Event(Stage.STEP, role, step)),
+            on_step=lambda step: self.on_event(Event(Stage.STEP, job.role, step)),
         )
-    except OSError as error:
-        raise PlanError(f"{plan.python} could not be started: {error}") from None
-    outcome = aftermath.read(watched, folder=records, logs=logs, tree=tree)
-    on_event(Event(Stage.FINISH, role, says=outcome.says))
-    return outcome
+        if nodes > 1:
+            aftermath.await_others(records, patience.start)
+        outcome = aftermath.read(watched, folder=records, logs=logs, tree=tree)
+        self.on_event(Event(Stage.FINISH, job.role, says=outcome.says))
+        return dataclasses.replace(
+            outcome, tree=tree, simulated=self.simulate, launcher=self.launcher.kind.value
+        )
+
+    def _config(self, job: Job, records: Path) -> Config:
+        return Config(
+            folder=str(records.resolve()),
+            run=f"fsdp-migrate-{uuid.uuid4().hex}",
+            max_steps=job.steps or self.plan.max_steps,
+            seed=self.plan.seed,
+            noise=job.noise,
+            precision=job.precision,
+            simulate=self.simulate,
+            start=str(job.start) if job.start is not None else None,
+            linger=job.linger,
+            measure=job.measure,
+            per_process=self.launcher.kind in (Kind.TORCHRUN, Kind.FORK),
+        )
+
+    def _start(self, job: Job, config: Config, *, tree: Path, logs: Path, scratch: Path) -> Running:
+        env = environment(config, extra=self.plan.env, scratch=scratch)
+        cwd = tree / self.plan.workdir
+        words = target(self.plan, job, tree=tree)
+        if self.launcher.kind is Kind.FORK:
+            try:
+                server = self._server(env)
+                return server.run(words, env=env, cwd=cwd, world=job.nproc, logs=logs)
+            except NotStarted:
+                # torchrun will fail as well, in a way that names the rank and the reason.
+                self.launcher = Launcher(Kind.TORCHRUN)
+        command = self.launcher.command(
+            self.plan, job, target=words, logs=logs, worker=self._worker
+        )
+        try:
+            return Command(command, env=env, cwd=cwd, log=logs / "launcher.log")
+        except OSError as error:
+            raise PlanError(f"{command[0]} could not be started: {error}") from None
+
+    def _server(self, env: dict[str, str]) -> WarmServer:
+        for server in (self._given, self._own):
+            if server is not None and server.fits(self.plan.python, env):
+                return server
+        self.close()
+        self.room.mkdir(parents=True, exist_ok=True)
+        self._own = WarmServer(self.plan.python, env, self.room / "server.log")
+        return self._own

@@ -1,4 +1,4 @@
-"""Run a command and watch over it until it ends, hangs, or fails."""
+"""Watch over a run until it ends, hangs, or fails."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from fsdp_migrate.verify.inject.boot import STACKS_SIGNAL
 from fsdp_migrate.verify.launch import processes
@@ -39,48 +40,72 @@ class Patience:
     steady: float
 
 
-def run_watched(
-    command: Sequence[str],
+class Running(Protocol):
+    """Something that was started and will end."""
+
+    def poll(self) -> int | None:
+        """The exit code once it has ended, negative for a signal; None before."""
+
+    def wait(self, timeout: float) -> None:
+        """Come back when it has ended, or after ``timeout`` seconds at the latest."""
+
+
+class Command:
+    """A command line, started in a session of its own with its output in ``log``.
+
+    Raises :class:`OSError` when it cannot be started.
+    """
+
+    def __init__(
+        self, command: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Path
+    ) -> None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with open(log, "wb") as output:
+            self._process = subprocess.Popen(
+                command,
+                env=dict(env),
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def poll(self) -> int | None:
+        """See :class:`Running`."""
+        return self._process.poll()
+
+    def wait(self, timeout: float) -> None:
+        """See :class:`Running`."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=timeout)
+
+
+def watch(
+    running: Running,
     *,
-    env: Mapping[str, str],
-    cwd: Path,
     run: str,
     folder: Path,
     logs: Path,
     patience: Patience,
     on_step: Callable[[int], None],
 ) -> Watched:
-    """Start ``command`` and come back when no process of it is left.
+    """Come back when no process of the run is left.
 
     A sign of life is any change in the records, pulses or logs of any rank. When there is none for
     too long, every rank is asked for its stacks by signal, and the run is killed. ``on_step`` is
     called with the number of optimizer steps done, whenever it grows.
-
-    Raises :class:`OSError` when the command cannot be started.
     """
-    logs.mkdir(parents=True, exist_ok=True)
-    with open(logs / "launcher.log", "wb") as output:
-        started = time.monotonic()
-        process = subprocess.Popen(
-            command,
-            env=dict(env),
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            return _watch(process, started, run, folder, logs, patience, on_step)
-        finally:
-            # Also on Ctrl-C: nothing of the run may outlive us.
-            processes.end_all(run, folder)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=5)
+    try:
+        return _watch(running, time.monotonic(), run, folder, logs, patience, on_step)
+    finally:
+        # Also on Ctrl-C: nothing of the run may outlive us.
+        processes.end_all(run, folder)
+        running.wait(5.0)
 
 
 def _watch(
-    process: subprocess.Popen[bytes],
+    running: Running,
     started: float,
     run: str,
     folder: Path,
@@ -93,7 +118,7 @@ def _watch(
     life = time.monotonic()
     slowest = 0.0
     failed_at: float | None = None
-    while (code := process.poll()) is None:
+    while (code := running.poll()) is None:
         now = time.monotonic()
         signs = _signs(folder, logs)
         if signs != seen:

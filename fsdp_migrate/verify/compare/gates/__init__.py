@@ -6,12 +6,21 @@ from collections.abc import Callable
 
 from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.gate import Gate
-from fsdp_migrate.verify.compare.gates import data, first_step, shape, state, traffic, training
+from fsdp_migrate.verify.compare.gates import (
+    data,
+    first_step,
+    shape,
+    start,
+    state,
+    traffic,
+    training,
+)
 
-Check = Callable[[Evidence], Gate]
+Check = Callable[[Evidence], Gate | None]
+"""Answers None where there is nothing to ask."""
 
 # Exact questions: no tolerance, no twin needed.
-BEFORE_NUMBERS: tuple[Check, ...] = (
+EXACT: tuple[Check, ...] = (
     shape.same_steps,
     shape.recorded,
     shape.same_names,
@@ -19,20 +28,29 @@ BEFORE_NUMBERS: tuple[Check, ...] = (
     shape.same_placement,
     shape.gradients_present,
     data.same_inputs,
+    data.same_modes,
     data.same_random,
-    data.same_start,
+    start.drawn,
+    start.same_start,
     data.same_settings,
 )
 
+# Questions with a tolerance, best asked in float32.
 NUMBERS: tuple[Check, ...] = (
     first_step.same_loss,
     first_step.same_clipping,
     first_step.same_gradient,
     first_step.same_update,
     training.same_trajectory,
+)
+
+# Questions about structure, exact again, but less telling than a number that differs.
+STRUCTURE: tuple[Check, ...] = (
     training.all_move,
     shape.same_units,
     traffic.same_traffic,
-    state.same_parameters,
-    state.same_buffers,
 )
+
+END: tuple[Check, ...] = (state.same_parameters,)
+
+BUFFERS: tuple[Check, ...] = (state.same_buffers,)

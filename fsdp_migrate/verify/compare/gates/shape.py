@@ -105,11 +105,12 @@ def optimizer_alive(evidence: Evidence) -> Gate:
     """
     key, title = "optimizer-alive", "optimizer's parameters"
     free = 0
-    for n, optimizer in enumerate(evidence.after.optimizers):
+    before = {(o.number, o.since): o for o in evidence.before.optimizers_by_rank[0]}
+    for optimizer in evidence.after.optimizers_by_rank[0]:
         if not optimizer.stale:
             continue
-        original = evidence.before.optimizers[n : n + 1]
-        if original and sorted(original[0].stale) == sorted(optimizer.stale):
+        original = before.get((optimizer.number, optimizer.since))
+        if original is not None and sorted(original.stale) == sorted(optimizer.stale):
             if len(optimizer.stale) == optimizer.held:
                 says = f"{_stale(optimizer)}; the original does not train them either"
                 return Gate(key=key, title=title, status=Status.VOID, says=says)

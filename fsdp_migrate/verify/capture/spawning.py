@@ -1,0 +1,59 @@
+"""Programs that make their ranks themselves, with ``torch.multiprocessing.spawn``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fsdp_migrate.verify.capture.session import Session, replace
+from fsdp_migrate.verify.inject import boot
+
+
+def install(session: Session) -> None:
+    """Patch ``start_processes``, which ``spawn`` calls."""
+    module = sys.modules["torch.multiprocessing.spawn"]
+
+    def make(original: Any) -> Any:
+        def start_processes(fn: Any, *args: Any, **kwargs: Any) -> Any:
+            if session.config.per_process:
+                _say_and_leave(session)
+            return original(Reporting(fn) if _inherited() else fn, *args, **kwargs)
+
+        return start_processes
+
+    replace(module, "start_processes", make)
+
+
+def _say_and_leave(session: Session) -> None:
+    """Every rank of ours would make all ranks of the program: it must be one process instead."""
+    (Path(session.config.folder) / "spawns").touch()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(0)
+
+
+def _inherited() -> bool:
+    """Whether a new process will find this package, to unpickle :class:`Reporting`."""
+    return any(type(finder).__name__ == "_Package" for finder in sys.meta_path)
+
+
+class Reporting:
+    """A function that leaves a record of the exception that ends it, then raises it.
+
+    torch turns such an exception into text and passes it to the parent process, too late to tell
+    which rank failed first. Pickled by reference to this module.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __call__(self, rank: int, *args: Any) -> Any:
+        """Call the function as rank ``rank``."""
+        try:
+            return self.function(rank, *args)
+        except Exception as error:
+            boot.note_exception(error, rank)
+            raise

@@ -1,0 +1,174 @@
+"""Start ranks by forking a process that has imported torch already.
+
+A training run of a small program is nearly all start-up: importing torch takes seconds in every
+rank of every run. This program imports it once, then forks one process per rank whenever it is
+told to, in the environment that torchrun would give it. It holds no process group, no thread and
+no CUDA context, which a fork could not take along.
+
+It is run as a script by the interpreter of the project. Requests come as lines of JSON on standard
+input, answers go as lines of JSON to standard output:
+
+``{"env": {...}, "cwd": "...", "target": [...], "world": 2, "logs": "...", "port": 1234}`` is
+answered by ``{"code": 0}`` once all ranks have ended. ``target`` is ``[script, argument, ...]`` or
+``["-m", module, argument, ...]``. When a rank fails, the others are ended after a grace period.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import runpy
+import signal
+import sys
+import time
+import types
+from typing import Any
+
+GRACE_S = 5.0
+"""How long the other ranks may go on once one has failed."""
+
+_ANSWERS = 3
+"""File descriptor of the answers: what the program prints must not get among them."""
+
+
+def main() -> None:
+    """Serve until standard input closes; in a forked rank, run the program."""
+    sys.path.pop(0)  # this file's own folder, which is not the program's business
+    os.dup2(1, _ANSWERS)
+    os.dup2(2, 1)
+    _import_ahead()
+    _answer({"ready": True})
+    rank = _serve()
+    if rank is not None:
+        _run_program(rank)
+
+
+def _import_ahead() -> None:
+    """What nearly every rank would import, including this package's own recorder."""
+    root = os.path.dirname(os.path.abspath(__file__))
+    for _ in range(3):
+        root = os.path.dirname(root)
+    sys.path.append(root)
+    import torch
+    import torch._dynamo
+    import torch.distributed.checkpoint.state_dict
+    import torch.distributed.fsdp
+    import torch.utils.data
+
+    import fsdp_migrate.verify.capture.attach
+    import fsdp_migrate.verify.inject.boot  # noqa: F401
+
+    sys.path.remove(root)
+    assert torch.distributed.fsdp  # imported for the ranks
+    # The objects made so far are nobody's model: ranks need not look through them.
+    gc.collect()
+    gc.freeze()
+
+
+def _serve() -> dict[str, Any] | None:
+    """Handle requests; answers None at their end, and in a forked rank what it is to run."""
+    for line in sys.stdin:
+        request = json.loads(line)
+        children: dict[int, int] = {}
+        for rank in range(request["world"]):
+            pid = os.fork()
+            if pid == 0:
+                return {**request, "rank": rank}
+            children[pid] = rank
+        _answer({"code": _wait(children, request["logs"])})
+    return None
+
+
+def _answer(fields: dict[str, Any]) -> None:
+    os.write(_ANSWERS, (json.dumps(fields) + "\n").encode())
+
+
+def _wait(children: dict[int, int], logs: str) -> int:
+    """Wait for all ranks; the code of the first that failed, negative for a signal."""
+    code, failed_at = 0, 0.0
+    while children:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid in children:
+            rank = children.pop(pid)
+            ended = os.waitstatus_to_exitcode(status)
+            if ended and not code:
+                code, failed_at = ended, time.monotonic()
+                with open(os.path.join(logs, "launcher.log"), "a", encoding="utf-8") as log:
+                    # In the words of torchrun, whose output is read for the same facts.
+                    log.write(f"failed (exitcode: {ended}) local_rank: {rank} (pid: {pid})\n")
+        elif pid == 0:
+            time.sleep(0.02)
+        if code and time.monotonic() - failed_at > GRACE_S:
+            for other in children:
+                os.kill(other, signal.SIGKILL)
+            failed_at = float("inf")
+    return code
+
+
+def _run_program(job: dict[str, Any]) -> None:
+    """Become one rank: as if torchrun had started the interpreter on the program."""
+    rank, world = job["rank"], job["world"]
+    os.setsid()
+    os.close(_ANSWERS)
+    folder = os.path.join(job["logs"], str(rank))
+    os.makedirs(folder, exist_ok=True)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - the program's own from here on
+    for descriptor, name in ((1, "stdout"), (2, "stderr")):
+        path = os.path.join(folder, f"{name}.log")
+        file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
+        os.dup2(file, descriptor)
+    os.environ.clear()
+    os.environ.update(job["env"])
+    os.environ.update(
+        {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "ROLE_RANK": str(rank),
+            "GROUP_RANK": "0",
+            "ROLE_NAME": "default",
+            "WORLD_SIZE": str(world),
+            "LOCAL_WORLD_SIZE": str(world),
+            "GROUP_WORLD_SIZE": "1",
+            "ROLE_WORLD_SIZE": str(world),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(job["port"]),
+            "TORCHELASTIC_RESTART_COUNT": "0",
+            "TORCHELASTIC_MAX_RESTARTS": "0",
+            "TORCHELASTIC_RUN_ID": "none",
+        }
+    )
+    os.chdir(job["cwd"])
+    import tempfile
+
+    from fsdp_migrate.verify.inject import boot
+
+    tempfile.tempdir = None  # TMPDIR is another one now
+    boot.start(forked=True)
+    target = job["target"]
+    if target[0] == "-m":
+        sys.path.insert(0, os.getcwd())
+        sys.argv = target[1:]
+        runpy.run_module(target[1], run_name="__main__", alter_sys=True)
+    else:
+        _run_script(target)
+
+
+def _run_script(target: list[str]) -> None:
+    """Run a script in a ``__main__`` of its own, which lives on while the interpreter shuts down
+    (``runpy.run_path`` would take it away before)."""
+    path = target[0]
+    with open(path, "rb") as file:
+        code = compile(file.read(), path, "exec")
+    program = types.ModuleType("__main__")
+    program.__dict__.update(__file__=path, __cached__=None, __builtins__=__builtins__)
+    sys.modules["__main__"] = program
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    sys.argv = target
+    exec(code, program.__dict__)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""One run of a program: which version, on how many ranks, with what done to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fsdp_migrate.verify.events import Role
+from fsdp_migrate.verify.inject.config import Noise, Precision
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What to run. ``name`` is unique among the jobs of one verification."""
+
+    role: Role
+    name: str
+    nproc: int
+    args: tuple[str, ...] = ()
+    optimizer: str = ""
+    """In entry-point mode, the optimizer the driver builds."""
+    noise: Noise | None = None
+    precision: Precision = Precision.NATIVE
+    start: Path | None = None
+    """Records of a run whose first state is taken over."""
+    files: Path | None = None
+    """A folder whose files are put into the scratch copy first (checkpoints to resume from)."""
+    linger: bool = False
+    measure: bool = False
+    steps: int = 0
+    """Optimizer steps; 0 for what the plan says."""
+
+    @property
+    def migrated(self) -> bool:
+        """Whether it runs the migrated tree."""
+        return self.role is Role.AFTER

@@ -1,0 +1,104 @@
+"""Run jobs and load what they recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fsdp_migrate.verify.compare.gates.shape import misplaced
+from fsdp_migrate.verify.compare.judge import Judgement
+from fsdp_migrate.verify.compare.load import LoadError, load, load_parameters
+from fsdp_migrate.verify.compare.recording import Recording
+from fsdp_migrate.verify.events import Event, Role
+from fsdp_migrate.verify.launch import baseline
+from fsdp_migrate.verify.launch.job import Job
+from fsdp_migrate.verify.launch.outcome import End, Outcome
+from fsdp_migrate.verify.launch.start import Runner
+from fsdp_migrate.verify.launch.watch import Patience
+from fsdp_migrate.verify.plan import Plan
+from fsdp_migrate.verify.report.model import Verdict
+
+_STEADY_S = 30.0
+_SLOWER = 10.0
+
+NAMES = {Role.BEFORE: "original", Role.AFTER: "migrated run", Role.TWIN: "noise twin"}
+
+_VERDICTS = {
+    (Role.BEFORE, End.CRASHED): Verdict.BEFORE_FAILED,
+    (Role.BEFORE, End.HUNG): Verdict.BEFORE_FAILED,
+    (Role.AFTER, End.CRASHED): Verdict.AFTER_FAILED,
+    (Role.AFTER, End.HUNG): Verdict.AFTER_HUNG,
+}
+
+
+@dataclass
+class Settled(Exception):
+    """A run ended in a way that leaves nothing to compare."""
+
+    verdict: Verdict
+    says: str
+    judgement: Judgement | None = None
+
+
+@dataclass
+class Bench:
+    """The runs of one verification so far, by the name of their job."""
+
+    plan: Plan
+    room: Path
+    runner: Runner
+    on_event: Callable[[Event], None]
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    recordings: dict[str, Recording] = field(default_factory=dict)
+
+    def train(self, job: Job) -> Outcome:
+        """Run ``job``, or find the recording of an earlier verification."""
+        cache = self.plan.cache if baseline.keepable(job) else None
+        name = baseline.key(self.plan, job) if cache is not None else ""
+        outcome = baseline.find(cache, name) if cache is not None else None
+        if outcome is not None:
+            self.runner.adopt(outcome)
+        else:
+            outcome = self.runner.run(job, self._patience(job))
+            if cache is not None:
+                baseline.keep(cache, name, outcome)
+        self.outcomes[job.name] = outcome
+        return outcome
+
+    def record(self, job: Job) -> Recording:
+        """Run ``job`` and load its records.
+
+        Raises:
+            Settled: it did not finish, or its records cannot be used.
+        """
+        outcome = self.train(job)
+        if outcome.end is End.FINISHED:
+            try:
+                recording = self.recordings[job.name] = load(outcome.folder)
+            except LoadError as error:
+                says = f"the records of the {NAMES[job.role]} cannot be used: {error}"
+                raise Settled(Verdict.INCONCLUSIVE, says) from None
+            return recording
+        verdict = _VERDICTS.get((job.role, outcome.end), Verdict.INCONCLUSIVE)
+        says = outcome.says if job.role is not Role.TWIN else f"noise twin: {outcome.says}"
+        raise Settled(verdict, says)
+
+    def explained(self, settled: Settled, job: Job, before: Recording) -> Settled:
+        """``settled`` with the reason why the migrated ``job`` failed, where one can be seen: a
+        parameter outside of every unit is a frequent one."""
+        outcome = self.outcomes[job.name]
+        if settled.verdict not in (Verdict.AFTER_FAILED, Verdict.AFTER_HUNG):
+            return settled
+        reason = misplaced(before.parameters, load_parameters(outcome.folder))
+        if reason is None:
+            return settled
+        says = f"{settled.says}; {reason.title}: {reason.says}"
+        return Settled(settled.verdict, says, Judgement((reason,)))
+
+    def _patience(self, job: Job) -> Patience:
+        limit = self.plan.timeout
+        gaps = [o.slowest_gap for name, o in self.outcomes.items() if name.startswith("before")]
+        if not gaps:
+            return Patience(start=limit, steady=limit)
+        return Patience(start=limit, steady=min(limit, max(_STEADY_S, _SLOWER * max(gaps))))

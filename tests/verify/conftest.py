@@ -1,0 +1,26 @@
+"""What the tests of one session share: recordings of originals, and a process that forks ranks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fsdp_migrate.verify.launch.warm import WarmServer
+
+from .programs import warm_server
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Recordings of originals."""
+    return tmp_path_factory.mktemp("baselines")
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmServer]:
+    """Forks ranks for every verification that leaves the launcher to verify."""
+    with warm_server(sys.executable, tmp_path_factory.mktemp("server")) as server:
+        yield server
