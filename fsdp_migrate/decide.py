@@ -37,7 +37,9 @@ def decide(study: Study) -> list[Decision]:
         for s in found
         if s not in constructor_sites
         and s.reference not in claimed
-        and not (s.node in foreign and s.node not in study.conversions)
+        and not (
+            s.construct in fsdp1.POLICIES and s.node in foreign and s.node not in study.conversions
+        )
     ]
     for site in sorted(later, key=_rank):
         if not _inside(site, study):
@@ -83,9 +85,11 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         if site.construct == f"{fsdp1.FSDP}()":
             assert isinstance(site.node, ast.Call)
             study.constructors[site.node] = Constructor.read(site.node, site.module, site.reference)
+    only_look_alikes = not found and any(map(sites.uses_fairscale, study.project.modules))
     for module in study.project.modules:
         found += sites.methods(study.tracer, module)
-        found += sites.strings(module)
+        if not only_look_alikes:
+            found += sites.strings(module)
         found += ordering.early_optimizers(study, module)
     return found, used
 

@@ -377,9 +377,7 @@ def _walked(argument: ast.expr, real: list[Policy], plan: ShardPlan, study: Stud
 
 
 def _keep(policy: Policy, plan: ShardPlan, study: Study) -> None:
-    study.convert(
-        policy.node, None, "kept: a plain callable that counts parameters", plan.constructor
-    )
+    study.convert(policy.node, None, "kept: shard_by_policy asks it as FSDP1 did", plan.constructor)
     for part in policy.parts:
         for each in part:
             _keep(each, plan, study)

@@ -248,6 +248,11 @@ def strings(module: Module) -> Iterator[Site]:
         yield Site(f"string({found})", module, constant, constant)
 
 
+def uses_fairscale(module: Module) -> bool:
+    """Whether a module uses the library FSDP1 came from; its wrapper spells these names alike."""
+    return any(b.qualified.split(".")[0] == "fairscale" for b in module.table.imports)
+
+
 def _is_docstring(module: Module, node: ast.Constant) -> bool:
     return isinstance(module.table.parents[node], ast.Expr)
 
