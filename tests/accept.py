@@ -1,6 +1,7 @@
-"""Write what the engine now emits into the rules' EXAMPLES: ``python -m tests.accept [CODE ...]``.
+"""Write down what the engine now emits: ``python -m tests.accept [CODE ...]``.
 
-For whoever changes emission: run it, then read the diff of ``rules/`` as a reviewer. A new example
+Renews the rules' EXAMPLES and, without CODE, the fixtures' ``after``. For whoever changes emission:
+run it, then read the diff as a reviewer. A new example
 needs a title and ``before``; leave ``after`` empty.
 """
 
@@ -12,7 +13,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fsdp_migrate.rule import Outcome
-from tests.migrating import REGISTRY, migrate, support_functions, without_support, worst
+from tests.migrating import (
+    REGISTRY,
+    files,
+    migrate,
+    migrated,
+    support_functions,
+    without_support,
+    worst,
+)
+
+PROJECTS = (Path(__file__).parents[1] / "fixtures" / "demo",)
 
 
 def literal(text: str) -> str:
@@ -80,10 +91,26 @@ def accept(path: Path) -> bool:
     return new != text
 
 
+def accept_project(project: Path) -> bool:
+    """Renew ``after`` of a fixture made by the tool; whether it changed."""
+    new = migrated(project / "before")
+    old = files(project / "after")
+    for name, text in new.items():
+        path = project / "after" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    for name in set(old) - set(new):
+        (project / "after" / name).unlink()
+    return old != new
+
+
 def main(codes: Sequence[str]) -> None:
     for rule in REGISTRY.rules.values():
         if (not codes or rule.code in codes) and accept(rule.path):
             print(f"{rule.path.name} changed")
+    for project in () if codes else PROJECTS:
+        if accept_project(project):
+            print(f"{project.name} changed")
 
 
 if __name__ == "__main__":

@@ -35,6 +35,18 @@ def rewritten(source: str, **files: str) -> str:
     return after["example.py"]
 
 
+def files(directory: Path) -> dict[str, str]:
+    """Every Python file below a directory, by relative path."""
+    found = sorted(directory.rglob("*.py"))
+    return {p.relative_to(directory).as_posix(): p.read_text(encoding="utf-8") for p in found}
+
+
+def migrated(directory: Path) -> dict[str, str]:
+    """Every Python file below a directory after a run over it."""
+    _, after = migrate(files(directory))
+    return after
+
+
 def outcomes(result: Result) -> list[tuple[str, Outcome]]:
     return [(d.code, d.outcome) for d in result.decisions]
 

@@ -85,7 +85,11 @@ class ImportPlan:
         placed += self._statements(below, editor, indent)
         if not placed:
             return editor.gone(updated.leading_lines, about_it=False)
-        lines = [placed[0][0].with_changes(leading_lines=updated.leading_lines)]
+        leading = list(updated.leading_lines)
+        starts_section = not smalls and not above and placed[0][1] > section
+        if starts_section and not any(line.comment is None for line in leading):
+            leading.insert(0, cst.EmptyLine(indent=False))
+        lines = [placed[0][0].with_changes(leading_lines=leading)]
         for (_, before), (line, after) in pairwise(placed):
             blank = [cst.EmptyLine(indent=False)] if before != after else []
             lines.append(line.with_changes(leading_lines=blank))
