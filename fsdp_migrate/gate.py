@@ -1,48 +1,63 @@
 """Which files are looked at, and how closely.
 
-Three gates, each a hundred times dearer than the one before: the walk (``.gitignore``, virtual
-environments, links out of the tree), a search of the bytes for FSDP's words, and ``ast``. Most
-files of most trees end at the second.
+Gates, each dearer than the one before: the walk (``.gitignore``, virtual environments, links), a
+search of the bytes for FSDP's words, and, in a project that reaches FSDP1 at all, a search of the
+other files for what code does to a model. Most files of most trees end at the second; only what is
+left is ever parsed.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
+from fsdp_migrate import fsdp1
+from fsdp_migrate.neighbours import Neighbours
+
 SUFFIXES = (".py", ".pyi")
 SKIPPED = frozenset(
     {
+        ".bzr",
+        ".direnv",
+        ".eggs",
+        ".fsdp-migrate",
         ".git",
         ".hg",
+        ".ipynb_checkpoints",
+        ".mypy_cache",
+        ".nox",
+        ".pytest_cache",
+        ".pytype",
+        ".ruff_cache",
         ".svn",
         ".tox",
-        ".nox",
         ".venv",
-        "venv",
-        "node_modules",
         "__pycache__",
+        "__pypackages__",
+        "node_modules",
         "site-packages",
-        ".mypy_cache",
-        ".ruff_cache",
-        ".pytest_cache",
-        ".fsdp-migrate",
+        "venv",
     }
 )
+# What a directory holds when it is a virtual environment, whatever its name.
+ENVIRONMENT = frozenset({"pyvenv.cfg", "conda-meta"})
 # Every spelling by which FSDP1 is reached: the package, the class and its usual alias.
 WORDS = (b"fsdp", b"FSDP", b"FullySharded")
+# No import, and no dotted path, leads to FSDP1 without both of these.
+PACKAGE = re.compile(rb"\bfsdp\b")
+PARENT = b"distributed"
+# Parts of parameter names, for code that edits the keys of checkpoints.
+WRAPPED = b"_fsdp_wrapped_module"
+PARAMETER_NAMES = (b"_fpw_module", b"_flat_param")
 # What code does to a model it was given: such files matter once the project wraps one.
-LATER_LIFE = (
-    b"clip_grad_norm_",
-    b".no_sync",
-    b"state_dict(",
-    b".parameters()",
-    b"save_pretrained",
-    b".module",
+LATER_LIFE = re.compile(
+    rb"\.(?:(?:named_)?parameters\(|(?:%s)\b)|load_sharded_optimizer_state_dict"
+    % "|".join(sorted(fsdp1.METHODS | fsdp1.STATE_METHODS | fsdp1.STATICS)).encode()
 )
 
 
@@ -69,49 +84,42 @@ class Found:
             return path.as_posix()
 
 
-def find(paths: Sequence[Path], exclude: Sequence[str] = ()) -> Found:
+def find(paths: Sequence[Path], exclude: Sequence[str] = (), base: Path | None = None) -> Found:
     """Read every Python file under ``paths`` that could matter.
 
+    Files that are named themselves are always taken. In directories, what git ignores or
+    ``exclude`` matches (patterns relative to ``base``) is left out; links to files in the same
+    directory count as those files; links to directories are not followed.
+
     Raises:
-        PathProblem: a path does not exist or is neither a file nor a directory.
+        PathProblem: a path does not exist, or nothing under the paths is Python.
     """
     absolute = [_checked(path) for path in paths]
     parents = [p if p.is_dir() else p.parent for p in absolute]
     found = Found(Path(os.path.commonpath(parents)) if parents else Path.cwd())
-    excluded = GitIgnoreSpec.from_lines(exclude)
-    done: set[Path] = set()
+    walk = _Walk(GitIgnoreSpec.from_lines(exclude), str(base or found.root), found)
     for path in absolute:
-        files = [path] if path.is_file() else _walk(path, excluded)
-        for file in files:
-            if file not in done:
-                done.add(file)
-                _take(file, found, explicit=path.is_file())
-    if found.candidates:
-        _add_users(found)
+        walk.add(path)
+    files = walk.files()
+    found.seen = len(files)
+    if absolute and not files and not found.unread:
+        listed = ", ".join(str(path) for path in paths)
+        raise PathProblem(f"{listed}: no Python files here that git does not ignore")
+    rest = _read(files, found)
+    if any(_reaches(data) for data in found.candidates.values()):
+        _add_others(rest, found)
     else:
-        found.others.clear()
+        found.candidates.clear()
+        found.library = [Path(file) for file in rest]
     return found
 
 
-def _add_users(found: Found) -> None:
-    """Also take files that name a module of the candidates: they may call its functions."""
-    stems = {p.parent.name if p.stem == "__init__" else p.stem for p in found.candidates}
-    words = [stem.encode() for stem in stems]
-    library = []
-    for file in found.library:
-        try:
-            data = file.read_bytes()
-        except OSError:
-            continue
-        if any(word in data for word in words):
-            found.others[file] = data
-        else:
-            library.append(file)
-    found.library = library
-
-
 def _checked(path: Path) -> Path:
-    absolute = Path(os.path.abspath(path))
+    """The path made absolute; links keep their names, but for those that ``..`` steps out of."""
+    absolute = Path.cwd() / path
+    if ".." in absolute.parts:
+        absolute = Path(os.path.realpath(absolute.parent)) / absolute.name
+        absolute = absolute.resolve() if absolute.name == ".." else absolute
     if not absolute.exists():
         reason = "is a link to nothing" if absolute.is_symlink() else "does not exist"
         raise PathProblem(f"{path}: {reason}")
@@ -120,87 +128,167 @@ def _checked(path: Path) -> Path:
     return absolute
 
 
-def _take(file: Path, found: Found, *, explicit: bool) -> None:
-    found.seen += 1
+# -- the bytes ------------------------------------------------------------------------------------
+
+
+def _read(files: Sequence[str], found: Found) -> list[str]:
+    """Fill ``found.candidates``; return the files that do not mention FSDP."""
+    rest = []
+    one, two, three = WORDS
+    for file in files:
+        try:
+            with open(file, "rb", buffering=0) as stream:
+                data = stream.read()
+        except OSError as error:
+            found.unread.append((Path(file), error.strerror or str(error)))
+            continue
+        if one in data or two in data or three in data:
+            found.candidates[Path(file)] = data
+        else:
+            rest.append(file)
+    return rest
+
+
+def _reaches(data: bytes) -> bool:
+    """Whether a file could lead to FSDP1 by itself, and not only through other files."""
+    return WRAPPED in data or (PARENT in data and PACKAGE.search(data) is not None)
+
+
+def _add_others(rest: Sequence[str], found: Found) -> None:
+    """Tell apart the files that may meet an FSDP model, or hand a value over, and the library."""
+    contents: dict[Path, bytes] = {}
+    for file in rest:
+        try:
+            contents[Path(file)] = Path(file).read_bytes()
+        except OSError as error:
+            found.unread.append((Path(file), error.strerror or str(error)))
+    everything = Neighbours({**found.candidates, **contents})
+    users, neighbours = everything.around(found.candidates)
+    for path, data in contents.items():
+        meets = path in neighbours and LATER_LIFE.search(data) is not None
+        if path in users or meets or any(name in data for name in PARAMETER_NAMES):
+            found.others[path] = data
+        else:
+            found.library.append(path)
+
+
+# -- the walk -------------------------------------------------------------------------------------
+
+
+Specs = tuple[tuple[str, GitIgnoreSpec], ...]
+
+
+class _Walk:
+    """Python files of directories and of explicit paths, each once, in a fixed order."""
+
+    def __init__(self, excluded: GitIgnoreSpec, base: str, found: Found) -> None:
+        self._excluded = excluded if excluded.patterns else None
+        self._base = base
+        self._found = found
+        self._files: dict[str, str] = {}  # real path -> the path it is shown by
+        self._links: dict[str, str] = {}
+
+    def add(self, path: Path) -> None:
+        shown = str(path)
+        real = os.path.realpath(shown)
+        if path.is_dir():
+            for file in self._python(shown, real):
+                self._files.setdefault(real + file[len(shown) :], file)
+        elif _is_python(path):
+            self._files.setdefault(real, shown)
+        else:
+            self._found.unread.append((path, "is not a Python file"))
+
+    def files(self) -> list[str]:
+        for real, link in self._links.items():
+            self._files.setdefault(real, link)
+        return list(self._files.values())
+
+    def _python(self, top: str, real_top: str) -> Iterator[str]:
+        stack = [(top, _specs_above(Path(top)))]
+        while stack:
+            directory, specs = stack.pop()
+            try:
+                entries = sorted(os.scandir(directory), key=lambda e: e.name)
+            except OSError as error:
+                self._found.unread.append((Path(directory), error.strerror or str(error)))
+                continue
+            names = {entry.name for entry in entries}
+            if directory != top and not ENVIRONMENT.isdisjoint(names):
+                continue
+            if ".gitignore" in names:
+                specs = _with(specs, directory, f"{directory}/.gitignore")
+            below = []
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.name not in SKIPPED and not self._left_out(entry.path, specs, "/"):
+                        below.append((entry.path, specs))
+                elif not entry.name.endswith(SUFFIXES) or self._left_out(entry.path, specs):
+                    continue
+                elif entry.is_file(follow_symlinks=False):
+                    yield entry.path
+                elif entry.is_symlink():
+                    self._link(entry.path, real_top)
+            stack += reversed(below)
+
+    def _link(self, path: str, real_top: str) -> None:
+        """A link in a tree stands for a file in the same tree, or for nothing of ours."""
+        try:
+            real = os.path.realpath(path, strict=True)
+        except OSError:  # it dangles, or leads to itself
+            return
+        if real.startswith(real_top.rstrip("/") + "/") and os.path.isfile(real):
+            self._links.setdefault(real, path)
+
+    def _left_out(self, path: str, specs: Specs, slash: str = "") -> bool:
+        """Git's rule: the last pattern that says something decides, inner files after outer."""
+        if self._excluded is not None:
+            relative = os.path.relpath(path, self._base)
+            if not relative.startswith("..") and self._excluded.match_file(relative + slash):
+                return True
+        verdict = False
+        for directory, spec in specs:
+            result = spec.check_file(path[len(directory) + 1 :] + slash).include
+            if result is not None:
+                verdict = result
+        return verdict
+
+
+def _is_python(path: Path) -> bool:
+    """By its suffix, or, for scripts without one, by the interpreter they ask for."""
+    if path.suffix:
+        return path.suffix in SUFFIXES
     try:
-        data = file.read_bytes()
-    except OSError as error:
-        if explicit or not file.is_symlink():
-            found.unread.append((file, error.strerror or str(error)))
-        return
-    if any(word in data for word in WORDS):
-        found.candidates[file] = data
-    elif any(word in data for word in LATER_LIFE):
-        found.others[file] = data
-    else:
-        found.library.append(file)
-
-
-def _walk(top: Path, excluded: GitIgnoreSpec) -> Iterator[Path]:
-    """Python files under ``top`` in sorted order, ignored and foreign trees left out."""
-    yield from _directory(top, top, top.resolve(), _specs_above(top), excluded)
-
-
-Specs = tuple[tuple[Path, GitIgnoreSpec], ...]
-
-
-def _directory(
-    directory: Path, top: Path, real_top: Path, specs: Specs, excluded: GitIgnoreSpec
-) -> Iterator[Path]:
-    own = _spec(directory)
-    if own is not None:
-        specs = (*specs, (directory, own))
-    try:
-        entries = sorted(os.scandir(directory), key=lambda e: e.name)
+        with path.open("rb") as file:
+            first = file.readline(200)
     except OSError:
-        return
-    for entry in entries:
-        is_directory = entry.is_dir()
-        if not is_directory and not entry.name.endswith(SUFFIXES):
-            continue
-        path = directory / entry.name
-        if entry.is_symlink() and not path.resolve().is_relative_to(real_top):
-            continue
-        if _ignored(path, is_directory, specs) or excluded.match_file(
-            path.relative_to(top).as_posix()
-        ):
-            continue
-        if not is_directory:
-            yield path
-        elif entry.name not in SKIPPED and not (path / "pyvenv.cfg").exists():
-            if entry.is_symlink() and directory.resolve().is_relative_to(path.resolve()):
-                continue  # a link to a directory above: a loop
-            yield from _directory(path, top, real_top, specs, excluded)
+        return True  # reading it will say why it cannot be read
+    return first.startswith(b"#!") and b"python" in first
 
 
-def _ignored(path: Path, is_directory: bool, specs: Specs) -> bool:
-    """Git's rule: the last pattern that says something decides, inner files after outer ones."""
-    verdict = False
-    for base, spec in specs:
-        name = path.relative_to(base).as_posix() + ("/" if is_directory else "")
-        result = spec.check_file(name).include
-        if result is not None:
-            verdict = result
-    return verdict
-
-
-def _spec(directory: Path) -> GitIgnoreSpec | None:
-    file = directory / ".gitignore"
+def _with(specs: Specs, directory: str, file: str) -> Specs:
+    """``specs`` and the patterns of an ignore file, which are relative to ``directory``."""
     try:
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        with open(file, encoding="utf-8", errors="replace") as stream:
+            spec = GitIgnoreSpec.from_lines(stream.read().split("\n"))
     except OSError:
-        return None
-    return GitIgnoreSpec.from_lines(lines)
+        return specs
+    return (*specs, (directory, spec)) if spec.patterns else specs
 
 
 def _specs_above(top: Path) -> Specs:
-    """``.gitignore`` files between ``top`` and the root of its repository."""
+    """What the repository around ``top`` ignores; nothing when it ignores ``top`` itself."""
     repository = git_root(top)
-    if repository is None or repository == top:
+    if repository is None:
         return ()
-    between = [p for p in reversed(top.parents) if p.is_relative_to(repository)]
-    found = [(p, _spec(p)) for p in between]
-    return tuple((p, spec) for p, spec in found if spec is not None)
+    specs = _with((), str(repository), f"{repository}/.git/info/exclude")
+    for directory in reversed(top.parents):
+        if directory.is_relative_to(repository):
+            specs = _with(specs, str(directory), f"{directory}/.gitignore")
+    walk = _Walk(GitIgnoreSpec.from_lines(()), "", Found(top))
+    within = [p for p in (top, *top.parents) if p != repository and p.is_relative_to(repository)]
+    ignored = any(walk._left_out(str(p), specs, "/") for p in within)
+    return () if ignored else specs
 
 
 def git_root(path: Path) -> Path | None:

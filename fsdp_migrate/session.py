@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsdp_migrate import config, engine, gate, rule
+from fsdp_migrate import config, engine, gate, room, rule
 from fsdp_migrate.engine import Options, Problem, Result
+from fsdp_migrate.rule import Registry
 from fsdp_migrate.source import Source, SourceError
 from fsdp_migrate.trace.project import Library
 
@@ -56,7 +58,7 @@ def run(
     for code in (*select, *ignore):
         if not config.CODE.fullmatch(code):
             raise config.ConfigError(f"{code!r} is no rule code")
-    found = gate.find(paths, settings.exclude)
+    found = gate.find(paths, settings.exclude, settings.root)
     options = Options(
         target=settings.target,
         select=frozenset(select or settings.select),
@@ -65,7 +67,8 @@ def run(
     )
     result = Result()
     if found.candidates:
-        result = _engine(found, options, settings, edit=edit)
+        registry = rule.load(settings.rule_paths)
+        result = room.deep(lambda: _engine(found, options, registry, edit=edit))
     for path, reason in found.unread:
         result.problems.append(Problem(found.display(path), f"cannot be read: {reason}"))
     return Run(settings, found, result, time.perf_counter() - started)
@@ -76,16 +79,25 @@ def _start(paths: Sequence[Path]) -> Path:
     return Path.cwd() / first
 
 
-def _engine(found: gate.Found, options: Options, settings: config.Config, *, edit: bool) -> Result:
-    registry = rule.load(settings.rule_paths)
+def _engine(found: gate.Found, options: Options, registry: Registry, *, edit: bool) -> Result:
     display = {p: found.display(p) for p in (*found.candidates, *found.others)}
     sources, problems = engine.read(found.candidates, display)
     # A file without FSDP that does not parse is none of our business.
     others, _ = engine.read(found.others, display)
     library = Library(frozenset(found.library), lambda path: _load(path, found))
-    result = engine.rewrite([*sources, *others], options, registry, library, edit=edit)
+    try:
+        result = engine.rewrite([*sources, *others], options, registry, library, edit=edit)
+    except Exception as error:
+        result = Result(problems=[_defect(error)])
     result.problems[:0] = problems
     return result
+
+
+def _defect(error: Exception) -> Problem:
+    """What a crash of ours, or of a user's rule, looks like to the user: one line, not a trace."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    what = str(error) or type(error).__name__
+    return Problem(frame.filename, f"{type(error).__name__}: {what}", frame.lineno or 0, ours=True)
 
 
 def _load(path: Path, found: gate.Found) -> Source | None:

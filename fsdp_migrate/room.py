@@ -1,0 +1,46 @@
+"""Room for deeply nested code: a thousand ``elif`` nest a thousand levels deep in every tree."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+STACK = 512 * 2**20  # address space; only what is used becomes memory
+DEPTH = 20_000
+
+T = TypeVar("T")
+
+
+def deep(function: Callable[[], T]) -> T:
+    """Call ``function`` where it may recurse deeply, and return or raise what it does.
+
+    The caller only waits, so Ctrl-C is answered at once even while native code is running.
+    """
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            results.append(function())
+        except BaseException as error:
+            errors.append(error)
+
+    limit, size = sys.getrecursionlimit(), threading.stack_size()
+    thread = threading.Thread(target=call, daemon=True)
+    try:
+        threading.stack_size(STACK)
+        thread.start()
+    except (RuntimeError, ValueError):  # not that much address space: do without
+        return function()
+    finally:
+        threading.stack_size(size)
+    sys.setrecursionlimit(max(limit, DEPTH))
+    try:
+        thread.join()
+    finally:
+        sys.setrecursionlimit(limit)
+    if errors:
+        raise errors[0]
+    return results[0]
