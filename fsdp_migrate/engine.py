@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -172,29 +172,37 @@ def _edit(
         result.changes[module.path] = new
         renewed[module.path] = source
     result.changes.update(written)
-    return failed or _unsettled(project, renewed, written, options, registry)
+    return failed or _unsettled(project, decisions, renewed, written, options, registry)
 
 
 def _unsettled(
     project: Project,
+    decisions: Sequence[Decision],
     renewed: Mapping[Path, Source],
     written: Mapping[Path, bytes],
     options: Options,
     registry: Registry,
 ) -> dict[Module, str]:
-    """The modules that a second run would rewrite again."""
+    """The modules that a second run would rewrite again, or in which it would find more to leave.
+
+    Either means that an edit kept, or made, FSDP1 code that no decision answers for.
+    """
     if not renewed:
         return {}
     sources = [renewed.get(m.path, m.source) for m in project.modules if m.path not in written]
     sources += [Source.parse(data, path=path) for path, data in written.items()]
     study = Study(Project(sources, project.library), registry, options.target)
-    again = {
-        d.site.module.path: d.code
-        for d in decide.decide(study)
-        if d.outcome is not Outcome.LEFT and _selected(d.code, options)
-    }
-    return {
-        m: f"a second run would rewrite it again ({again[m.path]})"
-        for m in project.modules
-        if m.path in again and m.path in renewed
-    }
+    again: dict[Path, str] = {}
+    remaining = Counter(d.site.module.path for d in decisions if d.outcome is Outcome.LEFT)
+    for decision in decide.decide(study):
+        path = decision.site.module.path
+        if decision.outcome is Outcome.LEFT or not _selected(decision.code, options):
+            remaining[path] -= 1
+            if remaining[path] < 0:
+                line = decision.site.position[0]
+                again.setdefault(
+                    path, f"an edit left FSDP1 code behind (line {line} of the result)"
+                )
+        else:
+            again[path] = f"a second run would rewrite it again ({decision.code})"
+    return {m: again[m.path] for m in project.modules if m.path in again and m.path in renewed}

@@ -8,9 +8,10 @@ when the argument is left out; SHARD_GRAD_OP frees parameters after backward lik
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 from fsdp_migrate import devices, fsdp1
-from fsdp_migrate.proposal import code, join
+from fsdp_migrate.proposal import Proposal, code, join
 from fsdp_migrate.sharding import Constructor, ShardPlan
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
@@ -18,6 +19,7 @@ from fsdp_migrate.trace.values import Constant, External, Value
 
 RESHARD_NEVER = frozenset({"SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"})
 HYBRID = frozenset({"HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"})
+ENUM = "ShardingStrategy"
 MEMBERS = frozenset({"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", *HYBRID})
 
 
@@ -120,7 +122,21 @@ def _at_run_time(site: Site, plan: ShardPlan, value: ast.expr, study: Study, rul
         arguments.append(code("mesh={m}", m=mesh))
     plan.everywhere["**"] = code("{f}({a})", f=function, a=join(", ", arguments))
     study.runtime_strategies.add(plan.constructor)
-    return study.rewritten(site, rule, "sharding_kwargs chooses at run time")
+    decision = study.rewritten(site, rule, "sharding_kwargs chooses at run time")
+    names = _enum_names(value, ENUM, site, study)
+    for name in names:
+        _take_over(name, ENUM, site, study, plan.proposal)
+    # The enum's import goes: every model that is built with it goes along or none.
+    return replace(decision, models=frozenset(study.constructors.values())) if names else decision
+
+
+def _enum_names(value: ast.expr, enum: str, site: Site, study: Study) -> list[ast.expr]:
+    """Mentions of the enum in an argument that is kept."""
+    return [
+        node
+        for node in ast.walk(value)
+        if isinstance(node, (ast.Name, ast.Attribute)) and _is_enum(node, enum, site, study)
+    ]
 
 
 def reference(site: Site, study: Study, rule: str) -> Decision:
@@ -129,7 +145,7 @@ def reference(site: Site, study: Study, rule: str) -> Decision:
     The enum is the project's vocabulary (configurations, comparisons, command lines): it is taken
     over, member by member, into the support module.
     """
-    return keep_vocabulary(site, "ShardingStrategy", study, rule)
+    return keep_vocabulary(site, ENUM, study, rule)
 
 
 def keep_vocabulary(site: Site, enum: str, study: Study, rule: str) -> Decision:
@@ -147,15 +163,20 @@ def keep_vocabulary(site: Site, enum: str, study: Study, rule: str) -> Decision:
             site, rule, problem, f"replace {enum} together with the code that uses it"
         )
     proposal = study.proposal()
+    _take_over(name, enum, site, study, proposal)
+    return study.rewritten(site, rule, f"{enum} of the project's own", proposal, models=models)
+
+
+def _take_over(name: ast.expr, enum: str, site: Site, study: Study, proposal: Proposal) -> None:
+    """Make ``name`` mean the support module's enum."""
     alias = _plain_import(name, enum, site, study)
     if alias is not None:
         assert isinstance(name, ast.Name)
         proposal.remove_import(site.module, alias)
-        proposal.support_as(site.module, enum, name.id, site.reference)
+        proposal.support_as(site.module, enum, name.id, name)
     else:
-        local = proposal.support(site.module, enum, site.reference)
+        local = proposal.support(site.module, enum, name)
         proposal.replace(site.module, name, code("{n}", n=local))
-    return study.rewritten(site, rule, f"{enum} of the project's own", proposal, models=models)
 
 
 def _plain_import(name: ast.expr, enum: str, site: Site, study: Study) -> ast.alias | None:
@@ -174,17 +195,13 @@ def _plain_import(name: ast.expr, enum: str, site: Site, study: Study) -> ast.al
         if other.id != name.id or table.within[other].lookup(other.id) is not owner:
             continue
         place = Site(enum, site.module, other, other)
-        if _given_to_stranger(place, study) or _in_constructor(other, site, study):
+        if _given_to_stranger(place, study):
             return None
     assert isinstance(binding.node, ast.alias)
     return binding.node
 
 
-def _in_constructor(node: ast.AST, site: Site, study: Study) -> bool:
-    return any(p in study.constructors for p in site.module.table.ancestors(node))
-
-
-def _is_enum(node: ast.Attribute, enum: str, site: Site, study: Study) -> bool:
+def _is_enum(node: ast.Name | ast.Attribute, enum: str, site: Site, study: Study) -> bool:
     return any(fsdp1.canonical(q) == enum for q in study.external(node, site.module))
 
 
@@ -192,7 +209,7 @@ def _given_to_stranger(site: Site, study: Study) -> str:
     """The outside callable that receives the value, if one does."""
     child: ast.AST = site.reference
     for parent in site.module.table.ancestors(child):
-        if isinstance(parent, ast.stmt):
+        if isinstance(parent, ast.stmt) or parent in study.constructors:
             return ""
         if isinstance(parent, ast.Call) and child is not parent.func:
             names = study.external(parent.func, site.module)
