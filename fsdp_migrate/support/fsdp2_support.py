@@ -2,7 +2,7 @@
 
 import contextlib
 import enum
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -11,9 +11,7 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
-    get_optimizer_state_dict,
     set_model_state_dict,
-    set_optimizer_state_dict,
 )
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -61,7 +59,7 @@ def sharding_kwargs(
         kwargs["reshard_after_forward"] = False
     world = dist.get_world_size()
     if mesh is None and name in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
-        devices = torch.accelerator.device_count()
+        devices = max(1, torch.accelerator.device_count())
         mesh = init_device_mesh(
             device_type,
             (world // devices, devices),
@@ -120,19 +118,15 @@ def take_rank0_state(model: nn.Module) -> dict[str, Any]:
     """
     state: dict[str, Any] = {"model": {}, "buffers": {}}
     if dist.get_rank() == 0:
-        state["model"] = {
-            k: v.detach().cpu().clone() for k, v in model.state_dict().items()
-        }
-        state["buffers"] = {
-            k: v.detach().cpu().clone() for k, v in model.named_buffers()
-        }
+        buffers = dict(model.named_buffers(remove_duplicate=False))
+        for kind, tensors in (("model", model.state_dict()), ("buffers", buffers)):
+            state[kind] = {k: _copied(v, cpu=True) for k, v in tensors.items()}
     names: dict[nn.Parameter, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(parameter, []).append(name)
     model.to("meta")
     for first, *others in names.values():
-        owner, _, attribute = first.rpartition(".")
-        shared = getattr(model.get_submodule(owner), attribute)
+        shared = model.get_parameter(first)
         for other in others:
             owner, _, attribute = other.rpartition(".")
             setattr(model.get_submodule(owner), attribute, shared)
@@ -150,15 +144,8 @@ def load_rank0_state(
     Buffers are broadcast too, those that are not part of the state dict included.
     """
     model.to_empty(device="cpu" if cpu_offload else device)
-    options = StateDictOptions(
-        full_state_dict=True, broadcast_from_rank0=True, cpu_offload=cpu_offload
-    )
-    set_model_state_dict(model, state["model"], options=options)
-    for name, buffer in model.named_buffers():
-        value = buffer.to(device)
-        if name in state["buffers"]:
-            value.copy_(state["buffers"][name])
-        dist.broadcast(value, src=0)
+    load_full_model(model, state["model"], from_rank0=True)
+    for name, value in _broadcast(state["buffers"], device):
         owner, _, attribute = name.rpartition(".")
         model.get_submodule(owner)._buffers[attribute] = value
 
@@ -225,16 +212,16 @@ def clip_grad_norm_(
 def full_model_state(
     model: nn.Module, *, cpu_offload: bool, rank0_only: bool
 ) -> dict[str, Any]:
-    """The whole model state under plain names, on every rank or on rank 0 (others get ``{}``)."""
-    if cpu_offload and rank0_only:
-        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-        return get_model_state_dict(model, options=options)
-    whole = StateDictOptions(full_state_dict=True)
-    state: dict[str, Any] = get_model_state_dict(model, options=whole)
-    if rank0_only and dist.get_rank() != 0:
-        return {}
-    if cpu_offload:
-        return {k: v.cpu() if torch.is_tensor(v) else v for k, v in state.items()}
+    """The whole model state under plain names, on every rank or on rank 0 (others get ``{}``).
+
+    The tensors are copies: training goes on without changing them.
+    """
+    absent = rank0_only and dist.get_rank() != 0
+    state = {}
+    for name, value in get_model_state_dict(model).items():
+        whole = _whole(value)
+        if not absent:
+            state[name] = _copied(whole, cpu=cpu_offload, made_from=value)
     return state
 
 
@@ -248,28 +235,21 @@ def load_full_model(
     """Load a whole (unsharded) model state, such as FSDP1's FULL_STATE_DICT.
 
     Args:
-        state_dict: plain tensors by plain names. Not changed.
+        state_dict: plain tensors by name. Not changed.
         from_rank0: only rank 0 has it; other ranks pass None or ``{}``.
+
+    Returns:
+        The missing and the unexpected keys, as ``Module.load_state_dict`` names them.
 
     Raises:
         RuntimeError: on every rank, with ``strict``, if keys are missing or unexpected.
     """
     reshard_parameters(model)
-    state = dict(state_dict or {})
-    problem: list[Any] = [None]
-    if strict and (not from_rank0 or dist.get_rank() == 0):
-        wanted = set(get_model_state_dict(model))  # sharded, so nothing is communicated
-        missing, unexpected = sorted(wanted - set(state)), sorted(set(state) - wanted)
-        if missing or unexpected:
-            problem = [f"missing keys: {missing}, unexpected keys: {unexpected}"]
-    if from_rank0:
-        dist.broadcast_object_list(problem, src=0)
-    if problem[0]:
-        raise RuntimeError(f"cannot load the model state: {problem[0]}")
-    options = StateDictOptions(
-        full_state_dict=True, broadcast_from_rank0=from_rank0, strict=strict
-    )
-    return set_model_state_dict(model, state, options=options)
+    targets: dict[str, Any] = get_model_state_dict(model)
+    state = {_plain_name(name): value for name, value in (state_dict or {}).items()}
+    items = _broadcast(state, _device_type(model)) if from_rank0 else state.items()
+    parts = {name: _part(value, targets.get(name)) for name, value in items}
+    return set_model_state_dict(model, parts, options=StateDictOptions(strict=strict))
 
 
 def full_optimizer_state(
@@ -281,31 +261,23 @@ def full_optimizer_state(
 ) -> dict[str, Any]:
     """The whole optimizer state by parameter name, as FSDP1's FULL_STATE_DICT had it.
 
-    An optimizer that has not stepped yet has an empty state, and keeps it: asking DCP directly
-    would take a step to create one.
+    The tensors are copies: training goes on without changing them. Other ranks get ``{}`` with
+    ``rank0_only``.
     """
     reshard_parameters(model)
     absent = rank0_only and dist.get_rank() != 0
-    if not optimizer.state:
-        names = {p: _plain_name(n) for n, p in model.named_parameters()}
-        groups = [
-            {**group, "params": [names[p] for p in group["params"]]}
-            for group in optimizer.param_groups
-        ]
-        return {} if absent else {"state": {}, "param_groups": groups}
-    offload = cpu_offload and rank0_only
-    options = StateDictOptions(full_state_dict=True, cpu_offload=offload)
-    state: dict[str, Any] = dict(
-        get_optimizer_state_dict(model, optimizer, options=options)
-    )
-    if absent:
-        return {}
-    if cpu_offload and not offload:
-        for values in state["state"].values():
-            for key, value in values.items():
-                if torch.is_tensor(value):
-                    values[key] = value.cpu()
-    return state
+    names = {p: _plain_name(n) for n, p in model.named_parameters()}
+    state: dict[str, dict[str, Any]] = {}
+    groups = []
+    for group in optimizer.param_groups:
+        groups.append({**group, "params": [names[p] for p in group["params"]]})
+        for parameter in group["params"]:
+            for field, value in optimizer.state.get(parameter, {}).items():
+                whole = _whole(value)
+                if not absent:
+                    copied = _copied(whole, cpu=cpu_offload, made_from=value)
+                    state.setdefault(names[parameter], {})[field] = copied
+    return {} if absent else {"state": state, "param_groups": groups}
 
 
 def load_full_optimizer(
@@ -317,59 +289,119 @@ def load_full_optimizer(
 ) -> None:
     """Load a whole optimizer state, such as FSDP1's, keyed by parameter name or by index.
 
+    Every parameter gets tensors of its own: FSDP1 saved one ``step`` for all parameters of a flat
+    parameter, and shared by them it would be counted once for each.
+
     Args:
         state_dict: the state. Not changed.
         from_rank0: only rank 0 has it; other ranks pass None or ``{}``.
     """
     reshard_parameters(model)
-    state = _by_name(model, optimizer, state_dict) if state_dict else {}
-    settings = [
-        {k: v for k, v in g.items() if k != "params"}
-        for g in state.get("param_groups", [])
+    names = {p: _plain_name(n) for n, p in model.named_parameters()}
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    index = {names[p]: i for i, p in enumerate(parameters)}
+
+    def position(key: Any) -> int | None:
+        return key if isinstance(key, int) else index.get(_plain_name(key))
+
+    saved = state_dict or {"state": {}, "param_groups": []}
+    flat = {
+        (position(key), field): value
+        for key, values in saved["state"].items()
+        for field, value in values.items()
+    }
+    box: list[Any] = [
+        [
+            {**group, "params": [position(key) for key in group["params"]]}
+            for group in saved["param_groups"]
+        ]
     ]
-    box: list[Any] = [bool(state.get("state")), settings]
+    items: Iterable[tuple[Any, Any]] = flat.items()
     if from_rank0:
         dist.broadcast_object_list(box, src=0)
-    if not box[0]:  # nothing but hyper-parameters, such as SGD without momentum
-        for group, saved in zip(optimizer.param_groups, box[1], strict=True):
-            group.update(saved)
-        return
-    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=from_rank0)
-    set_optimizer_state_dict(model, optimizer, state, options=options)
-
-
-def _by_name(
-    model: nn.Module, optimizer: torch.optim.Optimizer, state_dict: dict[str, Any]
-) -> dict[str, Any]:
-    """Key a state by parameter name, and give every parameter a step counter of its own.
-
-    FSDP1 saved one ``step`` tensor for all parameters of a flat parameter; loaded as it is, Adam
-    would count it once for each of them.
-    """
-    names = {p: _plain_name(n) for n, p in model.named_parameters()}
-    ordered = [names[p] for group in optimizer.param_groups for p in group["params"]]
-
-    def name(key: Any) -> str:
-        return ordered[key] if isinstance(key, int) else _plain_name(key)
-
-    state = {
-        name(key): {
-            field: value.clone()
-            if torch.is_tensor(value) and value.dim() == 0
-            else value
-            for field, value in values.items()
-        }
-        for key, values in state_dict["state"].items()
-    }
-    groups = [
-        {**group, "params": [name(key) for key in group["params"]]}
-        for group in state_dict["param_groups"]
-    ]
-    return {"state": state, "param_groups": groups}
+        items = _broadcast(flat, _device_type(model))
+    state: dict[int, dict[str, Any]] = {}
+    for (place, field), value in items:
+        if place is not None:  # else of a parameter that this optimizer does not have
+            part = _copied(_part(value, parameters[place]))
+            state.setdefault(place, {})[field] = part
+    groups = []
+    first = 0
+    for number, group in enumerate(optimizer.param_groups):
+        places = list(range(first, first + len(group["params"])))
+        first += len(places)
+        holding = [g for g in box[0] if places[:1] and places[0] in g["params"]]
+        settings = (holding or box[0][number : number + 1] or [{}])[0]
+        groups.append({**group, **settings, "params": places})
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
 def _plain_name(name: str) -> str:
     return name.replace("_checkpoint_wrapped_module.", "").replace("_orig_mod.", "")
+
+
+def _device_type(model: nn.Module) -> str:
+    """The type of device that the model's mesh communicates on."""
+    meshes = (p.device_mesh for p in model.parameters() if isinstance(p, DTensor))
+    return next((mesh.device_type for mesh in meshes), "cpu")
+
+
+def _whole(value: Any) -> Any:
+    """A sharded tensor gathered from all ranks; anything else as it is."""
+    if not isinstance(value, DTensor):
+        return value
+    moved: Any = value.detach().to(value.device_mesh.device_type)
+    return moved.full_tensor()
+
+
+def _part(value: Any, like: Any) -> Any:
+    """This rank's part of a whole tensor, sharded like a parameter of the same shape."""
+    if not isinstance(like, DTensor) or not torch.is_tensor(value):
+        return value
+    if value.shape != like.shape:
+        return value
+    mesh, placements = like.device_mesh, like.placements
+    # Every rank keeps its own values, nothing is communicated.
+    return distribute_tensor(value.detach(), mesh, placements, src_data_rank=None)
+
+
+def _copied(value: Any, *, cpu: bool = False, made_from: Any = None) -> Any:
+    """A value that shares no memory with others, on the CPU if asked.
+
+    Args:
+        made_from: the sharded tensor that ``value`` was gathered from: on one rank, and without
+            sharding, gathering hands out the shard itself.
+    """
+    if not torch.is_tensor(value):
+        return value
+    result = value.detach().cpu() if cpu else value.detach()
+    if result.device != value.device:
+        return result
+    if isinstance(made_from, DTensor):
+        local = made_from.to_local()
+        if result.untyped_storage().data_ptr() != local.untyped_storage().data_ptr():
+            return result
+    return result.clone()
+
+
+def _broadcast(
+    state: dict[Any, Any], device: torch.device | str
+) -> Iterator[tuple[Any, Any]]:
+    """Rank 0's items, on every rank, one tensor after the other."""
+    rank0 = dist.get_rank() == 0
+    box: list[Any] = [
+        {k: v.to("meta") if torch.is_tensor(v) else v for k, v in state.items()}
+    ]
+    dist.broadcast_object_list(box, src=0)
+    for key, item in box[0].items():
+        if not torch.is_tensor(item):
+            yield key, item
+            continue
+        value = torch.empty(item.shape, dtype=item.dtype, device=device)
+        if rank0:
+            value.copy_(state[key])
+        dist.broadcast(value, src=0)
+        yield key, value
 
 
 @contextlib.contextmanager
@@ -386,7 +418,7 @@ def full_params(
     Args:
         writeback: keep changes: each rank writes its own slice of what it changed back.
         rank0_only: other ranks keep their shards.
-        with_grads: gather gradients too.
+        with_grads: gather gradients too, and write them back with the parameters.
 
     Raises:
         NotImplementedError: ``writeback`` together with ``rank0_only``, as in FSDP1.
@@ -396,54 +428,41 @@ def full_params(
     reshard_parameters(model)
     whole: dict[nn.Parameter, nn.Parameter] = {}
     places: list[tuple[nn.Module, str, nn.Parameter]] = []
-    with torch.no_grad():
-        for module in model.modules():
-            for name, parameter in list(module._parameters.items()):
-                if not isinstance(parameter, DTensor):
-                    continue
-                assert isinstance(parameter, nn.Parameter)
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if isinstance(parameter, nn.Parameter) and isinstance(parameter, DTensor):
+                places.append((module, name, parameter))
                 if parameter not in whole:
                     whole[parameter] = _gathered(
                         parameter, rank0_only, offload_to_cpu, with_grads
                     )
-                places.append((module, name, parameter))
-                module._parameters[name] = whole[parameter]
     try:
+        for module, name, parameter in places:
+            module._parameters[name] = whole[parameter]
         yield
     finally:
         for module, name, parameter in places:
             module._parameters[name] = parameter
         if writeback:
-            with torch.no_grad():
-                for sharded, changed in whole.items():
-                    _write_back(sharded, changed)
+            for sharded, changed in whole.items():
+                _write_back(sharded, changed)
+                if changed.grad is not None and sharded.grad is not None:
+                    _write_back(sharded.grad, changed.grad)
 
 
 def _gathered(
     parameter: Any, rank0_only: bool, offload_to_cpu: bool, with_grads: bool
 ) -> nn.Parameter:
-    local = parameter.to_local()
-    full = parameter.detach().full_tensor()
-    if full.untyped_storage().data_ptr() == local.untyped_storage().data_ptr():
-        full = full.clone()  # one rank: full_tensor() is the shard itself
-    gradient: Any = parameter.grad if with_grads else None
-    if gradient is not None:
-        gradient = gradient.full_tensor()
+    gradient = parameter.grad if with_grads else None
+    full, full_gradient = _whole(parameter), _whole(gradient)
     if rank0_only and dist.get_rank() != 0:
-        full, gradient = local.detach(), None
-    elif offload_to_cpu:
-        full = full.cpu()
-        gradient = gradient.cpu() if gradient is not None else None
+        return nn.Parameter(parameter.to_local().detach(), parameter.requires_grad)
+    full = _copied(full, cpu=offload_to_cpu, made_from=parameter)
     result = nn.Parameter(full, requires_grad=parameter.requires_grad)
-    result.grad = gradient
+    result.grad = _copied(full_gradient, cpu=offload_to_cpu, made_from=gradient)
     return result
 
 
-def _write_back(sharded: Any, changed: nn.Parameter) -> None:
-    source = distribute_tensor(
-        changed.detach().to(sharded.device),
-        sharded.device_mesh,
-        sharded.placements,
-        src_data_rank=None,  # every rank keeps its own values: nothing is communicated
-    )
-    sharded.to_local().copy_(source.to_local())
+@torch.no_grad()
+def _write_back(sharded: Any, changed: torch.Tensor) -> None:
+    sharded.to_local().copy_(_part(changed, sharded).to_local())
