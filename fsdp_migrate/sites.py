@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fsdp_migrate import fsdp1
 from fsdp_migrate.names import FUNCTIONS
-from fsdp_migrate.trace.flow import access_path
+from fsdp_migrate.trace.flow import Definition, access_path
 from fsdp_migrate.trace.project import Module, Project
 from fsdp_migrate.trace.values import Class, Made, Tracer, Unknown, Values
 
@@ -180,12 +180,29 @@ def is_taken_for_model(node: ast.expr, module: Module, tracer: Tracer) -> bool:
         if module.table.within[call].function() is not here:
             continue
         given = [*call.args, *(k.value for k in call.keywords)]
-        if not any(access_path(g) == path for g in given[:3]):
+        if not any(_may_be_same(g, node, path, module) for g in given[:3]):
             continue
         names = {fsdp1.canonical(q) for q in tracer.project.external(call.func, module)}
         if f"{fsdp1.FSDP}.{call.func.attr}" in names:
             return _is_model_argument(call, path)
     return False
+
+
+def _may_be_same(given: ast.expr, node: ast.expr, path: str, module: Module) -> bool:
+    """Whether two uses of ``path`` may mean one object: ``net = shard(net)`` between them tells
+    them apart."""
+    if access_path(given) != path:
+        return False
+    first, second = definitions(given, module), definitions(node, module)
+    return not (first and second) or bool(first & second)
+
+
+def definitions(node: ast.expr, module: Module) -> frozenset[Definition]:
+    """The definitions that reach a use of a name or dotted path in its own scope."""
+    scope = module.table.scope_of(node)
+    while scope.parent is not None and not (scope.is_function or scope.is_class):
+        scope = scope.parent
+    return module.flow(scope).reaching.get(node, frozenset())
 
 
 def _is_model_argument(call: ast.Call, path: str) -> bool:

@@ -74,18 +74,18 @@ def apply(name: str, plan: ShardPlan, study: Study) -> str:
     if name in HYBRID and not has_mesh and not has_group:
         if "auto_wrap_policy" not in plan.constructor.arguments:
             return f"{name} without a policy, group or mesh is an error in FSDP1"
-        devices = "torch.cuda.device_count()"
-        _mesh(plan, f"({{dist}}.get_world_size() // {devices}, {devices})")
+        count = "torch.cuda.device_count()"
+        _mesh(plan, study, f"({{dist}}.get_world_size() // {count}, {count})")
     if name == "NO_SHARD":
         if has_mesh or has_group:
             return "NO_SHARD over a given mesh or group has no plain FSDP2 form"
-        _mesh(plan, "({dist}.get_world_size(), 1)")
+        _mesh(plan, study, "({dist}.get_world_size(), 1)")
     if name in RESHARD_NEVER:
         plan.everywhere["reshard_after_forward"] = code("False")
     return ""
 
 
-def _mesh(plan: ShardPlan, shape: str) -> None:
+def _mesh(plan: ShardPlan, study: Study, shape: str) -> None:
     """A 2-D mesh, replicate first, made once before sharding."""
     module, near = plan.constructor.module, plan.constructor.reference
     init = plan.name("torch.distributed.device_mesh", "init_device_mesh")
@@ -94,9 +94,10 @@ def _mesh(plan: ShardPlan, shape: str) -> None:
     shape = shape.format(dist=plan.dist()).replace("torch.cuda", f"{torch}.cuda")
     plan.setup.append(
         code(
-            '{n} = {init}("cuda", {shape}, mesh_dim_names=("replicate", "shard"))',
+            '{n} = {init}({kind}, {shape}, mesh_dim_names=("replicate", "shard"))',
             n=name,
             init=init,
+            kind=devices.type_code(plan, study),
             shape=shape,
         )
     )

@@ -274,7 +274,4 @@ class Study:
 
     def defined_by(self, node: ast.expr, module: Module) -> frozenset[Definition]:
         """The definitions that reach a use of a name or dotted path in its own scope."""
-        scope = module.table.scope_of(node)
-        while scope.parent is not None and not (scope.is_function or scope.is_class):
-            scope = scope.parent
-        return module.flow(scope).reaching.get(node, frozenset())
+        return sites.definitions(node, module)

@@ -167,7 +167,8 @@ def compare(before: Run, after: Run, *, tolerance: float = 1e-6, atol: float = 1
         old_lines, new_lines = old.splitlines(), new.splitlines()
         assert len(old_lines) == len(new_lines), f"rank {rank}:\n{old}\n--- after ---\n{new}"
         for first, second in zip(old_lines, new_lines, strict=True):
-            assert NUMBER.sub("#", first) == NUMBER.sub("#", second), f"rank {rank}"
+            same_words = NUMBER.sub("#", first) == NUMBER.sub("#", second)
+            assert same_words, f"rank {rank}: {first!r} became {second!r}"
             pairs = zip(NUMBER.findall(first), NUMBER.findall(second), strict=True)
             for a, b in ((float(x), float(y)) for x, y in pairs):
                 count += 1

@@ -19,7 +19,7 @@ class Case:
     program: str
     arguments: tuple[str, ...] = ()
     tolerance: float = 1e-6
-    numbers: int = 4  # at least so many are printed, by all ranks together
+    numbers: int = 3  # at least so many are printed, by all ranks together
 
     def __str__(self) -> str:
         return " ".join((self.program, *self.arguments))
