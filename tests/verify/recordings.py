@@ -139,6 +139,8 @@ class Run:
         }
         return Step(
             number=number,
+            evaluation_inputs=((),) * WORLD,
+            evaluation_outputs=((),) * WORLD,
             modes=(((5, 0, 1),),) * WORLD,
             states=Tensors({}),
             losses=((loss,),) * WORLD,

@@ -9,7 +9,7 @@ import pytest
 
 from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.gate import Status
-from fsdp_migrate.verify.compare.judge import judge
+from fsdp_migrate.verify.compare.judge import decided, judge
 from fsdp_migrate.verify.compare.recording import Optimizer, Recording, Tensors, Unit
 from fsdp_migrate.verify.compare.sketch import Sketch
 
@@ -92,6 +92,52 @@ def test_other_random_numbers_are_not_blamed_for_a_lost_unit() -> None:
 
 def test_other_data_is_named() -> None:
     assert cause(altered(lambda r: with_steps(r, inputs=((7,), (8,))))) == "inputs"
+
+
+def later(recording: Recording, **changes: object) -> Recording:
+    """``recording`` with fields of all steps but the first replaced."""
+    first, *others = recording.steps
+    steps = (first, *(dataclasses.replace(step, **changes) for step in others))  # type: ignore[arg-type]
+    return dataclasses.replace(recording, steps=steps)
+
+
+def test_data_that_the_program_computes_with_the_model_may_differ_by_rounding() -> None:
+    plain = evidence()
+    assert plain.twin is not None
+    after = later(plain.after, inputs=((7,), (9,)))
+    noisy = later(plain.twin, inputs=((7,), (10,)))
+    assert cause(dataclasses.replace(plain, after=after)) == "inputs"
+    judgement = judge(dataclasses.replace(plain, after=after, twin=noisy))
+    assert judgement.first_failure is None
+    assert [gate.status for gate in judgement.gates if gate.key == "inputs"] == [Status.NOTE]
+
+
+def test_only_inputs_that_may_be_computed_wait_for_the_twin() -> None:
+    plain = evidence()
+    computed = dataclasses.replace(plain, after=later(plain.after, inputs=((7,), (9,))))
+    loaded = dataclasses.replace(plain, after=later(plain.after, batches=((7,), (9,))))
+    assert not decided(computed)
+    assert decided(loaded)
+    assert decided(altered(lambda r: with_steps(r, inputs=((7,), (8,)))))
+    assert not decided(plain)
+
+
+def evaluated(recording: Recording, total: float) -> Recording:
+    """With one evaluation before every step, whose output has this sum."""
+    return with_steps(
+        recording,
+        evaluation_inputs=((5,),) * WORLD,
+        evaluation_outputs=(((4.0, total, 30.0),),) * WORLD,
+    )
+
+
+def test_other_outputs_in_evaluation_are_named() -> None:
+    plain = evidence()
+    assert plain.twin is not None
+    found = Evidence(evaluated(plain.before, 10.0), evaluated(plain.after, 10.1))
+    assert cause(found) == "evaluation"
+    found = dataclasses.replace(found, twin=evaluated(plain.twin, 10.1))
+    assert judge(found).first_failure is None
 
 
 # --- nothing recorded must never read as equal ---------------------------------------------------

@@ -73,6 +73,8 @@ def test_a_correct_migration_passes_under_torchrun() -> None:
             {"script": "module:trainer.main", "workdir": "src", "args": ("6",), "max_steps": 9},
             id="module, bf16 buffers, checkpoint at the end",
         ),
+        pytest.param("adversarial", {"max_steps": 12}, id="three models, two optimizers"),
+        pytest.param("scaled", {"max_steps": 7}, id="float16 autocast and gradient scaler"),
     ],
 )
 def test_other_correct_migrations_pass(

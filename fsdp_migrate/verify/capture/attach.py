@@ -22,7 +22,6 @@ from fsdp_migrate.verify.capture import (
     seeding,
     spawning,
 )
-from fsdp_migrate.verify.capture.discovery import look_around
 from fsdp_migrate.verify.capture.optimizers import Steps
 from fsdp_migrate.verify.capture.session import Session, accelerator, replace
 from fsdp_migrate.verify.inject.config import Config, Precision
@@ -103,11 +102,13 @@ class _Hooks:
 
             def forward(module: Any, *args: Any, **kwargs: Any) -> Any:
                 outermost = enter(module, args, kwargs)
+                output = None
                 try:
-                    return original(module, *args, **kwargs)
+                    output = original(module, *args, **kwargs)
+                    return output
                 finally:
                     if outermost:
-                        leave(self.session, module)
+                        leave(self.session, module, output)
 
             return forward
 
@@ -147,8 +148,8 @@ class _Hooks:
         self._enter(module, args, kwargs)
 
     def _post(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        del args, output
-        batches.leaving(self.session, module)
+        del args
+        batches.leaving(self.session, module, output)
 
     def _enter(self, module: torch.nn.Module, args: Any, kwargs: Any) -> bool:
         outermost = batches.entering(self.session, module, args, kwargs)
@@ -167,9 +168,9 @@ class _Hooks:
             return
         session.identify()
         if self.config.start is None:
-            origin.write(session.recorder, look_around())
+            origin.write(session.recorder, session.explorer.look())
             return
-        world = look_around()
+        world = session.explorer.look()
         missing = origin.take_over(Path(self.config.start), session.recorder.rank, world)
         if missing:
             some = ", ".join(missing[:3])
@@ -184,7 +185,7 @@ class _Hooks:
     def _perturb(self) -> None:
         settings = self.config.noise
         if settings is not None:
-            noise.perturb_parameters(look_around().shards(), settings)
+            noise.perturb_parameters(self.session.explorer.look().shards(), settings)
 
 
 # Of `mixed_precision` among the positional arguments after `module`, in torch 2.4 to 2.15 alike.

@@ -13,6 +13,7 @@ from fsdp_migrate.verify.capture import fsdp_internals
 from fsdp_migrate.verify.capture.session import Session
 
 _SAMPLED_BYTES = 1 << 24
+_SAMPLED_ELEMENTS = 1 << 20
 
 
 def install_loader(session: Session) -> None:
@@ -36,6 +37,8 @@ def entering(session: Session, module: torch.nn.Module, args: Any, kwargs: Any) 
     if session.forward_owner not in (None, id(module)):
         return False
     session.forward_owner = id(module)
+    if id(module) not in session.explorer.called:
+        session.explorer.called.append(id(module))
     session.forward_trains = torch.is_grad_enabled()
     taken = session.inputs if session.forward_trains else session.evaluation_inputs
     if session.forward_trains:
@@ -44,10 +47,32 @@ def entering(session: Session, module: torch.nn.Module, args: Any, kwargs: Any) 
     return True
 
 
-def leaving(session: Session, module: torch.nn.Module) -> None:
-    """Note that the call of ``module`` is over."""
+def leaving(session: Session, module: torch.nn.Module, output: Any = None) -> None:
+    """Note that the call of ``module`` is over, and in evaluation what came out of it."""
     if session.forward_owner == id(module):
         session.forward_owner = None
+        if not session.forward_trains and output is not None:
+            taken = session.evaluation_outputs
+            session.guard("outputs", lambda: taken.append(_measured(output)))
+
+
+def _measured(value: Any) -> list[float]:
+    """Number, sum and sum of squares of the floating-point elements in a nest of containers."""
+    if isinstance(value, torch.Tensor):
+        if not value.is_floating_point():
+            return [0.0, 0.0, 0.0]
+        flat = fsdp_internals.local_part(value).detach().reshape(-1)
+        flat = flat[:: flat.numel() // _SAMPLED_ELEMENTS + 1].to(torch.float64)
+        return [float(flat.numel()), float(flat.sum()), float(flat.dot(flat))]
+    parts: list[Any] = []
+    if isinstance(value, Mapping):
+        parts = list(value.values())
+    elif isinstance(value, list | tuple):
+        parts = list(value)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = [getattr(value, field.name, None) for field in dataclasses.fields(value)]
+    measured = [_measured(part) for part in parts]
+    return [sum(column) for column in zip(*measured, strict=True)] or [0.0, 0.0, 0.0]
 
 
 def mode_of(root: torch.nn.Module) -> list[int]:

@@ -116,8 +116,44 @@ class World:
         return dict(pair for model in self.models for pair in model.buffers())
 
 
-def look_around() -> World:
-    """Find the models that are trained or sharded, and the optimizers, among all live objects.
+class Explorer:
+    """Finds models again and again, and calls each by the same name every time.
+
+    ``called`` is kept up to date by the hooks: ids of the sharded modules that were called from
+    outside, in order. The program calls its models in the same order before and after a migration,
+    whereas wrapping changes the order in which objects were made.
+    """
+
+    def __init__(self) -> None:
+        self.called: list[int] = []
+        self._prefixes: dict[int, str] = {}
+
+    def look(self) -> World:
+        """All models that are trained or sharded, and all optimizers."""
+        tops, optimizers = _find()
+        fresh = [top for top in tops if id(top) not in self._prefixes]
+        fresh.sort(key=self._turn)
+        for top in fresh:
+            alone = len(tops) == 1
+            self._prefixes[id(top)] = "" if alone else self._prefix(_kind(top))
+        tops.sort(key=lambda top: list(self._prefixes).index(id(top)))
+        return World([Model(top, self._prefixes[id(top)]) for top in tops], optimizers)
+
+    def _turn(self, top: nn.Module) -> int:
+        """When the model was called first; late if never."""
+        turns = [self.called.index(id(m)) for m in top.modules() if id(m) in self.called]
+        return min(turns, default=len(self.called))
+
+    def _prefix(self, kind: str) -> str:
+        """The class name, numbered where it repeats."""
+        number = 1
+        while (prefix := kind if number == 1 else f"{kind}#{number}") in self._prefixes.values():
+            number += 1
+        return prefix
+
+
+def _find() -> tuple[list[nn.Module], list[torch.optim.Optimizer]]:
+    """The outermost modules that matter and the optimizers, among all live objects.
 
     Asking the garbage collector needs no patch of ``nn.Module`` and finds modules however they were
     made (unpickled, deep-copied). ``type(o)`` and not ``isinstance``: the latter would run the
@@ -137,7 +173,7 @@ def look_around() -> World:
     tops = [m for m in modules if id(m) not in children]
     held = {id(p) for o in optimizers for g in o.param_groups for p in g["params"]}
     chosen = [m for m in tops if _matters(m, held)]
-    return World(_named(chosen), optimizers)
+    return chosen, optimizers
 
 
 def _matters(top: nn.Module, held: set[int]) -> bool:
@@ -149,23 +185,15 @@ def _matters(top: nn.Module, held: set[int]) -> bool:
     )
 
 
-def _named(tops: list[nn.Module]) -> list[Model]:
-    """One model needs no prefix; several get their class name, numbered where it repeats."""
-    if len(tops) == 1:
-        return [Model(tops[0])]
-    counts: dict[str, int] = {}
-    models = []
-    for top in tops:
-        inner = top
-        while (attribute := fsdp_internals.wrapped_attribute(inner)) is not None:
-            child = inner._modules[attribute]
-            assert child is not None
-            inner = child
-        # fully_shard puts a class of its own in front: FSDPLinear for Linear.
-        kind = type(inner).__name__
-        if fsdp_internals.is_fsdp2(inner) and kind.startswith("FSDP"):
-            kind = kind.removeprefix("FSDP")
-        counts[kind] = counts.get(kind, 0) + 1
-        suffix = "" if counts[kind] == 1 else f"#{counts[kind]}"
-        models.append(Model(top, prefix=f"{kind}{suffix}"))
-    return models
+def _kind(top: nn.Module) -> str:
+    """The name of the program's own class, below any wrappers."""
+    inner = top
+    while (attribute := fsdp_internals.wrapped_attribute(inner)) is not None:
+        child = inner._modules[attribute]
+        assert child is not None
+        inner = child
+    # fully_shard puts a class of its own in front: FSDPLinear for Linear.
+    kind = type(inner).__name__
+    if fsdp_internals.is_fsdp2(inner) and kind.startswith("FSDP"):
+        kind = kind.removeprefix("FSDP")
+    return kind

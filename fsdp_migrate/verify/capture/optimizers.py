@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from fsdp_migrate.verify.capture import dump, fsdp_internals, noise
-from fsdp_migrate.verify.capture.discovery import World, look_around
+from fsdp_migrate.verify.capture.discovery import World
 from fsdp_migrate.verify.capture.fsdp_internals import Shard, Unsupported
 from fsdp_migrate.verify.capture.inventory import Inventory
 from fsdp_migrate.verify.capture.session import Session
@@ -64,7 +64,7 @@ class Steps:
 
     def _look(self) -> None:
         try:
-            self.world = look_around()
+            self.world = self.session.explorer.look()
         except Unsupported as error:
             self.session.say_once("unsupported", str(error))
             self.world = World([], [])

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from fsdp_migrate.verify.capture import SCHEMA
+from fsdp_migrate.verify.capture.discovery import Explorer
 from fsdp_migrate.verify.capture.recorder import Recorder
 from fsdp_migrate.verify.inject.config import Config
 
@@ -45,6 +46,7 @@ class Session:
         """Collectives so far. All ranks of a correct program issue the same sequence."""
         self.last = "-"
         """The last of them."""
+        self.explorer = Explorer()
         self.forward_owner: int | None = None
         self.forward_trains = True
         self.autocast: str | None = None
@@ -55,6 +57,7 @@ class Session:
         self.clips: list[dict[str, Any]] = []
         self.inputs: list[int] = []
         self.evaluation_inputs: list[int] = []
+        self.evaluation_outputs: list[list[float]] = []
         self.modes: list[list[int]] = []
         self.batches: list[int] = []
         self.collectives: Counter[tuple[str, str, str]] = Counter()
@@ -127,6 +130,7 @@ class Session:
             "clips": [_readable(clip) for clip in self.clips],
             "inputs": self.inputs,
             "evaluation_inputs": self.evaluation_inputs,
+            "evaluation_outputs": self.evaluation_outputs,
             "batches": self.batches,
             "modes": self.modes,
             "collectives": [
@@ -139,6 +143,7 @@ class Session:
         self._last_step_at = now
         self.losses, self.clips, self.batches = [], [], []
         self.inputs, self.evaluation_inputs, self.modes = [], [], []
+        self.evaluation_outputs = []
         self.collectives, self.collective_bytes = Counter(), Counter()
         return facts
 

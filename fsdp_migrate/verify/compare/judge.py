@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.gate import Gate, Status
 from fsdp_migrate.verify.compare.gates import BUFFERS, END, EXACT, NUMBERS, STRUCTURE, Check
+from fsdp_migrate.verify.compare.gates.data import inputs_may_follow
 
 FULL = "in float32"
 """The part of the gates that look at the program computed in float32."""
@@ -44,9 +45,12 @@ def exact_gates(evidence: Evidence) -> tuple[Gate, ...]:
     return _ask(EXACT, evidence)
 
 
-def decided(gates: tuple[Gate, ...]) -> bool:
-    """Whether the exact gates already found a cause, which makes the twin superfluous."""
-    return any(gate.status is Status.FAIL for gate in gates)
+def decided(evidence: Evidence) -> bool:
+    """Whether the exact gates already find a cause, which makes the twin superfluous."""
+    failed = {gate.key for gate in exact_gates(evidence) if gate.status is Status.FAIL}
+    if failed == {"inputs"}:
+        return not inputs_may_follow(evidence)
+    return bool(failed)
 
 
 def judge(evidence: Evidence, full: Evidence | None = None) -> Judgement:

@@ -182,6 +182,10 @@ def _step(events: list[Event]) -> Step:
         clips=tuple(tuple(event["clips"]) for event in events),
         inputs=tuple(tuple(event["inputs"]) for event in events),
         batches=tuple(tuple(event["batches"]) for event in events),
+        evaluation_inputs=tuple(tuple(event["evaluation_inputs"]) for event in events),
+        evaluation_outputs=tuple(
+            tuple((v[0], v[1], v[2]) for v in event["evaluation_outputs"]) for event in events
+        ),
         modes=tuple(tuple((m[0], m[1], m[2]) for m in event["modes"]) for event in events),
         random=tuple(event["rng"] for event in events),
         settings=tuple(

@@ -114,6 +114,9 @@ class Snapshot:
 Settings = Mapping[int, Sequence[Mapping[str, Any]]]
 """Number of an optimizer -> hyperparameters of each of its groups."""
 
+Moments = tuple[float, float, float]
+"""Number, sum and sum of squares of some values."""
+
 Mode = tuple[int, int, int]
 """Modules in training mode, modules in evaluation mode, checksum of which."""
 
@@ -130,6 +133,8 @@ class Step:
     clips: tuple[tuple[Mapping[str, Any], ...], ...]
     inputs: tuple[tuple[int, ...], ...]
     batches: tuple[tuple[int, ...], ...]
+    evaluation_inputs: tuple[tuple[int, ...], ...]
+    evaluation_outputs: tuple[tuple[Moments, ...], ...]
     modes: tuple[tuple[Mode, ...], ...]
     """Of the model at every training forward."""
     random: tuple[int, ...]

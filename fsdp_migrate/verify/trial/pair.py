@@ -8,7 +8,7 @@ from pathlib import Path
 from fsdp_migrate.verify.compare.envelope import ROUNDING
 from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.gates.start import drawn_apart
-from fsdp_migrate.verify.compare.judge import Judgement, decided, exact_gates, judge
+from fsdp_migrate.verify.compare.judge import Judgement, decided, judge
 from fsdp_migrate.verify.compare.recording import Recording
 from fsdp_migrate.verify.events import Event, Role, Stage
 from fsdp_migrate.verify.inject.config import Noise, Precision
@@ -94,7 +94,7 @@ def compare(bench: Bench, setting: Setting, *, linger: bool = False) -> Pair:
             bench.record(setting.job(Role.AFTER, "-same-start", start=start, linger=linger)),
             drawn=after,
         )
-    if decided(exact_gates(evidence)):
+    if decided(evidence):
         return Pair(setting, evidence, judge(evidence))
     evidence = _with_twin(bench, setting, evidence, Precision.NATIVE)
     full: Evidence | None = None

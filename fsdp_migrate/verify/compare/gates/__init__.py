@@ -42,6 +42,7 @@ NUMBERS: tuple[Check, ...] = (
     first_step.same_gradient,
     first_step.same_update,
     training.same_trajectory,
+    training.same_evaluation,
 )
 
 # Questions about structure, exact again, but less telling than a number that differs.

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from fsdp_migrate.verify.compare.coverage import NothingShared, listed, pair
-from fsdp_migrate.verify.compare.envelope import ROUNDING, Judged, judge, worst
+from fsdp_migrate.verify.compare.envelope import ROUNDING, Judged, gap, judge, worst
 from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.gate import Gate, Status, plural
 from fsdp_migrate.verify.compare.gates.first_step import gradient_gap, loss_gap, norm_gap
-from fsdp_migrate.verify.compare.recording import Recording
+from fsdp_migrate.verify.compare.recording import Recording, Step
 
 _FEW = 3
 """Below this many steps, slow effects (a lost zero_grad, a schedule) cannot show."""
@@ -119,6 +120,53 @@ def same_trajectory(evidence: Evidence) -> Gate:
         twin=shown.twin,
         details=("fewer than three steps: a lost zero_grad would not show",) * few,
     )
+
+
+def same_evaluation(evidence: Evidence) -> Gate | None:
+    """Forwards without gradients give the same outputs. None where there were none.
+
+    FSDP2 leaves the root's parameters gathered after such a forward: weights that are changed then
+    (an average swapped in) do not take part in the next one.
+    """
+    key, title = "evaluation", "evaluation outputs"
+    judged: list[Judged] = []
+    noise = 0.0
+    for n, a, b, twin in evidence.pairs():
+        if twin is not None:
+            noise = max(noise, *_outputs_apart(a, twin), 0.0)
+        known = noise if twin is not None else None
+        floor = 10 * evidence.floors.loss
+        where = f"step {n + 1}"
+        judged += [
+            judge(gap_, floor=floor, twin=known, where=where) for gap_ in _outputs_apart(a, b)
+        ]
+    if not judged:
+        return None
+    shown = worst(judged)
+    says = f"{plural(len(judged), 'evaluation forward')}, worst before {shown.where}"
+    if not shown.ok:
+        says = f"other outputs in evaluation before {next(j.where for j in judged if not j.ok)}"
+    return Gate(
+        key=key,
+        title=title,
+        status=Status.PASS if shown.ok else Status.FAIL,
+        says=says,
+        measured=shown.measured,
+        allowed=shown.allowed,
+        twin=shown.twin,
+        hint="" if shown.ok else "evaluation sees other weights: stale gathered ones, or averages",
+    )
+
+
+def _outputs_apart(a: Step, b: Step) -> list[float]:
+    """Relative difference of the outputs of each evaluation forward on each rank."""
+    found = []
+    for mine, theirs in zip(a.evaluation_outputs, b.evaluation_outputs, strict=True):
+        for (count, total, squares), (_, other, power) in zip(mine, theirs, strict=False):
+            if count:
+                size = math.sqrt(abs(squares) * count) if math.isfinite(squares) else 0.0
+                found.append(max(gap(total, other, scale=size), gap(squares, power)))
+    return found
 
 
 def all_move(evidence: Evidence) -> Gate:
