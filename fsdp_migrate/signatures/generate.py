@@ -22,6 +22,8 @@ from fsdp_migrate.signatures import DATA
 
 INDEX = "https://pypi.org/simple/torch/"
 RELEASES = (
+    "2.4.0",
+    "2.5.0",
     "2.6.0",
     "2.7.0",
     "2.8.0",
@@ -202,13 +204,14 @@ def _parameters(node: ast.FunctionDef, *, bound: bool = False) -> str:
     return ast.unparse(args)
 
 
-def wheel_address(release: str) -> str:
+def wheel_address(release: str, index: str) -> str:
     """Where a Linux wheel of a release lies."""
-    with urllib.request.urlopen(INDEX) as answer:
+    listing = f"{index.rstrip('/')}/torch/"
+    with urllib.request.urlopen(listing) as answer:
         page = answer.read().decode()
     for address, name in re.findall(r'<a href="([^"]+)"[^>]*>([^<]+)</a>', page):
         if name.startswith(f"torch-{release}-") and "manylinux" in name and "x86_64" in name:
-            return urllib.parse.urljoin(INDEX, unescape(address)).partition("#")[0]
+            return urllib.parse.urljoin(listing, unescape(address)).partition("#")[0]
     raise SystemExit(f"no wheel of torch {release}")
 
 
@@ -225,13 +228,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     from remotezip import RemoteZip
 
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("index", help="address of a package index, as pip takes it")
     parser.add_argument("releases", nargs="*", default=RELEASES, help="torch releases")
-    releases = parser.parse_args(argv).releases
+    given = parser.parse_args(argv)
+    releases = given.releases
     found: dict[str, list[tuple[str, str | None]]] = {n: [] for n in (*FUNCTIONS, *METHODS)}
     short = [".".join(r.split(".")[:2]) for r in releases]
     for release, name in zip(releases, short, strict=True):
         print(f"torch {release}", file=sys.stderr)
-        with RemoteZip(wheel_address(release)) as archive:
+        with RemoteZip(wheel_address(release, given.index)) as archive:
             wheel = Wheel(archive)
             for function in FUNCTIONS:
                 found[function].append((name, wheel.function(function)))

@@ -1,0 +1,66 @@
+# Two commands are enough for a newcomer: `make demo` and `make test`.
+# Both make a virtual environment, put the pinned torch into it first (a range would pull the CUDA
+# build and its gigabytes) and reuse it the next time.
+
+PYTHON ?= python3
+VENV ?= .venv
+TORCH ?= torch==2.13.0
+WORKERS ?= auto
+
+bin := $(VENV)/bin
+ready := $(VENV)/.ready
+demo := build/demo
+
+.PHONY: help demo test lint documents mutants pairs benchmarks clean
+
+help:
+	@echo "make demo        rewrite the example project, train before and after, print the verdict"
+	@echo "make test        lint, types and every test"
+	@echo "make lint        ruff and mypy"
+	@echo "make documents   renew what is generated in README.md and docs/"
+	@echo "make mutants     plant every known defect; verify must catch each one"
+	@echo "make pairs       fifty correct migrations; verify must pass each one"
+	@echo "make benchmarks  measure against the bars in docs/design.md"
+
+$(ready): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "fsdp-migrate needs Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
+	@test -x $(bin)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Setting up $(VENV) (once; $(TORCH) and the development tools) ..."
+	@$(bin)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
+	@$(bin)/python -m pip install --quiet --disable-pip-version-check -e '.[verify,dev]'
+	@touch $@
+
+demo: $(ready)
+	@rm -rf $(demo) && mkdir -p $(demo)
+	@cp -R fixtures/demo/before $(demo)/before && cp -R fixtures/demo/before $(demo)/after
+	@printf '\n$$ fsdp-migrate rewrite after\n'
+	@cd $(demo) && $(abspath $(bin))/fsdp-migrate rewrite --allow-dirty after
+	@printf '\n$$ git diff --no-index --stat before after\n'
+	@cd $(demo) && git --no-pager diff --no-index --stat before after || test $$? = 1
+	@printf '\n$$ fsdp-migrate verify train.py --before before --after after\n'
+	@cd $(demo) && $(abspath $(bin))/fsdp-migrate verify train.py --before before --after after
+	@printf '\nRead the change: git diff --no-index %s/before %s/after\n' $(demo) $(demo)
+
+test: lint
+	$(bin)/python -m pytest -q -n $(WORKERS) -m "not mutants and not pairs"
+
+lint: $(ready)
+	$(bin)/ruff check .
+	$(bin)/ruff format --check .
+	$(bin)/mypy
+
+documents: $(ready)
+	$(bin)/python -m tests.documents
+
+mutants: $(ready)
+	$(bin)/python -m pytest -q -m mutants
+
+pairs: $(ready)
+	$(bin)/python -m pytest -q -m pairs
+
+benchmarks: $(ready)
+	for script in startup gate rewrite; do $(bin)/python benchmarks/$$script.py || exit 1; done
+
+clean:
+	rm -rf build dist $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

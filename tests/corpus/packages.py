@@ -1,0 +1,102 @@
+"""Published packages with real FSDP1 code, and what the tool makes of them.
+
+Wheels are downloaded by hash, unpacked into scratch directories and never installed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from fsdp_migrate import session
+from fsdp_migrate.rule import Outcome
+from fsdp_migrate.session import Run
+
+REQUIREMENTS = Path(__file__).with_name("requirements.txt")
+
+
+@dataclass(frozen=True)
+class Package:
+    name: str
+    version: str
+
+
+PINNED = [
+    Package(*found)
+    for found in re.findall(r"^([\w-]+)==(\S+)", REQUIREMENTS.read_text(), re.MULTILINE)
+]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the corpus table."""
+
+    name: str
+    version: str
+    files: int
+    sites: int
+    rewritten: int
+    review: int
+    left: int
+    seconds: float
+    reasons: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def share(self) -> int:
+        """Percent of the sites that were rewritten, with or without review."""
+        return 100 * (self.rewritten + self.review) // self.sites if self.sites else 100
+
+
+def download(scratch: Path) -> Path:
+    """All wheels; in the directory that FSDP_MIGRATE_CORPUS names, or in ``scratch``."""
+    named = os.environ.get("FSDP_MIGRATE_CORPUS")
+    directory = Path(named) if named else scratch / "wheels"
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-input"]
+    options = ["--require-hashes", "--only-binary", ":all:", "--dest", str(directory)]
+    subprocess.run([*command, *options, "--requirement", str(REQUIREMENTS)], check=True)
+    return directory
+
+
+def unpack(package: Package, wheels: Path, scratch: Path) -> Path:
+    stem = f"{package.name.replace('-', '_')}-{package.version}"
+    (wheel,) = [w for w in wheels.glob("*.whl") if w.name.lower().startswith(stem)]
+    target = scratch / package.name
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(target)
+    return target
+
+
+def measure(package: Package, root: Path) -> Row:
+    """Run the tool without writing."""
+    return row(package, root, session.run([root]))
+
+
+def row(package: Package, root: Path, run: Run) -> Row:
+    count = run.result.count
+    reasons = Counter(
+        f"{d.code}: {_general(d.message)}"
+        for d in run.result.decisions
+        if d.outcome is Outcome.LEFT
+    )
+    return Row(
+        package.name,
+        package.version,
+        sum(1 for _ in root.rglob("*.py")),
+        len(run.result.decisions),
+        count(Outcome.REWRITTEN),
+        count(Outcome.REVIEW),
+        count(Outcome.LEFT),
+        run.seconds,
+        tuple(reasons.most_common()),
+    )
+
+
+def _general(message: str) -> str:
+    """A reason without the place it names, so that equal reasons are counted together."""
+    return re.sub(r"(held back with) \S+:\d+", r"\1 another", message)

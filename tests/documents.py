@@ -1,0 +1,95 @@
+"""Renew what is generated in README.md and docs/: ``python -m tests.documents [rules] [corpus]``.
+
+``rules`` is the table of rules. ``corpus`` runs the tool on the published packages of
+``tests/corpus/requirements.txt`` and takes minutes; ``FSDP_MIGRATE_CORPUS`` names a directory to
+keep the downloads in.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from fsdp_migrate.pages import pages
+from tests.corpus import packages
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+CORPUS = ROOT / "docs" / "corpus.md"
+
+
+def between(name: str, text: str, new: str) -> str:
+    """``text`` with what stands between the markers of ``name`` replaced.
+
+    Raises:
+        ValueError: there are no such markers.
+    """
+    pattern = rf"(<!-- {name}: .*? -->\n).*?(<!-- /{name} -->)"
+    result, count = re.subn(
+        pattern, lambda m: f"{m.group(1)}{new}\n{m.group(2)}", text, flags=re.DOTALL
+    )
+    if count != 1:
+        raise ValueError(f"{name} is marked {count} times")
+    return result
+
+
+def rules() -> str:
+    """The table of rules."""
+    rows = [f"| {page.code} | {page.summary} |" for page in pages()]
+    return "\n".join(["| rule | what it does |", "|---|---|", *rows])
+
+
+def with_rules(readme: str) -> str:
+    return between("rules", readme, rules())
+
+
+def corpus_table(rows: Sequence[packages.Row]) -> str:
+    head = "| package | files | sites | rewritten | review | left | migrated | seconds |"
+    lines = [head, "|---|--:|--:|--:|--:|--:|--:|--:|"]
+    for row in rows:
+        share = f"{row.share} %" if row.sites else "none to migrate"
+        lines.append(
+            f"| {row.name} {row.version} | {row.files:,} | {row.sites} | {row.rewritten} "
+            f"| {row.review} | {row.left} | {share} | {row.seconds:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def corpus_reasons(rows: Sequence[packages.Row]) -> str:
+    """Why sites were left, package by package, most frequent first."""
+    parts = []
+    for row in rows:
+        if row.reasons:
+            listed = [f"- {count} x {reason}" for reason, count in row.reasons]
+            parts.append("\n".join([f"### {row.name}", "", *listed]))
+    return "\n\n".join(parts)
+
+
+def renew_corpus() -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        wheels = packages.download(Path(scratch))
+        rows = [
+            packages.measure(package, packages.unpack(package, wheels, Path(scratch)))
+            for package in packages.PINNED
+        ]
+    document = CORPUS.read_text(encoding="utf-8")
+    document = between("corpus", document, corpus_table(rows))
+    document = between("reasons", document, corpus_reasons(rows))
+    CORPUS.write_text(document, encoding="utf-8")
+    README.write_text(
+        between("corpus", README.read_text(encoding="utf-8"), corpus_table(rows)), encoding="utf-8"
+    )
+
+
+def main(parts: Sequence[str]) -> None:
+    if not parts or "rules" in parts:
+        README.write_text(with_rules(README.read_text(encoding="utf-8")), encoding="utf-8")
+    if not parts or "corpus" in parts:
+        renew_corpus()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,59 @@
+"""What the documents say is true."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests import documents
+from tests.documents import README, ROOT
+
+
+def test_the_table_of_rules_is_current() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert documents.with_rules(text) == text
+
+
+def test_readme_and_corpus_document_have_the_same_table() -> None:
+    def table(text: str) -> str:
+        found = re.search(r"<!-- corpus: .*?<!-- /corpus -->", text, re.DOTALL)
+        assert found is not None
+        return found.group()
+
+    assert table(README.read_text(encoding="utf-8")) == table(
+        documents.CORPUS.read_text(encoding="utf-8")
+    )
+
+
+def test_every_option_in_the_readme_exists() -> None:
+    text = README.read_text(encoding="utf-8")
+    used = set(re.findall(r"fsdp-migrate (\w+)([^\n`|]*)", text))
+    assert used
+    for command, rest in used:
+        if command not in {"rewrite", "check", "explain", "undo", "verify"}:
+            continue
+        shown = subprocess.run(
+            [sys.executable, "-m", "fsdp_migrate", command, "--help"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for option in re.findall(r"(?<=\s)--[a-z][\w-]+", rest.split(" -- ")[0]):
+            assert option in shown, f"{command} has no {option}"
+
+
+@pytest.mark.parametrize("link", re.findall(r"\]\(((?!https?:)[^)#]+)", README.read_text("utf-8")))
+def test_links_lead_somewhere(link: str) -> None:
+    assert (ROOT / link).exists()
+
+
+def test_the_first_two_commands_are_the_newcomers() -> None:
+    first = re.search(r"```sh\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    assert first is not None
+    assert [line.split("#")[0].strip() for line in first.group(1).splitlines()][-2:] == [
+        "make demo",
+        "make test",
+    ]
