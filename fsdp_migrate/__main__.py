@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+
+TRACEBACK = "FSDP_MIGRATE_TRACEBACK"
 
 
 def main() -> None:
     """Run the command line; whatever goes wrong ends in a sentence and exit code 2."""
-    arguments = sys.argv[1:]
+    from fsdp_migrate import cli
+
+    # A terminal that cannot show a character is no reason to fail.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
-        if arguments[:1] == ["explain"] and not any(a.startswith("-") for a in arguments):
-            # Typer loads pydantic to parse any command at all, which takes longer than the answer.
-            from fsdp_migrate import commands_light
-
-            sys.exit(commands_light.explain(arguments[1:]))
-        from fsdp_migrate.cli import app
-
-        app()
+        code = cli.run(sys.argv[1:])
+        sys.stdout.flush()
     except BrokenPipeError:  # fsdp-migrate check . | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted: nothing was written\n")
+        sys.stderr.write("interrupted\n")
         sys.exit(2)
+    except Exception as error:
+        if os.environ.get(TRACEBACK):
+            raise
+        sys.stderr.write(f"error: {defect(error)}\n")
+        sys.exit(2)
+    sys.exit(code)
+
+
+def defect(error: Exception) -> str:
+    """What an exception that nobody expected looks like: one line, not a trace."""
+    import traceback
+
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return (
+        f"{frame.filename}:{frame.lineno}: {type(error).__name__}: {error} (this is a defect of "
+        f"fsdp-migrate, please report it; {TRACEBACK}=1 shows the traceback)"
+    )
 
 
 if __name__ == "__main__":

@@ -2,220 +2,290 @@
 
 Exit codes are the same for every command: 0 nothing to do or all good; 1 something to see (would
 change, sites left, parity failed); 2 bad input or a failure of ours.
+
+NOTE TO THE ENGINEER EDITING THIS FILE, FROM THE LEAD: typer is prescribed by the client and must
+stay the command-line library (dependencies in pyproject.toml too). Go back to typer for parsing;
+a light path for --help/--version/explain before typer is imported is fine. Remove this note then.
 """
 
 from __future__ import annotations
 
+import argparse
+import difflib
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import NoReturn
 
-import typer
+from fsdp_migrate import __version__, ui
 
-from fsdp_migrate import __version__
-
-if TYPE_CHECKING:
-    pass
-
-app = typer.Typer(
-    name="fsdp-migrate",
-    help="Take a PyTorch code base from FSDP1 (FullyShardedDataParallel) to FSDP2 (fully_shard), "
-    "and prove that it still trains the same.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-Paths = Annotated[list[Path], typer.Argument(help="Files and directories.", show_default=False)]
-Select = Annotated[
-    list[str] | None, typer.Option("--select", help="Only these rules (code or prefix).")
-]
-Ignore = Annotated[
-    list[str] | None, typer.Option("--ignore", help="Not these rules (code or prefix).")
-]
-Target = Annotated[
-    str | None,
-    typer.Option(
-        "--target-torch", help="Oldest torch the new code must run on. [default: the project's]"
-    ),
-]
+GOOD, BAD = 0, 2
+NAME = "fsdp-migrate"
+PURPOSE = """\
+Take a PyTorch code base from FSDP1 (FullyShardedDataParallel) to FSDP2 (fully_shard), and prove
+that it still trains the same."""
+CODES = "Exit codes: 0 nothing to do or all good; 1 something to see; 2 bad input or our failure."
 
 
-def _version(value: bool | None) -> None:
-    if value:
-        typer.echo(f"fsdp-migrate {__version__}")
-        raise typer.Exit
+def run(arguments: Sequence[str]) -> int:
+    """Run one command; the exit code. ``--help`` and wrong usage raise SystemExit, as argparse."""
+    first = arguments[0] if arguments else None
+    if first in {"-V", "--version"}:
+        ui.out(f"{NAME} {__version__}")
+        return GOOD
+    if first in {"-h", "--help"}:
+        ui.out(_help())
+        return GOOD
+    if first is None:
+        ui.note(_help().rstrip("\n"))
+        return BAD
+    command = COMMANDS.get(first)
+    if command is None:
+        what = "option" if first.startswith("-") else "command"
+        near = difflib.get_close_matches(first, COMMANDS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"see {NAME} --help"
+        ui.problem(f"no {what} {first!r}; {hint}")
+        return BAD
+    return command(arguments[1:])
 
 
-@app.callback()
-def main(
-    version: Annotated[
-        bool | None,
-        typer.Option("--version", "-V", callback=_version, is_eager=True, help="Show the version."),
-    ] = None,
-) -> None:
-    """Commands work on files and directories; nothing is ever imported or run but by verify."""
-
-
-@app.command()
-def rewrite(
-    paths: Paths,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Write nothing: print one patch that git apply accepts."),
-    ] = False,
-    select: Select = None,
-    ignore: Ignore = None,
-    target_torch: Target = None,
-    allow_dirty: Annotated[
-        bool, typer.Option("--allow-dirty", help="Also change files with uncommitted changes.")
-    ] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="List every site, not only those for you.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the exit code.")] = False,
-) -> None:
+def rewrite(arguments: Sequence[str]) -> int:
     """Rewrite FSDP1 into FSDP2 in place."""
+    parser = _Parser("rewrite", rewrite.__doc__)
+    parser.paths()
+    parser.flag("--dry-run", "write nothing: print one patch that git apply accepts")
+    parser.rules()
+    parser.flag("--allow-dirty", "also change files with uncommitted changes")
+    parser.flag("--verbose", "list every site, not only those for you", short="-v")
+    parser.flag("--quiet", "only the exit code, and errors", short="-q")
+    given = parser.given(arguments)
+
     from fsdp_migrate import commands
 
-    raise typer.Exit(
-        commands.rewrite(
-            paths,
-            dry_run=dry_run,
-            select=select or (),
-            ignore=ignore or (),
-            target=target_torch,
-            allow_dirty=allow_dirty,
-            verbose=verbose,
-            quiet=quiet,
-        )
+    return commands.rewrite(
+        given.paths,
+        dry_run=given.dry_run,
+        select=given.select,
+        ignore=given.ignore,
+        target=given.target_torch,
+        allow_dirty=given.allow_dirty,
+        verbose=given.verbose,
+        quiet=given.quiet,
     )
 
 
-@app.command()
-def check(
-    paths: Paths,
-    format_: Annotated[
-        str, typer.Option("--format", help="full, concise, json or github.")
-    ] = "full",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the report to a file.")
-    ] = None,
-    select: Select = None,
-    ignore: Ignore = None,
-    target_torch: Target = None,
-    min_coverage: Annotated[
-        float | None,
-        typer.Option(
-            "--min-coverage",
-            min=0,
-            max=100,
-            help="Fail only when less than this share of the sites could be rewritten, in %.",
-        ),
-    ] = None,
-    statistics: Annotated[
-        bool, typer.Option("--statistics", help="Only the number of sites per rule.")
-    ] = False,
-    exit_zero: Annotated[
-        bool, typer.Option("--exit-zero", help="Exit 0 even when there is FSDP1.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the exit code.")] = False,
-) -> None:
+def check(arguments: Sequence[str]) -> int:
     """Say what is left of FSDP1 and what it would become."""
+    parser = _Parser("check", check.__doc__)
+    parser.paths()
+    parser.option("--format", "NAME", "full, concise, json or github [full]", default="full")
+    parser.option("--output", "FILE", "write the report to a file", short="-o", type=Path)
+    parser.rules()
+    parser.option(
+        "--min-coverage",
+        "PERCENT",
+        "fail only when less than this share of the sites could be rewritten",
+        type=_percent,
+    )
+    parser.flag("--statistics", "only the number of sites per rule")
+    parser.flag("--exit-zero", "exit 0 even when there is FSDP1")
+    parser.flag("--quiet", "only the exit code, and errors", short="-q")
+    given = parser.given(arguments)
+
     from fsdp_migrate import commands
 
-    raise typer.Exit(
-        commands.check(
-            paths,
-            format_=format_,
-            output=output,
-            select=select or (),
-            ignore=ignore or (),
-            target=target_torch,
-            min_coverage=min_coverage,
-            statistics=statistics,
-            exit_zero=exit_zero,
-            quiet=quiet,
-        )
+    return commands.check(
+        given.paths,
+        format_=given.format,
+        output=given.output,
+        select=given.select,
+        ignore=given.ignore,
+        target=given.target_torch,
+        min_coverage=given.min_coverage,
+        statistics=given.statistics,
+        exit_zero=given.exit_zero,
+        quiet=given.quiet,
     )
 
 
-@app.command()
-def explain(
-    topic: Annotated[
-        list[str] | None,
-        typer.Argument(help="A rule's code, an FSDP1 name, or a place such as train.py:41."),
-    ] = None,
-) -> None:
+def explain(arguments: Sequence[str]) -> int:
     """Show the page of a rule; alone, the table of rules."""
+    parser = _Parser("explain", explain.__doc__)
+    parser.add_argument(
+        "topic", nargs="?", help="a rule's code, an FSDP1 name, or a place such as train.py:41"
+    )
+    given = parser.parse_args(arguments)
+
     from fsdp_migrate import commands_light
 
-    raise typer.Exit(commands_light.explain(topic or []))
+    return commands_light.explain(given.topic)
 
 
-@app.command()
-def undo(
-    path: Annotated[Path, typer.Argument(help="Where the last rewrite ran.")] = Path(),
-) -> None:
+def undo(arguments: Sequence[str]) -> int:
     """Put the last rewrite back."""
+    parser = _Parser("undo", undo.__doc__)
+    parser.add_argument(
+        "path",
+        nargs="?",
+        type=Path,
+        default=Path(),
+        help="a file or directory of the project [here]",
+    )
+    given = parser.parse_args(arguments)
+
     from fsdp_migrate import commands_light
 
-    raise typer.Exit(commands_light.undo(path))
+    return commands_light.undo(given.path)
 
 
-@app.command(context_settings={"ignore_unknown_options": False})
-def verify(
-    script: Annotated[
-        str, typer.Argument(help="The training script, or module:pkg.name for python -m.")
-    ],
-    args: Annotated[
-        list[str] | None, typer.Argument(help="After --: arguments for the script.")
-    ] = None,
-    before: Annotated[
-        Path | None, typer.Option("--before", help="Tree of the FSDP1 version. [default: here]")
-    ] = None,
-    after: Annotated[
-        Path | None,
-        typer.Option(
-            "--after", help="Tree of the migrated version. [default: a rewritten scratch copy]"
-        ),
-    ] = None,
-    nproc: Annotated[int, typer.Option("--nproc", help="Ranks.")] = 2,
-    steps: Annotated[int, typer.Option("--steps", help="Optimizer steps to compare.")] = 10,
-    timeout: Annotated[
-        float, typer.Option("--timeout", help="Seconds without progress that count as a hang.")
-    ] = 120.0,
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="Seed of scripts that set none.")
-    ] = None,
-    env: Annotated[
-        list[str] | None, typer.Option("--env", help="NAME=VALUE for both runs.")
-    ] = None,
-    keep: Annotated[
-        Path | None, typer.Option("--keep", help="Keep recordings and logs in this directory.")
-    ] = None,
-    format_: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the report to a file as well.")
-    ] = None,
-) -> None:
+def verify(arguments: Sequence[str]) -> int:
     """Train before and after, compare, and give one verdict. Runs your script."""
+    own, passed_on = _split(arguments)
+    parser = _Parser("verify", verify.__doc__)
+    parser.usage = f"{NAME} verify [options] SCRIPT [-- ARGUMENT ...]"
+    parser.epilog = "After -- come the arguments for the script."
+    parser.add_argument(
+        "script", metavar="SCRIPT", help="the training script, or module:pkg.name for python -m"
+    )
+    parser.option("--before", "DIR", "tree of the FSDP1 version [here]", type=Path)
+    parser.option(
+        "--after", "DIR", "tree of the migrated version [a rewritten scratch copy]", type=Path
+    )
+    parser.option("--nproc", "N", "ranks [2]", type=int, default=2)
+    parser.option("--steps", "N", "optimizer steps to compare [10]", type=int, default=10)
+    parser.option(
+        "--timeout",
+        "SECONDS",
+        "without progress, what counts as a hang [120]",
+        type=float,
+        default=120.0,
+    )
+    parser.option("--seed", "N", "seed of scripts that set none", type=int)
+    parser.add_argument(
+        "--env", metavar="NAME=VALUE", action="append", default=[], help="for both runs; repeatable"
+    )
+    parser.option("--keep", "DIR", "keep recordings and logs in this directory", type=Path)
+    parser.option("--format", "NAME", "text or json [text]", default="text")
+    parser.option("--output", "FILE", "write the report to a file as well", short="-o", type=Path)
+    given = parser.parse_intermixed_args(own)
+
     from fsdp_migrate import verification
 
-    raise typer.Exit(
-        verification.command(
-            script,
-            args=args or [],
-            before=before,
-            after=after,
-            nproc=nproc,
-            steps=steps,
-            timeout=timeout,
-            seed=seed,
-            env=env or [],
-            keep=keep,
-            format_=format_,
-            output=output,
-        )
+    return verification.command(
+        given.script,
+        args=passed_on,
+        before=given.before,
+        after=given.after,
+        nproc=given.nproc,
+        steps=given.steps,
+        timeout=given.timeout,
+        seed=given.seed,
+        env=given.env,
+        keep=given.keep,
+        format_=given.format,
+        output=given.output,
     )
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "rewrite": rewrite,
+    "check": check,
+    "explain": explain,
+    "undo": undo,
+    "verify": verify,
+}
+
+
+def _help() -> str:
+    listed = "\n".join(f"  {name:<9} {command.__doc__}" for name, command in COMMANDS.items())
+    return f"""\
+usage: {NAME} COMMAND ...
+
+{PURPOSE}
+
+commands:
+{listed}
+
+options:
+  -h, --help     show this, or after a command its options
+  -V, --version  show the version
+
+{CODES}
+"""
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What stands before and after the first ``--``."""
+    listed = list(arguments)
+    end = listed.index("--") if "--" in listed else len(listed)
+    return listed[:end], listed[end + 1 :]
+
+
+def _codes(text: str) -> list[str]:
+    """``FSDP101,FSDP2`` -> both."""
+    return [code for code in (part.strip() for part in text.split(",")) if code]
+
+
+def _percent(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 100:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 100")
+    return value
+
+
+class _Parser(argparse.ArgumentParser):
+    """The options of one command. What is wrong with them is said in one line."""
+
+    def __init__(self, command: str, purpose: str | None) -> None:
+        super().__init__(prog=f"{NAME} {command}", description=purpose, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        ui.problem(f"{message} (see {self.prog} --help)")
+        sys.exit(BAD)
+
+    def paths(self) -> None:
+        self.add_argument(
+            "paths", metavar="PATH", nargs="*", type=Path, help="files and directories"
+        )
+
+    def given(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """Options and paths in any order; what stands after ``--`` is a path."""
+        own, paths = _split(arguments)
+        found = self.parse_intermixed_args(own)
+        found.paths += map(Path, paths)
+        if not found.paths:
+            self.error("give at least one PATH")
+        return found
+
+    def rules(self) -> None:
+        for name, what in (("--select", "only"), ("--ignore", "not")):
+            self.add_argument(
+                name,
+                metavar="CODE",
+                action="extend",
+                type=_codes,
+                default=[],
+                help=f"{what} these rules: codes or their beginnings, with commas or repeated",
+            )
+        self.option(
+            "--target-torch",
+            "VERSION",
+            "oldest torch the new code must run on [what the project requires, or 2.7]",
+        )
+
+    def flag(self, name: str, text: str, *, short: str = "") -> None:
+        self.add_argument(*filter(None, (short, name)), action="store_true", help=text)
+
+    def option(
+        self,
+        name: str,
+        metavar: str,
+        text: str,
+        *,
+        short: str = "",
+        type: Callable[[str], object] = str,
+        default: object = None,
+    ) -> None:
+        self.add_argument(
+            *filter(None, (short, name)), metavar=metavar, type=type, default=default, help=text
+        )

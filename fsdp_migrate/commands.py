@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fsdp_migrate import config, gate, patch, report, rule, session, ui, write
@@ -37,11 +38,16 @@ def rewrite(
             more = f" and {len(dirty) - 3} more" if len(dirty) > 3 else ""
             ui.problem(f"uncommitted changes in {listed}{more}: commit them, or --allow-dirty")
             return BAD
-        write.write(run.config.root, run.result.changes)
+        write.write(run.config.root, run.result.changes, run.before)
     except INPUT_ERRORS as error:
         ui.problem(str(error))
         return BAD
-    if not quiet:
+    except KeyboardInterrupt:
+        ui.note("interrupted: nothing was written")
+        return BAD
+    if quiet:
+        _tell_problems(_summary(run))
+    else:
         _show_run(run, verbose=verbose)
     return _code(run)
 
@@ -64,9 +70,11 @@ def _summary(run: Run) -> report.Summary:
 
 
 def _show_patch(run: Run, *, verbose: bool, quiet: bool) -> int:
-    root = gate.git_root(run.found.root) or run.found.root
-    before = {p: d for p, d in run.before.items() if p in run.result.changes}
-    ui.diff(patch.patch(root, before, run.result.changes))
+    # git would see links as what they are, so the patch names what they lead to.
+    after = {path.resolve(): data for path, data in run.result.changes.items()}
+    before = {p.resolve(): d for p, d in run.before.items() if p in run.result.changes}
+    if after:
+        ui.diff(patch.patch(_patch_root(after), before, after))
     total = _summary(run)
     if not quiet:
         for line in text.rewrite_lines(report.events(run.result), every=verbose):
@@ -74,8 +82,19 @@ def _show_patch(run: Run, *, verbose: bool, quiet: bool) -> int:
     _tell_problems(total)
     if not quiet:
         ui.note(text.counts(total))
+        _tell_notes(total)
     code = _code(run)
     return SEE if code == GOOD and run.result.changes else code
+
+
+def _patch_root(paths: Iterable[Path]) -> Path:
+    """What a patch names its files relative to, so that ``git apply`` here finds them."""
+    here = Path.cwd().resolve()
+    top = Path(os.path.commonpath([path.parent for path in paths]))
+    for root in (gate.git_root(here), here, gate.git_root(top)):
+        if root is not None and top.is_relative_to(root):
+            return root
+    return top
 
 
 def _show_run(run: Run, *, verbose: bool) -> None:
@@ -88,10 +107,19 @@ def _show_run(run: Run, *, verbose: bool) -> None:
     for line in text.files(total):
         ui.out(line)
     ui.out(text.counts(total))
-    for note in total.notes:
-        ui.note(f"note: {note}")
+    _tell_notes(total)
     if run.result.changes:
-        ui.out("Next: fsdp-migrate verify SCRIPT      Undo: fsdp-migrate undo")
+        ui.out(f"Next: fsdp-migrate verify SCRIPT      Undo: {_undo_command(run)}")
+
+
+def _undo_command(run: Run) -> str:
+    here = config.project_root(Path.cwd()) == run.config.root
+    return "fsdp-migrate undo" if here else f"fsdp-migrate undo {config.shown(run.config.root)}"
+
+
+def _tell_notes(total: report.Summary) -> None:
+    for note in total.notes if total.sites else ():
+        ui.note(f"note: {note}")
 
 
 def _tell_problems(total: report.Summary) -> None:
@@ -113,8 +141,9 @@ def _dirty(paths: Sequence[Path]) -> list[Path]:
             answer = subprocess.run(command, capture_output=True, check=True)
         except (OSError, subprocess.CalledProcessError):
             continue  # no git, or no repository after all: nothing to lose
-        changed = {root / entry[3:].decode() for entry in answer.stdout.split(b"\0") if entry}
-        found += [p for p in members if p in changed]
+        names = [os.fsdecode(entry[3:]) for entry in answer.stdout.split(b"\0") if entry]
+        changed = {os.path.realpath(root / name) for name in names}
+        found += [p for p in members if os.path.realpath(p) in changed]
     return found
 
 
@@ -147,11 +176,15 @@ def check(
         try:
             output.write_text(rendered, encoding="utf-8")
         except OSError as error:
-            ui.problem(f"{output}: {error.strerror}")
+            ui.problem(f"{output}: {error.strerror or error}")
             return BAD
+        if not quiet:
+            ui.note(text.counts(total))
     elif not quiet:
         ui.out(rendered)
     _tell_problems(total)
+    if not quiet:
+        _tell_notes(total)
     if run.result.problems:
         return BAD
     if exit_zero or not found:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from fsdp_migrate import ui
@@ -10,18 +9,14 @@ from fsdp_migrate import ui
 GOOD, SEE, BAD = 0, 1, 2
 
 
-def explain(topics: Sequence[str]) -> int:
+def explain(topic: str | None) -> int:
     """A rule's page, the table of rules, or what would happen at one place."""
     from fsdp_migrate import explain as pages
 
     directories = _rule_paths()
-    if not topics:
+    if topic is None:
         ui.out(pages.table(directories))
         return GOOD
-    if len(topics) > 1:
-        ui.problem(f"explain takes one topic, not {len(topics)}")
-        return BAD
-    topic = topics[0]
     place = pages.place(topic)
     if place is not None:
         return _place(*place)
@@ -42,10 +37,9 @@ def _rule_paths() -> list[Path]:
 
             try:
                 data = tomllib.loads(pyproject.read_text(encoding="utf-8"))
-            except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+                return [directory / p for p in data["tool"]["fsdp-migrate"]["rule-paths"]]
+            except (OSError, ValueError, KeyError, TypeError):
                 return []  # the commands that depend on it complain
-            listed = data.get("tool", {}).get("fsdp-migrate", {}).get("rule-paths", [])
-            return [directory / p for p in listed]
         if (directory / ".git").exists():
             break
     return []
@@ -94,7 +88,10 @@ def undo(path: Path) -> int:
         ui.problem(f"{root}: no rewrite to undo")
         return BAD
     for name in undone.restored:
-        ui.out(f"restored {name}")
-    for name in undone.conflicts:
-        ui.problem(f"{name}: changed since the rewrite, left as it is")
+        ui.out(f"restored {config.shown(root / name)}")
+    for name in undone.removed:
+        ui.out(f"removed {config.shown(root / name)}")
+    if undone.conflicts:
+        listed = ", ".join(config.shown(root / name) for name in undone.conflicts)
+        ui.problem(f"{listed}: changed since the rewrite, so nothing was put back")
     return BAD if undone.conflicts else GOOD

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import tomllib
 from collections.abc import Iterator
@@ -10,13 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import Specifier
 from packaging.version import InvalidVersion, Version
 
 from fsdp_migrate import gate
 
 DEFAULT_TARGET = Version("2.7")
-OLDEST = Version("2.4")
-CODE = re.compile(r"FSDP\d{0,3}")
+OLDEST = Version("2.6")
+DEFAULT_LINE, SHORTEST_LINE = 100, 40
+TABLE = "[tool.fsdp-migrate]"
+KEYS = frozenset({"target-torch", "select", "ignore", "exclude", "rule-paths", "line-length"})
 
 
 class ConfigError(Exception):
@@ -32,7 +36,7 @@ class Config:
     ignore: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     rule_paths: tuple[Path, ...] = ()
-    line_length: int = 100
+    line_length: int = DEFAULT_LINE
     notes: tuple[str, ...] = field(default=())
 
 
@@ -45,18 +49,19 @@ def load(start: Path, *, target: str | None = None) -> Config:
     root = project_root(start)
     pyproject = root / "pyproject.toml"
     data = _toml(pyproject)
-    table = data.get("tool", {}).get("fsdp-migrate", {})
-    known = {"target-torch", "select", "ignore", "exclude", "rule-paths", "line-length", "verify"}
-    unknown = sorted(set(table) - known)
+    table = _table(data, pyproject)
+    unknown = sorted(set(table) - KEYS)
     if unknown:
-        raise ConfigError(f"{pyproject}: [tool.fsdp-migrate] has no key {unknown[0]!r}")
+        near = difflib.get_close_matches(unknown[0], KEYS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(sorted(KEYS))}"
+        raise ConfigError(f"{shown(pyproject)}: {TABLE} has no key {unknown[0]!r}; {hint}")
     chosen, origin, notes = _target(root, data, table.get("target-torch"), target)
     return Config(
         root=root,
         target=chosen,
         target_from=origin,
-        select=_codes(table, "select", pyproject),
-        ignore=_codes(table, "ignore", pyproject),
+        select=_strings(table, "select", pyproject),
+        ignore=_strings(table, "ignore", pyproject),
         exclude=_strings(table, "exclude", pyproject),
         rule_paths=tuple(root / p for p in _strings(table, "rule-paths", pyproject)),
         line_length=_line_length(table, data, pyproject),
@@ -65,7 +70,7 @@ def load(start: Path, *, target: str | None = None) -> Config:
 
 
 def project_root(start: Path) -> Path:
-    """The nearest directory upwards with a ``pyproject.toml``, else the git root, else ``start``."""
+    """The nearest directory upwards with ``pyproject.toml``, else the git root, else ``start``."""
     directory = start if start.is_dir() else start.parent
     repository = gate.git_root(directory)
     for candidate in (directory, *directory.parents):
@@ -81,36 +86,57 @@ def _toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise ConfigError(f"{path}: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        message, line = str(error), ""
+        found = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", message, re.DOTALL)
+        if found is not None:
+            message, line = found.group(1), f":{found.group(2)}"
+        raise ConfigError(f"{shown(path)}{line}: is not TOML: {message}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{shown(path)}: is not TOML: it must be in UTF-8 ({error})") from None
+    except OSError as error:
+        raise ConfigError(f"{shown(path)}: cannot be read: {error.strerror or error}") from None
+
+
+def _table(data: dict[str, Any], path: Path) -> dict[str, Any]:
+    tools = data.get("tool", {})
+    table = tools.get("fsdp-migrate", {}) if isinstance(tools, dict) else {}
+    if not isinstance(table, dict):
+        raise ConfigError(f"{shown(path)}: {TABLE} must be a table")
+    return table
+
+
+def shown(path: Path) -> str:
+    """How messages name a file: relative to the working directory when it lies there."""
+    try:
+        return path.relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return path.as_posix()
 
 
 def _strings(table: dict[str, Any], key: str, path: Path) -> tuple[str, ...]:
     value = table.get(key, [])
     if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-        raise ConfigError(f"{path}: [tool.fsdp-migrate] {key} must be a list of strings")
+        raise ConfigError(f"{shown(path)}: {TABLE} {key} must be a list of strings")
     return tuple(value)
-
-
-def _codes(table: dict[str, Any], key: str, path: Path) -> tuple[str, ...]:
-    found = _strings(table, key, path)
-    for code in found:
-        if not CODE.fullmatch(code):
-            raise ConfigError(f"{path}: [tool.fsdp-migrate] {key}: {code!r} is no rule code")
-    return found
 
 
 def _line_length(table: dict[str, Any], data: dict[str, Any], path: Path) -> int:
     """Ours, else the formatter's, else 100."""
-    tools = data.get("tool", {})
-    for source in (table, tools.get("ruff", {}), tools.get("black", {})):
-        value = source.get("line-length")
-        if value is None:
-            continue
-        if not isinstance(value, int) or value < 40:
-            raise ConfigError(f"{path}: line-length must be a number of at least 40")
+    value = table.get("line-length")
+    if value is not None:
+        if type(value) is not int or value < SHORTEST_LINE:
+            raise ConfigError(
+                f"{shown(path)}: {TABLE} line-length must be a number of at least {SHORTEST_LINE}"
+            )
         return value
-    return 100
+    tools = data.get("tool", {})
+    for formatter in ("ruff", "black"):
+        found = tools.get(formatter, {})
+        value = found.get("line-length") if isinstance(found, dict) else None
+        if type(value) is int and value >= SHORTEST_LINE:  # what is wrong with it they will say
+            return value
+    return DEFAULT_LINE
 
 
 # -- torch ----------------------------------------------------------------------------------------
@@ -119,31 +145,49 @@ def _line_length(table: dict[str, Any], data: dict[str, Any], path: Path) -> int
 def _target(
     root: Path, data: dict[str, Any], configured: object, commanded: str | None
 ) -> tuple[Version, str, tuple[str, ...]]:
-    """The oldest torch the emitted code must run on, and who says so.
+    """The oldest torch the emitted code must run on, who says so, and what to tell about it.
 
     A pin, or an upper bound below the default, is what the project runs on: it decides. A lower
     bound below the default only says what FSDP1 needed: FSDP2 needs more, so it is noted.
     """
-    for value, origin in ((commanded, "--target-torch"), (configured, "[tool.fsdp-migrate]")):
+    for value, origin in ((commanded, "--target-torch"), (configured, f"{TABLE} target-torch")):
         if value is not None:
             return parse_target(str(value), origin), origin, ()
     notes: list[str] = []
     for requirement, where in _torch_requirements(root, data):
         for clause in requirement.specifier:
-            version = Version(clause.version.removesuffix(".*"))
-            short = Version(f"{version.major}.{version.minor}")
-            if clause.operator in {"==", "~=", "==="}:
-                return short, where, ()
-            if clause.operator in {"<", "<="} and short <= DEFAULT_TARGET:
-                older = Version(f"{version.major}.{max(version.minor - 1, 0)}")
-                return (older if clause.operator == "<" else short), where, ()
-            if clause.operator in {">=", ">"} and short > DEFAULT_TARGET:
-                return short, where, ()
-            if clause.operator in {">=", ">"} and short < DEFAULT_TARGET:
+            chosen = _bound(clause)
+            if chosen is not None:
+                told = f"{where} asks for torch{clause}: the new code is made for torch {chosen}"
+                return chosen, where, (told,)
+            if clause.operator in {">=", ">", "~="} and _release(clause) < DEFAULT_TARGET:
                 notes.append(
-                    f"{where} allows torch {clause}: the migrated code needs >= {DEFAULT_TARGET}"
+                    f"{where} allows torch{clause}: the migrated code needs >={DEFAULT_TARGET}"
                 )
     return DEFAULT_TARGET, "the default", tuple(dict.fromkeys(notes))
+
+
+def _bound(clause: Specifier) -> Version | None:
+    """The torch release that one clause of a requirement decides on."""
+    release = _release(clause)
+    if clause.operator == "==" or (clause.operator == "~=" and clause.version.count(".") > 1):
+        return release
+    if clause.operator in {">=", ">", "~="} and release > DEFAULT_TARGET:
+        return release
+    if clause.operator == "<=" and release <= DEFAULT_TARGET:
+        return release
+    if clause.operator == "<" and release <= DEFAULT_TARGET:
+        return Version(f"{release.major}.{max(release.minor - 1, 0)}")
+    return None
+
+
+def _release(clause: Specifier) -> Version:
+    """``2.6`` of ``==2.6.*`` and of ``>=2.6.1``; what is no version is as old as can be."""
+    try:
+        version = Version(clause.version.removesuffix(".*"))
+    except InvalidVersion:  # "===" compares strings
+        return Version("0")
+    return Version(f"{version.major}.{version.minor}")
 
 
 def parse_target(text: str, origin: str) -> Version:
@@ -155,23 +199,34 @@ def parse_target(text: str, origin: str) -> Version:
     except InvalidVersion:
         raise ConfigError(f"{origin}: {text!r} is not a torch version") from None
     if version < OLDEST:
-        raise ConfigError(f"{origin}: fully_shard exists from torch {OLDEST} on, not in {text}")
+        raise ConfigError(f"{origin}: torch {text} has no public fully_shard, {OLDEST} has")
     return Version(f"{version.major}.{version.minor}")
 
 
 def _torch_requirements(root: Path, data: dict[str, Any]) -> Iterator[tuple[Requirement, str]]:
-    listed = list(data.get("project", {}).get("dependencies", []))
-    for extra in data.get("project", {}).get("optional-dependencies", {}).values():
-        listed += extra if isinstance(extra, list) else []
-    for text in listed:
+    for text in _listed(data):
         requirement = _parsed(str(text))
         if requirement is not None:
             yield requirement, "pyproject.toml"
     for path in sorted(root.glob("requirements*.txt")):
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            continue
+        for line in lines:
             requirement = _parsed(line.partition("#")[0].strip())
             if requirement is not None:
                 yield requirement, path.name
+
+
+def _listed(data: dict[str, Any]) -> list[object]:
+    """A project's requirements and those of its extras; what is malformed is not our business."""
+    project = data.get("project")
+    if not isinstance(project, dict):
+        return []
+    extras = project.get("optional-dependencies")
+    lists = [project.get("dependencies"), *(extras.values() if isinstance(extras, dict) else ())]
+    return [item for each in lists if isinstance(each, list) for item in each]
 
 
 def _parsed(text: str) -> Requirement | None:

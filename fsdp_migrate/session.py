@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsdp_migrate import config, engine, gate, room, rule
+from fsdp_migrate import config, engine, gate, pages, room, rule
 from fsdp_migrate.engine import Options, Problem, Result
 from fsdp_migrate.rule import Registry
 from fsdp_migrate.source import Source, SourceError
@@ -55,9 +55,8 @@ def run(
     """
     started = time.perf_counter()
     settings = config.load(_start(paths), target=target)
-    for code in (*select, *ignore):
-        if not config.CODE.fullmatch(code):
-            raise config.ConfigError(f"{code!r} is no rule code")
+    _check_codes((*select, *ignore), "", settings)
+    _check_codes((*settings.select, *settings.ignore), f"{config.TABLE}: ", settings)
     found = gate.find(paths, settings.exclude, settings.root)
     options = Options(
         target=settings.target,
@@ -72,6 +71,16 @@ def run(
     for path, reason in found.unread:
         result.problems.append(Problem(found.display(path), f"cannot be read: {reason}"))
     return Run(settings, found, result, time.perf_counter() - started)
+
+
+def _check_codes(codes: Sequence[str], origin: str, settings: config.Config) -> None:
+    known = [page.code for page in pages.pages(settings.rule_paths)] if codes else []
+    for code in codes:
+        if not code or not any(k.startswith(code) for k in known):
+            raise config.ConfigError(
+                f"{origin}no rule's code is or begins with {code!r}; 'fsdp-migrate explain' "
+                "lists them"
+            )
 
 
 def _start(paths: Sequence[Path]) -> Path:

@@ -59,8 +59,11 @@ def sites(lines: Iterable[str]) -> None:
 
 
 def diff(patch: bytes) -> None:
-    """A patch: its bytes as they are, or in colour on a terminal."""
-    if not coloured():
+    """A patch: its bytes as they are, or in colour on a terminal.
+
+    ``FORCE_COLOR`` does not count here: CI services set it, and nothing could apply the patch.
+    """
+    if not (coloured() and sys.stdout.isatty()):
         sys.stdout.flush()
         sys.stdout.buffer.write(patch)
         sys.stdout.buffer.flush()

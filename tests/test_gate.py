@@ -1,0 +1,249 @@
+"""Which files are read, and which of them could hold FSDP1."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from fsdp_migrate import gate, session
+
+IMPORT = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+USE = f"{IMPORT}\n\ndef build(model):\n    return FSDP(model)\n"
+
+
+def lay(root: Path, files: Mapping[str, str | bytes]) -> Path:
+    """Write files below ``root``."""
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return root
+
+
+def repository(root: Path, files: Mapping[str, str | bytes]) -> Path:
+    (root / ".git" / "info").mkdir(parents=True)
+    return lay(root, files)
+
+
+def candidates(*paths: Path, exclude: tuple[str, ...] = (), base: Path | None = None) -> set[str]:
+    """Candidates relative to the first path's directory."""
+    found = gate.find(paths, exclude, base)
+    top = paths[0] if paths[0].is_dir() else paths[0].parent
+    return {p.relative_to(top).as_posix() for p in found.candidates}
+
+
+# -- look-alikes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from fairscale.nn import FullyShardedDataParallel as FSDP\nm = FSDP(model)\n",
+        "from fairscale.nn.data_parallel import FullyShardedDataParallel\n",
+        "from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel as FSDP\nFSDP(m)\n",
+        "from megatron.core.distributed.fsdp import FullyShardedDataParallel as FSDP\nFSDP(m)\n",
+        "from mypackage import FSDP\nmodel = FSDP(model)\n",
+        "class FSDP:\n    pass\n\nmodel = FSDP()\n",
+        "fsdp = 'torch.distributed.fsdp'  # words are no imports\n",
+        "# torch.distributed.fsdp.FullyShardedDataParallel\nx = 1\n",
+        'NOTE = """\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"""\n',
+        "from torch.distributed.fsdp import fully_shard\nfully_shard(model)\n",
+        "from torch.distributed._composable.fsdp import fully_shard\nfully_shard(model)\n",
+        "parser.add_argument('--fsdp', action='store_true')\n",
+    ],
+)
+def test_what_only_looks_like_fsdp1_is_no_site(tmp_path: Path, source: str) -> None:
+    run = session.run([lay(tmp_path, {"train.py": source})])
+    assert not run.result.decisions
+    assert not run.result.changes
+    assert not run.result.problems
+
+
+def test_a_project_of_look_alikes_is_not_even_parsed(tmp_path: Path) -> None:
+    lay(tmp_path, {"a.py": "from fairscale.nn import FullyShardedDataParallel as FSDP\n("})
+    run = session.run([tmp_path])
+    assert not run.found.candidates
+    assert not run.result.problems, "a file that is none of our business has no problems of ours"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import torch.distributed.fsdp",
+        "import torch.distributed.fsdp as fsdp",
+        "from torch.distributed import fsdp",
+        "from torch.distributed import (\n    fsdp,\n)",
+        "from torch.distributed.fsdp.wrap import ModuleWrapPolicy",
+        "from torch.distributed.fsdp.fully_sharded_data_parallel import StateDictType",
+        "import torch\nwrap = torch.distributed.fsdp.FullyShardedDataParallel",
+        "from torch import distributed\nwrap = distributed.fsdp.FullyShardedDataParallel",
+    ],
+)
+def test_every_spelling_of_the_import_is_a_candidate(tmp_path: Path, statement: str) -> None:
+    assert candidates(lay(tmp_path, {"a.py": statement + "\n"})) == {"a.py"}
+
+
+def test_files_that_meet_an_fsdp_model_are_read_with_it(tmp_path: Path) -> None:
+    lay(
+        tmp_path,
+        {
+            "wrapping.py": USE,
+            "train.py": "from wrapping import build\nimport loop\n\nloop.run(build(net))\n",
+            "loop.py": "def run(model):\n    model.clip_grad_norm_(1.0)\n",
+            "unrelated.py": "def run(model):\n    model.clip_grad_norm_(1.0)\n",
+            "plain.py": "x = 1\n",
+        },
+    )
+    found = gate.find([tmp_path])
+    assert {p.name for p in found.candidates} == {"wrapping.py"}
+    assert {p.name for p in found.others} == {"train.py", "loop.py"}
+    assert {p.name for p in found.library} == {"unrelated.py", "plain.py"}
+    assert found.seen == 5
+
+
+# -- the walk -------------------------------------------------------------------------------------
+
+
+def test_foreign_trees_are_left_out(tmp_path: Path) -> None:
+    inside = ("src", ".venv/lib", "venv", "node_modules/x", ".git/hooks", "lib/site-packages/torch")
+    lay(tmp_path, {f"{directory}/a.py": USE for directory in inside})
+    lay(tmp_path, {"env39/pyvenv.cfg": "", "env39/lib/a.py": USE})
+    lay(tmp_path, {"conda/conda-meta/history": "", "conda/lib/a.py": USE})
+    assert candidates(tmp_path) == {"src/a.py"}
+
+
+def test_a_foreign_tree_that_is_named_is_read(tmp_path: Path) -> None:
+    lay(tmp_path, {"site-packages/pkg/a.py": USE})
+    assert candidates(tmp_path / "site-packages") == {"pkg/a.py"}
+
+
+def test_gitignore_rules_are_gits(tmp_path: Path) -> None:
+    repository(
+        tmp_path,
+        {
+            ".gitignore": "build/\n/top.py\n*_gen.py\n!kept_gen.py\n# comment.py\nfoo\\ bar.py\n",
+            ".git/info/exclude": "private.py\n",
+            "a.py": USE,
+            "build/a.py": USE,
+            "nested/build/a.py": USE,
+            "top.py": USE,
+            "nested/top.py": USE,
+            "x_gen.py": USE,
+            "kept_gen.py": USE,
+            "comment.py": USE,
+            "foo bar.py": USE,
+            "private.py": USE,
+            "inner/.gitignore": "!x_gen.py\nsecret.py\n",
+            "inner/x_gen.py": USE,
+            "inner/secret.py": USE,
+            "secret.py": USE,
+        },
+    )
+    kept = {"a.py", "nested/top.py", "kept_gen.py", "comment.py", "inner/x_gen.py", "secret.py"}
+    assert candidates(tmp_path) == kept
+
+
+def test_ignore_files_above_a_given_directory_count(tmp_path: Path) -> None:
+    repository(tmp_path, {".gitignore": "old.py\n", "pkg/old.py": USE, "pkg/a.py": USE})
+    assert candidates(tmp_path / "pkg") == {"a.py"}
+
+
+def test_what_is_named_is_read_even_when_git_ignores_it(tmp_path: Path) -> None:
+    repository(tmp_path, {".gitignore": "scratch/\nx.py\n", "scratch/a.py": USE, "x.py": USE})
+    assert candidates(tmp_path / "x.py") == {"x.py"}
+    assert candidates(tmp_path / "scratch") == {"a.py"}
+
+
+def test_exclude_is_relative_to_the_project(tmp_path: Path) -> None:
+    lay(tmp_path, {"pkg/old/a.py": USE, "pkg/a.py": USE, "old/a.py": USE})
+    found = candidates(tmp_path / "pkg", exclude=("/pkg/old/",), base=tmp_path)
+    assert found == {"a.py"}
+    assert candidates(tmp_path, exclude=("old",), base=tmp_path) == {"pkg/a.py"}
+
+
+def test_a_link_in_a_tree_is_the_file_it_names_once(tmp_path: Path) -> None:
+    lay(tmp_path, {"proj/real/a.py": USE, "outside/b.py": USE, "outside/dir/c.py": USE})
+    project = tmp_path / "proj"
+    (project / "link.py").symlink_to("real/a.py")
+    (project / "away.py").symlink_to("../outside/b.py")
+    (project / "linked_dir").symlink_to("../outside/dir")
+    (project / "loop").symlink_to(".")
+    (project / "dangling.py").symlink_to("nothing.py")
+    (project / "itself.py").symlink_to("itself.py")
+    found = gate.find([project])
+    assert set(found.candidates) == {project / "real/a.py"}
+    assert not found.unread
+    assert found.seen == 1
+
+
+def test_a_path_through_a_link_is_shown_as_it_was_given(tmp_path: Path) -> None:
+    lay(tmp_path, {"real/a.py": USE})
+    (tmp_path / "link").symlink_to("real")
+    assert set(gate.find([tmp_path / "link"]).candidates) == {tmp_path / "link/a.py"}
+
+
+def test_the_same_file_given_twice_is_read_once(tmp_path: Path) -> None:
+    lay(tmp_path, {"a.py": USE})
+    found = gate.find([tmp_path, tmp_path / "a.py", tmp_path / ".." / tmp_path.name / "a.py"])
+    assert found.seen == 1
+
+
+def test_scripts_without_a_suffix(tmp_path: Path) -> None:
+    lay(tmp_path, {"train": f"#!/usr/bin/env python3\n{USE}", "run": f"#!/bin/sh\n{USE}"})
+    assert candidates(tmp_path / "train") == {"train"}
+    found = gate.find([tmp_path / "run"])
+    assert [(p.name, reason) for p, reason in found.unread] == [("run", "is not a Python file")]
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "notebook.ipynb", "a.txt", "a.pyc"])
+def test_other_files_are_said_to_be_no_python(tmp_path: Path, name: str) -> None:
+    lay(tmp_path, {name: "torch.distributed.fsdp"})
+    assert gate.find([tmp_path / name]).unread
+
+
+def test_stubs_are_read(tmp_path: Path) -> None:
+    assert candidates(lay(tmp_path, {"a.pyi": IMPORT})) == {"a.pyi"}
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_what_may_not_be_read_is_named(tmp_path: Path) -> None:
+    lay(tmp_path, {"a.py": USE, "closed.py": USE, "shut/b.py": USE})
+    (tmp_path / "closed.py").chmod(0)
+    (tmp_path / "shut").chmod(0)
+    try:
+        found = gate.find([tmp_path])
+    finally:
+        (tmp_path / "shut").chmod(0o755)
+    assert {p.name for p, _ in found.unread} == {"closed.py", "shut"}
+    assert {p.name for p in found.candidates} == {"a.py"}
+
+
+@pytest.mark.parametrize("name", ["nothing", "nothing.py", "a.py/b.py"])
+def test_a_path_that_does_not_exist_is_a_problem(tmp_path: Path, name: str) -> None:
+    lay(tmp_path, {"a.py": ""})
+    with pytest.raises(gate.PathProblem, match=name):
+        gate.find([tmp_path / name])
+
+
+def test_a_dangling_link_and_a_pipe_are_problems(tmp_path: Path) -> None:
+    (tmp_path / "link.py").symlink_to("nothing.py")
+    os.mkfifo(tmp_path / "pipe.py")
+    with pytest.raises(gate.PathProblem, match="link to nothing"):
+        gate.find([tmp_path / "link.py"])
+    with pytest.raises(gate.PathProblem, match="neither a file nor a directory"):
+        gate.find([tmp_path / "pipe.py"])
+
+
+def test_a_directory_without_python_is_a_problem(tmp_path: Path) -> None:
+    with pytest.raises(gate.PathProblem, match="no Python files"):
+        gate.find([tmp_path])
+
+
+def test_the_order_of_files_is_fixed(tmp_path: Path) -> None:
+    names = ["z.py", "a/b.py", "a.py", "b/a.py", "a/a.py"]
+    lay(tmp_path, dict.fromkeys(names, USE))
+    found = [p.relative_to(tmp_path).as_posix() for p in gate.find([tmp_path]).candidates]
+    assert found == ["a.py", "z.py", "a/a.py", "a/b.py", "b/a.py"]
