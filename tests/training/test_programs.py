@@ -29,6 +29,7 @@ HALF = 1e-3  # of bf16's relative precision of 4e-3, in mean losses
 
 CASES = (
     *(Case("checkpoints", ("--optimizer", name)) for name in ("adamw", "sgd", "momentum")),
+    Case("distributed"),
     Case("gathering"),
     Case("ignored"),
     *(Case("loop", ("--kind", kind)) for kind in ("plain", "grad_op", "scaled")),
