@@ -226,17 +226,18 @@ def undo(root: Path) -> Undone | None:
         return Undone(conflicts=tuple(conflicts))
     pending = [entry for entry, digest in found.items() if digest != entry.before]
     _check_writable([root / entry.path for entry in pending])
+    backups = {entry: _backup(journal, entry) for entry in pending if entry.before is not None}
     restored, removed = [], []
     with _uninterrupted():
         for entry in pending:
             path = root / entry.path
             try:
-                if entry.before is None:
+                if entry in backups:
+                    _replace(path, backups[entry])
+                    restored.append(entry.path)
+                else:
                     path.unlink()
                     removed.append(entry.path)
-                else:
-                    _replace(path, (journal / entry.backup).read_bytes())
-                    restored.append(entry.path)
             except OSError as error:
                 message = f"{_shown(path)}: {error.strerror or error}; undo again to go on"
                 raise WriteError(message) from error
@@ -260,6 +261,14 @@ def _entries(journal: Path) -> list[_Entry]:
         return [_Entry(**entry) for entry in json.loads(manifest.read_bytes())["files"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise WriteError(f"{manifest}: is not a journal of this version ({error})") from error
+
+
+def _backup(journal: Path, entry: _Entry) -> bytes:
+    path = journal / entry.backup
+    data = path.read_bytes() if path.is_file() else None
+    if data is None or _digest(data) != entry.before:
+        raise WriteError(f"{_shown(path)}: is not what {entry.path} was; nothing was put back")
+    return data
 
 
 def _prune(root: Path) -> None:
