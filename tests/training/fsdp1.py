@@ -10,15 +10,19 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from torch.distributed.fsdp import FullyShardedDataParallel, _init_utils
-from torch.distributed.fsdp import fully_sharded_data_parallel
+from torch.distributed.fsdp import (
+    FullyShardedDataParallel,
+    _init_utils,
+    fully_sharded_data_parallel,
+)
 from torch.distributed.fsdp._flat_param import FlatParamHandle
 
 
 def allow() -> None:
     """Make FSDP1 behave on the CPU as it does on a GPU."""
     # sync_module_states broadcasts CPU tensors well, the check only knows of NCCL.
-    _init_utils._check_module_states_for_sync_module_states = lambda _: None
+    checks: Any = _init_utils
+    checks._check_module_states_for_sync_module_states = lambda _: None
 
     # offload_to_cpu frees the gathered parameter after copying it to the CPU: without a copy it
     # frees what it hands out, and the process dies.
@@ -26,7 +30,8 @@ def allow() -> None:
     def stay(_: FlatParamHandle) -> Iterator[None]:
         yield
 
-    FlatParamHandle.to_cpu = stay  # type: ignore[method-assign]
+    handle: Any = FlatParamHandle
+    handle.to_cpu = stay
 
     # Likewise the gathered optimizer state would be one buffer under several names.
     module: Any = fully_sharded_data_parallel

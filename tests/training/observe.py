@@ -39,7 +39,8 @@ def plain(name: str) -> str:
 def roots() -> list[nn.Module]:
     """Sharded models that are not part of another, in an order that both versions have."""
     kinds = (FSDPModule, FullyShardedDataParallel)
-    found = [m for m in gc.get_objects() if issubclass(type(m), kinds)]  # not isinstance: weak proxies
+    # By type, not isinstance: some objects are proxies of what is gone.
+    found = [m for m in gc.get_objects() if issubclass(type(m), kinds)]
     inner = {id(m) for model in found for m in model.modules() if m is not model}
     outer = [m for m in found if id(m) not in inner]
     return sorted(outer, key=lambda m: sorted(plain(n) for n, _ in m.named_parameters()))
@@ -81,8 +82,8 @@ def units(model: nn.Module) -> dict[str, list[str]]:
             infos = [p._module_info for p in group.fsdp_params] if group else []
             owned = [(info.module, info.param_name) for info in infos]
         elif isinstance(module, FullyShardedDataParallel):
-            flat = module._handle.flat_param if module._handle else None
-            owned = [(i.module, i.param_name) for i in flat._param_infos] if flat is not None else []
+            infos = module._handle.flat_param._param_infos if module._handle else []
+            owned = [(info.module, info.param_name) for info in infos]
         else:
             continue
         if owned:

@@ -18,7 +18,7 @@ import torch
 from tests.migrating import migrate, worst
 
 REPOSITORY = Path(__file__).parents[2]
-PROGRAMS = REPOSITORY / "fixtures" / "rewriting"
+FIXTURES = REPOSITORY / "fixtures"
 NUMBER = re.compile(r"[-+]?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|nan|inf)", re.IGNORECASE)
 
 
@@ -138,7 +138,9 @@ class Pair:
 
 def pair(program: str, scratch: Path) -> Pair:
     """Both versions of a program of the fixtures, with every file of its directory."""
-    files = {p.name: p.read_bytes() for p in (PROGRAMS / program).glob("*.py")}
+    directory = FIXTURES / program
+    found = directory.rglob("*.py")
+    files = {p.relative_to(directory).as_posix(): p.read_bytes() for p in found}
     return written(files, scratch / program)
 
 

@@ -19,12 +19,12 @@ SAVED, FURTHER = 3, 3
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    return pair("checkpoints", tmp_path_factory.mktemp("whole"))
+    return pair("rewriting/checkpoints", tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture(scope="module")
 def sharded(tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    return pair("distributed", tmp_path_factory.mktemp("sharded"))
+    return pair("rewriting/distributed", tmp_path_factory.mktemp("sharded"))
 
 
 # FSDP1 without use_orig_params cannot tell weights from biases.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.programs import Launcher, compare, compare_models, pair
+from tests.training.programs import Launcher, Pair, compare, compare_models, pair
 
 pytestmark = pytest.mark.train
 
@@ -62,8 +62,41 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_trains_the_same(case: Case, launcher: Launcher, tmp_path: Path) -> None:
-    both = pair(case.program, tmp_path)
+    both = pair(f"rewriting/{case.program}", tmp_path)
     before = launcher.script(both.before, *case.arguments, fsdp1="allow")
     after = launcher.script(both.after, *case.arguments, fsdp1="forbid")
     assert compare(before, after, tolerance=case.tolerance) >= case.numbers
     assert compare_models(before, after, tolerance=10 * case.tolerance)
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    return pair("demo/before", tmp_path_factory.mktemp("demo"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tolerance"),
+    [
+        ((), 1e-5),  # printed with six digits
+        (("--precision", "bf16", "--accumulate", "1"), HALF),
+        # FSDP1 adds up micro-batches in bf16, FSDP2 in fp32: the site is marked for review.
+        (("--precision", "bf16", "--accumulate", "3"), 10 * HALF),
+    ],
+    ids=str,
+)
+def test_the_demo_trains_evaluates_and_resumes_the_same(
+    arguments: tuple[str, ...], tolerance: float, demo: Pair, launcher: Launcher, tmp_path: Path
+) -> None:
+    files = {v: str(tmp_path / f"{v}.pt") for v in ("before", "after")}
+    before = launcher.script(
+        demo.before, "--steps", "5", "--output", files["before"], *arguments, fsdp1="allow"
+    )
+    after = launcher.script(
+        demo.after, "--steps", "5", "--output", files["after"], *arguments, fsdp1="forbid"
+    )
+    assert compare(before, after, tolerance=tolerance) == 11
+    assert compare_models(before, after, tolerance=tolerance, atol=10 * tolerance)
+    further = ("--steps", "8", "--resume", files["before"], *arguments)
+    before = launcher.script(demo.before, *further, fsdp1="allow")
+    after = launcher.script(demo.after, *further, fsdp1="forbid")
+    assert compare(before, after, tolerance=tolerance) == 6
