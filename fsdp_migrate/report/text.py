@@ -5,6 +5,7 @@ from __future__ import annotations
 from fsdp_migrate.report.event import Event, Summary
 from fsdp_migrate.rule import Outcome
 
+LONGEST = 200  # characters of a source line that are shown
 VERBS = {Outcome.REWRITTEN: "rewrote", Outcome.REVIEW: "review", Outcome.LEFT: "left"}
 
 
@@ -24,19 +25,29 @@ def block(event: Event) -> list[str]:
     """One site in ruff's layout."""
     number = str(event.line)
     gutter = " " * len(number)
-    source = event.source.expandtabs(1)
+    source, column = excerpt(event)
     lines = [
         f"{event.code} {_star(event)}{headline(event)}",
         f"{gutter}--> {event.path}:{event.line}:{event.column}",
         f"{gutter} |",
         f"{number} | {source}",
-        f"{gutter} | {' ' * (event.column - 1)}{'^' * event.width}",
-        f"{gutter} |",
+        f"{gutter} | {' ' * column}{'^' * min(event.width, max(1, len(source) - column))}",
     ]
     if event.help:
         word = "note" if event.outcome is Outcome.REVIEW else "help"
-        lines.append(f"{gutter} = {word}: {event.help}")
+        lines += [f"{gutter} |", f"{gutter} = {word}: {event.help}"]
     return lines
+
+
+def excerpt(event: Event) -> tuple[str, int]:
+    """The source line, or what of a very long one matters, and where the site begins in it."""
+    source, column = event.source.expandtabs(1), event.column - 1
+    if len(source) <= LONGEST:
+        return source, column
+    start = max(0, column - LONGEST // 4)
+    cut = "..." if start else ""
+    more = "..." if start + LONGEST < len(source) else ""
+    return f"{cut}{source[start : start + LONGEST]}{more}", column - start + len(cut)
 
 
 def headline(event: Event) -> str:
