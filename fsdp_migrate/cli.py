@@ -147,43 +147,95 @@ def verify(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "script", metavar="SCRIPT", help="the training script, or module:pkg.name for python -m"
     )
-    parser.option("--before", "DIR", "tree of the FSDP1 version [here]", type=Path)
+    parser.option("--before", "TREE", "the FSDP1 version: a directory or a git revision [here]")
     parser.option(
-        "--after", "DIR", "tree of the migrated version [a rewritten scratch copy]", type=Path
+        "--after",
+        "TREE",
+        "the migrated version, likewise [a rewritten scratch copy; with a revision as --before, "
+        "the working tree]",
     )
-    parser.option("--nproc", "N", "ranks [2]", type=int, default=2)
+    parser.option("--nproc", "N", "ranks; 1,2,4 gives a table of world sizes [2]", default="2")
     parser.option("--steps", "N", "optimizer steps to compare [10]", type=int, default=10)
+    parser.option("--seed", "N", "seed of scripts that set none", type=int)
     parser.option(
         "--timeout",
         "SECONDS",
-        "without progress, what counts as a hang [120]",
+        "without any progress, what counts as a hang [120]",
         type=float,
         default=120.0,
     )
-    parser.option("--seed", "N", "seed of scripts that set none", type=int)
+    parser.option(
+        "--launcher",
+        "COMMAND",
+        "torchrun, python (for scripts that make their own ranks), fork (from one warm process), "
+        "or a command line such as 'srun -n 8' [what suits script and machine]",
+        default="auto",
+    )
+    parser.option("--python", "PATH", "interpreter of the project [this one]")
     parser.add_argument(
-        "--env", metavar="NAME=VALUE", action="append", default=[], help="for both runs; repeatable"
+        "--precision",
+        choices=("both", "native"),
+        default="both",
+        help="both: 16-bit programs are also compared in float32; native: only as they are [both]",
+    )
+    parser.negatable("--twin", "measure the noise floor with a twin of the original", default=True)
+    parser.negatable(
+        "--cache",
+        "reuse recordings of an unchanged original; data outside its tree must be unchanged too",
+        default=False,
+    )
+    parser.add_argument(
+        "--env",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="for every run; repeatable",
+    )
+    parser.add_argument(
+        "--share",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="large data in the tree, to be linked to instead of copied; repeatable",
     )
     parser.option("--keep", "DIR", "keep recordings and logs in this directory", type=Path)
     parser.option("--format", "NAME", "text or json [text]", default="text")
-    parser.option("--output", "FILE", "write the report to a file as well", short="-o", type=Path)
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        action="append",
+        default=[],
+        type=Path,
+        help="write the report to a file as well, in the format of its suffix; repeatable",
+    )
+    parser.flag("--quiet", "only the verdict", short="-q")
     given = parser.parse_intermixed_args(own)
 
     from fsdp_migrate import verification
 
     return verification.command(
-        given.script,
-        args=passed_on,
-        before=given.before,
-        after=given.after,
-        nproc=given.nproc,
-        steps=given.steps,
-        timeout=given.timeout,
-        seed=given.seed,
-        env=given.env,
-        keep=given.keep,
-        format_=given.format,
-        output=given.output,
+        verification.Asked(
+            script=given.script,
+            args=passed_on,
+            before=given.before,
+            after=given.after,
+            nproc=given.nproc,
+            steps=given.steps,
+            timeout=given.timeout,
+            seed=given.seed,
+            launcher=given.launcher,
+            python=given.python,
+            precision=given.precision,
+            twin=given.twin,
+            cache=given.cache,
+            env=given.env,
+            share=given.share,
+            keep=given.keep,
+            format_=given.format,
+            outputs=given.output,
+            quiet=given.quiet,
+        )
     )
 
 
@@ -275,6 +327,14 @@ class _Parser(argparse.ArgumentParser):
 
     def flag(self, name: str, text: str, *, short: str = "") -> None:
         self.add_argument(*filter(None, (short, name)), action="store_true", help=text)
+
+    def negatable(self, name: str, text: str, *, default: bool) -> None:
+        self.add_argument(
+            name,
+            action=argparse.BooleanOptionalAction,
+            default=default,
+            help=f"{text} [{'yes' if default else 'no'}]",
+        )
 
     def option(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 STYLES = {"rewrote": "green", "review": "yellow", "left": "red"}
@@ -56,6 +56,17 @@ def sites(lines: Iterable[str]) -> None:
         else:
             code, gap, verb, rest = found.groups()
             _print([(code, "bold"), (gap, ""), (verb, STYLES.get(verb, "")), (rest, "")])
+
+
+def words(text: str, styles: Mapping[str, str]) -> None:
+    """Text to standard output, the words in ``styles`` in colour."""
+    if not coloured():
+        out(text)
+        return
+    wanted = re.compile(rf"\b({'|'.join(styles)})\b")
+    for line in text.splitlines():
+        parts = wanted.split(line)
+        _print([(part, styles.get(part, "")) for part in parts])
 
 
 def diff(patch: bytes) -> None:

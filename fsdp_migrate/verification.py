@@ -1,107 +1,158 @@
-"""The ``verify`` command: two trees, or one that is rewritten into a scratch copy."""
+"""The ``verify`` command: two trees or git revisions, or one tree and its rewritten copy."""
 
 from __future__ import annotations
 
+import dataclasses
+import io
+import re
 import shutil
+import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fsdp_migrate import config, gate, session, ui, write
 from fsdp_migrate.commands import BAD, INPUT_ERRORS
 
+if TYPE_CHECKING:
+    from fsdp_migrate.verify.plan import Plan
+    from fsdp_migrate.verify.report.model import Report
 
-def command(
-    script: str,
-    *,
-    args: Sequence[str],
-    before: Path | None,
-    after: Path | None,
-    nproc: int,
-    steps: int,
-    timeout: float,
-    seed: int | None,
-    env: Sequence[str],
-    keep: Path | None,
-    format_: str,
-    output: Path | None,
-) -> int:
-    if format_ not in {"text", "json"}:
-        ui.problem(f"--format must be text or json, not {format_!r}")
-        return BAD
-    scratch: Path | None = None
-    try:
-        tree, relative, workdir = _locate(script, before)
-        if after is None:
-            scratch = Path(tempfile.mkdtemp(prefix="fsdp-migrate-"))
-            after = _rewritten(tree, scratch / tree.name)
-            if after is None:
+_STYLES = {"PASS": "green", "FAIL": "bold red", "VOID": "yellow", "UNDECIDED": "bold yellow"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What the command line says, in its own words."""
+
+    script: str
+    args: Sequence[str] = ()
+    before: str | None = None
+    after: str | None = None
+    nproc: str = "2"
+    steps: int = 10
+    timeout: float = 120.0
+    seed: int | None = None
+    device: str = "auto"
+    precision: str = "both"
+    launcher: str = "auto"
+    python: str | None = None
+    twin: bool = True
+    cache: bool = False
+    env: Sequence[str] = ()
+    share: Sequence[str] = ()
+    keep: Path | None = None
+    format_: str = "text"
+    outputs: Sequence[Path] = ()
+    quiet: bool = False
+
+
+def command(asked: Asked) -> int:
+    """Verify and show the verdict; the exit code."""
+    from fsdp_migrate.verify.plan import PlanError
+
+    with ExitStack() as stack:
+        try:
+            formats = _formats(asked)
+            plan, shown = _plan(asked, stack)
+            report = _verify(plan, shown)
+        except (*INPUT_ERRORS, PlanError) as error:
+            ui.problem(str(error))
+            return BAD
+        except KeyboardInterrupt:
+            ui.note("interrupted: nothing was decided; the trees are untouched")
+            return BAD
+        for name, path in formats:
+            text = _rendered(report, name)
+            if path is None:
+                _show(text, name, quiet=asked.quiet)
+                continue
+            try:
+                path.write_text(text, encoding="utf-8")
+            except OSError as error:
+                ui.problem(f"{path}: cannot be written: {error.strerror or error}")
                 return BAD
-        extra = {} if seed is None else {"seed": seed}
-        return _judge(
-            before=tree,
-            after=after,
-            script=relative,
-            args=tuple(args),
-            nproc=nproc,
-            max_steps=steps,
-            timeout=timeout,
-            env=_environment(env),
-            workdir=workdir,
-            keep=keep,
-            format_=format_,
-            output=output,
-            **extra,
+    return report.exit_code
+
+
+# --- what is asked -------------------------------------------------------------------------------
+
+
+def _formats(asked: Asked) -> list[tuple[str, Path | None]]:
+    """Formats to render and where to, the screen being None."""
+    from fsdp_migrate.verify.report import RENDERERS, SUFFIXES
+
+    if asked.format_ not in RENDERERS:
+        raise config.ConfigError(
+            f"--format must be one of {', '.join(RENDERERS)}, not {asked.format_!r}"
         )
-    except INPUT_ERRORS as error:
-        ui.problem(str(error))
-        return BAD
-    finally:
-        if scratch is not None:
-            shutil.rmtree(scratch, ignore_errors=True)
+    found: list[tuple[str, Path | None]] = [(asked.format_, None)]
+    for path in asked.outputs:
+        if path.suffix not in SUFFIXES:
+            raise config.ConfigError(
+                f"--output {path}: the name must end in one of {', '.join(SUFFIXES)}"
+            )
+        if not path.absolute().parent.is_dir():
+            raise config.ConfigError(f"--output {path}: {path.parent} is not a directory")
+        found.append((SUFFIXES[path.suffix], path))
+    return found
 
 
-def _locate(script: str, before: Path | None) -> tuple[Path, str, str]:
-    """The original's tree, the script in it, and the directory it is run from, relative to it.
+def _plan(asked: Asked, stack: ExitStack) -> tuple[Plan, dict[str, Any]]:
+    """The plan, and how to call its trees on the screen."""
+    from fsdp_migrate.verify.plan import Plan
 
-    Raises:
-        gate.PathProblem: there is no such script or tree.
-    """
-    here = Path.cwd()
-    if before is not None:
-        if not before.is_dir():
-            raise gate.PathProblem(f"{before}: is not a directory")
-        return before.absolute(), script, "."
-    if script.startswith("module:"):
-        return config.project_root(here), script, "."
-    path = Path(script).absolute()
-    if not path.is_file():
-        raise gate.PathProblem(f"{script}: no such script")
-    tree = config.project_root(path)
-    workdir = here if here.is_relative_to(tree) else tree
-    return tree, path.relative_to(tree).as_posix(), workdir.relative_to(tree).as_posix()
-
-
-def _rewritten(tree: Path, copy: Path) -> Path | None:
-    """A copy of ``tree`` with its FSDP1 rewritten; None (after saying why) when that failed."""
-    skipped = shutil.ignore_patterns(*gate.SKIPPED, "*.pyc")
-    shutil.copytree(tree, copy, symlinks=True, ignore=skipped)
-    run = session.run([copy])
-    for problem in run.result.problems:
-        ui.problem(f"{problem.display}: {problem.message}")
-    if run.result.problems:
-        return None
-    if not run.result.changes:
-        ui.problem(f"{tree}: nothing to rewrite, so there is nothing to compare; give --after")
-        return None
-    write.write(copy, run.result.changes)
-    left = sum(d.outcome.value == "left" for d in run.result.decisions)
-    ui.note(
-        f"rewrote a scratch copy: {len(run.result.decisions)} sites, {left} left"
-        + (" (see fsdp-migrate check)" if left else "")
+    nproc, *worlds = _worlds(asked.nproc)
+    given = {side: getattr(asked, side) for side in ("before", "after")}
+    trees = {side: Path(name) for side, name in given.items() if name and Path(name).is_dir()}
+    revisions = {side: name for side, name in given.items() if name and side not in trees}
+    home = trees.get("before") or (trees.get("after") if revisions else None)
+    tree, script, workdir = _locate(asked.script, home)
+    shown: dict[str, Any] = {}
+    for side, revision in revisions.items():
+        trees[side] = _checked_out(revision, tree, _scratch(stack) / side, side, asked.share)
+        shown[side] = f"{tree} at {revision}"
+    if revisions and len(trees) == 1:
+        # A revision is compared with what the working tree holds now.
+        trees["before" if "after" in trees else "after"] = tree
+    trees.setdefault("before", tree)
+    if "after" not in trees:
+        trees["after"] = _rewritten(trees["before"], _scratch(stack) / trees["before"].name)
+        shown["after"] = "the same, rewritten in a scratch copy"
+    settings: dict[str, Any] = {} if asked.seed is None else {"seed": asked.seed}
+    plan = Plan(
+        **settings,
+        before=trees["before"].absolute(),
+        after=trees["after"].absolute(),
+        script=script,
+        args=tuple(asked.args),
+        nproc=nproc,
+        worlds=tuple(worlds),
+        max_steps=asked.steps,
+        timeout=asked.timeout,
+        env=_environment(asked.env),
+        workdir=workdir,
+        share=tuple(asked.share),
+        keep=asked.keep,
+        cache=_cache() if asked.cache else None,
+        twin=asked.twin,
+        launcher=asked.launcher,
+        device=asked.device,
+        precision=asked.precision,
+        python=asked.python or sys.executable,
     )
-    return copy
+    return plan, shown
+
+
+def _worlds(text: str) -> list[int]:
+    if not re.fullmatch(r"\d+(,\d+)*", text):
+        raise config.ConfigError(f"--nproc must be a number, or several as in 1,2,4; not {text!r}")
+    return list(dict.fromkeys(int(word) for word in text.split(",")))
 
 
 def _environment(pairs: Sequence[str]) -> dict[str, str]:
@@ -114,25 +165,123 @@ def _environment(pairs: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _judge(*, format_: str, output: Path | None, **plan: object) -> int:
-    from fsdp_migrate.verify.plan import Plan, PlanError
-    from fsdp_migrate.verify.report import json as as_json
-    from fsdp_migrate.verify.report import text as as_text
+# --- trees ---------------------------------------------------------------------------------------
+
+
+def _scratch(stack: ExitStack) -> Path:
+    """A new directory that is gone when the command ends."""
+    folder = Path(tempfile.mkdtemp(prefix="fsdp-migrate-"))
+    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _locate(script: str, home: Path | None) -> tuple[Path, str, str]:
+    """The tree of the program, the script in it, and the directory it is run from, relative to it.
+
+    Raises:
+        gate.PathProblem: there is no such script.
+    """
+    here = Path.cwd()
+    if home is not None:
+        return home.absolute(), script, "."
+    if script.startswith("module:"):
+        return config.project_root(here), script, "."
+    path = Path(script).absolute()
+    if not path.is_file():
+        raise gate.PathProblem(f"{script}: no such script")
+    tree = config.project_root(path)
+    workdir = here if here.is_relative_to(tree) else tree
+    return tree, path.relative_to(tree).as_posix(), workdir.relative_to(tree).as_posix()
+
+
+def _checked_out(revision: str, tree: Path, target: Path, side: str, share: Sequence[str]) -> Path:
+    """The files that git has of ``tree`` at ``revision``, in ``target``.
+
+    What is shared is data that git does not have: it comes from the working tree.
+    """
+    root = gate.git_root(tree)
+    if root is None:
+        raise gate.PathProblem(
+            f"--{side} {revision}: is no directory, and {tree} is in no git repository"
+        )
+    inside = tree.relative_to(root).as_posix()
+    wanted = f"{revision}:{'' if inside == '.' else inside}"
+    # A tree, so that paths come out relative to it; nothing is checked out of the work tree.
+    made = subprocess.run(
+        ["git", "-C", str(root), "archive", "--format=tar", wanted],
+        capture_output=True,
+        check=False,
+    )
+    if made.returncode:
+        reason = made.stderr.decode(errors="replace").strip().splitlines() or ["git failed"]
+        raise gate.PathProblem(
+            f"--{side} {revision}: is neither a directory nor a git revision with "
+            f"{inside} in it ({reason[0]})"
+        )
+    with tarfile.open(fileobj=io.BytesIO(made.stdout)) as archive:
+        archive.extractall(target, filter="data")
+    for path in share:
+        place = target / path
+        if not place.exists() and (tree / path).exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to((tree / path).resolve())
+    return target
+
+
+def _rewritten(tree: Path, copy: Path) -> Path:
+    """A copy of ``tree`` with its FSDP1 rewritten.
+
+    Raises:
+        gate.PathProblem: a file cannot be rewritten, or there is nothing to rewrite.
+    """
+    skipped = shutil.ignore_patterns(*gate.SKIPPED, "*.pyc")
+    shutil.copytree(tree, copy, symlinks=True, ignore=skipped, ignore_dangling_symlinks=True)
+    run = session.run([copy])
+    if run.result.problems:
+        first = run.result.problems[0]
+        raise gate.PathProblem(f"{first.display}: {first.message}")
+    if not run.result.changes:
+        raise gate.PathProblem(
+            f"{tree}: nothing to rewrite, so there is nothing to compare; give --after or --before"
+        )
+    write.write(copy, run.result.changes)
+    left = sum(d.outcome.value == "left" for d in run.result.decisions)
+    review = sum(d.outcome.value == "review" for d in run.result.decisions)
+    ui.note(
+        f"rewrote a scratch copy: {len(run.result.decisions)} sites, {review} for review, "
+        f"{left} left" + (" (see fsdp-migrate check)" if left else "")
+    )
+    return copy
+
+
+def _cache() -> Path:
+    from fsdp_migrate.verify.launch.baseline import default_folder
+
+    return default_folder()
+
+
+# --- the answer ----------------------------------------------------------------------------------
+
+
+def _verify(plan: Plan, shown: dict[str, Any]) -> Report:
+    from fsdp_migrate.verify.report.progress import Progress
     from fsdp_migrate.verify.run import verify
 
-    try:
-        report = verify(Plan(**plan), on_event=_progress)  # type: ignore[arg-type]
-    except PlanError as error:
-        ui.problem(str(error))
-        return BAD
-    rendered = (as_json if format_ == "json" else as_text).render(report)
-    ui.out(rendered)
-    if output is not None:
-        text = as_json.render(report) if output.suffix == ".json" else as_text.render(report)
-        output.write_text(text, encoding="utf-8")
-    return report.exit_code
+    with Progress(plan.max_steps) as progress:
+        report = verify(plan, on_event=progress)
+    return dataclasses.replace(report, **shown)
 
 
-def _progress(event: object) -> None:
-    if sys.stderr.isatty():
-        ui.note(str(event))
+def _rendered(report: Report, name: str) -> str:
+    from fsdp_migrate.verify.report import RENDERERS
+
+    return RENDERERS[name](report)
+
+
+def _show(text: str, name: str, *, quiet: bool) -> None:
+    if quiet and name == "text":
+        text = text[text.rindex("\nVERDICT") + 1 :]
+    if name != "text":
+        ui.out(text)
+        return
+    ui.words(text, _STYLES)

@@ -9,13 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fsdp_migrate.verify.compare.gate import plural
-from fsdp_migrate.verify.compare.judge import Judgement
 from fsdp_migrate.verify.events import Event, ignore
 from fsdp_migrate.verify.launch.launcher import Launcher
 from fsdp_migrate.verify.launch.start import Runner
 from fsdp_migrate.verify.launch.warm import WarmServer
 from fsdp_migrate.verify.plan import Plan, PlanError
-from fsdp_migrate.verify.report.compose import compose
+from fsdp_migrate.verify.report.compose import Answer, compose
 from fsdp_migrate.verify.report.model import Report, Verdict
 from fsdp_migrate.verify.trial.bench import Bench, Settled
 from fsdp_migrate.verify.trial.pair import Pair, Setting, compare
@@ -41,15 +40,8 @@ def verify(
     runner = Runner(plan, room, on_event, server)
     bench = Bench(plan, room, runner, on_event)
     try:
-        verdict, says, pairs, judgement = _decide(bench)
-        return compose(
-            bench,
-            verdict=verdict,
-            says=says,
-            pairs=pairs,
-            judgement=judgement,
-            seconds=time.monotonic() - started,
-        )
+        answer = _decide(bench)
+        return compose(bench, answer, seconds=time.monotonic() - started)
     finally:
         runner.close()
         if plan.keep is None:
@@ -74,22 +66,36 @@ def _room(plan: Plan) -> Path:
         raise PlanError(f"{plan.keep} cannot be used: {error}") from None
 
 
-def _decide(bench: Bench) -> tuple[Verdict, str, list[Pair], Judgement | None]:
+def _decide(bench: Bench) -> Answer:
+    """Verify in every setting that was asked for; the first that is not a pass decides."""
     plan = bench.plan
     pairs: list[Pair] = []
-    try:
-        pair = compare(bench, Setting(nproc=plan.nproc, args=plan.args))
+    for nproc in (plan.nproc, *plan.worlds):
+        label = f"-{nproc}" if pairs else ""
+        try:
+            pair = compare(bench, Setting(label=label, nproc=nproc, args=plan.args))
+        except Settled as settled:
+            where = f"with {plural(nproc, 'rank')}: " if plan.worlds else ""
+            return Answer(
+                settled.verdict, where + settled.says, pairs, settled.judgement, label=label
+            )
         pairs.append(pair)
-    except Settled as settled:
-        return settled.verdict, settled.says, pairs, settled.judgement
-    judgement = pair.judgement
-    failure, void = judgement.first_failure, judgement.first_void
+        verdict, says = _verdict(pair, several=bool(plan.worlds))
+        if verdict is not Verdict.SAME:
+            return Answer(verdict, says, pairs, pair.judgement, label=label)
+    checks = sum(len(pair.judgement.gates) for pair in pairs)
+    worlds = ", ".join(str(pair.evidence.before.world) for pair in pairs)
+    ranks = "1 rank" if worlds == "1" else f"{worlds} ranks"
+    says = f"{plural(pairs[0].evidence.steps, 'step')}, {ranks}, {checks} checks"
+    return Answer(Verdict.SAME, says, pairs, pairs[0].judgement)
+
+
+def _verdict(pair: Pair, *, several: bool) -> tuple[Verdict, str]:
+    failure, void = pair.judgement.first_failure, pair.judgement.first_void
+    where = f"with {plural(pair.evidence.before.world, 'rank')}: " if several else ""
     if failure is not None:
         part = f" ({failure.part})" if failure.part else ""
-        says = f"{failure.title}{part}: {failure.says}"
-        return Verdict.DIFFERENT, says, pairs, judgement
+        return Verdict.DIFFERENT, f"{where}{failure.title}{part}: {failure.says}"
     if void is not None:
-        return Verdict.INCONCLUSIVE, f"{void.title}: {void.says}", pairs, judgement
-    ranks = plural(pair.evidence.before.world, "rank")
-    says = f"{plural(pair.evidence.steps, 'step')}, {ranks}, {len(judgement.gates)} checks"
-    return Verdict.SAME, says, pairs, judgement
+        return Verdict.INCONCLUSIVE, f"{where}{void.title}: {void.says}"
+    return Verdict.SAME, ""

@@ -36,21 +36,24 @@ def test_exit_codes_are_three() -> None:
         "after_failed": 1,
         "after_hung": 1,
         "before_failed": 2,
+        "before_hung": 2,
+        "unrecorded": 2,
         "inconclusive": 2,
     }
 
 
 def test_the_screen_shows_every_gate_and_ends_with_the_verdict() -> None:
     shown = text.render(report(evidence(), Verdict.SAME))
-    assert shown.count("  PASS  ") == 21
-    assert shown.rstrip().splitlines()[-1] == "VERDICT  same training: why"
-    assert "noise alone" in shown
+    assert shown.count("  PASS  ") == 21 + 1
+    assert shown.rstrip().splitlines()[-1] == "VERDICT  PASS  same training: why"
+    assert "norm before" in shown
     assert all(len(line) <= 98 for line in shown.splitlines())
 
 
 def test_the_screen_of_a_failure_names_what_to_look_at() -> None:
     shown = text.render(report(evidence(scatters=4), Verdict.DIFFERENT))
     assert "collectives             FAIL  step 2: 2 reduce-scatter calls before, 4 after" in shown
+    assert "VERDICT  FAIL  different training: why" in shown
     assert "look at: gradients are reduced at every backward: no_sync was lost" in shown
 
 

@@ -25,7 +25,14 @@ from fsdp_migrate.verify.launch.scratch import input_files
 from fsdp_migrate.verify.plan import Plan
 
 _PACKAGE = Path(__file__).resolve().parents[1]
+_MOST = 64
 _KEPT = "taken from the cache, not trained again"
+
+
+def default_folder() -> Path:
+    """Where recordings are kept when the user names no folder."""
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "fsdp-migrate" / "verify"
 
 
 @functools.cache
@@ -88,6 +95,7 @@ def find(cache: Path, name: str) -> Outcome | None:
     place = cache / name
     try:
         facts = json.loads((place / "outcome.json").read_text(encoding="utf-8"))
+        os.utime(place)  # used again: among the last to be forgotten
         return Outcome(
             end=End.FINISHED,
             folder=place / "records",
@@ -121,6 +129,14 @@ def keep(cache: Path, name: str, outcome: Outcome) -> None:
         (partial / "outcome.json").write_text(json.dumps(facts), encoding="utf-8")
         # In one go: another process may be looking for the same recording.
         os.rename(partial, cache / name)
+        _forget_old(cache)
+
+
+def _forget_old(cache: Path) -> None:
+    """Remove the recordings that have not been made or used for longest, beyond a few dozen."""
+    kept = sorted((p for p in cache.iterdir() if p.is_dir()), key=lambda p: p.stat().st_mtime)
+    for place in kept[:-_MOST]:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -2,54 +2,94 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from fsdp_migrate.verify.compare.exact import differences
+from fsdp_migrate.verify.compare.gate import plural
 from fsdp_migrate.verify.compare.gates.training import rows
 from fsdp_migrate.verify.compare.judge import Judgement
 from fsdp_migrate.verify.compare.recording import Recording
-from fsdp_migrate.verify.report.model import Report, Verdict
+from fsdp_migrate.verify.plan import Plan
+from fsdp_migrate.verify.report.model import Report, Verdict, World
 from fsdp_migrate.verify.trial.bench import Bench
 from fsdp_migrate.verify.trial.pair import Pair
 
 _ENOUGH_STEPS = 3
 
 
-def compose(
-    bench: Bench,
-    *,
-    verdict: Verdict,
-    says: str,
-    pairs: list[Pair],
-    judgement: Judgement | None,
-    seconds: float,
-) -> Report:
-    """Everything known, as the answer. The first of ``pairs`` is the one asked for."""
-    plan = bench.plan
-    first = pairs[0] if pairs else None
-    before = bench.recordings.get("before")
-    compared = {"before", "after"} <= set(bench.recordings)
+@dataclass(frozen=True)
+class Answer:
+    """What was decided, and from which comparisons: one per number of ranks, in the order asked.
+
+    ``judgement`` is that of the comparison that decided, whose jobs are named with ``label``.
+    """
+
+    verdict: Verdict
+    says: str
+    pairs: list[Pair]
+    judgement: Judgement | None
+    label: str = ""
+
+
+def compose(bench: Bench, answer: Answer, *, seconds: float) -> Report:
+    """Everything known, as the answer."""
+    plan, pairs = bench.plan, answer.pairs
+    # Several numbers of ranks: shown is the comparison that decided.
+    decided = [pair for pair in pairs if pair.setting.label == answer.label]
+    first = decided[0] if decided else None
+    before = bench.recordings.get(f"before{answer.label}")
+    compared = f"after{answer.label}" in bench.recordings
     return Report(
-        verdict=verdict,
-        says=says,
+        verdict=answer.verdict,
+        says=answer.says,
         program=" ".join([plan.title, *plan.args]),
         before=str(plan.before),
         after=str(plan.after),
         setting=_setting(bench, before),
-        gates=judgement.gates if judgement else (),
+        gates=answer.judgement.gates if answer.judgement else (),
         rows=tuple(rows(first.evidence)) if first else (),
+        worlds=_worlds(pairs) if plan.worlds else (),
         outcomes=bench.outcomes,
         patches=_all(bench, "patches"),
-        notes=_notes(bench, pairs, judgement),
-        limits=_limits(before) if compared and before is not None else (),
+        notes=_notes(bench, pairs, answer.judgement),
+        limits=_limits(plan, before) if compared and before is not None else (),
         facts=_facts(bench, before),
         seconds=seconds,
         kept=str(bench.room) if plan.keep is not None else None,
     )
 
 
+def _worlds(pairs: list[Pair]) -> tuple[World, ...]:
+    """One line per number of ranks; parameters beside those of the first line's original."""
+    found = []
+    for pair in pairs:
+        a, b = pair.evidence.before, pair.evidence.after
+        table = rows(pair.evidence)
+        found.append(
+            World(
+                ranks=a.world,
+                first=(table[0].before, table[0].after),
+                last=(table[-1].before, table[-1].after),
+                loss_apart=max(row.difference for row in table),
+                parameters_apart=_largest(a, b),
+                from_first=_largest(pairs[0].evidence.before, b),
+                ok=pair.judgement.first_failure is None and pair.judgement.first_void is None,
+            )
+        )
+    return tuple(found)
+
+
+def _largest(a: Recording, b: Recording) -> float | None:
+    """Largest absolute difference of any final parameter; None where values were not written."""
+    found = differences(a, b)
+    return max(apart for apart, _ in found.values()) if found else None
+
+
 def _setting(bench: Bench, before: Recording | None) -> str:
     plan = bench.plan
     if before is None:
-        return f"{plan.nproc} ranks, at most {plan.max_steps} steps, seed {plan.seed}"
-    words = [f"{before.world} ranks" if before.world > 1 else "1 rank", before.backend]
+        return f"{plural(plan.nproc, 'rank')}, at most {plan.max_steps} steps, seed {plan.seed}"
+    words = [plural(before.world, "rank"), before.backend]
     words += [before.device, before.precision, f"{len(before.steps)} steps"]
     return ", ".join([*words, f"seed {plan.seed}", f"torch {before.torch}"])
 
@@ -73,11 +113,11 @@ def _notes(bench: Bench, pairs: list[Pair], judgement: Judgement | None) -> tupl
     return tuple(dict.fromkeys(notes))
 
 
-def _limits(before: Recording) -> tuple[str, ...]:
+def _limits(plan: Plan, before: Recording) -> tuple[str, ...]:
     limits = []
     if before.device == "cpu":
         limits.append("GPU speed and memory, prefetching, streams, NCCL: this ran on CPUs")
-    if before.world == 1:
+    if before.world == 1 and not plan.worlds:
         limits.append("sharding, reductions and collectives: there was one rank")
     if len(before.steps) < _ENOUGH_STEPS:
         limits.append("effects that need three steps or more (zero_grad, schedules)")
@@ -90,7 +130,7 @@ def _facts(bench: Bench, before: Recording | None) -> dict[str, object]:
     facts: dict[str, object] = {
         "script": plan.script,
         "args": list(plan.args),
-        "nproc": plan.nproc,
+        "nproc": [plan.nproc, *plan.worlds],
         "max_steps": plan.max_steps,
         "seed": plan.seed,
         "python": plan.python,

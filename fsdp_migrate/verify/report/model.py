@@ -20,11 +20,15 @@ class Verdict(Enum):
     SAME = "same_training"
     DIFFERENT = "different"
     BEFORE_FAILED = "before_failed"
-    """The original does not run to the end; this says nothing about the migration."""
+    """The original ends with an error; this says nothing about the migration."""
+    BEFORE_HUNG = "before_hung"
+    """The original stops making progress; nor does this."""
     AFTER_FAILED = "after_failed"
     """The original runs, the migrated program ends with an error."""
     AFTER_HUNG = "after_hung"
     """The original runs, the migrated program stops making progress."""
+    UNRECORDED = "unrecorded"
+    """A program ran to its end without training anything that could be recorded."""
     INCONCLUSIVE = "inconclusive"
     """Something could not be recorded or judged; the reason is in ``says``."""
 
@@ -34,6 +38,56 @@ class Verdict(Enum):
         if self is Verdict.SAME:
             return 0
         return 1 if self in (Verdict.DIFFERENT, Verdict.AFTER_FAILED, Verdict.AFTER_HUNG) else 2
+
+    @property
+    def word(self) -> str:
+        """``PASS``, ``FAIL``, or ``UNDECIDED``."""
+        return ("PASS", "FAIL", "UNDECIDED")[self.exit_code]
+
+    @property
+    def title(self) -> str:
+        """The answer in a few words."""
+        return _TITLES[self]
+
+
+_TITLES = {
+    Verdict.SAME: "same training",
+    Verdict.DIFFERENT: "different training",
+    Verdict.BEFORE_FAILED: "the original crashes",
+    Verdict.BEFORE_HUNG: "the original hangs",
+    Verdict.AFTER_FAILED: "the migrated program crashes",
+    Verdict.AFTER_HUNG: "the migrated program hangs",
+    Verdict.UNRECORDED: "nothing to compare",
+    Verdict.INCONCLUSIVE: "inconclusive",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """One number of ranks: losses as (before, after), and the largest absolute differences."""
+
+    ranks: int
+    first: tuple[float, float]
+    last: tuple[float, float]
+    loss_apart: float
+    parameters_apart: float | None
+    """Of the final parameters before and after; None where they were not written down."""
+    from_first: float | None
+    """The same against the original with the first number of ranks. Small only where all numbers
+    of ranks train on the same global batch."""
+    ok: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """The facts as JSON values."""
+        return {
+            "ranks": self.ranks,
+            "first_loss": list(self.first),
+            "last_loss": list(self.last),
+            "loss_apart": self.loss_apart,
+            "parameters_apart": self.parameters_apart,
+            "parameters_from_first": self.from_first,
+            "ok": self.ok,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +104,10 @@ class Report:
     """Ranks, backend, device, precision, steps, seed, in one line."""
     gates: tuple[Gate, ...] = ()
     rows: tuple[Row, ...] = ()
+    worlds: tuple[World, ...] = ()
+    """The table of numbers of ranks, where several were asked for."""
     outcomes: dict[str, Outcome] = field(default_factory=dict)
-    """By role: ``before``, ``after``, ``twin``."""
+    """By job: ``before``, ``after``, ``twin``, and more where more was run."""
     patches: tuple[str, ...] = ()
     """What had to be changed in torch to run at all on this machine."""
     notes: tuple[str, ...] = ()
@@ -103,9 +159,12 @@ class Report:
                     "difference": row.difference,
                     "allowed": row.allowed,
                     "twin": row.twin,
+                    "norm_before": row.norms[0] if row.norms else None,
+                    "norm_after": row.norms[1] if row.norms else None,
                 }
                 for row in self.rows
             ],
+            "worlds": [world.to_dict() for world in self.worlds],
             "runs": {role: outcome.to_dict() for role, outcome in self.outcomes.items()},
             "patches": list(self.patches),
             "expected": list(self.expected),

@@ -9,19 +9,10 @@ from collections.abc import Iterator
 from fsdp_migrate.verify.compare.gate import Gate, Status
 from fsdp_migrate.verify.compare.gates.training import Row
 from fsdp_migrate.verify.launch.outcome import Outcome
-from fsdp_migrate.verify.report.model import Report, Verdict
+from fsdp_migrate.verify.report.model import Report, World
 
 _WIDTH = 98
 _MOST_ROWS = 12
-
-_TITLES = {
-    Verdict.SAME: "same training",
-    Verdict.DIFFERENT: "different training",
-    Verdict.BEFORE_FAILED: "the original does not run",
-    Verdict.AFTER_FAILED: "the migrated program crashes",
-    Verdict.AFTER_HUNG: "the migrated program hangs",
-    Verdict.INCONCLUSIVE: "inconclusive",
-}
 
 
 def render(report: Report) -> str:
@@ -30,13 +21,17 @@ def render(report: Report) -> str:
 
 
 def _lines(report: Report) -> Iterator[str]:
-    yield f"before  {report.program} in {report.before}"
-    yield f"after   {report.program} in {report.after}"
+    yield f"program  {report.program}"
+    yield f"before   {report.before}"
+    yield f"after    {report.after}"
     if report.setting:
-        yield report.setting
+        yield f"setting  {report.setting}"
     if report.rows:
         yield ""
         yield from _table(report.rows)
+    if report.worlds:
+        yield ""
+        yield from _worlds(report.worlds)
     if report.gates:
         yield ""
         yield from _gates(report.gates)
@@ -47,12 +42,13 @@ def _lines(report: Report) -> Iterator[str]:
     yield from _list("notes", report.notes)
     yield from _list("not checked", report.limits)
     yield ""
-    yield from _wrapped(f"VERDICT  {_TITLES[report.verdict]}: ", report.says)
+    head = f"VERDICT  {report.verdict.word}  "
+    yield from _wrapped(f"{head}{report.verdict.title}: ", report.says, indent=len(head))
     first = report.first_failure
     if first is not None and first.hint:
-        yield from _wrapped("         look at: ", first.hint)
+        yield from _wrapped(" " * len(head) + "look at: ", first.hint)
     if report.kept:
-        yield f"         records: {report.kept}"
+        yield " " * len(head) + f"records: {report.kept}"
 
 
 def _table(rows: tuple[Row, ...]) -> Iterator[str]:
@@ -62,14 +58,17 @@ def _table(rows: tuple[Row, ...]) -> Iterator[str]:
         share = [row.difference / row.allowed if row.allowed else 0.0 for row in rows]
         worst = share.index(max(share))
         shown = {*range(_MOST_ROWS - 4), len(rows) - 2, len(rows) - 1, worst}
-    yield f"{'step':>4}  {'loss before':>14}  {'loss after':>14}  {'|diff|':>9}  {'allowed':>9}"
+    clipped = any(row.norms is not None for row in rows)
+    head = f"{'step':>4}  {'loss before':>12}  {'loss after':>12}  {'|diff|':>8}  {'allowed':>8}"
+    yield head + (f"  {'norm before':>12}  {'norm after':>12}" if clipped else "")
     gap = False
     for n, row in enumerate(rows):
         if n in shown:
+            norms = f"  {row.norms[0]:>12.6g}  {row.norms[1]:>12.6g}" if row.norms else ""
             mark = "" if row.difference <= row.allowed else "  <"
             yield (
-                f"{row.step:>4}  {row.before:>14.7g}  {row.after:>14.7g}  "
-                f"{row.difference:>9.1e}  {row.allowed:>9.1e}{mark}"
+                f"{row.step:>4}  {row.before:>12.7g}  {row.after:>12.7g}  "
+                f"{_short(row.difference):>8}  {_short(row.allowed):>8}{norms}{mark}"
             )
             gap = False
         elif not gap:
@@ -77,18 +76,48 @@ def _table(rows: tuple[Row, ...]) -> Iterator[str]:
             gap = True
 
 
+def _worlds(worlds: tuple[World, ...]) -> Iterator[str]:
+    yield (
+        f"{'ranks':>5}  {'first loss':>12}  {'after':>12}  {'last loss':>12}  {'after':>12}  "
+        f"{'|diff|':>8}  {'params':>8}  {'to first':>8}"
+    )
+    for world in worlds:
+        apart = [
+            _short(value) if value is not None else "-"
+            for value in (world.loss_apart, world.parameters_apart, world.from_first)
+        ]
+        yield (
+            f"{world.ranks:>5}  {world.first[0]:>12.7g}  {world.first[1]:>12.7g}  "
+            f"{world.last[0]:>12.7g}  {world.last[1]:>12.7g}  "
+            + "  ".join(f"{text:>8}" for text in apart)
+        )
+
+
 def _gates(gates: tuple[Gate, ...]) -> Iterator[str]:
     width = max(len(gate.title) for gate in gates)
     indent = " " * (width + 8)
+    part = ""
     for gate in gates:
+        if gate.part != part:
+            part = gate.part
+            yield f"{part or 'structure'}:"
         head = f"{gate.title:<{width}}  {gate.status.value.upper():<4}  "
-        yield from _wrapped(head, gate.says)
+        measured = ""
         if gate.measured is not None and gate.allowed is not None:
-            noise = f", noise alone {gate.twin:.1e}" if gate.twin is not None else ""
-            yield f"{indent}{gate.measured:.1e}, allowed {gate.allowed:.1e}{noise}"
-        if gate.status is not Status.PASS:
-            for detail in gate.details:
-                yield from _wrapped(indent, detail)
+            measured = f"{_short(gate.measured)} of {_short(gate.allowed)} allowed"
+        if gate.status is Status.PASS:
+            yield from _wrapped(head, "; ".join(filter(None, (gate.says, measured))))
+            continue
+        yield from _wrapped(head, gate.says)
+        if measured:
+            noise = f"; noise alone {_short(gate.twin)}" if gate.twin is not None else ""
+            yield f"{indent}{measured}{noise}"
+        for detail in gate.details:
+            yield from _wrapped(indent, detail)
+
+
+def _short(value: float) -> str:
+    return f"{value:.1e}" if value else "0"
 
 
 def _outcome(role: str, outcome: Outcome) -> Iterator[str]:
@@ -114,13 +143,14 @@ def _list(title: str, items: tuple[str, ...]) -> Iterator[str]:
             yield from _wrapped("  - ", item)
 
 
-def _wrapped(head: str, text: str) -> Iterator[str]:
-    lines = textwrap.wrap(
+def _wrapped(head: str, text: str, indent: int | None = None) -> Iterator[str]:
+    """``text`` behind ``head``; further lines are indented like it, or by ``indent``."""
+    margin = " " * (len(head) if indent is None else indent)
+    yield from textwrap.wrap(
         text,
-        width=max(40, _WIDTH - len(head)),
+        width=_WIDTH,
+        initial_indent=head,
+        subsequent_indent=margin,
         break_long_words=False,
         break_on_hyphens=False,
-    )
-    yield head + (lines[0] if lines else "")
-    for line in lines[1:]:
-        yield " " * len(head) + line
+    ) or [head.rstrip()]

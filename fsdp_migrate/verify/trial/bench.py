@@ -26,7 +26,7 @@ NAMES = {Role.BEFORE: "original", Role.AFTER: "migrated run", Role.TWIN: "noise 
 
 _VERDICTS = {
     (Role.BEFORE, End.CRASHED): Verdict.BEFORE_FAILED,
-    (Role.BEFORE, End.HUNG): Verdict.BEFORE_FAILED,
+    (Role.BEFORE, End.HUNG): Verdict.BEFORE_HUNG,
     (Role.AFTER, End.CRASHED): Verdict.AFTER_FAILED,
     (Role.AFTER, End.HUNG): Verdict.AFTER_HUNG,
 }
@@ -81,7 +81,11 @@ class Bench:
                 raise Settled(Verdict.INCONCLUSIVE, says) from None
             return recording
         verdict = _VERDICTS.get((job.role, outcome.end), Verdict.INCONCLUSIVE)
-        says = outcome.says if job.role is not Role.TWIN else f"noise twin: {outcome.says}"
+        if outcome.end in (End.UNRECORDED, End.DEFEATED):
+            verdict = Verdict.UNRECORDED
+        says = outcome.says
+        if verdict in (Verdict.INCONCLUSIVE, Verdict.UNRECORDED):
+            says = f"{NAMES[job.role]}: {says}"
         raise Settled(verdict, says)
 
     def explained(self, settled: Settled, job: Job, before: Recording) -> Settled:

@@ -9,7 +9,7 @@ from fsdp_migrate.verify.compare.coverage import NothingShared, listed, pair
 from fsdp_migrate.verify.compare.envelope import ROUNDING, Judged, gap, judge, worst
 from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.gate import Gate, Status, plural
-from fsdp_migrate.verify.compare.gates.first_step import gradient_gap, loss_gap, norm_gap
+from fsdp_migrate.verify.compare.gates.first_step import gradient_gap, loss_gap, norm_gap, norms
 from fsdp_migrate.verify.compare.recording import Recording, Step
 
 _FEW = 3
@@ -26,6 +26,8 @@ class Row:
     difference: float
     allowed: float
     twin: float | None
+    norms: tuple[float, float] | None = None
+    """The gradient norm that the first clip call of each side returned."""
 
 
 def losses(evidence: Evidence) -> list[Judged]:
@@ -59,9 +61,15 @@ def rows(evidence: Evidence) -> list[Row]:
                 abs(a.loss - b.loss),
                 judged.allowed * size,
                 abs(a.loss - twin.loss) if twin is not None else None,
+                _first_norms(a, b),
             )
         )
     return table
+
+
+def _first_norms(a: Step, b: Step) -> tuple[float, float] | None:
+    mine, theirs = norms(a), norms(b)
+    return (mine[0][0], theirs[0][0]) if mine and theirs else None
 
 
 def same_trajectory(evidence: Evidence) -> Gate:
