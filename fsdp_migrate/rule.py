@@ -45,7 +45,8 @@ class Rule:
 
     ``handles`` names the constructs the rule answers for: ``FullyShardedDataParallel()`` is the
     constructor, ``FullyShardedDataParallel(device_id=)`` one of its arguments,
-    ``FullyShardedDataParallel.no_sync`` a method or static, ``MixedPrecision`` any other name.
+    ``FullyShardedDataParallel.no_sync`` a method or static, ``MixedPrecision`` any other name. A
+    rule that handles nothing documents a code that the engine itself gives.
     """
 
     code: str
@@ -163,6 +164,6 @@ def load_file(path: Path) -> LoadedRule:
         raise RuleError(f"{path}: has no RULE")
     if not CODE.fullmatch(found.code) or not path.stem.startswith(f"{found.code}_"):
         raise RuleError(f"{path}: the file name must start with the rule's code, {found.code}")
-    if not callable(getattr(module, "decide", None)):
+    if found.handles and not callable(getattr(module, "decide", None)):
         raise RuleError(f"{path}: has no decide()")
     return LoadedRule(found, module, path)
