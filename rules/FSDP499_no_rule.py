@@ -1,19 +1,23 @@
 """FSDP1 names that no rule knows.
 
 ## What changes
-Nothing: the site is reported and marked.
+Nothing: the site is reported and marked, and holds its model's migration back where it would go
+wrong without FSDP1.
 
 ## Why
-x
+Private modules, subclasses of the wrapper, the class itself used as a value: what such code means
+for FSDP2 cannot be read off the name. It is counted all the same, so that no reference to FSDP1 is
+passed over in silence.
 
 ## What stays for you
-y
+Migrate the place by hand, or write a rule for it (`rule-paths` in the configuration names the
+directory of your own rules) and run again.
 
 ## Since torch
 2.6
 
 ## References
-- z
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 """
 
 from fsdp_migrate.rule import Example, Keep, Rule
