@@ -46,4 +46,7 @@ def defect(error: Exception) -> str:
 
 
 if __name__ == "__main__":
+    if not sys.flags.safe_path:
+        # -m puts the working directory first, where a user's file may be called like a library.
+        del sys.path[0]
     main()

@@ -82,10 +82,10 @@ def project_root(start: Path) -> Path:
 
 
 def _toml(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
     except tomllib.TOMLDecodeError as error:
         message, line = str(error), ""
         found = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", message, re.DOTALL)
@@ -130,9 +130,9 @@ def _line_length(table: dict[str, Any], data: dict[str, Any], path: Path) -> int
                 f"{shown(path)}: {TABLE} line-length must be a number of at least {SHORTEST_LINE}"
             )
         return value
-    tools = data.get("tool", {})
+    tools = data.get("tool")
     for formatter in ("ruff", "black"):
-        found = tools.get(formatter, {})
+        found = tools.get(formatter) if isinstance(tools, dict) else None
         value = found.get("line-length") if isinstance(found, dict) else None
         if type(value) is int and value >= SHORTEST_LINE:  # what is wrong with it they will say
             return value

@@ -74,8 +74,7 @@ def test_user_code_is_never_imported_nor_run(tmp_path: Path) -> None:
             "open('ran', 'w').close()\nmodel = FSDP(model)\n"
         )
     for command in ("check", "rewrite"):
-        # As the installed script does it: the working directory is not on the path.
-        program = [sys.executable, "-P", "-m", "fsdp_migrate", command, "."]
+        program = [sys.executable, "-m", "fsdp_migrate", command, "."]
         subprocess.run(program, capture_output=True, check=False, cwd=tmp_path)
     assert "fully_shard" in (tmp_path / "a.py").read_text()
     assert not (tmp_path / "ran").exists()
