@@ -29,9 +29,13 @@ def _file(name: str, old: bytes | None, new: bytes) -> list[bytes]:
         a, b = f'"a/{escaped}"'.encode(), f'"b/{escaped}"'.encode()
     else:
         a, b = b"a/" + quoted, b"b/" + quoted
+    if old == new:
+        return []
     header = [b"diff --git " + a + b" " + b + b"\n"]
     if old is None:
         header += [b"new file mode 100644\n"]
+    if not old and not new:
+        return [*header, b"index 0000000..e69de29\n"]
     tag = b"\t" if b" " in quoted else b""
     header += [b"--- " + (b"/dev/null" if old is None else a + tag) + b"\n"]
     header += [b"+++ " + b + tag + b"\n"]
