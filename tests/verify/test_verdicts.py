@@ -24,12 +24,12 @@ CAUSAL = PROGRAMS / "causal"
 
 
 @pytest.fixture
-def against(cache: Path, tmp_path: Path, server: WarmServer) -> Callable[..., Report]:
+def against(baselines: Path, tmp_path: Path, server: WarmServer) -> Callable[..., Report]:
     """Verify ``causal`` against its migration with one statement replaced."""
 
     def run(*replaced: tuple[str, str], args: tuple[str, ...] = (), **changes: Any) -> Report:
         after = altered(CAUSAL / "after", tmp_path / "after", replaced)
-        settings = {"after": after, "args": args, "cache": cache, "server": server, **changes}
+        settings = {"after": after, "args": args, "cache": baselines, "server": server, **changes}
         return judged("causal", **settings)
 
     return run

@@ -205,3 +205,12 @@ def attach(name: str, config: Config) -> None:
         _hooks.fsdp1_imported()
     elif name == FSDP2:
         _hooks.fsdp2_imported()
+
+
+def last_look() -> None:
+    """Record the models as they are when an exception ends the program before its first backward:
+    they often tell why (a parameter that no unit holds)."""
+    if _hooks is not None:
+        session = _hooks.session
+        session.guard("identify", session.identify)
+        session.guard("last look", _hooks.steps.first_look)

@@ -115,3 +115,6 @@ def _write_exception(
     }
     path = folder / f"exception-{os.getpid()}.json"
     path.write_text(json.dumps(record), encoding="utf-8")
+    capture = sys.modules.get("fsdp_migrate.verify.capture.attach")
+    if capture is not None:
+        capture.last_look()

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate.verify.launch.warm import WarmServer
-
-from .programs import warm_server
+from tests.verify.programs import warm_server
 
 
 @pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def baselines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Recordings of originals."""
     return tmp_path_factory.mktemp("baselines")
 
