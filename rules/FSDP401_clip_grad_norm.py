@@ -3,11 +3,12 @@
 ## What changes
 `model.clip_grad_norm_(max_norm)` becomes `torch.nn.utils.clip_grad_norm_(model.parameters(),
 max_norm)`, with `.full_tensor()` where the norm is used. Models with ignored parameters use a
-support function that clips sharded and plain gradients together.
+support function that clips sharded and plain gradients together; so does the infinity norm.
 
 ## Why
 FSDP2 models have no such method; on `DTensor` gradients the torch function computes the global
-norm. It returns a `DTensor`: formatting it fails, `.item()` may be one rank's part.
+norm. It returns a `DTensor`: formatting it fails, `.item()` may be one rank's part. It has no
+infinity norm of an empty shard, which ranks have of parameters with fewer rows than ranks.
 
 ## What stays for you
 With CPU offload the norm is computed on the CPU and needs a CPU backend
@@ -60,7 +61,7 @@ import torch
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 model = FSDP(model)
-norm = model.clip_grad_norm_(max_norm=args.clip, norm_type=float("inf"))
+norm = model.clip_grad_norm_(max_norm=args.clip, norm_type=1.0)
 print(f"{norm:.3f}")
 """,
         after="""\
@@ -68,11 +69,27 @@ import torch
 from torch.distributed.fsdp import fully_shard
 
 model = fully_shard(model)
-norm = torch.nn.utils.clip_grad_norm_(
-    model.parameters(), args.clip, norm_type=float("inf")
-).full_tensor()
+norm = torch.nn.utils.clip_grad_norm_(model.parameters(), args.clip, norm_type=1.0).full_tensor()
 print(f"{norm:.3f}")
 """,
+    ),
+    Example(
+        title="the infinity norm",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+norm = model.clip_grad_norm_(1.0, norm_type=float("inf"))
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import clip_grad_norm_
+
+model = fully_shard(model)
+norm = clip_grad_norm_(model, 1.0, norm_type=float("inf"))
+""",
+        support=("clip_grad_norm_",),
     ),
     Example(
         title="some parameters are ignored by FSDP",
@@ -139,6 +156,14 @@ trainer.clip_grad_norm_(1.0)
 """,
     ),
     Keep(
+        title="by value",
+        source="""\
+import torch
+
+torch.nn.utils.clip_grad_value_(model.parameters(), 1.0)
+""",
+    ),
+    Keep(
         title="a norm without clipping",
         source="""\
 import torch
@@ -175,7 +200,7 @@ def decide(site: Site, study: Study) -> Decision:
         "n": norm_type,
     }
     ignores = any({"ignored_modules", "ignored_states"} & set(c.arguments) for c in models)
-    if ignores:
+    if ignores or not _is_finite(bound.get("norm_type"), site, study):
         parts["f"] = proposal.support(site.module, "clip_grad_norm_", call)
         new = Code("{f}({m}, {x}{n})", parts)
     else:
@@ -187,3 +212,11 @@ def decide(site: Site, study: Study) -> Decision:
     proposal.replace(site.module, call, new)
     message = "torch.nn.utils.clip_grad_norm_"
     return study.rewritten(site, RULE.code, message, proposal, models=models)
+
+
+def _is_finite(norm_type: ast.expr | None, site: Site, study: Study) -> bool:
+    """Whether the norm is certainly not the infinity norm."""
+    if norm_type is None:
+        return True
+    value = study.literal(norm_type, site.module)
+    return value is not None and isinstance(value.value, (int, float))

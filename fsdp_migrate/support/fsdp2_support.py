@@ -189,24 +189,36 @@ def clip_grad_norm_(
     """Clip the gradients of all parameters together, ignored (unsharded) ones included.
 
     Returns:
-        The total norm before clipping, the same plain scalar tensor on every rank.
+        The total norm before clipping, a plain scalar tensor. The gradients of ignored parameters
+        are not reduced, so a rank counts its own.
     """
     groups: dict[object, list[nn.Parameter]] = {}
     for parameter in model.parameters():
         if parameter.grad is not None:
             mesh = getattr(parameter.grad, "device_mesh", None)
             groups.setdefault(mesh, []).append(parameter)
-    norms = []
+    if not groups:
+        return torch.tensor(0.0)
+    norms: list[torch.Tensor] = []
     for group in groups.values():
         grads = [p.grad for p in group if p.grad is not None]
+        if norm_type == float("inf"):  # torch has none of an empty shard
+            norms += [g.new_zeros(()) for g in map(_own, grads[:1])]
+            norms += [g.abs().max() for g in map(_own, grads) if g.numel()]
+            continue
         norm = torch.nn.utils.get_total_norm(grads, norm_type)
         norms.append(norm.full_tensor() if isinstance(norm, DTensor) else norm)
-    if not norms:
-        return torch.tensor(0.0)
     total: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms), norm_type)
+    if norm_type == float("inf"):
+        dist.all_reduce(total, dist.ReduceOp.MAX)
     for group in groups.values():
         torch.nn.utils.clip_grads_with_norm_(group, max_norm, total)
     return total
+
+
+def _own(tensor: torch.Tensor) -> torch.Tensor:
+    """What this rank holds of a tensor."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def full_model_state(

@@ -82,8 +82,8 @@ def units(model: nn.Module) -> dict[str, list[str]]:
             infos = [p._module_info for p in group.fsdp_params] if group else []
             owned = [(info.module, info.param_name) for info in infos]
         elif isinstance(module, FullyShardedDataParallel):
-            infos = module._handle.flat_param._param_infos if module._handle else []
-            owned = [(info.module, info.param_name) for info in infos]
+            flat = module._handle.flat_param._param_infos if module._handle else ()
+            owned = [(info.module, info.param_name) for info in flat]
         else:
             continue
         if owned:

@@ -1,0 +1,622 @@
+"""What the support functions do on two ranks, and what the obvious code does in their place.
+
+Every check runs on all ranks. Where the obvious code fails without an error, the check shows it:
+these are the reasons why the functions exist, and they should go when torch no longer needs them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+
+from fsdp_migrate.support import fsdp2_support as support
+
+CHECKS: dict[str, Callable[[], None]] = {}
+
+
+def check(function: Callable[[], None]) -> Callable[[], None]:
+    """Register a check, which runs in a process group of its own."""
+
+    def run() -> None:
+        dist.init_process_group("gloo")
+        torch.manual_seed(0)
+        function()
+        dist.destroy_process_group()
+
+    run.__doc__ = function.__doc__
+    CHECKS[function.__name__] = run
+    return run
+
+
+def run(name: str) -> None:
+    CHECKS[name]()
+
+
+class Net(nn.Module):
+    """Parameters of the root before and after a unit, none of them even on two ranks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.input = nn.Linear(3, 5)
+        self.block = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 5))
+        self.norm = nn.BatchNorm1d(5)
+        self.head = nn.Linear(5, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.head(self.norm(self.block(self.input(x))))
+        return result
+
+
+def sharded(model: Any = None, **kwargs: Any) -> Any:
+    model = Net() if model is None else model
+    if isinstance(model, Net):
+        fully_shard(model.block, **kwargs)
+    return fully_shard(model, **kwargs)
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int = 1) -> list[float]:
+    losses: list[float] = []
+    for _ in range(steps):
+        loss = model(batch(len(losses))).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def batch(seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(10 * seed + dist.get_rank())
+    return torch.randn(4, 3, generator=generator)
+
+
+def evaluate(model: nn.Module) -> None:
+    """What leaves the root's parameters unsharded: a forward that no backward follows."""
+    with torch.no_grad():
+        model(batch(99))
+
+
+def whole(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Copies of all parameters, gathered."""
+    support.reshard_parameters(model)
+    return {n: _whole(p.detach()) for n, p in model.named_parameters()}
+
+
+def _whole(tensor: Any) -> torch.Tensor:
+    plain: torch.Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return plain.clone()
+
+
+def on_all_ranks(value: Any) -> list[Any]:
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, value)
+    return found
+
+
+def raised(call: Callable[[], object]) -> str:
+    """The type of the exception that a call ends with, or nothing."""
+    try:
+        call()
+    except Exception as error:
+        return type(error).__name__
+    return ""
+
+
+# -- parameters -----------------------------------------------------------------------------------
+
+
+@check
+def an_optimizer_built_after_an_evaluation_trains_everything() -> None:
+    for function in (support.reshard_parameters, lambda model: None):
+        model = sharded()
+        evaluate(model)
+        function(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        before = whole(model)
+        train(model, optimizer)
+        changed = {n.split(".")[0] for n, p in whole(model).items() if not p.equal(before[n])}
+        everything = {"input", "block", "norm", "head"}
+        # Without: the root's parameters are silently left out.
+        assert changed == (everything if function is support.reshard_parameters else {"block"})
+
+
+@check
+def whole_parameters_can_be_read_in_full_precision() -> None:
+    half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, output_dtype=torch.float32)
+    plain = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 1))
+    model: Any = fully_shard(copy.deepcopy(plain), mp_policy=half)
+    expected = dict(plain.named_parameters())
+    evaluate(model)
+    with support.full_params(model, writeback=False):
+        for name, parameter in model.named_parameters():
+            assert not isinstance(parameter, DTensor)
+            assert parameter.equal(expected[name]), name
+    # unshard() gives the parameters in the dtype of the computation.
+    model.unshard()
+    rounded = dict(model.named_parameters())
+    assert {p.dtype for p in rounded.values()} == {torch.bfloat16}
+    model.reshard()
+    # FSDP1's own context does nothing on an FSDP2 model.
+    with FSDP.summon_full_params(model):
+        assert all(isinstance(p, DTensor) for p in model.parameters())
+
+
+@check
+def changes_to_whole_parameters_stay() -> None:
+    model = sharded()
+    optimizer = torch.optim.AdamW(model.parameters())
+    train(model, optimizer)
+    evaluate(model)
+    support.reshard_parameters(model)
+    same = list(map(id, model.parameters()))
+    with torch.no_grad(), support.full_params(model):
+        model.head.weight[0, 1] = 0.25
+        model.block[0].weight.data = torch.full((7, 5), 0.5)
+        model.input.bias.fill_(dist.get_rank() + 1)  # every rank keeps its own slice
+    state = whole(model)
+    assert state["head.weight"][0, 1] == 0.25
+    assert state["block.0.weight"].equal(torch.full((7, 5), 0.5))
+    assert model.input.bias.to_local().eq(dist.get_rank() + 1).all()
+    assert list(map(id, model.parameters())) == same
+    before = whole(model)
+    train(model, optimizer)
+    assert all(not p.equal(before[n]) for n, p in whole(model).items())
+    # Assigning to the data of a sharded parameter does nothing; gathered by unshard(), it is lost.
+    model.head.weight.data = torch.zeros_like(model.head.weight)
+    assert whole(model)["head.weight"].any()
+    model.unshard()
+    with torch.no_grad():
+        model.head.weight.zero_()
+    model.reshard()
+    assert whole(model)["head.weight"].any()
+
+
+@check
+def nothing_stays_of_changes_without_writeback() -> None:
+    model = sharded()
+    before = whole(model)
+    with torch.no_grad(), support.full_params(model, writeback=False):
+        for parameter in model.parameters():
+            parameter.zero_()
+    assert all(p.equal(before[n]) for n, p in whole(model).items())
+
+
+@check
+def whole_parameters_come_with_gradients_on_one_rank_or_on_the_cpu() -> None:
+    model = sharded()
+    model(batch(0)).square().mean().backward()
+    before = gradients(model)
+    with support.full_params(model, with_grads=True):
+        for name, parameter in model.named_parameters():
+            assert parameter.grad.equal(before[name])
+            parameter.grad.mul_(2)
+    assert all(gradient.equal(2 * before[n]) for n, gradient in gradients(model).items())
+    for flags in ({"rank0_only": True}, {"rank0_only": True, "offload_to_cpu": True}):
+        with support.full_params(model, writeback=False, **flags):
+            rows = model.head.weight.shape[0], model.block[0].weight.shape[0]
+        assert on_all_ranks(rows) == [(1, 7), (0, 3)]
+    refused = raised(lambda: support.full_params(model, rank0_only=True).__enter__())
+    assert refused == "NotImplementedError"
+
+
+@check
+def tied_parameters_stay_tied_in_the_block() -> None:
+    model: Any = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False))
+    model[1].weight = model[0].weight
+    fully_shard(model)
+    with torch.no_grad(), support.full_params(model):
+        assert model[0].weight is model[1].weight
+        model[0].weight.add_(1)
+        expected = model[1].weight.clone()
+    assert model[0].weight is model[1].weight
+    assert whole(model)["0.weight"].equal(expected)
+
+
+# -- accumulation and clipping --------------------------------------------------------------------
+
+
+@check
+def gradients_add_up_without_being_reduced() -> None:
+    reference, model, compiled = Net(), sharded(), sharded()
+    for each in (model, compiled):
+        support.load_full_model(each, reference.state_dict())
+    wrapped: list[Any] = [
+        DistributedDataParallel(reference),
+        model,
+        torch.compile(compiled, backend="eager"),
+    ]
+    found: list[list[torch.Tensor]] = []
+    for each in wrapped:
+        for seed in range(2):
+            with support.no_sync(each):
+                each(batch(seed)).square().mean().backward()
+        each(batch(2)).square().mean().backward()
+        found.append([_whole(p.grad) for p in each.parameters() if p.grad is not None])
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=1e-5, atol=1e-7)
+    with contextlib.suppress(KeyError), support.no_sync(model):
+        raise KeyError
+    assert model._get_fsdp_state()._fsdp_param_group.reduce_grads
+
+
+@check
+def parameters_stay_gathered_between_micro_batches_when_asked() -> None:
+    for keep in (True, False):
+        model = sharded(reshard_after_forward=False)
+        with support.no_sync(model, keep_unsharded=keep):
+            model(batch(0)).square().mean().backward()
+        kinds = {isinstance(p, DTensor) for p in model.parameters()}
+        assert kinds == ({False} if keep else {True})
+        model(batch(1)).square().mean().backward()
+        assert all(isinstance(p, DTensor) for p in model.parameters())
+
+
+@check
+def the_norm_is_of_all_gradients_and_equal_on_all_ranks() -> None:
+    for norm_type in (1.0, 2.0, float("inf")):
+        model = sharded()
+        model(batch(0)).square().mean().backward()
+        expected = gradients(model)
+        parts = torch.stack([torch.linalg.vector_norm(g, norm_type) for g in expected.values()])
+        total = torch.linalg.vector_norm(parts, norm_type)
+        if norm_type == float("inf"):  # torch: silently this rank's own, or an error
+            rows = [p.grad for p in model.parameters() if len(p) > 1]
+            own = torch.nn.utils.get_total_norm(rows, norm_type).item()
+            assert len(set(on_all_ranks(own))) == 2
+            every = [p.grad for p in model.parameters()]
+            error = raised(lambda g=every: torch.nn.utils.get_total_norm(g, float("inf")))  # type: ignore[misc]
+            assert on_all_ranks(error) == ["", "RuntimeError"]
+        norm = support.clip_grad_norm_(model, 0.01, norm_type)
+        assert type(norm) is torch.Tensor
+        torch.testing.assert_close(norm, total)
+        scale = 0.01 / (total + 1e-6)
+        for name, parameter in model.named_parameters():
+            torch.testing.assert_close(_whole(parameter.grad), expected[name] * scale)
+
+
+@check
+def parameters_that_are_not_sharded_are_clipped_along() -> None:
+    """Each rank counts its own gradients of them, as in FSDP1."""
+    for norm_type in (1.0, float("inf")):
+        model = Net()
+        fully_shard(model, ignored_params=set(model.head.parameters()))
+        assert support.clip_grad_norm_(model, 1.0) == 0  # no gradients yet
+        model(batch(0)).square().mean().backward()
+        norms = [torch.linalg.vector_norm(g, norm_type) for g in gradients(model).values()]
+        total = torch.linalg.vector_norm(torch.stack(norms), norm_type)
+        assert len(set(on_all_ranks(total.item()))) == 2
+        if norm_type == float("inf"):
+            total = torch.tensor(max(on_all_ranks(total.item())))
+        naive = raised(lambda m=model: torch.nn.utils.clip_grad_norm_(m.parameters(), 1.0))  # type: ignore[misc]
+        assert naive == "RuntimeError"
+        before = [_own(p.grad).clone() for p in model.parameters()]
+        torch.testing.assert_close(support.clip_grad_norm_(model, 0.01, norm_type), total)
+        after = [_own(p.grad) for p in model.parameters()]
+        torch.testing.assert_close(after, [g * 0.01 / (total + 1e-6) for g in before])
+
+
+def gradients(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {n: _whole(p.grad) for n, p in model.named_parameters()}
+
+
+def _own(tensor: Any) -> torch.Tensor:
+    """What this rank holds of a tensor."""
+    own: torch.Tensor = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return own
+
+
+# -- model states ---------------------------------------------------------------------------------
+
+
+@check
+def a_whole_state_is_a_copy_under_plain_names() -> None:
+    model = sharded(torch.compile(Net(), backend="eager"))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    evaluate(model)
+    state = support.full_model_state(model, cpu_offload=False, rank0_only=False)
+    kept = {name: value.clone() for name, value in state.items()}
+    live = get_model_state_dict(model)
+    assert list(state) == list(Net().state_dict())
+    train(model, optimizer)
+    assert all(state[name].equal(value) for name, value in kept.items())
+    # A sharded state is no copy: it follows the training.
+    assert not any(_whole(live[n]).equal(kept[n]) for n in kept if "weight" in n)
+    only = support.full_model_state(model, cpu_offload=True, rank0_only=True)
+    assert on_all_ranks(len(only)) == [len(kept), *([0] * (dist.get_world_size() - 1))]
+    Net().load_state_dict(only or state)
+
+
+@check
+def a_file_of_a_plain_state_dict_has_one_shard() -> None:
+    """Rank 0 alone, in the manner of DDP programs: silently 4 of 7 rows."""
+    model = sharded()
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=False)["block.0.weight"]
+    assert on_all_ranks(tuple(loaded.to_local().shape)) == [(4, 5), (3, 5)]
+    state = support.full_model_state(model, cpu_offload=True, rank0_only=True)
+    assert on_all_ranks(len(state)) == [len(Net().state_dict()), 0]
+
+
+@check
+def a_whole_state_loads_from_all_ranks_or_from_one() -> None:
+    source = Net().state_dict()
+    for from_rank0 in (False, True):
+        model = sharded()
+        evaluate(model)
+        given = {**source, "input.weight": source["input.weight"].bfloat16().float()}
+        kept = dict(given)
+        same = from_rank0 and dist.get_rank() != 0
+        result = support.load_full_model(model, None if same else given, from_rank0=from_rank0)
+        assert (list(result.missing_keys), list(result.unexpected_keys)) == ([], [])
+        state = support.full_model_state(model, cpu_offload=False, rank0_only=False)
+        assert all(state[name].equal(value) for name, value in given.items())
+        assert given.keys() == kept.keys()
+        assert all(given[name] is kept[name] for name in kept)
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    # Each rank's own values are what FSDP1 took: rank 0's do not win.
+    model = sharded()
+    support.load_full_model(model, {n: v + dist.get_rank() for n, v in source.items()})
+    difference = whole(model)["block.0.weight"] - source["block.0.weight"]
+    assert difference.round().sum(1).tolist() == [0] * 4 + [5] * 3
+
+
+@check
+def missing_and_unexpected_keys_are_errors_on_all_ranks() -> None:
+    source = Net().state_dict()
+    missing = {n: v for n, v in source.items() if n != "block.0.weight"}
+    unexpected = {**source, "stranger": torch.zeros(1)}
+    for from_rank0 in (False, True):
+        for state in (missing, unexpected):
+            given = state if not from_rank0 or dist.get_rank() == 0 else {}
+            model = sharded()
+            error = raised(
+                lambda m=model, g=given, f=from_rank0: support.load_full_model(m, g, from_rank0=f)  # type: ignore[misc]
+            )
+            assert on_all_ranks(error) == ["RuntimeError"] * 2
+            result = support.load_full_model(model, given, strict=False, from_rank0=from_rank0)
+            found = result.missing_keys, result.unexpected_keys
+            assert found == ((["block.0.weight"], []) if state is missing else ([], ["stranger"]))
+    # torch alone takes the hole for filled, and raises on rank 0 only when all take its state.
+    options = StateDictOptions(full_state_dict=True)
+    assert not raised(lambda: set_model_state_dict(sharded(), dict(missing), options=options))
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    given = unexpected if dist.get_rank() == 0 else {}
+    error = raised(lambda: set_model_state_dict(sharded(), dict(given), options=options))
+    assert on_all_ranks(error) == ["RuntimeError", ""]
+
+
+# -- optimizer states -----------------------------------------------------------------------------
+
+
+@check
+def an_optimizer_that_has_not_stepped_stays_so() -> None:
+    results: list[list[float]] = []
+    ask: Callable[..., Any]
+    for ask in (support.full_optimizer_state, get_optimizer_state_dict, lambda *_: None):
+        torch.manual_seed(0)
+        model = sharded()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+        state: Any = ask(model, optimizer)
+        if ask is support.full_optimizer_state:
+            assert state["state"] == {}
+            assert len(state["param_groups"][0]["params"]) == len(whole(model))
+        results.append(train(model, optimizer, 3))
+    assert results[0] == results[2]
+    assert results[1] != results[2]  # torch takes a step to have a state
+
+
+@check
+def a_whole_optimizer_state_is_a_copy_and_loads_back() -> None:
+    for make in (
+        lambda parameters: torch.optim.AdamW(parameters, lr=0.1),
+        lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+        lambda parameters: torch.optim.Adagrad(parameters, lr=0.1),
+    ):
+        model = sharded()
+        model.input.requires_grad_(False)
+        optimizer = make(list(model.parameters()))
+        train(model, optimizer, 2)
+        evaluate(model)
+        weights = support.full_model_state(model, cpu_offload=False, rank0_only=False)
+        state = support.full_optimizer_state(model, optimizer)
+        only = support.full_optimizer_state(model, optimizer, rank0_only=True)
+        assert on_all_ranks(len(only)) == [2, 0]
+        expected = train(model, optimizer, 3)
+        for from_rank0 in (False, True):
+            support.load_full_model(model, weights)
+            other = make(list(model.parameters()))
+            for group in other.param_groups:
+                group["lr"] = 7.0  # comes with the state
+            given = state if not from_rank0 else only
+            support.load_full_optimizer(model, other, given, from_rank0=from_rank0)
+            assert train(model, other, 3) == expected
+
+
+@check
+def steps_that_parameters_share_count_once() -> None:
+    """FSDP1 saved one step counter for all parameters of a unit, as one tensor."""
+    model = sharded()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    train(model, optimizer, 2)
+    state = support.full_optimizer_state(model, optimizer)
+    step = torch.tensor(2.0)
+    for fields in state["state"].values():
+        fields["step"] = step
+    steps = []
+    for load in (support.load_full_optimizer, _set_optimizer_state):
+        other = torch.optim.AdamW(model.parameters(), lr=0.1)
+        load(model, other, copy.deepcopy(state))
+        train(model, other)
+        steps.append({fields["step"].item() for fields in other.state.values()})
+    assert steps[0] == {3.0}
+    assert steps[1] != {3.0}
+
+
+def _set_optimizer_state(model: nn.Module, optimizer: Any, state: dict[str, Any]) -> None:
+    options = StateDictOptions(full_state_dict=True)
+    set_optimizer_state_dict(model, optimizer, state, options=options)
+
+
+@check
+def states_keyed_by_index_load_too() -> None:
+    """As plain optimizers and ``rekey_optim_state_dict`` write them."""
+    model = sharded()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    train(model, optimizer, 2)
+    weights = support.full_model_state(model, cpu_offload=False, rank0_only=False)
+    named = support.full_optimizer_state(model, optimizer)
+    expected = train(model, optimizer, 3)
+    index = {name: place for place, name in enumerate(named["param_groups"][0]["params"])}
+    state: dict[str, Any] = {
+        "state": {index[name]: fields for name, fields in named["state"].items()},
+        "param_groups": [{**named["param_groups"][0], "params": list(index.values())}],
+    }
+    support.load_full_model(model, weights)
+    other = torch.optim.AdamW(model.parameters(), lr=0.1)
+    support.load_full_optimizer(model, other, state)
+    assert train(model, other, 3) == expected
+    # torch takes them for the names of no parameter, and loads nothing.
+    support.load_full_model(model, weights)
+    other = torch.optim.AdamW(model.parameters(), lr=0.1)
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    given = state if dist.get_rank() == 0 else {}
+    set_optimizer_state_dict(model, other, given, options=options)
+    assert train(model, other, 3) != expected
+
+
+@check
+def groups_are_told_by_their_parameters() -> None:
+    """The order of the groups, and of the parameters in them, may be another than when saved."""
+    model = sharded()
+    names = dict(model.named_parameters())
+    biases = [p for n, p in names.items() if n.endswith("bias")]
+    weights = [p for n, p in names.items() if n.endswith("weight")]
+    optimizer = torch.optim.AdamW([{"params": biases, "lr": 0.01}, {"params": weights, "lr": 0.02}])
+    train(model, optimizer, 2)
+    state = support.full_optimizer_state(model, optimizer)
+    state["state"]["gone"] = {"step": torch.tensor(2.0)}
+    kept = support.full_model_state(model, cpu_offload=False, rank0_only=False)
+    expected = train(model, optimizer, 3)
+    support.load_full_model(model, kept)
+    other = torch.optim.AdamW([{"params": weights[::-1]}, {"params": biases[::-1]}])
+    support.load_full_optimizer(model, other, state)
+    assert [group["lr"] for group in other.param_groups] == [0.02, 0.01]
+    assert train(model, other, 3) == expected
+
+
+# -- sharding -------------------------------------------------------------------------------------
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(7, 3)
+        self.head = nn.Linear(3, 7, bias=False)
+        self.head.weight = self.embed.weight
+        self.register_buffer("table", torch.randn(3), persistent=False)
+        self.register_buffer("part", torch.ones(2))
+        self.register_buffer("count", torch.tensor(dist.get_rank()))
+
+
+@check
+def what_rank_0_holds_reaches_all_ranks() -> None:
+    torch.manual_seed(dist.get_rank())
+    expected = on_all_ranks(_everything(Tied()))[0]
+    for kind in ("real", "meta"):
+        torch.manual_seed(dist.get_rank())
+        if kind == "real" or dist.get_rank() == 0:
+            model = Tied()
+        else:
+            with torch.device("meta"):
+                model = Tied()
+        state = support.take_rank0_state(model)
+        assert all(t.is_meta for t in (*model.parameters(), *model.buffers()))
+        fully_shard(model)
+        support.load_rank0_state(model, state, "cpu")
+        assert model.head.weight is model.embed.weight
+        found = _everything(model)
+        assert found.keys() == expected.keys()
+        assert all(found[name].equal(expected[name]) for name in expected), kind
+
+
+@check
+def broadcasting_the_state_dict_alone_leaves_buffers_out() -> None:
+    torch.manual_seed(dist.get_rank())
+    model = Tied()
+    state = model.state_dict() if dist.get_rank() == 0 else {}
+    state = {name: value.clone() for name, value in state.items()}
+    fully_shard(model)
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, state, options=options)
+    tables = on_all_ranks(model.table)
+    assert not tables[0].equal(tables[1])
+
+
+def _everything(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {
+        **{n: _whole(p.detach()) for n, p in model.named_parameters()},
+        **dict(model.named_buffers()),
+    }
+
+
+@check
+def strategies_become_arguments() -> None:
+    strategy = support.ShardingStrategy
+    assert support.sharding_kwargs(None) == {}
+    assert support.sharding_kwargs("FULL_SHARD") == {}
+    assert support.sharding_kwargs(strategy.SHARD_GRAD_OP) == {"reshard_after_forward": False}
+    for name in ("NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
+        kwargs = support.sharding_kwargs(name, "cpu")
+        assert kwargs["mesh"].mesh_dim_names == ("replicate", "shard")
+        assert ("reshard_after_forward" in kwargs) == name.endswith("ZERO2")
+        assert isinstance(fully_shard(Net(), **kwargs), FSDPModule)
+    mesh = init_device_mesh("cpu", (1, 2), mesh_dim_names=("a", "b"))
+    assert support.sharding_kwargs("HYBRID_SHARD", mesh=mesh) == {"mesh": mesh}
+    assert raised(lambda: support.sharding_kwargs("ZERO_9")) == "ValueError"
+    names = [each.name for each in strategy]
+    assert names == [
+        "FULL_SHARD",
+        "SHARD_GRAD_OP",
+        "NO_SHARD",
+        "HYBRID_SHARD",
+        "_HYBRID_SHARD_ZERO2",
+    ]
+
+
+@check
+def a_policy_is_asked_as_fsdp1_asked_it() -> None:
+    asked: list[tuple[str, bool, int]] = []
+    model = Net()
+    names = {module: name for name, module in model.named_modules()}
+
+    def policy(module: nn.Module, recurse: bool, nonwrapped_numel: int) -> bool:
+        asked.append((names[module], recurse, nonwrapped_numel))
+        return recurse or module is model.block or module is model.norm
+
+    support.shard_by_policy(model, policy, ignored_modules=[model.norm])
+    assert [name for name, m in model.named_modules() if isinstance(m, FSDPModule)] == ["block"]
+    assert ("block", False, 82) in asked
+    assert not any(name == "norm" for name, _, _ in asked)
+    support.shard_by_policy(model, None)
