@@ -1,0 +1,70 @@
+"""What is installed works without the source tree."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.commandline import DEMO, ROOT
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of a new environment with nothing but the wheel and, from the environment of
+    the tests, what it depends on."""
+    folder = tmp_path_factory.mktemp("installed")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    venv.create(folder / "venv", with_pip=False)
+    python = folder / "venv" / "bin" / "python"
+    packages = Path(
+        subprocess.run(
+            [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+    )
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(packages)
+    # A path in such a file is searched last, and its own .pth files (an editable install) are not
+    # read: the package can only come from the wheel.
+    (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
+
+
+def run(python: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": os.environ["PATH"], "HOME": str(cwd)}
+    command = [str(python), "-m", "fsdp_migrate", *arguments]
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+
+
+def test_rules_and_their_pages_are_in_the_wheel(installed: Path, tmp_path: Path) -> None:
+    answer = run(installed, "explain", "FSDP101", cwd=tmp_path)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.startswith("FSDP101")
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("launcher", ["fork", "torchrun"])
+def test_verify_works_as_installed(installed: Path, tmp_path: Path, launcher: str) -> None:
+    answer = run(
+        installed,
+        *("verify", "train.py", "--before", str(DEMO / "before"), "--after", str(DEMO / "after")),
+        *("--launcher", launcher, "--steps", "2", "--no-twin"),
+        cwd=tmp_path,
+    )
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert "VERDICT  PASS  same training: 2 steps, 2 ranks" in answer.stdout
