@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from fsdp_migrate import config, gate, patch, report, rule, session, ui, write
+from fsdp_migrate import config, gate, report, rule, session, ui
+from fsdp_migrate.errors import InputError
 from fsdp_migrate.report import text
 from fsdp_migrate.session import Run
 
 GOOD, SEE, BAD = 0, 1, 2
-INPUT_ERRORS = (gate.PathProblem, config.ConfigError, rule.RuleError, write.WriteError)
 
 
 def rewrite(
@@ -38,8 +38,11 @@ def rewrite(
             more = f" and {len(dirty) - 3} more" if len(dirty) > 3 else ""
             ui.problem(f"uncommitted changes in {listed}{more}: commit them, or --allow-dirty")
             return BAD
-        write.write(run.config.root, run.result.changes, run.before)
-    except INPUT_ERRORS as error:
+        if run.result.changes:
+            from fsdp_migrate import write
+
+            write.write(run.config.root, run.result.changes, run.before)
+    except InputError as error:
         ui.problem(str(error))
         return BAD
     except KeyboardInterrupt:
@@ -74,6 +77,8 @@ def _show_patch(run: Run, *, verbose: bool, quiet: bool) -> int:
     after = {path.resolve(): data for path, data in run.result.changes.items()}
     before = {p.resolve(): d for p, d in run.before.items() if p in run.result.changes}
     if after:
+        from fsdp_migrate import patch
+
         ui.diff(patch.patch(_patch_root(after), before, after))
     total = _summary(run)
     if not quiet:
@@ -166,7 +171,7 @@ def check(
     try:
         with ui.waiting("checking"):
             run = session.run(paths, select=select, ignore=ignore, target=target, edit=False)
-    except INPUT_ERRORS as error:
+    except InputError as error:
         ui.problem(str(error))
         return BAD
     total = _summary(run)

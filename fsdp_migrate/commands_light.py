@@ -49,12 +49,12 @@ def _place(path: Path, line: int) -> int:
     """Every site of a line with the pages of their rules."""
     from fsdp_migrate import explain as pages
     from fsdp_migrate import report, session
-    from fsdp_migrate.commands import INPUT_ERRORS
+    from fsdp_migrate.errors import InputError
     from fsdp_migrate.report import text
 
     try:
         run = session.run([path], edit=False)
-    except INPUT_ERRORS as error:
+    except InputError as error:
         ui.problem(str(error))
         return BAD
     found = [e for e in report.events(run.result) if e.line == line]

@@ -8,13 +8,16 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import Specifier
 from packaging.version import InvalidVersion, Version
 
 from fsdp_migrate import gate
+from fsdp_migrate.errors import InputError
+
+if TYPE_CHECKING:  # imported where torch is required: it takes longer to load than all the rest
+    from packaging.requirements import Requirement
+    from packaging.specifiers import Specifier
 
 DEFAULT_TARGET = Version("2.7")
 OLDEST = Version("2.6")
@@ -23,7 +26,7 @@ TABLE = "[tool.fsdp-migrate]"
 KEYS = frozenset({"target-torch", "select", "ignore", "exclude", "rule-paths", "line-length"})
 
 
-class ConfigError(Exception):
+class ConfigError(InputError):
     """The configuration is wrong. The message names the file and the key."""
 
 
@@ -230,8 +233,10 @@ def _listed(data: dict[str, Any]) -> list[object]:
 
 
 def _parsed(text: str) -> Requirement | None:
-    if not text.startswith("torch"):
+    if re.match(r"torch(?![\w-])", text) is None:
         return None
+    from packaging.requirements import InvalidRequirement, Requirement
+
     try:
         requirement = Requirement(text)
     except InvalidRequirement:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.version import Version
 
 from fsdp_migrate import check, decide, rule, support
 from fsdp_migrate.proposal import Edit, Mark
+from fsdp_migrate.result import Problem, Result
 from fsdp_migrate.rule import Outcome, Registry
 from fsdp_migrate.source import Source, SourceError
 from fsdp_migrate.study import DEFAULT_TARGET, Decision, Study
@@ -24,33 +25,6 @@ class Options:
     ignore: frozenset[str] = frozenset()
     markers: bool = True
     line_length: int = 100
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Something that kept a file from being read or rewritten. ``line`` 0 means the whole file."""
-
-    display: str
-    message: str
-    line: int = 0
-    ours: bool = False  # a defect of fsdp-migrate, not of the input
-
-
-@dataclass
-class Result:
-    decisions: list[Decision] = field(default_factory=list)
-    changes: dict[Path, bytes] = field(default_factory=dict)  # new contents, new files included
-    problems: list[Problem] = field(default_factory=list)
-    modules: int = 0
-
-    def count(self, outcome: Outcome) -> int:
-        return sum(d.outcome is outcome for d in self.decisions)
-
-    @property
-    def coverage(self) -> float:
-        """Share of sites that were rewritten, with or without review; 1.0 when there are none."""
-        total = len(self.decisions)
-        return 1.0 if not total else 1 - self.count(Outcome.LEFT) / total
 
 
 def read(

@@ -13,11 +13,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from pathspec import GitIgnoreSpec
+from typing import TYPE_CHECKING
 
 from fsdp_migrate import fsdp1
+from fsdp_migrate.errors import InputError
 from fsdp_migrate.neighbours import Neighbours
+
+if TYPE_CHECKING:  # imported where there is something to ignore
+    from pathspec import GitIgnoreSpec
 
 SUFFIXES = (".py", ".pyi")
 SKIPPED = frozenset(
@@ -61,7 +64,7 @@ LATER_LIFE = re.compile(
 )
 
 
-class PathProblem(Exception):
+class PathProblem(InputError):
     """A given path cannot be used. The message names it."""
 
 
@@ -97,7 +100,7 @@ def find(paths: Sequence[Path], exclude: Sequence[str] = (), base: Path | None =
     absolute = [_checked(path) for path in paths]
     parents = [p if p.is_dir() else p.parent for p in absolute]
     found = Found(Path(os.path.commonpath(parents)) if parents else Path.cwd())
-    walk = _Walk(GitIgnoreSpec.from_lines(exclude), str(base or found.root), found)
+    walk = _Walk(_spec(exclude), str(base or found.root), found)
     for path in absolute:
         walk.add(path)
     files = walk.files()
@@ -175,14 +178,14 @@ def _add_others(rest: Sequence[str], found: Found) -> None:
 # -- the walk -------------------------------------------------------------------------------------
 
 
-Specs = tuple[tuple[str, GitIgnoreSpec], ...]
+Specs = tuple[tuple[str, "GitIgnoreSpec"], ...]
 
 
 class _Walk:
     """Python files of directories and of explicit paths, each once, in a fixed order."""
 
-    def __init__(self, excluded: GitIgnoreSpec, base: str, found: Found) -> None:
-        self._excluded = excluded if excluded.patterns else None
+    def __init__(self, excluded: GitIgnoreSpec | None, base: str, found: Found) -> None:
+        self._excluded = excluded
         self._base = base
         self._found = found
         self._files: dict[str, str] = {}  # real path -> the path it is shown by
@@ -270,10 +273,19 @@ def _with(specs: Specs, directory: str, file: str) -> Specs:
     """``specs`` and the patterns of an ignore file, which are relative to ``directory``."""
     try:
         with open(file, encoding="utf-8", errors="replace") as stream:
-            spec = GitIgnoreSpec.from_lines(stream.read().split("\n"))
+            spec = _spec(stream.read().split("\n"))
     except OSError:
         return specs
-    return (*specs, (directory, spec)) if spec.patterns else specs
+    return specs if spec is None else (*specs, (directory, spec))
+
+
+def _spec(lines: Sequence[str]) -> GitIgnoreSpec | None:
+    """The patterns of an ignore file; None when there are none."""
+    if all(not line.strip() or line.startswith("#") for line in lines):
+        return None
+    from pathspec import GitIgnoreSpec
+
+    return GitIgnoreSpec.from_lines(lines)
 
 
 def _specs_above(top: Path) -> Specs:
@@ -285,7 +297,7 @@ def _specs_above(top: Path) -> Specs:
     for directory in reversed(top.parents):
         if directory.is_relative_to(repository):
             specs = _with(specs, str(directory), f"{directory}/.gitignore")
-    walk = _Walk(GitIgnoreSpec.from_lines(()), "", Found(top))
+    walk = _Walk(None, "", Found(top))
     within = [p for p in (top, *top.parents) if p != repository and p.is_relative_to(repository)]
     ignored = any(walk._left_out(str(p), specs, "/") for p in within)
     return () if ignored else specs

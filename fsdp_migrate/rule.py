@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from fsdp_migrate.errors import InputError
 from fsdp_migrate.pages import PATTERN, bundled
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Outcome(Enum):
     LEFT = "left"
 
 
-class RuleError(Exception):
+class RuleError(InputError):
     """A rule file is not what a rule must be. The message names the file."""
 
 

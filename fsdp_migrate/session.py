@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsdp_migrate import config, engine, gate, pages, room, rule
-from fsdp_migrate.engine import Options, Problem, Result
-from fsdp_migrate.rule import Registry
-from fsdp_migrate.source import Source, SourceError
-from fsdp_migrate.trace.project import Library
+from fsdp_migrate import config, gate, pages
+from fsdp_migrate.result import Problem, Result
 
 
 @dataclass
@@ -58,16 +54,10 @@ def run(
     _check_codes((*select, *ignore), "", settings)
     _check_codes((*settings.select, *settings.ignore), f"{config.TABLE}: ", settings)
     found = gate.find(paths, settings.exclude, settings.root)
-    options = Options(
-        target=settings.target,
-        select=frozenset(select or settings.select),
-        ignore=frozenset((*ignore, *settings.ignore)),
-        line_length=settings.line_length,
-    )
     result = Result()
     if found.candidates:
-        registry = rule.load(settings.rule_paths)
-        result = room.deep(lambda: _engine(found, options, registry, edit=edit))
+        chosen = frozenset(select or settings.select)
+        result = _engine(found, settings, chosen, frozenset((*ignore, *settings.ignore)), edit=edit)
     for path, reason in found.unread:
         result.problems.append(Problem(found.display(path), f"cannot be read: {reason}"))
     return Run(settings, found, result, time.perf_counter() - started)
@@ -88,29 +78,49 @@ def _start(paths: Sequence[Path]) -> Path:
     return Path.cwd() / first
 
 
-def _engine(found: gate.Found, options: Options, registry: Registry, *, edit: bool) -> Result:
-    display = {p: found.display(p) for p in (*found.candidates, *found.others)}
-    sources, problems = engine.read(found.candidates, display)
-    # A file without FSDP that does not parse is none of our business.
-    others, _ = engine.read(found.others, display)
-    library = Library(frozenset(found.library), lambda path: _load(path, found))
-    try:
-        result = engine.rewrite([*sources, *others], options, registry, library, edit=edit)
-    except Exception as error:
-        result = Result(problems=[_defect(error)])
-    result.problems[:0] = problems
-    return result
+def _engine(
+    found: gate.Found,
+    settings: config.Config,
+    select: frozenset[str],
+    ignore: frozenset[str],
+    *,
+    edit: bool,
+) -> Result:
+    # Loading the engine takes longer than finding out that there is nothing for it to do.
+    from fsdp_migrate import engine, room, rule
+    from fsdp_migrate.source import Source, SourceError
+    from fsdp_migrate.trace.project import Library
+
+    def load(path: Path) -> Source | None:
+        try:
+            return Source.parse(path.read_bytes(), path=path, display=found.display(path))
+        except (SourceError, OSError):
+            return None
+
+    def work() -> Result:
+        display = {p: found.display(p) for p in (*found.candidates, *found.others)}
+        sources, problems = engine.read(found.candidates, display)
+        # A file without FSDP that does not parse is none of our business.
+        others, _ = engine.read(found.others, display)
+        library = Library(frozenset(found.library), load)
+        try:
+            result = engine.rewrite([*sources, *others], options, registry, library, edit=edit)
+        except Exception as error:
+            result = Result(problems=[_defect(error, settings.rule_paths)])
+        result.problems[:0] = problems
+        return result
+
+    options = engine.Options(settings.target, select, ignore, line_length=settings.line_length)
+    registry = rule.load(settings.rule_paths)
+    return room.deep(work)
 
 
-def _defect(error: Exception) -> Problem:
+def _defect(error: Exception, rule_paths: Sequence[Path]) -> Problem:
     """What a crash of ours, or of a user's rule, looks like to the user: one line, not a trace."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    what = str(error) or type(error).__name__
-    return Problem(frame.filename, f"{type(error).__name__}: {what}", frame.lineno or 0, ours=True)
+    import traceback
 
-
-def _load(path: Path, found: gate.Found) -> Source | None:
-    try:
-        return Source.parse(path.read_bytes(), path=path, display=found.display(path))
-    except (SourceError, OSError):
-        return None
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [f for f in frames if any(Path(f.filename).is_relative_to(p) for p in rule_paths)]
+    frame = (theirs or frames)[-1]
+    what = f"{type(error).__name__}: {error}"
+    return Problem(config.shown(Path(frame.filename)), what, frame.lineno or 0, ours=not theirs)

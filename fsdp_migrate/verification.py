@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fsdp_migrate import config, gate, session, ui, write
-from fsdp_migrate.commands import BAD, INPUT_ERRORS
+from fsdp_migrate.commands import BAD
+from fsdp_migrate.errors import InputError
 
 if TYPE_CHECKING:
     from fsdp_migrate.verify.plan import Plan
@@ -61,7 +62,7 @@ def command(asked: Asked) -> int:
             formats = _formats(asked)
             plan, shown = _plan(asked, stack)
             report = _verify(plan, shown)
-        except (*INPUT_ERRORS, PlanError) as error:
+        except (InputError, PlanError) as error:
             ui.problem(str(error))
             return BAD
         except KeyboardInterrupt:

@@ -20,6 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 
+from fsdp_migrate.errors import InputError
+
 DIRECTORY = ".fsdp-migrate"
 MANIFEST = "run.json"
 KEPT_RUNS = 10
@@ -27,7 +29,7 @@ CHANGED = "was changed while it was being rewritten, so nothing was written; run
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class WriteError(Exception):
+class WriteError(InputError):
     """A file could not be written or put back. The message names it and what became of the rest."""
 
 

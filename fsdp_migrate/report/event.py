@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from fsdp_migrate.engine import Problem, Result
+from fsdp_migrate.result import Problem, Result
 from fsdp_migrate.rule import Outcome
-from fsdp_migrate.study import Decision
+
+if TYPE_CHECKING:
+    from fsdp_migrate.study import Decision
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,7 @@
+"""What users can put right."""
+
+from __future__ import annotations
+
+
+class InputError(Exception):
+    """The command cannot be carried out; the message says why, and names the file or option."""

@@ -1,0 +1,39 @@
+"""What came out of a run over sources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsdp_migrate.rule import Outcome
+
+if TYPE_CHECKING:
+    from fsdp_migrate.study import Decision
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that kept a file from being read or rewritten. ``line`` 0 means the whole file."""
+
+    display: str
+    message: str
+    line: int = 0
+    ours: bool = False  # a defect of fsdp-migrate, not of the input
+
+
+@dataclass
+class Result:
+    decisions: list[Decision] = field(default_factory=list)
+    changes: dict[Path, bytes] = field(default_factory=dict)  # new contents, new files included
+    problems: list[Problem] = field(default_factory=list)
+    modules: int = 0
+
+    def count(self, outcome: Outcome) -> int:
+        return sum(d.outcome is outcome for d in self.decisions)
+
+    @property
+    def coverage(self) -> float:
+        """Share of sites that were rewritten, with or without review; 1.0 when there are none."""
+        total = len(self.decisions)
+        return 1.0 if not total else 1 - self.count(Outcome.LEFT) / total
