@@ -72,6 +72,37 @@ def test_gradients_are_judged_where_nothing_is_clipped() -> None:
     assert cause(found) == "gradient"
 
 
+def clipped(recording: Recording, *calls: dict[str, object]) -> Recording:
+    return with_steps(recording, clips=(calls,) * WORLD)
+
+
+def test_scaling_two_groups_by_one_norm_is_one_clipping() -> None:
+    """As a migrated program does that clips sharded and ignored parameters together."""
+    plain = evidence()
+    (call,) = plain.before.steps[0].clips[0]
+    before = clipped(plain.before, dict(call))
+    taken = {"by": "get_total_norm", "norm": 0.5, "combine": "partial:2.0"}
+    scaled = {**call, "by": "clip_grads_with_norm_"}
+    after = clipped(plain.after, taken, dict(taken), scaled, dict(scaled))
+    assert judge(Evidence(before, after)).first_failure is None
+    other = clipped(plain.after, taken, scaled, {**scaled, "norm": 0.7})
+    assert cause(Evidence(before, other)) == "clipping"
+
+
+def test_an_original_that_clips_by_another_norm_on_each_rank_is_told_so() -> None:
+    plain = evidence(gradient_scale=1.0, lr=0.01)
+    (call,) = plain.before.steps[0].clips[0]
+    clips = tuple(({**call, "norm": norm},) for norm in (1.0, 1.1))
+    found = Evidence(
+        with_steps(plain.before, clips=clips),
+        with_steps(Run(gradient_scale=1.001).record(), clips=clips),
+    )
+    failure = judge(found).first_failure
+    assert failure is not None
+    assert failure.key == "gradient"
+    assert "another norm on each rank (1, 1.1)" in failure.hint
+
+
 def test_other_random_numbers_alone_are_no_failure() -> None:
     found = altered(lambda r: with_steps(r, random=(1, 2)))
     judgement = judge(found)

@@ -50,7 +50,9 @@ def _note(session: Session, name: str, args: Any, kwargs: Any, result: Any) -> N
         bound = args[1]
     if bound is not None:
         entry["bound"] = float(bound)
-    if result is not None:
+    if name == "clip_grads_with_norm_":  # returns nothing: the norm was taken before
+        result = kwargs.get("total_norm", args[2] if len(args) > 2 else None)
+    if isinstance(result, torch.Tensor):
         norm, combine = fsdp_internals.local_scalar(result)
         # The norm is read at the optimizer step: reading it here would wait for the device.
         entry |= {"norm": norm.reshape(()).clone(), "combine": combine}

@@ -28,12 +28,30 @@ def loss_gap(a: Step, b: Step, scale: float) -> float:
     )
 
 
+def clippings(calls: Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:
+    """The times gradients were clipped, of all calls of one rank in one step.
+
+    Scaling several groups of parameters by one and the same norm is one clipping: DTensors and
+    plain tensors cannot be scaled in one call. Taking a norm alone clips nothing.
+    """
+    found: list[Mapping[str, object]] = []
+    for call in calls:
+        if call["by"] == "get_total_norm":
+            continue
+        one = call["by"] == "clip_grads_with_norm_"
+        if one and found and dict(found[-1]) == dict(call):
+            continue
+        found.append(call)
+    return found
+
+
 def norms(step: Step) -> list[list[float]]:
-    """The gradient norms that clip calls returned, per rank, combined where they are partial."""
+    """The gradient norms by which was clipped, per rank, combined where they are partial."""
     columns = []
-    for number in range(min(len(rank) for rank in step.clips)):
-        calls = [rank[number] for rank in step.clips]
-        values = [float(call["norm"]) for call in calls if call.get("norm") is not None]
+    ranks = [clippings(calls) for calls in step.clips]
+    for number in range(min(len(rank) for rank in ranks)):
+        calls = [rank[number] for rank in ranks]
+        values = [float(str(call["norm"])) for call in calls if call.get("norm") is not None]
         if len(values) < len(calls):
             continue  # clip_grad_value_ returns none
         combine = str(calls[0]["combine"])
@@ -92,7 +110,7 @@ def same_clipping(evidence: Evidence) -> Gate:
     _, a, b, twin = evidence.pairs()[0]
     for n, x, y, _ in evidence.pairs():
         for rank, (mine, theirs) in enumerate(zip(x.clips, y.clips, strict=True)):
-            calls = [[c for c in clips if c["by"] != "get_total_norm"] for clips in (mine, theirs)]
+            calls = [clippings(clips) for clips in (mine, theirs)]
             bounds = [[c.get("bound") for c in clips] for clips in calls]
             if bounds[0] != bounds[1]:
                 here, there = _calls(calls[0]), _calls(calls[1])
@@ -101,7 +119,8 @@ def same_clipping(evidence: Evidence) -> Gate:
                 return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
     measured = norm_gap(a, b)
     if measured is None:
-        says = "no norm was returned" if any(a.clips) else "gradients are not clipped"
+        clipped = any(clippings(calls) for calls in a.clips)
+        says = "no norm was returned" if clipped else "gradients are not clipped"
         return Gate(key=key, title=title, status=Status.PASS, says=says)
     judged = judge(measured, floor=evidence.floors.norm, twin=norm_gap(a, twin) if twin else None)
     found = [values[0] for side in (a, b) for values in norms(side)[:1]]
@@ -138,7 +157,22 @@ def same_gradient(evidence: Evidence) -> Gate:
     judged = per_parameter(measured, noise, least)
     total = judge(measured.together, floor=floor, twin=noise.together if noise else None)
     hint = "reduction over ranks, clipping or accumulation differs, since the forward was the same"
+    apart = _clipped_apart(evidence.before.steps[0])
+    if apart is not None:
+        hint = (
+            f"the original clips by another norm on each rank ({apart}), so what an element is "
+            "scaled by depends on which rank holds it; are there trained parameters that FSDP "
+            "ignores, whose gradients no one reduces?"
+        )
     return _parameters(key, title, total, judged, hint)
+
+
+def _clipped_apart(step: Step) -> str | None:
+    """Norms by which ranks clip in one and the same call, if they are not the same norm."""
+    for values in norms(step):
+        if max(gap(values[0], value) for value in values) > 10 * ROUNDING["float32"]:
+            return listed([f"{value:.6g}" for value in values])
+    return None
 
 
 def same_update(evidence: Evidence) -> Gate:
