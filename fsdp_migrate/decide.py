@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from fsdp_migrate import fsdp1, ordering, sites
+from fsdp_migrate import fsdp1, ordering, policies, run_time, sites
 from fsdp_migrate.rule import Outcome
 from fsdp_migrate.sharding import Constructor, ShardPlan
 from fsdp_migrate.sites import Site
@@ -23,22 +23,43 @@ HELD = "FSDP190"
 
 
 def decide(study: Study) -> list[Decision]:
-    """A decision for every FSDP1 site of the project, in order of file and position."""
+    """A decision for every FSDP1 site of the project, in order of file and position.
+
+    Constructors that cannot be written out as ``fully_shard`` take the run-time form, when more of
+    the project can be migrated that way.
+    """
+    decisions = _decide(study)
+    calls = run_time.choose(study)
+    if calls:
+        other = _decide(study.again(calls))
+        if _left(other) < _left(decisions):
+            return other
+    return decisions
+
+
+def _left(decisions: Sequence[Decision]) -> int:
+    return sum(d.outcome is Outcome.LEFT for d in decisions)
+
+
+def _decide(study: Study) -> list[Decision]:
     found, used = _find(study)
-    constructor_sites = [s for s in found if s.construct == f"{fsdp1.FSDP}()"]
+    constructor_sites = [s for s in found if s.node in study.constructors]
     decisions: list[Decision] = []
     for site in constructor_sites:
         decisions += _construct(site, study)
     decisions = _merged(decisions)
     claimed = {d.site.reference for d in decisions}
     foreign = _serves_others(study)
+    any_policy = _shards_at_run_time(study)
     later = [
         s
         for s in found
         if s not in constructor_sites
         and s.reference not in claimed
         and not (
-            s.construct in fsdp1.POLICIES and s.node in foreign and s.node not in study.conversions
+            s.construct in fsdp1.POLICIES
+            and (any_policy or foreign & {s.node, policies.import_of(s.node, s.module)})
+            and s.node not in study.conversions
         )
     ]
     for site in sorted(later, key=_rank):
@@ -49,6 +70,12 @@ def decide(study: Study) -> list[Decision]:
             decisions.append(_ask(site, study))
     decisions = hold_back(decisions)
     return sorted(decisions, key=lambda d: (d.site.module.display, d.site.position, d.code))
+
+
+def _shards_at_run_time(study: Study) -> bool:
+    """Whether migrated code hands policies on at run time, who knows which."""
+    imported = {b.qualified for m in study.project.modules for b in m.table.imports}
+    return any(name.endswith(f"fsdp2_support.{run_time.FUNCTION}") for name in imported)
 
 
 def _serves_others(study: Study) -> set[ast.AST]:
@@ -64,7 +91,7 @@ def _serves_others(study: Study) -> set[ast.AST]:
             if name not in {"apply_activation_checkpointing", "shard_by_policy"}:
                 continue
             for argument in (*call.args, *(k.value for k in call.keywords)):
-                found |= {v.node for v in study.values(argument, module)}
+                found |= policies.handed_on(study.values(argument, module), study)
     return found
 
 
@@ -82,7 +109,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
             used.add(node)
             found.append(sites.classify(module, node, canonical))
     for site in found:
-        if site.construct == f"{fsdp1.FSDP}()":
+        if site.construct in {f"{fsdp1.FSDP}()", f"partial({fsdp1.FSDP})"}:
             assert isinstance(site.node, ast.Call)
             study.constructors[site.node] = Constructor.read(site.node, site.module, site.reference)
     only_look_alikes = not found and any(map(sites.uses_fairscale, study.project.modules))
@@ -98,7 +125,10 @@ def _construct(site: Site, study: Study) -> list[Decision]:
     """Decide a constructor together with its arguments: all of them or none."""
     assert isinstance(site.node, ast.Call)
     constructor = study.constructors[site.node]
+    if site.node in study.run_time:
+        return run_time.construct(site, study)
     if constructor.problem:
+        study.unwritten.append(constructor)
         return [_ask(site, study)]
     study.plans[constructor] = ShardPlan(constructor, study.proposal())
     nodes = constructor.nodes()
@@ -117,6 +147,8 @@ def _construct(site: Site, study: Study) -> list[Decision]:
     if blocked and whole.outcome is not Outcome.LEFT:
         whole = held(whole, blocked[0])
     if blocked:
+        study.unwritten.append(constructor)
+        constructor.is_wrong = any(d.final for d in blocked)
         arguments = [d if d.outcome is Outcome.LEFT else held(d, blocked[0]) for d in arguments]
     return [replace(d, models=d.models | models) for d in (whole, *arguments)]
 
@@ -132,7 +164,7 @@ def _inside(site: Site, study: Study) -> bool:
         if isinstance(parent, ast.stmt):
             return False
         constructor = study.constructors.get(parent)
-        if constructor is not None and not constructor.problem:
+        if constructor is not None and not constructor.problem and parent not in study.run_time:
             return child is not constructor.call.func and child is not _module_of(constructor)
         if isinstance(parent, ast.Call) and child is not parent.func:
             settled = study.settled.get(parent)
@@ -186,7 +218,9 @@ def _ask(site: Site, study: Study) -> Decision:
             "no model is wrapped with FSDP in the given paths",
             "give the path that wraps it as well",
         )
-    decision = rule.decide(site, study)
+    decision = run_time.settings(site, study) if study.run_time else None
+    if decision is None:
+        decision = rule.decide(site, study)
     study.settled[site.node] = decision
     return decision
 

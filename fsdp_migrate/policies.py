@@ -8,6 +8,7 @@ parameters, only by walking the tree the way ``torch/distributed/fsdp/wrap.py`` 
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -19,7 +20,16 @@ from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
-from fsdp_migrate.trace.values import Constant, External, Function, Made, Unknown, Value, Values
+from fsdp_migrate.trace.values import (
+    Constant,
+    Display,
+    External,
+    Function,
+    Made,
+    Unknown,
+    Value,
+    Values,
+)
 
 
 class Kind(Enum):
@@ -33,6 +43,10 @@ class Kind(Enum):
 
 class Unreadable(Exception):
     """The policy cannot be read; the message says why, starting in lower case."""
+
+
+class NoPolicy(Unreadable):
+    """FSDP1 cannot take it for a policy either."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +90,8 @@ def _read_one(value: Value, study: Study) -> Policy:
             return Policy(Kind.WALK, value.module, value.node)
         case Made(node=ast.Call() as call):
             return _made(value, call, study)
+        case Display():
+            raise NoPolicy("FSDP1 takes no collection of classes for a policy")
     why = study.unknown([value])
     raise Unreadable(f"the policy: {why}" if why else "the policy is made in a way not known")
 
@@ -374,6 +390,26 @@ def _walked(argument: ast.expr, real: list[Policy], plan: ShardPlan, study: Stud
         return Use(message, walk=code("{a}", a=argument))
     name = plan.fresh("wrap_policy")
     return Use(message, walk=code("{n}", n=name), setup=(code("{n} = {a}", n=name, a=argument),))
+
+
+def import_of(node: ast.AST, module: Module) -> ast.AST | None:
+    """The import behind a plain name: a bare policy function is known by it, not by its uses."""
+    if not isinstance(node, ast.Name):
+        return None
+    owner = module.table.within[node].lookup(node.id)
+    bindings = owner.bindings[node.id] if owner is not None else []
+    return bindings[0].node if len(bindings) == 1 else None
+
+
+def handed_on(values: Values, study: Study) -> set[ast.AST]:
+    """The origins of policies, and of the policies joined in them, that code outside FSDP1 uses."""
+    found: set[ast.AST] = {v.node for v in values}
+    for value in values:
+        with contextlib.suppress(Unreadable):
+            for part in _read_one(value, study).parts:
+                for each in part:
+                    found |= {each.node, *(p.node for joined in each.parts for p in joined)}
+    return found
 
 
 def _keep(policy: Policy, plan: ShardPlan, study: Study) -> None:

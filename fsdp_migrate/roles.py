@@ -165,10 +165,12 @@ def _kept_in(holder: ast.AST | None, module: Module, own: Constructor, study: St
     if isinstance(holder, ast.Call) and holder in study.constructors:
         return Role.PART
     assert isinstance(holder, ast.expr)
-    others = [c for c in study.constructors.values() if c is not own and not c.problem]
+    others = [c for c in study.constructors.values() if c is not own and "module" in c.arguments]
     scope = module.table.scope_of(holder).function()
     if scope is not own.module.table.scope_of(own.call).function():
-        others.append(own)  # called through a function, which may wrap more than one model
+        others += (
+            [own] if "module" in own.arguments else []
+        )  # called through a function, which may wrap more than one model
     if not others:
         return Role.ROOT
     path = access_path(holder)

@@ -35,31 +35,39 @@ class Constructor:
     module: Module
     reference: ast.AST
     arguments: dict[str, ast.expr] = field(default_factory=dict)
-    problem: str = ""  # why the arguments could not be read
+    problem: str = ""  # why it cannot be written out as fully_shard
+    is_open: bool = False  # it has more arguments than are written at the call
+    is_wrong: bool = False  # FSDP1 itself refuses it, or FSDP2 has nothing like it
 
     @classmethod
     def read(cls, call: ast.Call, module: Module, reference: ast.AST) -> Constructor:
-        """Bind the arguments by FSDP1's signature."""
+        """Bind the arguments by FSDP1's signature; of a ``functools.partial`` those it has."""
         result = cls(call, module, reference)
-        for index, value in enumerate(call.args):
+        bound = reference in call.args
+        for index, value in enumerate(call.args[1:] if bound else call.args):
             if isinstance(value, ast.Starred):
-                result.problem = "its arguments are passed as *args"
-                return result
+                result.problem, result.is_open = "its arguments are passed as *args", True
+                break
             if index >= len(fsdp1.CONSTRUCTOR_ARGUMENTS):
                 result.problem = "it has more positional arguments than FSDP1 takes"
+                result.is_wrong = True
                 return result
             result.arguments[fsdp1.CONSTRUCTOR_ARGUMENTS[index]] = value
         for keyword in call.keywords:
             if keyword.arg is None:
                 spelled = ast.unparse(keyword.value)
                 result.problem = f"its keyword arguments come from **{spelled}"
-                return result
-            if keyword.arg not in fsdp1.CONSTRUCTOR_ARGUMENTS:
+                result.is_open = True
+            elif keyword.arg not in fsdp1.CONSTRUCTOR_ARGUMENTS:
                 result.problem = f"{keyword.arg} is not an argument of FSDP1"
+                result.is_wrong = True
                 return result
-            result.arguments[keyword.arg] = keyword.value
-        if "module" not in result.arguments:
-            result.problem = "it is called without a module"
+            else:
+                result.arguments[keyword.arg] = keyword.value
+        if bound:
+            result.problem, result.is_open = "they are bound by functools.partial", True
+        elif "module" not in result.arguments and not result.is_open:
+            result.problem, result.is_wrong = "it is called without a module", True
         return result
 
     @property
@@ -78,8 +86,9 @@ class Constructor:
             found.setdefault(name, value)
         return found
 
-    def is_written_out(self, name: str) -> bool:
-        return name in self.arguments
+    def has(self, name: str) -> bool:
+        """Whether an argument is given, and as something else than a plain None."""
+        return name in self.arguments and not _is_none(self.arguments[name])
 
 
 Predicate = Callable[[str], Code]
@@ -370,9 +379,13 @@ def _loop(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code
     lines: list[Code] = []
     if plan.walk is not None:
         shard = plan.support("shard_by_policy")
-        ignored = [code("ignored_modules={i}", i=plan.ignored)] if plan.ignored is not None else []
-        args = join(", ", [plan.model, plan.walk, *ignored, *arguments])
-        lines.append(code("{f}({args})", f=shard, args=args))
+        extra = [code("ignored_modules={i}", i=plan.ignored)] if plan.ignored is not None else []
+        if plan.batch_norm:
+            norm_policy, define = _batch_norm_policy(plan)
+            lines.append(define)
+            extra.append(code("batch_norm_policy={p}", p=norm_policy))
+        args = join(", ", [plan.model, plan.walk, *extra, *arguments])
+        return [*lines, code("{f}({args})", f=shard, args=args)]
     if plan.targets is None and not plan.batch_norm:
         return lines
     wanted = plan.targets.variable if plan.targets is not None else ""
@@ -402,21 +415,8 @@ def _loop_with_batch_norm(
     plan: ShardPlan, fully_shard: str, name: str, call: Code, shared: list[Code]
 ) -> list[Code]:
     """FSDP1 keeps every BatchNorm as a unit of its own in full precision."""
-    assert plan.precision is not None
     batch_norm = plan.name("torch.nn.modules.batchnorm", "_BatchNorm")
-    policy_class = plan.name(FULLY_SHARD, "MixedPrecisionPolicy")
-    torch = plan.proposal.module_name(
-        plan.constructor.module, "torch", "torch", plan.constructor.reference
-    )
-    norm_policy = plan.fresh("batch_norm_policy")
-    define = code(
-        "# Like FSDP1, BatchNorm layers compute in fp32 and hand on the units' dtype.\n"
-        "{n} = {c}(param_dtype={t}.float32, output_dtype={p}.param_dtype)",
-        n=norm_policy,
-        c=policy_class,
-        t=torch,
-        p=plan.precision.policy,
-    )
+    norm_policy, define = _batch_norm_policy(plan)
     arguments = [code("{m}", m=name), code("mp_policy={p}", p=norm_policy), *shared]
     norm_call = code("{f}({args})", f=fully_shard, args=join(", ", arguments))
     template = (
@@ -435,6 +435,25 @@ def _loop_with_batch_norm(
         parts["test"] = plan.targets.predicate(name)
         parts["call"] = call
     return [define, Code(template, parts)]
+
+
+def _batch_norm_policy(plan: ShardPlan) -> tuple[str, Code]:
+    """The name of the units' policy for BatchNorm, and the statement that makes it."""
+    assert plan.precision is not None
+    policy_class = plan.name(FULLY_SHARD, "MixedPrecisionPolicy")
+    torch = plan.proposal.module_name(
+        plan.constructor.module, "torch", "torch", plan.constructor.reference
+    )
+    norm_policy = plan.fresh("batch_norm_policy")
+    define = code(
+        "# Like FSDP1, BatchNorm layers compute in fp32 and hand on the units' dtype.\n"
+        "{n} = {c}(param_dtype={t}.float32, output_dtype={p}.param_dtype)",
+        n=norm_policy,
+        c=policy_class,
+        t=torch,
+        p=plan.precision.policy,
+    )
+    return norm_policy, define
 
 
 def _single_target(statement: ast.stmt, call: ast.Call) -> ast.expr | None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
-from fsdp_migrate import devices, fsdp1
-from fsdp_migrate.proposal import Proposal, code, join
+from fsdp_migrate import devices, fsdp1, vocabulary
+from fsdp_migrate.proposal import code, join
 from fsdp_migrate.sharding import Constructor, ShardPlan
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
@@ -38,7 +38,7 @@ def of(constructor: Constructor, study: Study) -> str | None:
     """The strategy of a constructor when it is written at the call; None when it varies."""
     node = constructor.arguments.get("sharding_strategy")
     if node is None:
-        return "FULL_SHARD"
+        return None if constructor.is_open else "FULL_SHARD"
     direct = isinstance(node, ast.Constant) or study.external(node, constructor.module)
     if not direct:
         return None
@@ -54,7 +54,8 @@ def argument(site: Site, study: Study, rule: str) -> Decision:
         return _at_run_time(site, plan, value, study, rule)
     problem = apply(name, plan, study)
     if problem:
-        return study.left(site, rule, problem, "build a 2-D device mesh and pass it as device_mesh")
+        help = "build a 2-D device mesh and pass it as device_mesh"
+        return study.left(site, rule, problem, help, final=True)
     if name == "NO_SHARD":
         return study.rewritten(
             site,
@@ -69,10 +70,10 @@ def argument(site: Site, study: Study, rule: str) -> Decision:
 
 def apply(name: str, plan: ShardPlan, study: Study) -> str:
     """Put a strategy into a plan; the reason when it cannot be."""
-    has_mesh = "device_mesh" in plan.constructor.arguments
-    has_group = "process_group" in plan.constructor.arguments
+    has_mesh = plan.constructor.has("device_mesh")
+    has_group = plan.constructor.has("process_group")
     if name in HYBRID and not has_mesh and not has_group:
-        if "auto_wrap_policy" not in plan.constructor.arguments:
+        if not plan.constructor.has("auto_wrap_policy"):
             return f"{name} without a policy, group or mesh is an error in FSDP1"
         count = "torch.cuda.device_count()"
         _mesh(plan, study, f"({{dist}}.get_world_size() // {count}, {count})")
@@ -106,7 +107,7 @@ def _mesh(plan: ShardPlan, study: Study, shape: str) -> None:
 
 def _at_run_time(site: Site, plan: ShardPlan, value: ast.expr, study: Study, rule: str) -> Decision:
     """Let a support function choose; the project keeps its names for strategies."""
-    if "process_group" in plan.constructor.arguments:
+    if plan.constructor.has("process_group"):
         return study.left(
             site,
             rule,
@@ -124,20 +125,11 @@ def _at_run_time(site: Site, plan: ShardPlan, value: ast.expr, study: Study, rul
     plan.everywhere["**"] = code("{f}({a})", f=function, a=join(", ", arguments))
     study.runtime_strategies.add(plan.constructor)
     decision = study.rewritten(site, rule, "sharding_kwargs chooses at run time")
-    names = _enum_names(value, ENUM, site, study)
+    names = vocabulary.mentions(value, ENUM, site, study)
     for name in names:
-        _take_over(name, ENUM, site, study, plan.proposal)
+        vocabulary.take_over(name, ENUM, site, study, plan.proposal)
     # The enum's import goes: every model that is built with it goes along or none.
     return replace(decision, models=frozenset(study.constructors.values())) if names else decision
-
-
-def _enum_names(value: ast.expr, enum: str, site: Site, study: Study) -> list[ast.expr]:
-    """Mentions of the enum in an argument that is kept."""
-    return [
-        node
-        for node in ast.walk(value)
-        if isinstance(node, (ast.Name, ast.Attribute)) and _is_enum(node, enum, site, study)
-    ]
 
 
 def reference(site: Site, study: Study, rule: str) -> Decision:
@@ -146,78 +138,4 @@ def reference(site: Site, study: Study, rule: str) -> Decision:
     The enum is the project's vocabulary (configurations, comparisons, command lines): it is taken
     over, member by member, into the support module.
     """
-    return keep_vocabulary(site, ENUM, study, rule)
-
-
-def keep_vocabulary(site: Site, enum: str, study: Study, rule: str) -> Decision:
-    """Import an FSDP1 enum from the support module instead of torch."""
-    models = study.constructors.values()
-    problem = "" if models else "no model is wrapped with FSDP in the given paths"
-    stranger = _given_to_stranger(site, study)
-    if stranger:
-        problem = f"it is passed to {stranger}, which is outside the given paths"
-    name = site.reference
-    while isinstance(name, ast.Attribute) and not _is_enum(name, enum, site, study):
-        name = name.value
-    if problem or not isinstance(name, ast.expr):
-        return study.left(
-            site, rule, problem, f"replace {enum} together with the code that uses it"
-        )
-    proposal = study.proposal()
-    _take_over(name, enum, site, study, proposal)
-    return study.rewritten(site, rule, f"{enum} of the project's own", proposal, models=models)
-
-
-def _take_over(name: ast.expr, enum: str, site: Site, study: Study, proposal: Proposal) -> None:
-    """Make ``name`` mean the support module's enum."""
-    alias = _plain_import(name, enum, site, study)
-    if alias is not None:
-        assert isinstance(name, ast.Name)
-        proposal.remove_import(site.module, alias)
-        proposal.support_as(site.module, enum, name.id, name)
-    else:
-        local = proposal.support(site.module, enum, name)
-        proposal.replace(site.module, name, code("{n}", n=local))
-
-
-def _plain_import(name: ast.expr, enum: str, site: Site, study: Study) -> ast.alias | None:
-    """The import to take over, when everything that uses it in the module can follow."""
-    if not isinstance(name, ast.Name):
-        return None
-    table = site.module.table
-    owner = table.within[name].lookup(name.id)
-    if owner is None or len(owner.bindings[name.id]) != 1:
-        return None
-    binding = owner.bindings[name.id][0]
-    direct = isinstance(binding.node, ast.alias) and fsdp1.canonical(binding.qualified) == enum
-    if not direct:
-        return None
-    for other in table.names:
-        if other.id != name.id or table.within[other].lookup(other.id) is not owner:
-            continue
-        place = Site(enum, site.module, other, other)
-        if _given_to_stranger(place, study):
-            return None
-    assert isinstance(binding.node, ast.alias)
-    return binding.node
-
-
-def _is_enum(node: ast.Name | ast.Attribute, enum: str, site: Site, study: Study) -> bool:
-    return any(fsdp1.canonical(q) == enum for q in study.external(node, site.module))
-
-
-def _given_to_stranger(site: Site, study: Study) -> str:
-    """The outside callable that receives the value, if one does."""
-    child: ast.AST = site.reference
-    for parent in site.module.table.ancestors(child):
-        if isinstance(parent, ast.stmt) or parent in study.constructors:
-            return ""
-        if isinstance(parent, ast.Call) and child is not parent.func:
-            names = study.external(parent.func, site.module)
-            outside = [n for n in names if n.split(".", maxsplit=1)[0] not in HARMLESS]
-            return outside[0] if outside else ""
-        child = parent
-    return ""
-
-
-HARMLESS = frozenset({"builtins", "dataclasses", "typing", "argparse", "click", "functools"})
+    return vocabulary.keep(site, ENUM, study, rule)

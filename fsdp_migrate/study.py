@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from packaging.version import Version
@@ -15,7 +15,7 @@ from fsdp_migrate.sharding import Constructor, ShardPlan
 from fsdp_migrate.sites import Site
 from fsdp_migrate.trace.flow import Definition
 from fsdp_migrate.trace.project import Module, Project
-from fsdp_migrate.trace.values import Constant, Tracer, Unknown, Value, Values
+from fsdp_migrate.trace.values import Constant, Made, Tracer, Unknown, Value, Values
 
 DEFAULT_TARGET = config.DEFAULT_TARGET
 
@@ -59,6 +59,7 @@ class Decision:
     models: frozenset[Constructor] = frozenset()
     quiet: bool = False
     held: bool = False  # left only because its migration is held back
+    final: bool = False  # no other form of the constructor would do either
 
 
 @dataclass(eq=False)
@@ -109,10 +110,18 @@ class Study:
     conversions: dict[ast.AST, Conversion] = field(default_factory=dict)
     _made: list[tuple[Constructor, str, str]] = field(default_factory=list)
     runtime_strategies: set[Constructor] = field(default_factory=set)
+    run_time: frozenset[ast.AST] = frozenset()  # constructor calls to write in the run-time form
+    unwritten: list[Constructor] = field(default_factory=list)  # that fully_shard cannot say
     settled: dict[ast.AST, Decision] = field(default_factory=dict)  # node -> its decision
 
     def __post_init__(self) -> None:
         self.tracer = Tracer(self.project)
+
+    def again(self, run_time: frozenset[ast.AST]) -> Study:
+        """A fresh study of the same values, in which some constructors take another form."""
+        result = Study(self.project, self.registry, self.target, run_time=run_time)
+        result.tracer = self.tracer
+        return result
 
     # -- values ---------------------------------------------------------------------------------
 
@@ -194,13 +203,20 @@ class Study:
         """The FSDP1 models ``node`` may be."""
         found = self.values(node, module)
         made = sites.models(found, self.tracer)
-        constructors = frozenset(
-            self.constructors[m.node] for m in made if m.node in self.constructors
-        )
+        constructors = frozenset(c for m in made for c in self._made_by(m))
         if not made and sites.is_taken_for_model(node, module, self.tracer):
             return Models(frozenset(self.constructors.values()))
         others = tuple(v for v in found if v not in made)
         return Models(constructors, others)
+
+    def _made_by(self, model: Made) -> Iterator[Constructor]:
+        """The constructor of a model, or the partial of it that was called."""
+        if model.node in self.constructors:
+            yield self.constructors[model.node]
+        elif isinstance(model.node, ast.Call):
+            for callee in self.values(model.node.func, model.module):
+                if callee.node in self.constructors:
+                    yield self.constructors[callee.node]
 
     def traced(self, node: ast.expr, module: Module) -> bool:
         """Whether tracing alone shows that ``node`` is an FSDP1 model."""
@@ -267,10 +283,14 @@ class Study:
         *,
         models: Iterable[Constructor] = (),
         quiet: bool = False,
+        final: bool = False,
     ) -> Decision:
         """Not touched, for ``reason``; ``help`` is what to do by hand."""
-        mark = Mark(site.module, site.node, code, sentences(reason, help))
-        return Decision(site, code, Outcome.LEFT, reason, help, (mark,), frozenset(models), quiet)
+        edits = (Mark(site.module, site.node, code, sentences(reason, help)),)
+        concerned = frozenset(models)
+        return Decision(
+            site, code, Outcome.LEFT, reason, help, edits, concerned, quiet, final=final
+        )
 
     def defined_by(self, node: ast.expr, module: Module) -> frozenset[Definition]:
         """The definitions that reach a use of a name or dotted path in its own scope."""

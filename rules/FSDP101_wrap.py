@@ -5,6 +5,11 @@
 one for the root. The model stays the same object: assignments, returns and nested calls keep
 working. Arguments are the business of the rules they are named after.
 
+Where the arguments are only known at run time (`**kwargs`, `functools.partial`, a policy from
+outside), or where no statements can stand (comprehensions, lambdas), a support function `shard`
+takes FSDP1's own arguments and shards unit by unit as FSDP1 did. The project then keeps its
+settings: `MixedPrecision`, `ShardingStrategy` and the others come from the support module.
+
 ## Why
 FSDP1 wraps modules in new objects around flat parameters. FSDP2 shards every parameter by itself
 (`DTensor`) and changes the module in place, so names, `isinstance` and checkpoints stay clean. A
@@ -12,8 +17,7 @@ root call is always emitted: parameters that no `fully_shard` call covers are no
 an error.
 
 ## What stays for you
-Constructors whose arguments cannot be seen (`**kwargs` that come from elsewhere), and constructors
-with a policy where no statement can stand (lambdas, comprehensions).
+Subclasses of `FullyShardedDataParallel`, and arguments that FSDP1 itself refuses.
 
 ## Since torch
 2.6 (`torch.distributed.fsdp.fully_shard`)
@@ -28,7 +32,11 @@ from fsdp_migrate.sharding import placement_problem, render
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 
-RULE = Rule(code="FSDP101", name="wrap", handles=("FullyShardedDataParallel()",))
+RULE = Rule(
+    code="FSDP101",
+    name="wrap",
+    handles=("FullyShardedDataParallel()", "partial(FullyShardedDataParallel)"),
+)
 
 EXAMPLES = [
     Example(
@@ -142,6 +150,43 @@ import torch.distributed.fsdp as fsdp
 model = fsdp.fully_shard(model)
 """,
     ),
+    Example(
+        title="arguments that are only known at run time",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+def wrap(model, **kwargs):
+    return FSDP(model, **kwargs)
+""",
+        after="""\
+from fsdp2_support import shard
+
+def wrap(model, **kwargs):
+    return shard(model, **kwargs)
+""",
+        support=("shard",),
+    ),
+    Example(
+        title="a policy where no statement can stand",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from layers import Block
+
+wrapped = [FSDP(m, auto_wrap_policy=ModuleWrapPolicy({Block})) for m in models]
+""",
+        after="""\
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from layers import Block
+
+from fsdp2_support import shard
+
+wrapped = [shard(m, auto_wrap_policy=ModuleWrapPolicy({Block})) for m in models]
+""",
+        support=("shard",),
+    ),
 ]
 
 KEEP = [
@@ -173,16 +218,6 @@ model = FSDP(model)
 """,
     ),
     Keep(
-        title="arguments that are only known at run time",
-        source="""\
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-
-def wrap(model, **kwargs):
-    return FSDP(model, **kwargs)
-""",
-        left=True,
-    ),
-    Keep(
         title="a name that only looks like it",
         source="""\
 def fsdp(model):
@@ -193,16 +228,48 @@ model = fsdp(model)
 """,
     ),
     Keep(
-        title="a policy where no statement can stand",
+        title="a subclass of the wrapper",
         source="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
-from layers import Block
 
-wrapped = [FSDP(m, auto_wrap_policy=ModuleWrapPolicy({Block})) for m in models]
+class Sharded(FSDP):
+    def forward(self, batch):
+        return super().forward(batch["inputs"])
+
+
+model = Sharded(model)
 """,
         left=True,
+    ),
+    Keep(
+        title="an argument that FSDP1 does not have",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model, mixed_precisions=None)
+""",
+        left=True,
+    ),
+    Keep(
+        title="a call without a model",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP()
+""",
+        left=True,
+    ),
+    Keep(
+        title="DistributedDataParallel with the same arguments",
+        source="""\
+import functools
+
+from torch.nn.parallel import DistributedDataParallel
+
+wrap = functools.partial(DistributedDataParallel, device_ids=[0])
+model = wrap(model, **options)
+""",
     ),
 ]
 

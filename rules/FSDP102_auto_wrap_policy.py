@@ -259,12 +259,9 @@ def shard(model, policy):
         outcome=Outcome.REVIEW,
         support=("shard_by_policy",),
     ),
-]
-
-KEEP = [
-    Keep(
+    Example(
         title="a policy from a class of the project's own",
-        source="""\
+        before="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 
@@ -275,11 +272,22 @@ class Policy:
 
 model = FSDP(model, auto_wrap_policy=Policy())
 """,
-        left=True,
+        after="""\
+from fsdp2_support import shard
+
+
+class Policy:
+    def __call__(self, module, recurse, nonwrapped_numel):
+        return recurse
+
+
+model = shard(model, auto_wrap_policy=Policy())
+""",
+        support=("shard",),
     ),
-    Keep(
+    Example(
         title="a custom policy with arguments for single modules",
-        source="""\
+        before="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.fsdp.wrap import CustomPolicy
 
@@ -290,8 +298,23 @@ def choose(module):
 
 model = FSDP(model, auto_wrap_policy=CustomPolicy(choose))
 """,
-        left=True,
+        after="""\
+from torch.distributed.fsdp.wrap import CustomPolicy
+
+from fsdp2_support import shard
+
+
+def choose(module):
+    return {"sharding_strategy": module.strategy}
+
+
+model = shard(model, auto_wrap_policy=CustomPolicy(choose))
+""",
+        support=("shard",),
     ),
+]
+
+KEEP = [
     Keep(
         title="a policy object that serves activation checkpointing",
         source="""\
@@ -339,6 +362,43 @@ def shard(model):
 """,
         left=True,
     ),
+    Keep(
+        title="a list of classes is no policy either",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+from layers import Block
+
+model = FSDP(model, auto_wrap_policy=[Block])
+""",
+        left=True,
+    ),
+    Keep(
+        title="a function of the project's own of that name",
+        source="""\
+def transformer_auto_wrap_policy(module, recurse, nonwrapped_numel):
+    return recurse or module.is_block
+
+
+policy = transformer_auto_wrap_policy
+""",
+    ),
+    Keep(
+        title="torch_xla's policy",
+        source="""\
+import functools
+
+from torch_xla.distributed.fsdp.wrap import transformer_auto_wrap_policy
+
+policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+""",
+    ),
+    Keep(
+        title="a policy by name for another library",
+        source="""\
+arguments = TrainingArguments(fsdp="full_shard auto_wrap", fsdp_config={"min_num_params": 100})
+""",
+    ),
 ]
 
 
@@ -353,7 +413,9 @@ def _argument(site: Site, study: Study) -> Decision:
     try:
         use = policies.use(value, plan, study)
     except policies.Unreadable as problem:
-        return study.left(site, RULE.code, str(problem), "write the loop over the modules by hand")
+        wrong = isinstance(problem, policies.NoPolicy)
+        help = "write the loop over the modules by hand"
+        return study.left(site, RULE.code, str(problem), help, final=wrong)
     plan.setup.extend(use.setup)
     plan.targets, plan.walk = use.targets, use.walk
     return study.rewritten(site, RULE.code, use.message, review=use.review)
@@ -361,6 +423,9 @@ def _argument(site: Site, study: Study) -> Decision:
 
 def _origin(site: Site, study: Study) -> Decision:
     conversion = study.conversions.get(site.node)
+    origin = policies.import_of(site.node, site.module)
+    if conversion is None and origin is not None:
+        conversion = study.conversions.get(origin)
     if conversion is None:
         return study.left(
             site,

@@ -123,19 +123,25 @@ from torch.distributed.fsdp import fully_shard
 model = fully_shard(model)
 """,
     ),
-]
-
-KEEP = [
-    Keep(
+    Example(
         title="within a process group of its own",
-        source="""\
+        before="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 def shard(model, group):
     return FSDP(model, process_group=group, sync_module_states=True)
 """,
-        left=True,
+        after="""\
+from fsdp2_support import shard as fsdp2_shard
+
+def shard(model, group):
+    return fsdp2_shard(model, process_group=group, sync_module_states=True)
+""",
+        support=("shard",),
     ),
+]
+
+KEEP = [
     Keep(
         title="DDP has its own way",
         source="""\
@@ -153,6 +159,21 @@ options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
 set_model_state_dict(model, state, options=options)
 """,
     ),
+    Keep(
+        title="an argument of another function",
+        source="""\
+model = build(model, sync_module_states=True)
+""",
+    ),
+    Keep(
+        title="weights that are broadcast by hand",
+        source="""\
+import torch.distributed as dist
+
+for parameter in model.parameters():
+    dist.broadcast(parameter.data, src=0)
+""",
+    ),
 ]
 
 
@@ -163,7 +184,7 @@ def decide(site: Site, study: Study) -> Decision:
         return study.dropped(site, RULE.code, "dropped, it was False")
     if plan.from_rank0:
         return study.rewritten(site, RULE.code, "load_rank0_state")
-    if "process_group" in plan.constructor.arguments:
+    if plan.constructor.has("process_group"):
         return study.left(
             site,
             RULE.code,

@@ -127,12 +127,9 @@ from torch.distributed.fsdp import fully_shard
 model = fully_shard(model)
 """,
     ),
-]
-
-KEEP = [
-    Keep(
+    Example(
         title="a function that initialises weights itself",
-        source="""\
+        before="""\
 import torch.nn as nn
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
@@ -144,21 +141,79 @@ def init(module):
 
 model = FSDP(model, param_init_fn=init)
 """,
-        left=True,
+        after="""\
+import torch.nn as nn
+
+from fsdp2_support import shard
+
+
+def init(module):
+    module.to_empty(device="cuda", recurse=False)
+    nn.init.normal_(module.weight)
+
+
+model = shard(model, param_init_fn=init)
+""",
+        support=("shard",),
     ),
-    Keep(
+    Example(
         title="memory that nothing in the call fills",
-        source="""\
+        before="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 model = FSDP(model, param_init_fn=lambda m: m.to_empty(device="cuda", recurse=False))
 """,
-        left=True,
+        after="""\
+from fsdp2_support import shard
+
+model = shard(model, param_init_fn=lambda m: m.to_empty(device="cuda", recurse=False))
+""",
+        support=("shard",),
     ),
+]
+
+KEEP = [
     Keep(
         title="to_empty outside of FSDP",
         source="""\
 model = model.to_empty(device="cuda")
+""",
+    ),
+    Keep(
+        title="an argument of another function",
+        source="""\
+model = build(model, param_init_fn=lambda module: module.to_empty(device="cuda"))
+""",
+    ),
+    Keep(
+        title="a model that is materialised by hand",
+        source="""\
+import torch
+
+with torch.device("meta"):
+    model = Model()
+model.to_empty(device="cuda")
+model.reset_parameters()
+""",
+    ),
+    Keep(
+        title="FSDP2 on the meta device",
+        source="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+with torch.device("meta"):
+    model = Model()
+fully_shard(model)
+model.to_empty(device="cuda")
+""",
+    ),
+    Keep(
+        title="fairscale's wrapper",
+        source="""\
+from fairscale.nn import FullyShardedDataParallel as FSDP
+
+model = FSDP(model, param_init_fn=initialise)
 """,
     ),
 ]

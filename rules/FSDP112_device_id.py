@@ -135,7 +135,7 @@ place(model, device_id=0)
 def decide(site: Site, study: Study) -> Decision:
     plan, value, _ = study.argument(site)
     device = devices.read(plan.constructor, study)
-    has_mesh = {"device_mesh", "process_group"} & set(plan.constructor.arguments)
+    has_mesh = plan.constructor.has("device_mesh") or plan.constructor.has("process_group")
     if isinstance(value, ast.Constant) and value.value is None:
         return study.dropped(site, RULE.code, "dropped, it was None")
     if not device.kinds <= {"cuda", "xpu", "npu", "hpu"} and not has_mesh:

@@ -160,6 +160,7 @@ def decide(site: Site, study: Study) -> Decision:
             RULE.code,
             "both ignored_modules and ignored_states are given, which FSDP1 refuses",
             "give one of them",
+            final=True,
         )
     listed = plan.fresh(name)
     written_out = isinstance(value, (ast.List, ast.Tuple))

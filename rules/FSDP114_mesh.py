@@ -110,31 +110,49 @@ from torch.distributed.fsdp import fully_shard
 model = fully_shard(model)
 """,
     ),
-]
-
-KEEP = [
-    Keep(
+    Example(
         title="full sharding on a mesh of two dimensions",
-        source="""\
+        before="""\
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 mesh = init_device_mesh("cuda", (2, 4), mesh_dim_names=("replicate", "shard"))
 model = FSDP(model, device_mesh=mesh)
 """,
-        left=True,
+        after="""\
+from torch.distributed.device_mesh import init_device_mesh
+
+from fsdp2_support import shard
+
+mesh = init_device_mesh("cuda", (2, 4), mesh_dim_names=("replicate", "shard"))
+model = shard(model, device_mesh=mesh)
+""",
+        support=("shard",),
     ),
-    Keep(
+    Example(
         title="a tuple of groups",
-        source="""\
+        before="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
 
 
 def shard(model, groups):
     return FSDP(model, process_group=groups, sharding_strategy=ShardingStrategy.HYBRID_SHARD)
 """,
-        left=True,
+        after="""\
+from fsdp2_support import ShardingStrategy, shard as fsdp2_shard
+
+
+def shard(model, groups):
+    return fsdp2_shard(model, process_group=groups, sharding_strategy=ShardingStrategy.HYBRID_SHARD)
+""",
+        support=(
+            "ShardingStrategy",
+            "shard",
+        ),
     ),
+]
+
+KEEP = [
     Keep(
         title="a mesh that FSDP1 never sees",
         source="""\
@@ -155,6 +173,41 @@ mesh = init_device_mesh("cuda", (2, 2, 2))
 model = FSDP(model, device_mesh=mesh)
 """,
         left=True,
+    ),
+    Keep(
+        title="a mesh for tensor parallelism",
+        source="""\
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import parallelize_module
+
+mesh = init_device_mesh("cuda", (2, 4))
+parallelize_module(model, mesh, plan)
+""",
+    ),
+    Keep(
+        title="a group for a collective",
+        source="""\
+import torch.distributed as dist
+
+group = dist.new_group([0, 1])
+dist.all_reduce(loss, group=group)
+""",
+    ),
+    Keep(
+        title="DistributedDataParallel over a group",
+        source="""\
+from torch.nn.parallel import DistributedDataParallel
+
+model = DistributedDataParallel(model, process_group=group)
+""",
+    ),
+    Keep(
+        title="fairscale's process group",
+        source="""\
+from fairscale.nn import FullyShardedDataParallel as FSDP
+
+model = FSDP(model, process_group=group)
+""",
     ),
 ]
 
@@ -180,9 +233,8 @@ def _mesh(site: Site, study: Study) -> Decision:
             "pass the 1-D slice that is meant, mesh['name']",
         )
     if found.dimensions and max(found.dimensions) > 2:
-        return study.left(
-            site, RULE.code, "the mesh has more than two dimensions", "pass a slice of it"
-        )
+        reason = "the mesh has more than two dimensions"
+        return study.left(site, RULE.code, reason, "pass a slice of it", final=True)
     for call, module in found.unnamed:
         meshes.name_dimensions(call, module, plan, study)
     if chosen is not None:  # a run-time strategy hands the mesh to sharding_kwargs itself

@@ -87,20 +87,54 @@ def shard(model, args):
 """,
         outcome=Outcome.REVIEW,
     ),
-]
-
-KEEP = [
-    Keep(
+    Example(
         title="a value from outside the given paths",
-        source="""\
+        before="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 from somewhere import offload
 
 model = FSDP(model, cpu_offload=offload)
 """,
-        left=True,
+        after="""\
+from somewhere import offload
+
+from fsdp2_support import shard
+
+model = shard(model, cpu_offload=offload)
+""",
+        support=("shard",),
     ),
+    Example(
+        title="a setting in a dictionary of arguments",
+        before="""\
+from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel as FSDP
+
+
+def shard_model(model, offload):
+    kwargs = {"device_id": 0}
+    if offload:
+        kwargs["cpu_offload"] = CPUOffload(offload_params=True)
+    return FSDP(model, **kwargs)
+""",
+        after="""\
+from fsdp2_support import CPUOffload, shard
+
+
+def shard_model(model, offload):
+    kwargs = {"device_id": 0}
+    if offload:
+        kwargs["cpu_offload"] = CPUOffload(offload_params=True)
+    return shard(model, **kwargs)
+""",
+        support=(
+            "CPUOffload",
+            "shard",
+        ),
+    ),
+]
+
+KEEP = [
     Keep(
         title="FSDP2's policy",
         source="""\
@@ -117,6 +151,26 @@ from torch.distributed.fsdp import CPUOffload
 offload = CPUOffload(offload_params=True)
 """,
         left=True,
+    ),
+    Keep(
+        title="offloading in DeepSpeed",
+        source="""\
+config = {"zero_optimization": {"offload_param": {"device": "cpu"}}}
+""",
+    ),
+    Keep(
+        title="fairscale's flag",
+        source="""\
+from fairscale.nn import FullyShardedDataParallel as FSDP
+
+model = FSDP(model, cpu_offload=True)
+""",
+    ),
+    Keep(
+        title="offloading optimizer states",
+        source="""\
+settings = {"offload_optimizer": True}
+""",
     ),
 ]
 

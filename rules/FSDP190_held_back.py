@@ -29,24 +29,29 @@ EXAMPLES = [
     Example(
         title="a constructor that cannot be migrated holds back what is done to its model",
         before="""\
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
 
-def build(model, **options):
-    return FSDP(model, **options)
+def build(model):
+    precision = MixedPrecision(param_dtype=torch.bfloat16, keep_low_precision_grads=True)
+    return FSDP(model, mixed_precision=precision)
 
 def step(net):
-    model = build(net, **read_options())
+    model = build(net)
     return model.clip_grad_norm_(1.0)
 """,
         after="""\
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
 
-def build(model, **options):
-    # TODO(fsdp-migrate FSDP101): The arguments of FSDP cannot be read: its keyword arguments come from **options. Write them out at the call.
-    return FSDP(model, **options)
+def build(model):
+    # TODO(fsdp-migrate FSDP202): keep_low_precision_grads=True has no counterpart in FSDP2. Migrate it together with the code that uses it.
+    precision = MixedPrecision(param_dtype=torch.bfloat16, keep_low_precision_grads=True)
+    # TODO(fsdp-migrate FSDP202): keep_low_precision_grads=True has no counterpart in FSDP2. Write the MixedPrecisionPolicy by hand.
+    return FSDP(model, mixed_precision=precision)
 
 def step(net):
-    model = build(net, **read_options())
+    model = build(net)
     return model.clip_grad_norm_(1.0)
 """,
         outcome=Outcome.LEFT,
@@ -54,19 +59,27 @@ def step(net):
     Example(
         title="one argument holds back the constructor and the other arguments",
         before="""\
-import torch
 from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel as FSDP
 
-def build(model, options):
-    return FSDP(model, cpu_offload=CPUOffload(True), mixed_precision=options.precision)
+def build(model):
+    return FSDP(
+        model,
+        cpu_offload=CPUOffload(True),
+        ignored_modules=[model.head],
+        ignored_states=[model.scale],
+    )
 """,
         after="""\
-import torch
 from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel as FSDP
 
-def build(model, options):
-    # TODO(fsdp-migrate FSDP202): Options is a parameter of build, which nothing here calls. Write the MixedPrecisionPolicy by hand.
-    return FSDP(model, cpu_offload=CPUOffload(True), mixed_precision=options.precision)
+def build(model):
+    # TODO(fsdp-migrate FSDP113): Both ignored_modules and ignored_states are given, which FSDP1 refuses. Give one of them.
+    return FSDP(
+        model,
+        cpu_offload=CPUOffload(True),
+        ignored_modules=[model.head],
+        ignored_states=[model.scale],
+    )
 """,
         outcome=Outcome.LEFT,
     ),
@@ -74,25 +87,25 @@ def build(model, options):
         title="models that share a precision policy wait for each other",
         before="""\
 import torch
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision, ShardingStrategy
 
 precision = MixedPrecision(param_dtype=torch.bfloat16)
 
-def build(actor, critic, options):
+def build(actor, critic):
     actor = FSDP(actor, mixed_precision=precision)
-    critic = FSDP(critic, mixed_precision=precision, cpu_offload=options.offload)
+    critic = FSDP(critic, None, ShardingStrategy.HYBRID_SHARD, mixed_precision=precision)
     return actor, critic
 """,
         after="""\
 import torch
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision, ShardingStrategy
 
 precision = MixedPrecision(param_dtype=torch.bfloat16)
 
-def build(actor, critic, options):
+def build(actor, critic):
     actor = FSDP(actor, mixed_precision=precision)
-    # TODO(fsdp-migrate FSDP115): Options is a parameter of build, which nothing here calls. Pass offload_policy=CPUOffloadPolicy() by hand.
-    critic = FSDP(critic, mixed_precision=precision, cpu_offload=options.offload)
+    # TODO(fsdp-migrate FSDP201): HYBRID_SHARD without a policy, group or mesh is an error in FSDP1. Build a 2-D device mesh and pass it as device_mesh.
+    critic = FSDP(critic, None, ShardingStrategy.HYBRID_SHARD, mixed_precision=precision)
     return actor, critic
 """,
         outcome=Outcome.LEFT,
@@ -101,25 +114,25 @@ def build(actor, critic, options):
 
 KEEP = [
     Keep(
-        title="arguments that are read at run time",
+        title="arguments that FSDP1 refuses",
         left=True,
         source="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 def step(model, loss):
-    model = FSDP(model, **read_options())
+    model = FSDP(model, shard=True)
     with model.no_sync():
         loss.backward()
 """,
     ),
     Keep(
-        title="an offload setting from a file",
+        title="a strategy that nothing says how to divide",
         left=True,
         source="""\
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
 
 def build(model):
-    return FSDP(model, sync_module_states=True, cpu_offload=load("offload.pkl"))
+    return FSDP(model, sync_module_states=True, sharding_strategy=ShardingStrategy.HYBRID_SHARD)
 """,
     ),
     Keep(

@@ -160,6 +160,29 @@ def shard(model, args):
             "sharding_kwargs",
         ),
     ),
+    Example(
+        title="a run-time strategy with a group",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+def shard(model, args, group):
+    strategy = ShardingStrategy[args.strategy]
+    return FSDP(model, process_group=group, sharding_strategy=strategy)
+""",
+        after="""\
+from fsdp2_support import ShardingStrategy, shard as fsdp2_shard
+
+
+def shard(model, args, group):
+    strategy = ShardingStrategy[args.strategy]
+    return fsdp2_shard(model, process_group=group, sharding_strategy=strategy)
+""",
+        support=(
+            "ShardingStrategy",
+            "shard",
+        ),
+    ),
 ]
 
 KEEP = [
@@ -183,18 +206,6 @@ plugin = FullyShardedDataParallelPlugin(sharding_strategy=ShardingStrategy.FULL_
         left=True,
     ),
     Keep(
-        title="a run-time strategy with a group",
-        source="""\
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
-
-
-def shard(model, args, group):
-    strategy = ShardingStrategy[args.strategy]
-    return FSDP(model, process_group=group, sharding_strategy=strategy)
-""",
-        left=True,
-    ),
-    Keep(
         title="an enum of the project's own",
         source="""\
 from enum import Enum
@@ -214,6 +225,23 @@ from torch.distributed.fsdp import fully_shard
 
 fully_shard(model, reshard_after_forward=False)
 """,
+    ),
+    Keep(
+        title="a strategy of another library",
+        source="""\
+from lightning.pytorch.strategies import FSDPStrategy
+
+strategy = FSDPStrategy(sharding_strategy="SHARD_GRAD_OP")
+""",
+    ),
+    Keep(
+        title="hybrid sharding that nothing says how to divide",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+model = FSDP(model, sharding_strategy=ShardingStrategy.HYBRID_SHARD)
+""",
+        left=True,
     ),
 ]
 

@@ -259,6 +259,62 @@ def build(model):
 """,
         outcome=Outcome.REVIEW,
     ),
+    Example(
+        title="a policy from outside the given paths",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+from somewhere import policy
+
+model = FSDP(model, mixed_precision=policy)
+""",
+        after="""\
+from somewhere import policy
+
+from fsdp2_support import shard
+
+model = shard(model, mixed_precision=policy)
+""",
+        support=("shard",),
+    ),
+    Example(
+        title="a policy in arguments that are put together at run time",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+def fsdp_kwargs(args):
+    kwargs = {"device_id": args.device}
+    if args.bf16:
+        kwargs["mixed_precision"] = MixedPrecision(param_dtype=torch.bfloat16)
+    return kwargs
+
+
+def shard_model(model, args):
+    return FSDP(model, **fsdp_kwargs(args))
+""",
+        after="""\
+import torch
+
+from fsdp2_support import MixedPrecision, shard
+
+
+def fsdp_kwargs(args):
+    kwargs = {"device_id": args.device}
+    if args.bf16:
+        kwargs["mixed_precision"] = MixedPrecision(param_dtype=torch.bfloat16)
+    return kwargs
+
+
+def shard_model(model, args):
+    return shard(model, **fsdp_kwargs(args))
+""",
+        support=(
+            "MixedPrecision",
+            "shard",
+        ),
+    ),
 ]
 
 KEEP = [
@@ -295,17 +351,6 @@ model = FSDP(model, mixed_precision=policy)
         left=True,
     ),
     Keep(
-        title="a policy from outside the given paths",
-        source="""\
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-
-from somewhere import policy
-
-model = FSDP(model, mixed_precision=policy)
-""",
-        left=True,
-    ),
-    Keep(
         title="FSDP2's policy",
         source="""\
 import torch
@@ -320,6 +365,34 @@ fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
 from torch.nn.parallel.distributed import _MixedPrecision
 
 policy = _MixedPrecision()
+""",
+    ),
+    Keep(
+        title="autocast",
+        source="""\
+import torch
+
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    loss = model(batch)
+""",
+    ),
+    Keep(
+        title="a class of the project's own",
+        source="""\
+class MixedPrecision:
+    def __init__(self, param_dtype=None):
+        self.param_dtype = param_dtype
+
+
+precision = MixedPrecision(param_dtype="bf16")
+""",
+    ),
+    Keep(
+        title="a precision plugin of another library",
+        source="""\
+from lightning.pytorch.plugins import MixedPrecision
+
+plugin = MixedPrecision(precision="bf16-mixed", device="cuda")
 """,
     ),
 ]
@@ -361,7 +434,7 @@ def _argument(site: Site, plan: ShardPlan, study: Study) -> Decision:
             precision.convert_in_place(each, proposal, study, each.call.func)
             study.convert(each.call, None, "MixedPrecisionPolicy", plan.constructor, proposal)
         plan.precision = Precision(_named(plan, nullable=nullable), same=same)
-    plan.batch_norm = "auto_wrap_policy" in plan.constructor.arguments and models.may_contain(
+    plan.batch_norm = plan.constructor.has("auto_wrap_policy") and models.may_contain(
         plan.constructor.wrapped, site.module, "BatchNorm", study
     )
     plan.further += precision.buffer_sites(found)

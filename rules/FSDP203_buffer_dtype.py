@@ -123,21 +123,6 @@ def shard(model):
 
 KEEP = [
     Keep(
-        title="policies that cast buffers to different dtypes",
-        source="""\
-import torch
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
-
-half = MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.float32)
-full = MixedPrecision(param_dtype=torch.float32, buffer_dtype=torch.bfloat16)
-
-
-def shard(model, args):
-    return FSDP(model, mixed_precision=half if args.half else full)
-""",
-        left=True,
-    ),
-    Keep(
         title="buffers that the program casts itself",
         source="""\
 for buffer in model.buffers():
@@ -152,6 +137,23 @@ def configure(buffer_dtype):
 
 
 configure(buffer_dtype="fp32")
+""",
+    ),
+    Keep(
+        title="a dictionary with such a key",
+        source="""\
+import torch
+
+settings = {"buffer_dtype": torch.bfloat16}
+""",
+    ),
+    Keep(
+        title="buffers cast by hand",
+        source="""\
+import torch
+
+for buffer in model.buffers():
+    buffer.data = buffer.data.to(torch.bfloat16)
 """,
     ),
 ]

@@ -21,6 +21,7 @@ There are no such switches any more. Explicit prefetching, for CPU-bound models,
 
 import ast
 
+from fsdp_migrate import vocabulary
 from fsdp_migrate.fsdp1 import canonical
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
@@ -33,6 +34,8 @@ RULE = Rule(
         "FullyShardedDataParallel(backward_prefetch=)",
         "FullyShardedDataParallel(forward_prefetch=)",
         "BackwardPrefetch",
+        "annotation(BackwardPrefetch)",
+        "isinstance(BackwardPrefetch)",
     ),
 )
 
@@ -78,6 +81,42 @@ from torch.distributed.fsdp import fully_shard
 model = fully_shard(model)
 """,
     ),
+    Example(
+        title="a field of a configuration",
+        before="""\
+from dataclasses import dataclass
+
+from torch.distributed.fsdp import BackwardPrefetch, FullyShardedDataParallel as FSDP
+
+
+@dataclass
+class Config:
+    prefetch: BackwardPrefetch | None = BackwardPrefetch.BACKWARD_PRE
+
+
+def shard_model(model, config: Config):
+    return FSDP(model, backward_prefetch=config.prefetch)
+""",
+        after="""\
+from dataclasses import dataclass
+
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import BackwardPrefetch
+
+
+@dataclass
+class Config:
+    prefetch: BackwardPrefetch | None = BackwardPrefetch.BACKWARD_PRE
+
+
+def shard_model(model, config: Config):
+    # TODO(fsdp-migrate FSDP204): FSDP2 always prefetches as BACKWARD_PRE did; with backward_prefetch=config.prefetch FSDP1 may have used less memory.
+    return fully_shard(model)
+""",
+        outcome=Outcome.REVIEW,
+        support=("BackwardPrefetch",),
+    ),
 ]
 
 KEEP = [
@@ -105,14 +144,20 @@ for layer, following in zip(layers, layers[1:]):
     layer.set_modules_to_forward_prefetch([following])
 """,
     ),
+    Keep(
+        title="a prefetcher of the projects own",
+        source="""\
+from training.data import BackwardPrefetch
+
+prefetch = BackwardPrefetch()
+""",
+    ),
 ]
 
 
 def decide(site: Site, study: Study) -> Decision:
-    if site.construct.startswith("BackwardPrefetch"):
-        return study.left(
-            site, RULE.code, "BackwardPrefetch has no counterpart in FSDP2", "delete this use"
-        )
+    if vocabulary.name_of(site.construct) == "BackwardPrefetch":
+        return vocabulary.keep(site, "BackwardPrefetch", study, RULE.code)
     _, value, name = study.argument(site)
     if name == "forward_prefetch":
         return study.dropped(site, RULE.code, "dropped, FSDP2 prefetches itself")

@@ -19,7 +19,7 @@ Values that are kept in configurations or compared at run time.
 
 import ast
 
-from fsdp_migrate import statedicts, strategy
+from fsdp_migrate import statedicts, vocabulary
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
@@ -176,7 +176,7 @@ def decide(site: Site, study: Study) -> Decision:
                 models=models,  # type: ignore[arg-type]
             )
     if "StateDictType" in site.construct:
-        return strategy.keep_vocabulary(site, "StateDictType", study, RULE.code)
+        return vocabulary.keep(site, "StateDictType", study, RULE.code)
     return study.left(
         site,
         RULE.code,

@@ -199,7 +199,7 @@ def decide(site: Site, study: Study) -> Decision:
         "x": bound["max_norm"],
         "n": norm_type,
     }
-    ignores = any({"ignored_modules", "ignored_states"} & set(c.arguments) for c in models)
+    ignores = any(c.is_open or c.has("ignored_modules") or c.has("ignored_states") for c in models)
     if ignores or not _is_finite(bound.get("norm_type"), site, study):
         parts["f"] = proposal.support(site.module, "clip_grad_norm_", call)
         new = Code("{f}({m}, {x}{n})", parts)

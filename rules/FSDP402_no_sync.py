@@ -202,7 +202,7 @@ def decide(site: Site, study: Study) -> Decision:
 def _accumulates_wider(constructor: Constructor, study: Study) -> bool:
     node = constructor.arguments.get("mixed_precision")
     if node is None:
-        return False
+        return constructor.is_open
     try:
         found, _ = precision.read(node, constructor.module, study)
     except precision.Unreadable:

@@ -87,6 +87,7 @@ class ImportPlan:
             return editor.gone(updated.leading_lines, about_it=False)
         leading = list(updated.leading_lines)
         starts_section = not smalls and not above and placed[0][1] > section
+        starts_section = starts_section and not _opens_block(nodes[0], editor.module)
         if starts_section and not any(line.comment is None for line in leading):
             leading.insert(0, cst.EmptyLine(indent=False))
         lines = [placed[0][0].with_changes(leading_lines=leading)]
@@ -311,6 +312,12 @@ def _anchor(
     if later:
         return _Anchor(later[0], before=True)
     return _Anchor(plain[-1])
+
+
+def _opens_block(node: ast.AST | None, module: Module) -> bool:
+    parent = module.table.parents[node] if node is not None else None
+    body = getattr(parent, "body", None)
+    return isinstance(body, list) and body[:1] == [node]
 
 
 def _section(source: str, local: frozenset[str]) -> int:

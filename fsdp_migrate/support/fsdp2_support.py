@@ -1,8 +1,9 @@
 """Functions on FSDP2 models, written by fsdp-migrate. Plain torch: edit and move them freely."""
 
 import contextlib
+import dataclasses
 import enum
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from typing import Any
 
 import torch
@@ -13,8 +14,13 @@ from torch.distributed.checkpoint.state_dict import (
     get_model_state_dict,
     set_model_state_dict,
 )
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    fully_shard,
+)
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 
@@ -34,6 +40,335 @@ class StateDictType(enum.Enum):
     FULL_STATE_DICT = enum.auto()
     LOCAL_STATE_DICT = enum.auto()
     SHARDED_STATE_DICT = enum.auto()
+
+
+class BackwardPrefetch(enum.Enum):
+    """The project's names for when to prefetch, as FSDP1 had them. FSDP2 does so by itself."""
+
+    BACKWARD_PRE = enum.auto()
+    BACKWARD_POST = enum.auto()
+
+
+@dataclasses.dataclass
+class CPUOffload:
+    """The project's setting for parameters on the CPU, as FSDP1 had it."""
+
+    offload_params: bool = False
+
+
+@dataclasses.dataclass
+class MixedPrecision:
+    """The project's settings for mixed precision, as FSDP1 had them."""
+
+    param_dtype: torch.dtype | None = None
+    reduce_dtype: torch.dtype | None = None
+    buffer_dtype: torch.dtype | None = None
+    keep_low_precision_grads: bool = False
+    cast_forward_inputs: bool = False
+    cast_root_forward_inputs: bool = True
+    _module_classes_to_ignore: Sequence[type[nn.Module]] = (
+        nn.modules.batchnorm._BatchNorm,
+    )
+
+
+def shard(
+    module: nn.Module,
+    process_group: Any = None,
+    sharding_strategy: Any = None,
+    cpu_offload: Any = None,
+    auto_wrap_policy: Any = None,
+    backward_prefetch: Any = None,
+    mixed_precision: Any = None,
+    ignored_modules: Iterable[nn.Module] | None = None,
+    param_init_fn: Callable[[nn.Module], Any] | None = None,
+    device_id: int | torch.device | None = None,
+    sync_module_states: bool = False,
+    forward_prefetch: bool = False,
+    limit_all_gathers: bool = True,
+    use_orig_params: bool = False,
+    ignored_states: Iterable[Any] | None = None,
+    device_mesh: DeviceMesh | None = None,
+    *,
+    is_root: bool = True,
+) -> Any:
+    """Shard a model in place the way FSDP1 did for these arguments, unit by unit.
+
+    For arguments that only the running program knows. Prefetching and rate limiting are FSDP2's
+    own, original parameters are always used: the arguments for them are taken and not needed.
+
+    Args:
+        is_root: False for a part of a model that is sharded later: only roots cast inputs.
+
+    Returns:
+        ``module`` itself.
+
+    Raises:
+        NotImplementedError: the arguments ask for something that FSDP2 does not have.
+    """
+    device = _sharding_device(module, device_id)
+    ignored = {m for x in ignored_modules or () for m in x.modules()}
+    ignored_params = {p for m in ignored for p in m.parameters(recurse=False)}
+    for state in ignored_states or ():
+        inner = list(state.modules()) if isinstance(state, nn.Module) else []
+        ignored.update(inner)
+        ignored_params.update(state.parameters() if inner else [state])
+    for part in module.modules():  # parts that were sharded before keep their settings
+        if isinstance(part, FSDPModule):
+            ignored.update(part.modules())
+
+    given = {
+        "process_group": process_group,
+        "sharding_strategy": sharding_strategy,
+        "cpu_offload": cpu_offload,
+        "mixed_precision": mixed_precision,
+        "device_mesh": device_mesh,
+    }
+    root_kwargs = _fully_shard_kwargs(device.type, is_root=is_root, **given)
+    unit_kwargs = {**root_kwargs, **_precision_kwargs(mixed_precision, is_root=False)}
+
+    def shard_unit(unit: nn.Module, kwargs: dict[str, Any]) -> None:
+        _materialize(unit, device, param_init_fn, ignored)
+        if sync_module_states:
+            _broadcast_unit(unit, device, kwargs["mesh"], ignored, ignored_params)
+        if ignored_params:
+            kwargs = {**kwargs, "ignored_params": ignored_params}
+        fully_shard(unit, **kwargs)
+
+    norms: tuple[type[nn.Module], ...] = ()
+    if mixed_precision is not None and auto_wrap_policy is not None:
+        norms = tuple(mixed_precision._module_classes_to_ignore)
+    units = _units(module, auto_wrap_policy, norms, ignored, ignored_params)
+    for unit, overrides in units.items():
+        if isinstance(unit, norms):
+            # Computed in fp32, handed on in the dtype of the units around.
+            policy = MixedPrecisionPolicy(
+                param_dtype=torch.float32, output_dtype=mixed_precision.param_dtype
+            )
+            shard_unit(unit, {**unit_kwargs, "mp_policy": policy})
+        elif overrides:
+            own = {name: overrides.get(name, value) for name, value in given.items()}
+            shard_unit(unit, _fully_shard_kwargs(device.type, is_root=False, **own))
+        else:
+            shard_unit(unit, unit_kwargs)
+    shard_unit(module, root_kwargs)
+
+    if mixed_precision is not None and mixed_precision.buffer_dtype is not None:
+        cast: dict[torch.Tensor, torch.Tensor] = {}
+        for owner in module.modules():
+            if owner in ignored or isinstance(owner, norms):
+                continue
+            for name, buffer in owner._buffers.items():
+                if buffer is not None and buffer.is_floating_point():
+                    low = buffer.to(mixed_precision.buffer_dtype)
+                    owner._buffers[name] = cast.setdefault(buffer, low)
+    return module
+
+
+def _sharding_device(
+    module: nn.Module, device_id: int | torch.device | None
+) -> torch.device:
+    """The device that units are sharded on; made the current one when it has an index."""
+    accelerator = torch.accelerator.current_accelerator()
+    if device_id is None:
+        first = next((p for p in module.parameters() if not p.is_meta), None)
+        if first is not None and first.device.type != "cpu":
+            return first.device
+        return accelerator or torch.device("cpu")
+    if isinstance(device_id, int):
+        device = torch.device(accelerator.type if accelerator else "cpu", device_id)
+    else:
+        device = torch.device(device_id)
+    if device.type != "cpu" and device.index is not None:
+        torch.get_device_module(device).set_device(device.index)
+    return device
+
+
+def _fully_shard_kwargs(
+    device_type: str,
+    *,
+    process_group: Any,
+    sharding_strategy: Any,
+    cpu_offload: Any,
+    mixed_precision: Any,
+    device_mesh: DeviceMesh | None,
+    is_root: bool,
+) -> dict[str, Any]:
+    """FSDP1's settings of a unit as arguments of ``fully_shard``, the mesh always among them."""
+    name = getattr(sharding_strategy, "name", sharding_strategy) or "FULL_SHARD"
+    mesh = device_mesh
+    if process_group is not None:
+        mesh = _mesh_of_groups(process_group, device_type)
+    if mesh is not None and name == "NO_SHARD":
+        raise NotImplementedError("NO_SHARD over a mesh or group of its own")
+    if mesh is not None and mesh.ndim == 2 and not mesh.mesh_dim_names:
+        groups = [mesh.get_group(0), mesh.get_group(1)]
+        mesh = DeviceMesh.from_group(
+            groups, device_type, mesh.mesh, mesh_dim_names=("replicate", "shard")
+        )
+    if mesh is not None and mesh.ndim == 2 and "HYBRID" not in name:
+        mesh = mesh[(mesh.mesh_dim_names or ())[0]]  # as FSDP1, which took the first
+    kwargs = sharding_kwargs(name, device_type, mesh)
+    if "mesh" not in kwargs:
+        kwargs["mesh"] = init_device_mesh(device_type, (dist.get_world_size(),))
+    if cpu_offload is not None and cpu_offload.offload_params:
+        kwargs["offload_policy"] = CPUOffloadPolicy()
+    return {**kwargs, **_precision_kwargs(mixed_precision, is_root=is_root)}
+
+
+def _precision_kwargs(mixed_precision: Any, *, is_root: bool) -> dict[str, Any]:
+    """The ``mp_policy`` of a unit. FSDP1 casts only the root's inputs unless told otherwise."""
+    if mixed_precision is None:
+        return {}
+    if mixed_precision.keep_low_precision_grads:
+        raise NotImplementedError("FSDP2 has no keep_low_precision_grads")
+    policy = MixedPrecisionPolicy(
+        param_dtype=mixed_precision.param_dtype,
+        reduce_dtype=mixed_precision.reduce_dtype,
+        cast_forward_inputs=mixed_precision.cast_forward_inputs
+        or (is_root and mixed_precision.cast_root_forward_inputs),
+    )
+    return {"mp_policy": policy}
+
+
+def _mesh_of_groups(groups: Any, device_type: str) -> DeviceMesh:
+    """The mesh over a process group, or over FSDP1's pair of a sharding and a replicating one."""
+    if not isinstance(groups, (tuple, list)):
+        return DeviceMesh.from_group(groups, device_type)
+    sharding, replicating = groups
+    rows: list[Any] = [None] * dist.get_world_size(replicating)
+    ranks = dist.get_process_group_ranks(sharding)
+    dist.all_gather_object(rows, ranks, group=replicating)
+    return DeviceMesh.from_group(
+        [replicating, sharding],
+        device_type,
+        torch.tensor(rows),
+        mesh_dim_names=("replicate", "shard"),
+    )
+
+
+def _units(
+    root: nn.Module,
+    policy: Any,
+    norms: tuple[type[nn.Module], ...],
+    ignored: Set[nn.Module],
+    ignored_params: Set[nn.Parameter],
+) -> dict[nn.Module, dict[str, Any]]:
+    """The modules below ``root`` that become units, children first, with settings of their own.
+
+    Args:
+        policy: an object of ``torch.distributed.fsdp.wrap``, or a function as it takes them.
+        norms: classes that become units of their own whatever the policy says.
+    """
+    if policy is None:
+        return {}
+    if not hasattr(policy, "_run_policy"):
+
+        def extended(module: nn.Module, recurse: bool, nonwrapped_numel: int) -> bool:
+            return (
+                recurse
+                or isinstance(module, norms)
+                or policy(module=module, recurse=False, nonwrapped_numel=nonwrapped_numel)
+            )
+
+        chosen = extended if norms else policy
+        return {m: {} for m in _picked(root, chosen, ignored, ignored_params)}
+
+    targets = dict(policy._run_policy(root, set(ignored), {}))
+    for module in root.modules():
+        if isinstance(module, norms) and module not in ignored:
+            targets[module] = {}
+    ordered: dict[nn.Module, dict[str, Any]] = {}
+    seen = {root}
+
+    def children_first(module: nn.Module) -> None:
+        for child in module.children():
+            if child not in seen:
+                seen.add(child)
+                children_first(child)
+        if module in targets and module is not root:
+            ordered[module] = targets[module]
+
+    children_first(root)
+    return ordered
+
+
+def _picked(
+    root: nn.Module,
+    policy: Callable[..., bool],
+    ignored: Collection[nn.Module],
+    ignored_params: Collection[nn.Parameter],
+) -> list[nn.Module]:
+    """The modules below ``root`` that a policy function picks, children first."""
+    found: list[nn.Module] = []
+
+    def visit(module: nn.Module) -> int:
+        total = sum(p.numel() for p in module.parameters() if p not in ignored_params)
+        if not policy(module=module, recurse=True, nonwrapped_numel=total):
+            return 0
+        done = sum(visit(c) for c in module.children() if c not in ignored)
+        if module is root:
+            return done
+        if not policy(module=module, recurse=False, nonwrapped_numel=total - done):
+            return done
+        if not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+            found.append(module)
+        return total
+
+    visit(root)
+    return found
+
+
+def _own_modules(unit: nn.Module, ignored: Set[nn.Module]) -> list[nn.Module]:
+    """A unit's modules, breadth first, without those of units inside it and ignored ones."""
+    found = [unit]
+    for module in found:
+        for child in module.children():
+            taken = isinstance(child, FSDPModule) or child in ignored
+            if not taken and child not in found:
+                found.append(child)
+    return found
+
+
+@torch.no_grad()
+def _materialize(
+    unit: nn.Module,
+    device: torch.device,
+    param_init_fn: Callable[[nn.Module], Any] | None,
+    ignored: Set[nn.Module],
+) -> None:
+    """Give a unit on the meta device memory and first values."""
+    modules = _own_modules(unit, ignored)
+    direct = {m: [*m.parameters(False), *m.buffers(False)] for m in modules}
+    if not any(tensor.is_meta for tensors in direct.values() for tensor in tensors):
+        return
+    for module, tensors in direct.items():
+        if param_init_fn is not None:
+            param_init_fn(module)
+        elif tensors:
+            module.to_empty(device=device, recurse=False)
+            reset: Any = module.reset_parameters
+            reset()
+
+
+@torch.no_grad()
+def _broadcast_unit(
+    unit: nn.Module,
+    device: torch.device,
+    mesh: DeviceMesh,
+    ignored: Set[nn.Module],
+    ignored_params: Set[nn.Parameter],
+) -> None:
+    """Give every rank of the mesh its first rank's parameters and buffers of a unit."""
+    done: set[torch.Tensor] = set(ignored_params)
+    for module in _own_modules(unit, ignored):
+        for tensor in (*module.parameters(False), *module.buffers(False)):
+            if tensor in done:
+                continue
+            done.add(tensor)
+            tensor.data = tensor.data.to(device)
+            for group in mesh.get_all_groups():
+                source = dist.get_global_rank(group, 0)
+                dist.broadcast(tensor.data, src=source, group=group)
 
 
 def sharding_kwargs(
@@ -79,28 +414,37 @@ def shard_by_policy(
     policy: Callable[..., bool] | None,
     *,
     ignored_modules: Collection[nn.Module] = (),
+    batch_norm_policy: MixedPrecisionPolicy | None = None,
     **kwargs: Any,
 ) -> None:
     """Shard the modules below ``root`` that ``policy`` picks; ``root`` is up to the caller.
 
     ``policy(module=, recurse=, nonwrapped_numel=)`` is asked as FSDP1 asked it: with
     ``recurse=True`` whether to look into a module, with ``recurse=False`` and the number
-    of parameters its own shards have not taken whether to shard it.
+    of parameters its own shards have not taken whether to shard it. With
+    ``batch_norm_policy`` every BatchNorm layer is sharded too, in that precision.
     """
     if policy is None:
         return
     ignored_params = kwargs.get("ignored_params") or set()
 
+    def asked(module: nn.Module, recurse: bool, numel: int) -> bool:
+        if policy(module=module, recurse=recurse, nonwrapped_numel=numel):
+            return True
+        return batch_norm_policy is not None and (
+            recurse or isinstance(module, nn.modules.batchnorm._BatchNorm)
+        )
+
     def visit(module: nn.Module) -> int:
         total = sum(p.numel() for p in module.parameters() if p not in ignored_params)
-        if not policy(module=module, recurse=True, nonwrapped_numel=total):
+        if not asked(module, True, total):
             return 0
         done = sum(visit(c) for c in module.children() if c not in ignored_modules)
-        if module is root:
+        if module is root or not asked(module, False, total - done):
             return done
-        if not policy(module=module, recurse=False, nonwrapped_numel=total - done):
-            return done
-        if not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+        if batch_norm_policy and isinstance(module, nn.modules.batchnorm._BatchNorm):
+            fully_shard(module, **{**kwargs, "mp_policy": batch_norm_policy})
+        elif not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
             fully_shard(module, **kwargs)
         return total
 

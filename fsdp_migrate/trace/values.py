@@ -474,6 +474,12 @@ class Tracer:
                     result += self.evaluate(node.args[0], module, frame)
                 case External():
                     result.append(Made(node, module, frame, callee))
+                case Made(made_by="functools.partial", node=ast.Call(args=[bound, *_])):
+                    for inner in self.evaluate(bound, callee.module, callee.frame):
+                        if isinstance(inner, (External, Class)):
+                            result.append(Made(node, module, frame, inner))
+                        else:
+                            result.append(Computed(node, module, frame))
                 case Unknown() | Computed() | Made():
                     result += self._foreign_method(node, callee, module, frame)
                 case _:

@@ -1,0 +1,15 @@
+"""``shard`` takes the arguments of FSDP1's constructor and does what it did; see :mod:`.arguments`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.training import arguments
+from tests.training.programs import Launcher
+
+pytestmark = pytest.mark.train
+
+
+@pytest.mark.parametrize("name", arguments.CASES)
+def test_trains_the_same(name: str, launcher: Launcher) -> None:
+    launcher.function("tests.training.arguments", "run", name, ranks=arguments.RANKS[name])
