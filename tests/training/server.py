@@ -61,7 +61,8 @@ def become_rank(rank: int, job: dict[str, Any], port: int) -> None:
 
         if job["fsdp1"]:
             getattr(fsdp1, job["fsdp1"])()
-        observe.watch(out / f"models.{rank}")
+        if "script" in job:
+            observe.watch(out / f"models.{rank}")
         work(job)()
         code = 0
     except SystemExit as end:

@@ -33,7 +33,7 @@ CASES = (
     Case("gathering"),
     Case("ignored"),
     # Ranks have norms of their own then, and scale other parts of a parameter by them.
-    Case("ignored", ("--trainable", "1"), 1e-4),
+    Case("ignored", ("--trainable", "1"), 5e-4),
     *(Case("loop", ("--kind", kind)) for kind in ("plain", "grad_op", "scaled")),
     Case("manual"),
     Case("manual", ("--half", "1"), HALF),

@@ -1,4 +1,4 @@
-"""``shard`` takes the arguments of FSDP1's constructor and does what it did; see :mod:`.arguments`."""
+"""``shard`` takes the arguments of FSDP1 and does what FSDP1 did; see :mod:`.arguments`."""
 
 from __future__ import annotations
 

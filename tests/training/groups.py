@@ -1,0 +1,52 @@
+"""Build models from snippets and say which parameters each unit gathers: run on every rank."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from tests.training import observe
+
+
+def build_all(directory: str, out: str) -> None:
+    """For every snippet below a directory: its units, a few losses, and the trained parameters."""
+    dist.init_process_group("gloo")
+    found = {}
+    for snippet in sorted(p for p in Path(directory).iterdir() if p.is_dir()):
+        print(snippet.name, flush=True)
+        try:
+            found[snippet.name] = build(snippet)
+        except Exception:
+            found[snippet.name] = {"error": traceback.format_exc()}
+    if dist.get_rank() == 0:
+        Path(out).write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+def build(directory: Path) -> dict[str, Any]:
+    names = ("snippet", "models", "fsdp2_support")
+    sys.path.insert(0, str(directory))
+    torch.manual_seed(0)
+    try:
+        model = importlib.import_module("snippet").build()
+    finally:
+        sys.path.remove(str(directory))
+        for name in names:
+            sys.modules.pop(name, None)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
+    losses = []
+    for step in range(2):
+        torch.manual_seed(2 * step + dist.get_rank())
+        loss = model(torch.randn(8, 4)).float().square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return {"units": observe.units(model), "losses": losses}

@@ -1,0 +1,209 @@
+"""Migrated models gather the same parameters together as FSDP1 did, whatever chose the units.
+
+Units decide memory, communication and, with mixed precision, numbers.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.training.programs import FIXTURES, Launcher, written
+
+pytestmark = pytest.mark.train
+
+HEAD = """\
+from functools import partial
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+from torch.distributed.fsdp.wrap import (
+    CustomPolicy,
+    ModuleWrapPolicy,
+    _or_policy,
+    always_wrap_policy,
+    lambda_auto_wrap_policy,
+    size_based_auto_wrap_policy,
+    transformer_auto_wrap_policy,
+)
+
+from models import Inner, Nested, Normed, Outer, Partial, Sharing, Silent, Special
+
+
+def build():
+    torch.manual_seed(0)
+    model = {model}()
+    policy = {policy}
+    return FSDP(model, auto_wrap_policy=policy, device_id=torch.device("cpu"){arguments})
+"""
+
+POLICIES = {
+    "none": "None",
+    "transformer": "partial(transformer_auto_wrap_policy, transformer_layer_cls={Inner, Outer})",
+    "classes": "ModuleWrapPolicy({Inner})",
+    "nested classes": "ModuleWrapPolicy({Inner, Outer, Silent})",
+    "a base of all": "ModuleWrapPolicy({nn.Linear, Special})",
+    "the root's class": "ModuleWrapPolicy([Nested, Normed, Sharing, Partial, Inner])",
+    "lambda": (
+        "partial(lambda_auto_wrap_policy, lambda_fn=lambda m: isinstance(m, (Outer, nn.LayerNorm)))"
+    ),
+    "custom": "CustomPolicy(lambda m: type(m) is Inner)",
+    "or": (
+        "partial(_or_policy, policies=[ModuleWrapPolicy({Inner}), "
+        "partial(lambda_auto_wrap_policy, lambda_fn=lambda m: hasattr(m, 'gain'))])"
+    ),
+    "or with size": (
+        "partial(_or_policy, policies=[ModuleWrapPolicy({Special}), "
+        "partial(size_based_auto_wrap_policy, min_num_params=60)])"
+    ),
+    "always": "always_wrap_policy",
+    **{
+        f"size {least}": f"partial(size_based_auto_wrap_policy, min_num_params={least})"
+        for least in (1, 40, 45, 60, 100, 250, 10_000)
+    },
+    "size by default": "size_based_auto_wrap_policy",
+    "size with leaves": (
+        "partial(size_based_auto_wrap_policy, min_num_params=40, force_leaf_modules={Outer}, "
+        "exclude_wrap_modules={nn.ModuleList, Special})"
+    ),
+}
+HALF = (
+    ", mixed_precision=MixedPrecision("
+    "param_dtype=torch.bfloat16, reduce_dtype=torch.float32, buffer_dtype=torch.float32)"
+)
+MODELS = {
+    "Nested": "",
+    "Sharing": "",
+    "Normed": HALF,
+    "Partial": ", ignored_modules=[model.aside, model.frozen], use_orig_params=True",
+}
+# FSDP1 fails on these: a unit in two places, tied weights in two units, BatchNorm within a unit
+# that computes in bf16.
+NEVER_RAN = {
+    ("Normed", "none"),
+    *(("Sharing", policy) for policy in ("a base of all", "lambda", "always", "size 1", "size 45")),
+}
+LISTS = "(nn.Sequential, nn.ModuleList, nn.ModuleDict)"
+
+FUNCTION = f"""\
+
+
+def choose(module, recurse, nonwrapped_numel):
+    return recurse or nonwrapped_numel >= 50 and not isinstance(module, {LISTS})
+"""
+OTHERS = {
+    "a function of the project": (
+        HEAD.format(model="Nested", policy="choose", arguments="") + FUNCTION
+    ),
+    "a function with arguments": (
+        HEAD.format(model="Nested", policy="partial(choose, least=70)", arguments="")
+        + FUNCTION.replace("numel):", "numel, least):").replace("50", "least")
+    ),
+    "states that are ignored": HEAD.format(
+        model="Partial",
+        policy="ModuleWrapPolicy({Inner, Outer})",
+        arguments=", ignored_states=list(model.aside.parameters()), use_orig_params=True",
+    ),
+    "ignored below a target": HEAD.format(
+        model="Partial",
+        policy="ModuleWrapPolicy({Inner, Outer})",
+        arguments=", ignored_modules=[model.aside.first], use_orig_params=True",
+    ),
+    "a choice at run time": HEAD.format(
+        model="Nested",
+        policy="ModuleWrapPolicy({Inner}) if len(model.outers) > 1 else None",
+        arguments="",
+    ),
+    "units of their own": """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+from models import Nested
+
+
+def build():
+    torch.manual_seed(0)
+    device = torch.device("cpu")
+    model = Nested()
+    for i, outer in enumerate(model.outers):
+        outer.second = FSDP(outer.second, device_id=device)
+        model.outers[i] = FSDP(outer, device_id=device)
+    model.named["a"] = FSDP(model.named["a"], device_id=device)
+    model.head = nn.Sequential(*(FSDP(layer, device_id=device) for layer in model.head))
+    return FSDP(model, device_id=device)
+""",
+    "a policy below manual units": """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from models import Inner, Nested
+
+
+def build():
+    torch.manual_seed(0)
+    model = Nested()
+    for i in range(2):
+        model.outers[i] = FSDP(
+            model.outers[i],
+            auto_wrap_policy=ModuleWrapPolicy({Inner}),
+            device_id=torch.device("cpu"),
+        )
+    return FSDP(model, device_id=torch.device("cpu"))
+""",
+}
+
+
+def snippets() -> dict[str, str]:
+    found = {
+        f"{model}, {name}": HEAD.format(model=model, policy=policy, arguments=arguments)
+        for model, arguments in MODELS.items()
+        for name, policy in POLICIES.items()
+        if (model, name) not in NEVER_RAN
+    }
+    return found | OTHERS
+
+
+Results = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def built(
+    launcher: Launcher, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, str], Results, Results]:
+    """What the engine made of every snippet, and what came of both versions."""
+    scratch = tmp_path_factory.mktemp("groups")
+    models = (FIXTURES / "grouping" / "models.py").read_bytes()
+    problems: dict[str, str] = {}
+    for name, source in snippets().items():
+        files = {"snippet.py": source.encode(), "models.py": models}
+        try:
+            both = written(files, scratch / "work" / name, entry="snippet.py")
+        except AssertionError as problem:
+            problems[name] = str(problem)
+            continue
+        for version in ("before", "after"):
+            (scratch / version).mkdir(exist_ok=True)
+            (both.before.parent.parent / version).rename(scratch / version / name)
+    results: list[Results] = []
+    for version, fsdp1 in (("before", "allow"), ("after", "forbid")):
+        out = scratch / f"{version}.json"
+        launcher.function(
+            "tests.training.groups", "build_all", str(scratch / version), str(out), fsdp1=fsdp1
+        )
+        results.append(json.loads(out.read_text()))
+    return problems, results[0], results[1]
+
+
+@pytest.mark.parametrize("name", snippets())
+def test_units_are_the_same(name: str, built: tuple[dict[str, str], Results, Results]) -> None:
+    problems, before, after = built
+    assert name not in problems, problems[name]
+    assert "error" not in before[name], before[name]["error"]
+    assert "error" not in after[name], after[name]["error"]
+    assert after[name]["units"] == before[name]["units"]
+    assert after[name]["losses"] == pytest.approx(before[name]["losses"], rel=1e-6)
