@@ -144,6 +144,7 @@ class Run:
             modes=(((5, 0, 1),),) * WORLD,
             states=Tensors({}),
             losses=((loss,),) * WORLD,
+            scaled=False,
             clips=(clips,) * WORLD,
             inputs=((7,),) * WORLD,
             batches=((),) * WORLD,

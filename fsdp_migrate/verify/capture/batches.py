@@ -37,8 +37,7 @@ def entering(session: Session, module: torch.nn.Module, args: Any, kwargs: Any) 
     if session.forward_owner not in (None, id(module)):
         return False
     session.forward_owner = id(module)
-    if id(module) not in session.explorer.called:
-        session.explorer.called.append(id(module))
+    session.explorer.called(module)
     session.forward_trains = torch.is_grad_enabled()
     taken = session.inputs if session.forward_trains else session.evaluation_inputs
     if session.forward_trains:

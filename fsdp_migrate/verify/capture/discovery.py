@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -119,35 +120,41 @@ class World:
 class Explorer:
     """Finds models again and again, and calls each by the same name every time.
 
-    ``called`` is kept up to date by the hooks: ids of the sharded modules that were called from
-    outside, in order. The program calls its models in the same order before and after a migration,
-    whereas wrapping changes the order in which objects were made.
+    The program calls its models in the same order before and after a migration, whereas wrapping
+    changes the order in which objects were made. Models are remembered weakly: a number that
+    belonged to one that is gone must not pass to another.
     """
 
     def __init__(self) -> None:
-        self.called: list[int] = []
-        self._prefixes: dict[int, str] = {}
+        self._turns: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+        self._prefixes: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
+        self._used: list[str] = []
+
+    def called(self, module: nn.Module) -> None:
+        """Note that a sharded module was called from outside."""
+        self._turns.setdefault(module, len(self._turns))
 
     def look(self) -> World:
         """All models that are trained or sharded, and all optimizers."""
         tops, optimizers = _find()
-        fresh = [top for top in tops if id(top) not in self._prefixes]
+        fresh = [top for top in tops if top not in self._prefixes]
         fresh.sort(key=self._turn)
         for top in fresh:
-            alone = len(tops) == 1
-            self._prefixes[id(top)] = "" if alone else self._prefix(_kind(top))
-        tops.sort(key=lambda top: list(self._prefixes).index(id(top)))
-        return World([Model(top, self._prefixes[id(top)]) for top in tops], optimizers)
+            prefix = "" if len(tops) == 1 else self._prefix(_kind(top))
+            self._prefixes[top] = prefix
+            self._used.append(prefix)
+        tops.sort(key=lambda top: self._used.index(self._prefixes[top]))
+        return World([Model(top, self._prefixes[top]) for top in tops], optimizers)
 
     def _turn(self, top: nn.Module) -> int:
         """When the model was called first; late if never."""
-        turns = [self.called.index(id(m)) for m in top.modules() if id(m) in self.called]
-        return min(turns, default=len(self.called))
+        turns = [self._turns[m] for m in top.modules() if m in self._turns]
+        return min(turns, default=len(self._turns))
 
     def _prefix(self, kind: str) -> str:
         """The class name, numbered where it repeats."""
         number = 1
-        while (prefix := kind if number == 1 else f"{kind}#{number}") in self._prefixes.values():
+        while (prefix := kind if number == 1 else f"{kind}#{number}") in self._used:
             number += 1
         return prefix
 

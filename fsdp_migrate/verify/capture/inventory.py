@@ -79,13 +79,13 @@ class Inventory:
     ) -> dict[str, list[Any]]:
         """``name/state`` -> piece and sketch, for what the optimizer remembers of each parameter.
 
-        Only a resumed program remembers anything before its first step. Single numbers (Adam's
-        ``step``) have the key ``scalar``.
+        Only a resumed program remembers anything before its first step. Tensors without dimensions
+        (Adam's ``step``) have the key ``scalar``.
         """
         found: dict[str, list[Any]] = {}
         for name, shard in shards.items():
             for key, value in optimizer.state.get(shard.owner, {}).items():
-                if isinstance(value, torch.Tensor) and value.numel() != 1:
+                if isinstance(value, torch.Tensor) and value.dim():
                     local = fsdp_internals.state_part(shard, value)
                     sketch = self.sketcher.sketch(name, shard.piece, local)
                     found[f"{name}/{key}"] = [shard.piece.key, sketch]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -38,8 +39,9 @@ class Steps:
         self.sketcher = Sketcher()
         self.inventory = Inventory(session, self.sketcher)
         self.world: World | None = None
-        self._known: dict[int, int] = {}
-        """id of an optimizer -> its number in order of first use."""
+        self._known: WeakKeyDictionary[torch.optim.Optimizer, int] = WeakKeyDictionary()
+        """An optimizer -> its number in order of first use."""
+        self._count = 0
         self._groups: dict[int, list[list[int]]] = {}
         """Number of an optimizer -> ids of the parameters in its groups, as last written."""
         self._spread: set[str] = set()
@@ -140,14 +142,16 @@ class Steps:
         session = self.session
         self.first_look()
         shards = self._shards()
-        if id(optimizer) not in self._known:
-            self._known[id(optimizer)] = len(self._known)
+        fresh = optimizer not in self._known
+        if fresh:
+            self._known[optimizer] = self._count
+            self._count += 1
             if optimizer not in (self.world.optimizers if self.world else []):
                 self._look()
                 shards = self._shards()
                 assert self.world is not None
                 self.inventory.write("seen", self.world, shards)
-        number = self._known[id(optimizer)]
+        number = self._known[optimizer]
         groups = [[id(p) for p in group["params"]] for group in optimizer.param_groups]
         if self._groups.get(number) != groups:
             self._groups[number] = groups
@@ -164,7 +168,7 @@ class Steps:
             if shard.grad is not None and name not in self._spread:
                 self._spread.add(name)
                 step.spread[name] = exponents(shard.grad)
-        if session.steps == 0:
+        if fresh:
             step.states |= self.inventory.states(optimizer, mine)
         step.gradients |= {
             name: None
@@ -217,7 +221,7 @@ class Steps:
         stale = [p for p in params if id(p) not in owned]
         self.session.recorder.write(
             "optimizer",
-            n=self._known[id(optimizer)],
+            n=self._known[optimizer],
             since=self.session.steps,
             inside=bool(self.session.backward_depth),
             kind=type(optimizer).__name__,

@@ -179,6 +179,7 @@ def _step(events: list[Event]) -> Step:
     return Step(
         number=events[0]["n"],
         losses=tuple(tuple(loss[0] for loss in event["losses"]) for event in events),
+        scaled=any(loss[2] == "unscaled" for event in events for loss in event["losses"]),
         clips=tuple(tuple(event["clips"]) for event in events),
         inputs=tuple(tuple(event["inputs"]) for event in events),
         batches=tuple(tuple(event["batches"]) for event in events),

@@ -130,6 +130,8 @@ class Step:
 
     number: int
     losses: tuple[tuple[float, ...], ...]
+    scaled: bool
+    """Whether a gradient scaler multiplied any loss."""
     clips: tuple[tuple[Mapping[str, Any], ...], ...]
     inputs: tuple[tuple[int, ...], ...]
     batches: tuple[tuple[int, ...], ...]
@@ -142,7 +144,7 @@ class Step:
     collectives: tuple[Mapping[tuple[str, str, str], tuple[int, int]], ...]
     gradients: Tensors
     states: Tensors
-    """What the optimizer remembered before the step, as ``parameter/state``. First step only."""
+    """What an optimizer remembered before its first step here, as ``parameter/state``."""
     spread: Mapping[str, Mapping[int, int]]
     """Per parameter: binary exponent -> number of gradient elements, for the parameters of which
     this is the first gradient."""
@@ -258,6 +260,17 @@ class Recording:
                 starts[name] = earlier[-1] if earlier else self.init.params.by_name[name]
                 ends[name] = self.after[n].params.by_name[name]
         return Tensors(starts), Tensors(ends)
+
+    @cached_property
+    def replicas(self) -> frozenset[frozenset[int]]:
+        """Which ranks hold the same parts of the sharded parameters."""
+        groups: dict[tuple[str, ...], set[int]] = {}
+        sharded = sorted(name for name, p in self.parameters.items() if p.kind != "plain")
+        for rank in range(self.world):
+            pieces = [self.init.params.by_name[n][rank] for n in sharded]
+            held = tuple(piece[0] if piece is not None else "" for piece in pieces)
+            groups.setdefault(held, set()).add(rank)
+        return frozenset(frozenset(ranks) for ranks in groups.values())
 
     @property
     def precision(self) -> str:

@@ -33,6 +33,7 @@ EXACT: tuple[Check, ...] = (
     start.drawn,
     start.same_start,
     data.same_settings,
+    data.same_memory,
 )
 
 # Questions with a tolerance, best asked in float32.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fsdp_migrate.verify.compare.coverage import NothingShared, listed, pair
+from fsdp_migrate.verify.compare.coverage import NothingShared, Paired, listed, pair
 from fsdp_migrate.verify.compare.envelope import gap
 from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.gate import Gate, Status, plural
@@ -150,6 +150,44 @@ def same_settings(evidence: Evidence) -> Gate:
     what = listed(kinds[0]) or "optimizers inside backward"
     says = f"{what}, same for {plural(len(paired.both), 'parameter')} at every step"
     return Gate(key=key, title=title, status=Status.PASS, says=says)
+
+
+def same_memory(evidence: Evidence) -> Gate | None:
+    """Optimizers that were loaded remember the same. None where none remembers anything.
+
+    What is loaded before the first step must be equal; what is loaded later has gone through
+    rounding, and only its names and counts are compared.
+    """
+    key, title = "optimizer-state", "optimizer state"
+    compared = 0
+    for n, a, b, _ in evidence.pairs():
+        if not a.states.by_name and not b.states.by_name:
+            continue
+        paired = pair(a.states.whole, b.states.whole)
+        hint = "optimizer states are lost or changed when a checkpoint is loaded"
+        if isinstance(paired, NothingShared) or not paired.complete:
+            says = f"step {n + 1}: {paired}" if isinstance(paired, NothingShared) else ""
+            if isinstance(paired, Paired):
+                side = "before" if paired.only_before else "after"
+                names = paired.only_before or paired.only_after
+                says = f"step {n + 1}: only {side}: {listed(sorted(names))}"
+            return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
+        wrong = [
+            name
+            for name, (x, y) in paired.both.items()
+            if (n == 0 or x.count == 1) and x.distance(y) > _SAME_STATE * x.norm
+        ]
+        if wrong:
+            says = f"step {n + 1}: {len(wrong)} of {len(paired.both)} differ: {listed(wrong)}"
+            return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
+        compared += len(paired.both)
+    if not compared:
+        return None
+    says = f"{plural(compared, 'loaded state')} equal"
+    return Gate(key=key, title=title, status=Status.PASS, says=says)
+
+
+_SAME_STATE = 1e-6
 
 
 def _differing(before: Any, after: Any) -> dict[tuple[str, str, str], list[str]]:

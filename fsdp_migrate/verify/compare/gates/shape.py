@@ -26,6 +26,11 @@ def same_steps(evidence: Evidence) -> Gate:
                 )
                 hint = "gradient accumulation differs, or steps were skipped by a gradient scaler"
                 return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
+    scaled = [any(step.scaled for step in side.steps) for side in (before, after)]
+    if scaled[0] != scaled[1]:
+        says = f"losses are scaled {'before' if scaled[0] else 'after'} only"
+        hint = "the gradient scaler was lost or added: in float16 small gradients underflow"
+        return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
     if len(before.steps) != len(after.steps):
         says = f"{plural(len(before.steps), 'optimizer step')} before, {len(after.steps)} after"
         return Gate(key=key, title=title, status=Status.FAIL, says=says)
@@ -150,10 +155,20 @@ def same_placement(evidence: Evidence) -> Gate:
     wrong = misplaced(before.parameters, after.parameters)
     if wrong is not None:
         return wrong
+    # Only where there are copies: FSDP1 and FSDP2 cut parameters at other places.
+    if before.replicas != after.replicas and len(before.replicas) < before.world:
+        says = f"copies on {_groups(before)} before, on {_groups(after)} after"
+        hint = "the dimensions of the device mesh are swapped (replicate, then shard)"
+        return Gate(key="placement", title="sharding", status=Status.FAIL, says=says, hint=hint)
     status, says = Status.PASS, "every parameter is sharded as before"
     if before.world == 1:
         status, says = Status.NOTE, "one rank: sharding itself is not tested"
     return Gate(key="placement", title="sharding", status=status, says=says)
+
+
+def _groups(recording: Recording) -> str:
+    groups = sorted(sorted(ranks) for ranks in recording.replicas)
+    return "ranks " + " and ".join("+".join(map(str, ranks)) for ranks in groups)
 
 
 def misplaced(before: Mapping[str, Parameter], after: Mapping[str, Parameter]) -> Gate | None:

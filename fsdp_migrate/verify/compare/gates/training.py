@@ -130,6 +130,13 @@ def same_trajectory(evidence: Evidence) -> Gate:
     )
 
 
+_STALE = (
+    "evaluation sees other weights: averages, or those of an earlier forward. After a forward without "
+    "backward, both FSDPs leave the root gathered; what is changed then is not seen by the next one, "
+    "in the original as well"
+)
+
+
 def same_evaluation(evidence: Evidence) -> Gate | None:
     """Forwards without gradients give the same outputs. None where there were none.
 
@@ -162,7 +169,7 @@ def same_evaluation(evidence: Evidence) -> Gate | None:
         measured=shown.measured,
         allowed=shown.allowed,
         twin=shown.twin,
-        hint="" if shown.ok else "evaluation sees other weights: stale gathered ones, or averages",
+        hint="" if shown.ok else _STALE,
     )
 
 
