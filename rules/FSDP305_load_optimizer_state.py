@@ -107,6 +107,46 @@ def resume(net, optim, saved):
 """,
         support=("load_full_optimizer",),
     ),
+    Example(
+        title="a state that only rank 0 has read",
+        before="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import (
+    FullOptimStateDictConfig,
+    FullStateDictConfig,
+    FullyShardedDataParallel as FSDP,
+    StateDictType,
+)
+
+
+def resume(net, optimizer, path):
+    model = FSDP(net)
+    with FSDP.state_dict_type(
+        model,
+        StateDictType.FULL_STATE_DICT,
+        FullStateDictConfig(rank0_only=True),
+        FullOptimStateDictConfig(rank0_only=True),
+    ):
+        saved = torch.load(path) if dist.get_rank() == 0 else None
+        state = FSDP.optim_state_dict_to_load(model, optimizer, saved)
+        optimizer.load_state_dict(state)
+""",
+        after="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import load_full_optimizer
+
+
+def resume(net, optimizer, path):
+    model = fully_shard(net)
+    saved = torch.load(path) if dist.get_rank() == 0 else None
+    load_full_optimizer(model, optimizer, saved, from_rank0=True)
+""",
+        support=("load_full_optimizer",),
+    ),
 ]
 
 KEEP = [
@@ -137,6 +177,16 @@ def resume(model, state):
 import torch
 
 optimizer.load_state_dict(torch.load("optimizer.pt"))
+""",
+    ),
+    Keep(
+        title="a state that is broadcast by hand",
+        source="""\
+import torch.distributed as dist
+
+box = [optimizer.state_dict()]
+dist.broadcast_object_list(box, src=0)
+optimizer.load_state_dict(box[0])
 """,
     ),
 ]
@@ -175,7 +225,10 @@ def decide(site: Site, study: Study) -> Decision:
     else:
         function = proposal.support(module, "load_full_optimizer", site.node)
         message = "load_full_optimizer"
-    from_rank0 = ", from_rank0=True" if name.startswith("scatter") else ""
+    only_rank0 = name.startswith("scatter") or (
+        name == "optim_state_dict_to_load" and not sharded and setting.optim_rank0_only
+    )
+    from_rank0 = ", from_rank0=True" if only_rank0 else ""
     new = code(
         "{f}({m}, {o}, {s}{r})",
         f=function,
