@@ -7,8 +7,11 @@ with the same flags. `model.apply(fn)`, which FSDP1 ran on whole parameters, is 
 ## Why
 On an FSDP2 model `summon_full_params` silently does nothing: the block sees shards.
 
+Blocks that call the model (`generate`) get `unsharded(model)`: parameters that are gathered for
+forwards, in the dtype these compute in.
+
 ## What stays for you
-Blocks that call the model (`generate`), and `recurse=False`.
+Contexts that are handed out, and blocks that call the model on parameters of rank 0 or of the CPU.
 
 ## Since torch
 2.7 (`distribute_tensor(src_data_rank=None)`)
@@ -19,10 +22,12 @@ Blocks that call the model (`generate`), and `recurse=False`.
 """
 
 import ast
+from collections.abc import Iterable
 
 from fsdp_migrate import statedicts
 from fsdp_migrate.proposal import code, join
-from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.rule import Example, Keep, Outcome, Rule
+from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 
@@ -98,6 +103,68 @@ with full_params(model):
 """,
         support=("full_params",),
     ),
+    Example(
+        title="one unit's parameters",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def publish(net, send):
+    model = FSDP(net)
+    for module in FSDP.fsdp_modules(model):
+        with FSDP.summon_full_params(module, recurse=False, writeback=False):
+            for name, parameter in module.named_parameters():
+                send(name, parameter.data)
+""",
+        after="""\
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+from fsdp2_support import full_params
+
+
+def publish(net, send):
+    model = fully_shard(net)
+    for module in [m for m in model.modules() if isinstance(m, FSDPModule)]:
+        with full_params(module, recurse=False, writeback=False):
+            for name, parameter in module.named_parameters():
+                send(name, parameter.data)
+""",
+        support=("full_params",),
+    ),
+    Example(
+        title="around generation",
+        before="""\
+import contextlib
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def sample(net, prompts):
+    model = FSDP(net)
+    context = contextlib.nullcontext()
+    if isinstance(model, FSDP):
+        context = FSDP.summon_full_params(model, writeback=False, recurse=False)
+    with context:
+        return model.generate(prompts)
+""",
+        after="""\
+import contextlib
+
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+from fsdp2_support import unsharded
+
+
+def sample(net, prompts):
+    model = fully_shard(net)
+    context = contextlib.nullcontext()
+    if isinstance(model, FSDPModule):
+        context = unsharded(model, recurse=False)
+    with context:
+        return model.generate(prompts)
+""",
+        support=("unsharded",),
+    ),
 ]
 
 KEEP = [
@@ -129,6 +196,25 @@ def weight(model):
 model.apply(init)
 """,
     ),
+    Keep(
+        title="another contexts argument",
+        source="""\
+with gathered(model, recurse=False):
+    model.generate(prompts)
+""",
+    ),
+    Keep(
+        title="a context that is handed out",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def whole(net):
+    model = FSDP(net)
+    return FSDP.summon_full_params(model)
+""",
+        left=True,
+    ),
 ]
 
 ARGUMENTS = ("module", "recurse", "writeback", "rank0_only", "offload_to_cpu", "with_grads")
@@ -142,54 +228,87 @@ def decide(site: Site, study: Study) -> Decision:
     bound = statedicts.arguments(call, ARGUMENTS) if isinstance(call, ast.Call) else None
     model = bound.get("module") if bound else None
     models = study.models_of_static(model, site.module).constructors
-    problem = ""
     if bound is None or model is None:
-        problem = "the arguments of summon_full_params cannot be read"
-    elif "recurse" in bound:
-        flag = study.literal(bound["recurse"], site.module)
-        if flag is None or not flag.value:
-            problem = "recurse=False gathers one unit only"
-    if not problem and model is not None and _runs_model(site, model, study):
-        problem = "the block runs the model, which full_params does not allow"
-    if problem or bound is None or model is None:
-        return study.left(
-            site,
-            RULE.code,
-            problem,
-            "unshard() and reshard() the FSDP modules around it, or gather what it reads",
-            models=models,
-            quiet=True,
-        )
+        return _left(site, "the arguments of summon_full_params cannot be read", models, study)
     assert isinstance(call, ast.Call)
+    runs = _runs_model(site, study)
+    if runs is None:
+        return _left(site, "no with statement here enters the context", models, study)
+    flags = {
+        name: value
+        for name, value in bound.items()
+        if name != "module" and not (name == "recurse" and _is_true(value, site, study))
+    }
+    if runs and not flags.keys() <= {"recurse", "writeback"}:
+        return _left(site, "the block runs the model, on parameters elsewhere", models, study)
+    if runs:
+        flags.pop("writeback", None)
     proposal = study.proposal()
-    name = proposal.support(site.module, "full_params", call)
-    flags = [
-        code("{n}={v}", n=key, v=value)
-        for key, value in bound.items()
-        if key not in {"module", "recurse"}
-    ]
-    new = code("{f}({a})", f=name, a=join(", ", [code("{m}", m=model), *flags]))
-    proposal.replace(site.module, call, new)
-    return study.rewritten(site, RULE.code, "full_params", proposal, models=models)
+    function = "unsharded" if runs else "full_params"
+    arguments = [code("{m}", m=model), *(code("{n}={v}", n=n, v=v) for n, v in flags.items())]
+    name = proposal.support(site.module, function, call)
+    proposal.replace(site.module, call, code("{f}({a})", f=name, a=join(", ", arguments)))
+    lowers = runs and any(c.is_open or c.has("mixed_precision") for c in models)
+    return study.rewritten(
+        site, RULE.code, function, proposal, models=models, review=LOWERED if lowers else ""
+    )
 
 
-def _runs_model(site: Site, model: ast.expr, study: Study) -> bool:
-    """Whether the body of the ``with`` calls the model."""
-    item = site.module.table.parents[site.node]
-    if not isinstance(item, ast.withitem):
-        return True
-    statement = site.module.table.parents[item]
-    assert isinstance(statement, (ast.With, ast.AsyncWith))
-    for body in statement.body:
-        for node in ast.walk(body):
-            if not isinstance(node, ast.Call):
-                continue
-            called = node.func
-            if isinstance(called, ast.Attribute) and called.attr in CALLS:
-                return True
-            if study.models(called, site.module):
-                return True
+LOWERED = "under mixed precision the model runs on parameters in param_dtype here, FSDP1 had fp32"
+
+
+def _left(site: Site, problem: str, models: Iterable[Constructor], study: Study) -> Decision:
+    help = "unshard() and reshard() the FSDP modules around it, or gather what it reads"
+    return study.left(site, RULE.code, problem, help, models=models, quiet=True)
+
+
+def _is_true(node: ast.expr, site: Site, study: Study) -> bool:
+    flag = study.literal(node, site.module)
+    return flag is not None and flag.value is True
+
+
+def _runs_model(site: Site, study: Study) -> bool | None:
+    """Whether the block calls the model; None when there is no block to be seen."""
+    statements = _entered(site)
+    if not statements:
+        return None
+    for statement in statements:
+        for body in statement.body:
+            for node in ast.walk(body):
+                if not isinstance(node, ast.Call):
+                    continue
+                called = node.func
+                if isinstance(called, ast.Attribute) and called.attr in CALLS:
+                    return True
+                if study.models(called, site.module):
+                    return True
     return False
+
+
+def _entered(site: Site) -> list[ast.With | ast.AsyncWith]:
+    """The ``with`` statements that enter the context, also under a name or a condition."""
+    table = site.module.table
+    child: ast.AST = site.node
+    for parent in table.ancestors(child):
+        if isinstance(parent, ast.withitem):
+            statement = table.parents[parent]
+            return [statement] if isinstance(statement, (ast.With, ast.AsyncWith)) else []
+        if isinstance(parent, ast.IfExp):
+            child = parent
+        elif isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
+            name, scope = parent.targets[0], table.within[parent.targets[0]]
+            return [
+                statement
+                for node in table.names
+                if node.id == name.id and table.within[node] is scope
+                for item in [table.parents[node]]
+                if isinstance(item, ast.withitem) and item.context_expr is node
+                for statement in [table.parents[item]]
+                if isinstance(statement, (ast.With, ast.AsyncWith))
+            ]
+        else:
+            return []
+    return []
 
 
 def _apply(site: Site, study: Study) -> Decision:

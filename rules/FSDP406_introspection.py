@@ -56,7 +56,7 @@ for module in FSDP.fsdp_modules(model):
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 model = fully_shard(model)
-for module in [module_2 for module_2 in model.modules() if isinstance(module_2, FSDPModule)]:
+for module in [m for m in model.modules() if isinstance(m, FSDPModule)]:
     print(module)
 """,
     ),
@@ -175,7 +175,7 @@ def _modules(site: Site, study: Study) -> Decision:
     proposal = study.proposal()
     assert isinstance(call, ast.Call)
     kind = proposal.name(site.module, PACKAGE, "FSDPModule", site.reference)
-    name = proposal.fresh(site.module, call, "module")
+    name = proposal.fresh(site.module, call, "m")
     new = code("[{v} for {v} in {m}.modules() if isinstance({v}, {k})]", v=name, m=model, k=kind)
     proposal.replace(site.module, call, new)
     return study.rewritten(site, RULE.code, "the FSDPModules", proposal, models=models)

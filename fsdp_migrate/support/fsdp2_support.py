@@ -761,9 +761,33 @@ def _broadcast(
 
 
 @contextlib.contextmanager
+def unsharded(model: nn.Module, *, recurse: bool = True) -> Iterator[None]:
+    """Keep parameters gathered inside the block, for calls of the model such as ``generate``.
+
+    They are in the dtype that forwards compute in, and changes to them are lost.
+
+    Args:
+        recurse: gather all units, not only the model's own.
+    """
+    units = [
+        module
+        for module in (model.modules() if recurse else [model])
+        if isinstance(module, FSDPModule)
+    ]
+    for unit in units:
+        unit.unshard()
+    try:
+        yield
+    finally:
+        for unit in units:
+            unit.reshard()
+
+
+@contextlib.contextmanager
 def full_params(
     model: nn.Module,
     *,
+    recurse: bool = True,
     writeback: bool = True,
     rank0_only: bool = False,
     offload_to_cpu: bool = False,
@@ -772,6 +796,7 @@ def full_params(
     """Give every module whole parameters inside the block, in their storage dtype.
 
     Args:
+        recurse: those of all units, not only of the model's own.
         writeback: keep changes: each rank writes its own slice of what it changed back.
         rank0_only: other ranks keep their shards.
         with_grads: gather gradients too, and write them back with the parameters.
@@ -784,7 +809,7 @@ def full_params(
     reshard_parameters(model)
     whole: dict[nn.Parameter, nn.Parameter] = {}
     places: list[tuple[nn.Module, str, nn.Parameter]] = []
-    for module in model.modules():
+    for module in model.modules() if recurse else _own_modules(model, set()):
         for name, parameter in module._parameters.items():
             if isinstance(parameter, nn.Parameter) and isinstance(parameter, DTensor):
                 places.append((module, name, parameter))

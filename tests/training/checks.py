@@ -219,6 +219,35 @@ def whole_parameters_come_with_gradients_on_one_rank_or_on_the_cpu() -> None:
 
 
 @check
+def one_units_parameters_can_be_whole_alone() -> None:
+    model = sharded()
+    before = whole(model)
+    with support.full_params(model, recurse=False):
+        assert torch.equal(model.input.weight, before["input.weight"])
+        assert isinstance(model.block[0].weight, DTensor)
+        with torch.no_grad():
+            model.input.weight.mul_(2)
+    after = whole(model)
+    assert torch.equal(after["input.weight"], 2 * before["input.weight"])
+    assert torch.equal(after["block.0.weight"], before["block.0.weight"])
+
+
+@check
+def the_model_runs_on_gathered_parameters() -> None:
+    plain = Net().eval()
+    wanted = [plain(batch(0)), plain(batch(1))]
+    for recurse in (True, False):
+        model = sharded(copy.deepcopy(plain)).eval()
+        with torch.no_grad(), support.unsharded(model, recurse=recurse):
+            assert not isinstance(model.head.weight, DTensor)
+            for seed, value in enumerate(wanted):
+                torch.testing.assert_close(model(batch(seed)), value)
+        assert isinstance(model.head.weight, DTensor)
+        losses = train(model.train(), torch.optim.SGD(model.parameters(), 0.1), 2)
+        assert losses[0] != losses[1]
+
+
+@check
 def tied_parameters_stay_tied_in_the_block() -> None:
     model: Any = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False))
     model[1].weight = model[0].weight
