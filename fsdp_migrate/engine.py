@@ -61,6 +61,7 @@ def rewrite(
         decisions = decide.decide(study)
         decisions = _without(decisions, dropped, options)
         failed = _edit(project, decisions, options, registry, result) if edit else {}
+        failed = {m: why for m, why in failed.items() if m not in dropped}
         if not failed:
             result.decisions = decisions
             return result

@@ -7,6 +7,7 @@ calls where no statements can stand. ``fully_shard`` written out is preferred wh
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 
 from fsdp_migrate import fsdp1, vocabulary
 from fsdp_migrate.proposal import code
@@ -80,11 +81,16 @@ def construct(site: Site, study: Study) -> list[Decision]:
     return decisions
 
 
+def unknown_states(decisions: Iterable[Decision]) -> bool:
+    """Whether state dicts were left whose kind only the running program knows."""
+    return any(d.unknown_state for d in decisions)
+
+
 def settings(site: Site, study: Study) -> Decision | None:
     """Decide a mention of a setting or policy that constructors in the run-time form may get."""
-    if site.node in study.conversions:
-        return None  # of a constructor that is written out
     name = vocabulary.name_of(site.construct)
+    if not study.run_time or site.node in study.conversions:
+        return None  # of a constructor that is written out
     models = study.constructors.values()
     if name in fsdp1.POLICIES - {"wrap", "enable_wrap"}:
         rule = study.registry.find(name)
