@@ -91,6 +91,8 @@ def settings(site: Site, study: Study) -> Decision | None:
     name = vocabulary.name_of(site.construct)
     if not study.run_time or site.node in study.conversions:
         return None  # of a constructor that is written out
+    if site.construct.startswith("import("):
+        return None  # nothing in the file uses it
     models = study.constructors.values()
     if name in fsdp1.POLICIES - {"wrap", "enable_wrap"}:
         rule = study.registry.find(name)
