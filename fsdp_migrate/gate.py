@@ -51,8 +51,12 @@ SKIPPED = frozenset(
 ENVIRONMENT = frozenset({"pyvenv.cfg", "conda-meta"})
 # Every spelling by which FSDP1 is reached: the package, the class and its usual alias.
 WORDS = (b"fsdp", b"FSDP", b"FullySharded")
-# No import, and no dotted path, leads to FSDP1 without both of these.
-PACKAGE = re.compile(rb"\bfsdp\b")
+# Every import and every dotted path that leads to FSDP1's package holds one of these.
+PACKAGE = re.compile(
+    rb"\bdistributed\s*\.\s*fsdp\b"
+    rb"|\bdistributed\s+import\b\s*(?:\([^)]*|(?:[^\n\\]|\\\r?\n)*)\bfsdp\b"
+    rb"|\.fsdp\.[A-Za-z_]"
+)
 PARENT = b"distributed"
 # Parts of parameter names, for code that edits the keys of checkpoints.
 WRAPPED = b"_fsdp_wrapped_module"
@@ -109,11 +113,12 @@ def find(paths: Sequence[Path], exclude: Sequence[str] = (), base: Path | None =
         listed = ", ".join(str(path) for path in paths)
         raise PathProblem(f"{listed}: no Python files here that git does not ignore")
     rest = _read(files, found)
-    if any(_reaches(data) for data in found.candidates.values()):
-        _add_others(rest, found)
+    reaching = [path for path, data in found.candidates.items() if _reaches(data)]
+    if reaching:
+        _sort(reaching, rest, found)
     else:
+        found.library = [*found.candidates, *map(Path, rest)]
         found.candidates.clear()
-        found.library = [Path(file) for file in rest]
     return found
 
 
@@ -157,16 +162,21 @@ def _reaches(data: bytes) -> bool:
     return WRAPPED in data or (PARENT in data and PACKAGE.search(data) is not None)
 
 
-def _add_others(rest: Sequence[str], found: Found) -> None:
-    """Tell apart the files that may meet an FSDP model, or hand a value over, and the library."""
+def _sort(reaching: Sequence[Path], rest: Sequence[str], found: Found) -> None:
+    """Tell apart the files that may meet an FSDP model, or hand a value over, and the library.
+
+    Files that mention FSDP but neither reach it nor meet one that does are library: look-alikes.
+    """
     contents: dict[Path, bytes] = {}
     for file in rest:
         try:
             contents[Path(file)] = Path(file).read_bytes()
         except OSError as error:
             found.unread.append((Path(file), error.strerror or str(error)))
-    everything = Neighbours({**found.candidates, **contents})
-    users, neighbours = everything.around(found.candidates)
+    users, neighbours = Neighbours({**found.candidates, **contents}).around(reaching)
+    for path in [p for p in found.candidates if p not in users and p not in neighbours]:
+        del found.candidates[path]
+        found.library.append(path)
     for path, data in contents.items():
         meets = path in neighbours and LATER_LIFE.search(data) is not None
         if path in users or meets or any(name in data for name in PARAMETER_NAMES):

@@ -4,6 +4,10 @@ Values travel between files along imports: a model made in one file reaches the 
 (as an argument) and those that import it (as a result), and all that these import in turn. Names
 are compared by their last parts, so a file may be taken for a neighbour that is none; never the
 other way round, but for imports that are computed at run time.
+
+A package's ``__init__`` that hands on names of its modules would join everything with everything.
+So a name that is imported from it leads on to the module that the ``__init__`` has it from, and the
+``__init__`` itself only counts when it is one of the files that were asked about.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 STATEMENT = re.compile(
     rb"^[ \t]*(?:from[ \t]*([.\w]+)[ \t]+import[ \t]*(\([^)]*\)|(?:[^\n\\]|\\\r?\n)*)"
@@ -24,70 +29,150 @@ COMMENT = re.compile(r"#[^\n]*")
 Parts = tuple[str, ...]
 
 
+class _Import(NamedTuple):
+    """One name: ``source`` as far as it is known, a whole path when the import is relative."""
+
+    source: Parts
+    name: str  # "" for a module as such, "*" for all
+    bound: str
+
+
 @dataclass
 class Neighbours:
     """The imports between ``files``."""
 
     files: Mapping[Path, bytes]
     _named: dict[str, list[tuple[Parts, Path]]] = field(init=False)
+    _imports: dict[Path, list[_Import]] = field(init=False)
+    _known: dict[tuple[Parts, str], frozenset[Path]] = field(default_factory=dict)
+    _hubs: dict[Path, dict[str, list[_Import]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._named = defaultdict(list)
         for path in self.files:
-            parts = (
-                path.parent.parts if path.stem == "__init__" else (*path.parent.parts, path.stem)
-            )
+            parts = path.parent.parts if _is_hub(path) else (*path.parent.parts, path.stem)
             self._named[parts[-1]].append((parts, path))
+        self._imports = {path: list(self._statements(path)) for path in self.files}
 
     def around(self, starts: Collection[Path]) -> tuple[set[Path], set[Path]]:
         """Files that import one of ``starts``, however indirectly; and all that those import."""
-        imports = {path: set(self._imported(path)) for path in self.files}
+        imports = {path: self._targets(path) for path in self.files}
         importers: dict[Path, set[Path]] = defaultdict(set)
         for path, targets in imports.items():
             for target in targets:
                 importers[target].add(path)
-        above = _closure(starts, importers)
-        return above, _closure(above, imports)
+        passing = {path for path in self.files if not _is_hub(path) or path in starts}
+        above = _closure(starts, importers, passing)
+        return above, _closure(above, imports, passing)
 
-    def _imported(self, path: Path) -> Iterator[Path]:
-        for dotted in _mentioned(self.files[path], path):
-            for parts, target in self._named.get(dotted[-1], ()):
+    def _statements(self, path: Path) -> Iterator[_Import]:
+        """Every name that the import statements of a file bring in from the project."""
+        data = self.files[path]
+        for source, names, modules in STATEMENT.findall(data):
+            if modules:
+                for dotted, bound in _names(modules):
+                    yield from self._modules(dotted, bound, data)
+                continue
+            text = source.decode(errors="replace")
+            start = tuple(part for part in text.split(".") if part)
+            level = len(text) - len(text.lstrip("."))
+            if level:
+                package = path.parents[level - 1] if level <= len(path.parents) else path.parent
+                start = (*package.parts, *start)
+            for name, bound in _names(names):
+                if level or start[-1] in self._named or name in self._named:
+                    yield _Import(start, name, bound)
+
+    def _modules(self, dotted: str, bound: str, data: bytes) -> Iterator[_Import]:
+        """``import a.b``, and what is read off ``a`` and off ``a.b`` in the file."""
+        parts = tuple(dotted.split("."))
+        spelled = {bound: parts} if bound != dotted else {}
+        spelled |= {".".join(parts[:end]): parts[:end] for end in range(1, len(parts) + 1)}
+        for text, source in spelled.items():
+            if source[-1] in self._named:
+                yield _Import(source, "", bound)
+                for name in set(re.findall(rb"\b%s\.(\w+)" % re.escape(text.encode()), data)):
+                    yield _Import(source, name.decode(errors="replace"), "")
+
+    def _targets(self, path: Path) -> set[Path]:
+        found: set[Path] = set()
+        for each in self._imports[path]:
+            found |= self._leading_to(each.source, each.name)
+        return found
+
+    def _leading_to(self, dotted: Parts, name: str) -> frozenset[Path]:
+        """The files that a name imported from ``dotted`` may come from."""
+        known = self._known.get((dotted, name))
+        if known is not None:
+            return known
+        self._known[dotted, name] = frozenset()  # names may be imported in circles
+        sources = set(self._files(dotted))
+        if not name:
+            found = {source for source in sources if not _is_hub(source)}
+        else:
+            found = set() if name == "*" else set(self._files((*dotted, name)))
+            for source in sources:
+                origins = self._origins(source, name) if _is_hub(source) else set()
+                found |= origins
+                if not (origins or (_is_hub(source) and found)):
+                    found.add(source)
+        self._known[dotted, name] = frozenset(found)
+        return self._known[dotted, name]
+
+    def _origins(self, hub: Path, name: str) -> set[Path]:
+        """Where an ``__init__`` has a name from, if from elsewhere."""
+        found: set[Path] = set()
+        if name == "*":
+            for each in self._imports[hub]:
+                found |= self._leading_to(each.source, each.name)
+            return found
+        bound = self._bound(hub)
+        for each in bound.get(name, ()):
+            if each.name:
+                found |= self._leading_to(each.source, each.name)
+        for each in bound.get("*", ()):
+            for source in self._files(each.source):
+                if source != hub and name.encode() in self.files[source]:
+                    found |= self._leading_to(each.source, name)
+        return found
+
+    def _bound(self, hub: Path) -> Mapping[str, list[_Import]]:
+        if hub not in self._hubs:
+            self._hubs[hub] = defaultdict(list)
+            for each in self._imports[hub]:
+                self._hubs[hub][each.bound].append(each)
+        return self._hubs[hub]
+
+    def _files(self, dotted: Parts) -> Iterator[Path]:
+        if dotted:
+            for parts, path in self._named.get(dotted[-1], ()):
                 if parts[-len(dotted) :] == dotted:
-                    yield target
+                    yield path
 
 
-def _mentioned(data: bytes, path: Path) -> set[Parts]:
-    """Every module that the import statements of a file may mean; relative ones as whole paths."""
-    found: set[Parts] = set()
-    for source, names, modules in STATEMENT.findall(data):
-        if modules:
-            for dotted in _names(modules):
-                parts = tuple(dotted.split("."))
-                found |= {parts[:end] for end in range(1, len(parts) + 1)}
-            continue
-        text = source.decode(errors="replace")
-        start = tuple(part for part in text.split(".") if part)
-        level = len(text) - len(text.lstrip("."))
-        if level:
-            package = path.parents[level - 1] if level <= len(path.parents) else path.parent
-            start = (*package.parts, *start)
-        found |= {start, *((*start, name) for name in _names(names))}
-    return found
+def _is_hub(path: Path) -> bool:
+    return path.stem == "__init__"
 
 
-def _names(listed: bytes) -> list[str]:
-    """``b"(a as x, b)  # why"`` -> ``["a", "b"]``."""
+def _names(listed: bytes) -> Iterator[tuple[str, str]]:
+    """``b"(a as x, b)  # why"`` -> ``("a", "x"), ("b", "b")``."""
     text = COMMENT.sub("", listed.decode(errors="replace")).replace("\\", " ")
-    names = (piece.strip(" \t\r\n()").split(" ", 1)[0] for piece in text.split(","))
-    return [name for name in names if name]
+    for piece in text.split(","):
+        words = piece.strip(" \t\r\n()").split()
+        if words:
+            yield words[0], words[-1]
 
 
-def _closure(starts: Iterable[Path], edges: Mapping[Path, Collection[Path]]) -> set[Path]:
+def _closure(
+    starts: Iterable[Path], edges: Mapping[Path, Collection[Path]], passing: Collection[Path]
+) -> set[Path]:
+    """Everything that ``starts`` lead to; files that are not ``passing`` lead nowhere."""
     found = set(starts)
-    stack = list(found)
+    stack = [path for path in found if path in passing]
     while stack:
         for target in edges.get(stack.pop(), ()):
             if target not in found:
                 found.add(target)
-                stack.append(target)
+                if target in passing:
+                    stack.append(target)
     return found

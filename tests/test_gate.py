@@ -247,3 +247,75 @@ def test_the_order_of_files_is_fixed(tmp_path: Path) -> None:
     lay(tmp_path, dict.fromkeys(names, USE))
     found = [p.relative_to(tmp_path).as_posix() for p in gate.find([tmp_path]).candidates]
     assert found == ["a.py", "z.py", "a/a.py", "a/b.py", "b/a.py"]
+
+
+# -- what meets through imports -------------------------------------------------------------------
+
+CLIPS = "def step(model):\n    model.clip_grad_norm_(1.0)\n"
+
+
+@pytest.mark.parametrize(
+    "main",
+    [
+        "from pkg import build\n",
+        "from pkg import other, build as make\n",
+        "from pkg import (\n    other,\n    build,  # why\n)\n",
+        "from pkg import \\\n    build\n",
+        "from pkg import *\n",
+        "import pkg\nmodel = pkg.build(net)\n",
+        "import pkg as p\nmodel = p.build(net)\n",
+        "import pkg.wrapping\nmodel = pkg.wrapping.build(net)\n",
+        "from pkg import wrapping\n",
+        "from pkg.wrapping import build\n",
+        "def f():\n    from pkg.inner import build\n",
+        "from starred import build\n",
+    ],
+)
+def test_whatever_way_a_model_is_imported(tmp_path: Path, main: str) -> None:
+    lay(
+        tmp_path,
+        {
+            "pkg/__init__.py": "from .other import other\nfrom .inner import build\n",
+            "pkg/inner/__init__.py": "from ..wrapping import build\n",
+            "pkg/wrapping.py": USE,
+            "pkg/other.py": "def other(): ...\n",
+            "starred/__init__.py": "from pkg.wrapping import *\n",
+            "main.py": main,
+        },
+    )
+    found = gate.find([tmp_path])
+    assert tmp_path / "main.py" in found.others
+
+
+def test_a_package_does_not_join_what_has_nothing_in_common(tmp_path: Path) -> None:
+    lay(
+        tmp_path,
+        {
+            "pkg/__init__.py": "from .wrapping import build\nfrom .tools import step\n",
+            "pkg/wrapping.py": USE,
+            "pkg/tools.py": CLIPS,
+            "main.py": "from pkg import step\nimport pkg\npkg.step(model)\n",
+        },
+    )
+    found = gate.find([tmp_path])
+    assert not set(found.others) & {tmp_path / "pkg/tools.py", tmp_path / "main.py"}
+
+
+def test_names_that_packages_import_from_each_other_end(tmp_path: Path) -> None:
+    lay(
+        tmp_path,
+        {
+            "a/__init__.py": "from b import thing\nfrom b import *\n",
+            "b/__init__.py": "from a import thing\nfrom a import *\n",
+            "wrapping.py": f"from a import thing\n{USE}",
+        },
+    )
+    assert candidates(tmp_path) == {"wrapping.py"}
+
+
+def test_files_that_mention_fsdp_and_meet_none_are_not_read(tmp_path: Path) -> None:
+    look_alike = "from fairscale.nn import FullyShardedDataParallel as FSDP\n("
+    lay(tmp_path, {"a.py": USE, "b.py": look_alike, "c.py": "from a import build\nfsdp = build\n"})
+    found = gate.find([tmp_path])
+    assert {p.name for p in found.candidates} == {"a.py", "c.py"}
+    assert {p.name for p in found.library} == {"b.py"}

@@ -1,0 +1,93 @@
+"""What a thousand lines of candidate code cost: ``python benchmarks/rewrite.py [DIRECTORY ...]``.
+
+Without directories, the published packages of ``tests/corpus/requirements.txt`` are downloaded by
+hash. Candidates are the files that mention FSDP. The reference parses them with
+``libcst.parse_module``, in the same process and the same minute. CPU time, one worker, best of
+three; nothing is written.
+
+Bar: at most 130 ms CPU per thousand candidate lines, everything that is read besides included.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import libcst
+
+from fsdp_migrate import gate, room, session
+from tests.corpus import packages
+
+BAR = 0.130
+RUNS = 3
+COLUMNS = "{:<16}{:>7}{:>9}{:>9}{:>12}{:>12}{:>12}"
+
+
+def cpu(function: Callable[[], object]) -> float:
+    """CPU seconds of the process, all threads together, of the best of a few runs."""
+    best = float("inf")
+    for _ in range(RUNS):
+        started = time.process_time()
+        function()
+        best = min(best, time.process_time() - started)
+    return best
+
+
+def parse(sources: Iterable[bytes]) -> None:
+    for data in sources:
+        try:
+            libcst.parse_module(data)
+        except libcst.ParserSyntaxError:
+            continue
+
+
+def main() -> int:
+    if len(sys.argv) > 1:
+        return measure([Path(argument) for argument in sys.argv[1:]])
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        wheels = packages.download(scratch)
+        return measure([packages.unpack(p, wheels, scratch / "src") for p in packages.PINNED])
+
+
+def measure(roots: list[Path]) -> int:
+    session.run([roots[0]])  # imports and caches are not what is measured
+    print(COLUMNS.format("", "files", "kLOC", "others", "ms/kLOC", "check only", "parse_module"))
+    lines = spent = reference = 0.0
+    for root in roots:
+        found = gate.find([root])
+        size = sum(data.count(b"\n") for data in found.candidates.values()) / 1000
+        if not size:
+            continue
+        whole = cpu(lambda root=root: session.run([root]))
+        check = cpu(lambda root=root: session.run([root], edit=False))
+        sources = list(found.candidates.values())
+        parsed = cpu(lambda sources=sources: room.deep(lambda: parse(sources)))
+        row = (whole, check, parsed)
+        print(
+            COLUMNS.format(
+                root.name,
+                len(found.candidates),
+                f"{size:.1f}",
+                len(found.others),
+                *(f"{1000 * seconds / size:.0f}" for seconds in row),
+            )
+        )
+        lines, spent, reference = lines + size, spent + whole, reference + parsed
+    if not lines:
+        raise SystemExit("no candidates: nothing to measure")
+    slow = spent / lines > BAR
+    print(
+        f"all: {1000 * spent / lines:.0f} ms CPU per candidate kLOC "
+        f"(bar {1000 * BAR:.0f}; parse_module alone {1000 * reference / lines:.0f})"
+        f"{'  SLOW' if slow else ''}"
+    )
+    return int(slow)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    sys.exit(main())
