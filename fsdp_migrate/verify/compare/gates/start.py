@@ -35,6 +35,8 @@ def same_start(evidence: Evidence) -> Gate:
     if apart:
         says = f"{len(apart)} of {plural(len(relative), 'parameter')} differ: {listed(apart)}"
         unlike = _unlike(before, after) if before.deferred else []
+        if unlike:
+            return _drawn_from_others(unlike)
         return Gate(
             key=key,
             title=title,
@@ -43,7 +45,6 @@ def same_start(evidence: Evidence) -> Gate:
             measured=relative[worst],
             allowed=_SAME,
             hint=hint,
-            details=tuple(unlike[:5]),
         )
     split = _divergent(after)
     if split and not _divergent(before):
@@ -109,24 +110,35 @@ def drawn_apart(evidence: Evidence) -> bool:
 def drawn(evidence: Evidence) -> Gate | None:
     """What can be said of the migrated program's own first weights, where they were replaced by the
     original's; None where they were not."""
-    key, title = "drawn", "weights drawn anew"
     if evidence.drawn is None:
         return None
     unlike = _unlike(evidence.before, evidence.drawn)
     if unlike:
-        return Gate(
-            key=key,
-            title=title,
-            status=Status.FAIL,
-            says=f"{plural(len(unlike), 'parameter')} drawn from something else: {unlike[0]}",
-            details=tuple(unlike[:5]),
-        )
+        return _drawn_from_others(unlike)
     count = len(evidence.drawn.init.params.whole)
     says = (
         f"{plural(count, 'parameter')} drawn on the meta device, in another order: means and "
         "spreads agree. All else was compared from the original's weights, buffers and random state"
     )
-    return Gate(key=key, title=title, status=Status.NOTE, says=says)
+    return Gate(key=_DRAWN[0], title=_DRAWN[1], status=Status.NOTE, says=says)
+
+
+_DRAWN = ("drawn", "weights drawn anew")
+
+
+def _drawn_from_others(unlike: list[str]) -> Gate:
+    """Weights made on the meta device cannot be compared one by one, but these are of another kind.
+
+    Not to be blamed on the random number generators, whose states always differ then.
+    """
+    return Gate(
+        key=_DRAWN[0],
+        title=_DRAWN[1],
+        status=Status.FAIL,
+        says=f"{plural(len(unlike), 'parameter')} drawn from something else: {unlike[0]}",
+        hint="reset_parameters of the sharded modules, or the seeds of the ranks, differ",
+        details=tuple(unlike[1:5]),
+    )
 
 
 def _unlike(before: Recording, after: Recording) -> list[str]:

@@ -131,9 +131,9 @@ def same_trajectory(evidence: Evidence) -> Gate:
 
 
 _STALE = (
-    "evaluation sees other weights: averages, or those of an earlier forward. After a forward without "
-    "backward, both FSDPs leave the root gathered; what is changed then is not seen by the next one, "
-    "in the original as well"
+    "evaluation sees other weights: averages, or those of an earlier forward. After a forward "
+    "without backward both FSDPs leave the root gathered; what is changed then is not seen by the "
+    "next one, in the original as well"
 )
 
 
