@@ -30,16 +30,35 @@ def build_all(directory: str, out: str) -> None:
     dist.destroy_process_group()
 
 
-def build(directory: Path) -> dict[str, Any]:
-    names = ("snippet", "models", "fsdp2_support")
+def hold_all(directory: str, out: str) -> None:
+    """For every snippet: what this rank holds after construction, its parameters gathered."""
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    found: dict[str, Any] = {}
+    for snippet in sorted(p for p in Path(directory).iterdir() if p.is_dir()):
+        try:
+            seen = observe.snapshot(construct(snippet, seed=10 * rank))
+            state = seen["parameters"] | seen["buffers"]
+            found[snippet.name] = {"state": state, "units": seen["units"]}
+        except Exception:
+            found[snippet.name] = {"error": traceback.format_exc()}
+    torch.save(found, f"{out}.{rank}")
+    dist.destroy_process_group()
+
+
+def construct(directory: Path, seed: int) -> Any:
     sys.path.insert(0, str(directory))
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     try:
-        model = importlib.import_module("snippet").build()
+        return importlib.import_module("snippet").build()
     finally:
         sys.path.remove(str(directory))
-        for name in names:
+        for name in ("snippet", "models", "fsdp2_support"):
             sys.modules.pop(name, None)
+
+
+def build(directory: Path) -> dict[str, Any]:
+    model = construct(directory, seed=0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
     losses = []
     for step in range(2):

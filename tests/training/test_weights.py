@@ -1,0 +1,202 @@
+"""Whose weights a model starts with when every rank has drawn its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.programs import Launcher, written
+
+pytestmark = pytest.mark.train
+
+MODELS = """\
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.linear = nn.Linear(dim, dim)
+        self.norm = nn.BatchNorm1d(dim)
+        self.register_buffer("table", torch.randn(dim), persistent=False)
+        self.register_buffer("seed", torch.randint(1000, ()))
+
+
+class Net(nn.Module):
+    def __init__(self, dim=5):
+        super().__init__()
+        self.embed = nn.Embedding(7, dim)
+        self.blocks = nn.ModuleList(Block(dim) for _ in range(2))
+        self.offset = nn.Parameter(torch.randn(3))
+        self.register_buffer("mask", torch.rand(dim) > 0.5)
+        self.head = nn.Linear(dim, 7, bias=False)
+        self.head.weight = self.embed.weight
+"""
+
+HEAD = """\
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy, size_based_auto_wrap_policy
+
+from models import Block, Net
+
+CPU = torch.device("cpu")
+
+
+"""
+
+SYNCED = {
+    "one unit": """\
+def build():
+    return FSDP(Net(), device_id=CPU, sync_module_states=True)
+""",
+    "a policy": """\
+def build():
+    model = Net()
+    policy = ModuleWrapPolicy({Block})
+    model = FSDP(model, auto_wrap_policy=policy, device_id=CPU, sync_module_states=True)
+    return model
+""",
+    "a policy that counts": """\
+def build():
+    return FSDP(
+        Net(), auto_wrap_policy=size_based_auto_wrap_policy, device_id=CPU, sync_module_states=True
+    )
+""",
+    "a setting": """\
+SYNC = True
+
+
+def shard(model, sync):
+    return FSDP(model, device_id=CPU, sync_module_states=sync, use_orig_params=True)
+
+
+def build():
+    return shard(Net(), SYNC)
+""",
+    "replicas": """\
+def build():
+    model = Net()
+    mesh = init_device_mesh("cpu", (1, 2), mesh_dim_names=("replicate", "shard"))
+    return FSDP(
+        model,
+        device_mesh=mesh,
+        sharding_strategy=ShardingStrategy.HYBRID_SHARD,
+        auto_wrap_policy=ModuleWrapPolicy({Block}),
+        device_id=CPU,
+        sync_module_states=True,
+    )
+""",
+    "units one by one": """\
+def build():
+    model = Net()
+    for i, block in enumerate(model.blocks):
+        model.blocks[i] = FSDP(block, device_id=CPU, sync_module_states=True)
+    return FSDP(model, device_id=CPU, sync_module_states=True)
+""",
+    "keyword arguments from elsewhere": """\
+def settings():
+    return dict(device_id=CPU, sync_module_states=True, auto_wrap_policy=ModuleWrapPolicy({Block}))
+
+
+def build():
+    return FSDP(Net(), **settings())
+""",
+    "half precision": """\
+def build():
+    model = Net().to(torch.bfloat16)
+    model = FSDP(model, device_id=CPU, sync_module_states=True, use_orig_params=True)
+    return model
+""",
+}
+FROM_RANK_0 = {
+    "others on the meta device": """\
+def build():
+    if torch.distributed.get_rank() == 0:
+        model = Net()
+    else:
+        with torch.device("meta"):
+            model = Net()
+    # FSDP1 cannot keep weights tied on the meta device.
+    model.head.weight = nn.Parameter(model.embed.weight.detach().clone())
+    return FSDP(
+        model,
+        auto_wrap_policy=ModuleWrapPolicy({Block}),
+        param_init_fn=lambda module: module.to_empty(device=CPU, recurse=False),
+        device_id=CPU,
+        sync_module_states=True,
+    )
+""",
+}
+OWN = {
+    "nothing said": """\
+def build():
+    return FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}), device_id=CPU)
+""",
+    "not asked for": """\
+def build():
+    return FSDP(Net(), device_id=CPU, sync_module_states=False)
+""",
+}
+
+State = dict[str, torch.Tensor]
+
+
+@pytest.fixture(scope="module")
+def built(
+    launcher: Launcher, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[list[dict[str, State]]]]:
+    """For both versions: what each rank holds of each model right after construction."""
+    scratch = tmp_path_factory.mktemp("weights")
+    for name, source in (SYNCED | FROM_RANK_0 | OWN).items():
+        files = {"snippet.py": (HEAD + source).encode(), "models.py": MODELS.encode()}
+        both = written(files, scratch / "work" / name, entry="snippet.py")
+        for version in ("before", "after"):
+            (scratch / version).mkdir(exist_ok=True)
+            (both.before.parent.parent / version).rename(scratch / version / name)
+    result: dict[str, Any] = {}
+    for version, fsdp1 in (("before", "allow"), ("after", "forbid")):
+        out = scratch / f"{version}.pt"
+        launcher.function(
+            "tests.training.groups", "hold_all", str(scratch / version), str(out), fsdp1=fsdp1
+        )
+        result[version] = [torch.load(f"{out}.{rank}") for rank in range(2)]
+    return result
+
+
+def drawn(rank: int) -> State:
+    """Everything a rank drew before sharding."""
+    namespace: dict[str, Any] = {}
+    exec(MODELS, namespace)
+    torch.manual_seed(10 * rank)
+    model = namespace["Net"]()
+    return dict(model.named_parameters()) | dict(model.named_buffers())
+
+
+@pytest.mark.parametrize("name", SYNCED | FROM_RANK_0)
+def test_synchronised_models_are_rank_0s(name: str, built: dict[str, Any]) -> None:
+    for version in ("before", "after"):
+        for held in built[version]:
+            assert "error" not in held[name], held[name]["error"]
+            for kind, expected in drawn(0).items():
+                found = held[name]["state"][kind]
+                assert torch.equal(found, expected.to(found.dtype)), f"{version}: {kind}"
+    units = {version: built[version][0][name]["units"] for version in built}
+    assert units["after"] == units["before"]
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_other_models_are_what_every_rank_drew(name: str, built: dict[str, Any]) -> None:
+    for version in ("before", "after"):
+        mixed = built[version][0][name]["state"]["blocks.0.linear.weight"].flatten()
+        both = [drawn(rank)["blocks.0.linear.weight"].flatten() for rank in range(2)]
+        assert set(mixed.tolist()) <= {value for own in both for value in own.tolist()}
+        assert not any(torch.equal(mixed, own) for own in both)
+        for rank, held in enumerate(built[version]):
+            for buffer in ("blocks.0.table", "blocks.1.seed", "mask"):
+                assert torch.equal(held[name]["state"][buffer], drawn(rank)[buffer])
