@@ -28,13 +28,19 @@ def decide(study: Study) -> list[Decision]:
     Constructors that cannot be written out as ``fully_shard`` take the run-time form, when more of
     the project can be migrated that way.
     """
-    decisions = _decide(study)
+    best = _decide(study)
     calls = run_time.choose(study)
     if calls:
-        other = _decide(study.again(calls))
-        if _left(other) < _left(decisions):
-            return other
-    return decisions
+        best = _better(best, _decide(study.again(calls, states=False)))
+    if run_time.unknown_states(best):
+        best = _better(best, _decide(study.again(calls, states=True)))
+        if calls:
+            best = _better(best, _decide(study.again(frozenset(), states=True)))
+    return best
+
+
+def _better(first: list[Decision], second: list[Decision]) -> list[Decision]:
+    return second if _left(second) < _left(first) else first
 
 
 def _left(decisions: Sequence[Decision]) -> int:
@@ -169,7 +175,7 @@ def _inside(site: Site, study: Study) -> bool:
         if isinstance(parent, ast.Call) and child is not parent.func:
             settled = study.settled.get(parent)
             if settled is not None and settled.site.construct in OWNERS:
-                return True
+                return parent not in study.kept
         child = parent
     return False
 
@@ -218,7 +224,7 @@ def _ask(site: Site, study: Study) -> Decision:
             "no model is wrapped with FSDP in the given paths",
             "give the path that wraps it as well",
         )
-    decision = run_time.settings(site, study) if study.run_time else None
+    decision = run_time.settings(site, study)
     if decision is None:
         decision = rule.decide(site, study)
     study.settled[site.node] = decision

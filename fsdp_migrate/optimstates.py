@@ -12,6 +12,7 @@ from fsdp_migrate.trace.flow import access_path
 
 NEW_ORDER = ("model", "optim", "optim_state_dict", "is_named_optimizer", "load_directly", "group")
 OLD_ORDER = ("optim_state_dict", "model", "optim", "is_named_optimizer", "load_directly", "group")
+NOT_HANDED = "its result is not handed to load_state_dict"
 ARGUMENTS = {
     "scatter_full_optim_state_dict": (
         "full_optim_state_dict",
@@ -30,7 +31,8 @@ class Load:
     """One conversion together with the load of its result.
 
     ``target`` is the call to replace (the ``load_state_dict``, or the conversion itself when it
-    loads directly); ``assignment`` the statement that only held the result.
+    loads directly); ``assignment`` the statement that only held the result. ``problem`` says why
+    the two could not be found; the conversion alone may still be complete.
     """
 
     model: ast.expr | None = None
@@ -89,17 +91,17 @@ def _paired(
     if isinstance(parent, ast.Call) and _loads(parent) and call in parent.args:
         return Load(model, optimizer or _receiver(parent), state, parent)
     if not isinstance(parent, ast.Assign) or len(parent.targets) != 1:
-        return Load(model=model, problem="its result is not handed to load_state_dict")
+        return Load(model, optimizer, state, problem=NOT_HANDED)
     target = parent.targets[0]
     path = access_path(target)
     uses = _uses(parent, path, site) if path is not None else []
     if not uses:
-        return Load(model=model, problem="its result is never loaded")
+        return Load(model, optimizer, state, problem="its result is never loaded")
     if len(uses) != 1:
-        return Load(model=model, problem="its result is used for more than one load_state_dict")
+        return Load(model, optimizer, state, problem="its result is used more than once")
     consumer = table.parents[uses[0]]
     if not isinstance(consumer, ast.Call) or not _loads(consumer):
-        return Load(model=model, problem="its result is not handed to load_state_dict")
+        return Load(model, optimizer, state, problem=NOT_HANDED)
     return Load(model, optimizer or _receiver(consumer), state, consumer, parent)
 
 

@@ -32,6 +32,11 @@ class Setting:
     optim_rank0_only: bool = False
     problem: str = ""  # why it cannot be told
 
+    @property
+    def why_not(self) -> str:
+        """Why FSDP2 has no such state, or nothing."""
+        return "LOCAL_STATE_DICT has no counterpart in FSDP2" if self.kind == "LOCAL" else ""
+
     def __str__(self) -> str:
         words = [self.kind]
         words += ["offload_to_cpu"] if self.offload else []

@@ -60,6 +60,7 @@ class Decision:
     quiet: bool = False
     held: bool = False  # left only because its migration is held back
     final: bool = False  # no other form of the constructor would do either
+    unknown_state: bool = False  # left because the kind of a state dict is not known
 
 
 @dataclass(eq=False)
@@ -111,15 +112,19 @@ class Study:
     _made: list[tuple[Constructor, str, str]] = field(default_factory=list)
     runtime_strategies: set[Constructor] = field(default_factory=set)
     run_time: frozenset[ast.AST] = frozenset()  # constructor calls to write in the run-time form
+    run_time_states: bool = False  # kinds of state dicts that only the running program knows
+    kept: set[ast.AST] = field(default_factory=set)  # calls that stay with their arguments
     unwritten: list[Constructor] = field(default_factory=list)  # that fully_shard cannot say
     settled: dict[ast.AST, Decision] = field(default_factory=dict)  # node -> its decision
 
     def __post_init__(self) -> None:
         self.tracer = Tracer(self.project)
 
-    def again(self, run_time: frozenset[ast.AST]) -> Study:
-        """A fresh study of the same values, in which some constructors take another form."""
-        result = Study(self.project, self.registry, self.target, run_time=run_time)
+    def again(self, run_time: frozenset[ast.AST], *, states: bool) -> Study:
+        """A fresh study of the same values, in which some sites take another form."""
+        result = Study(
+            self.project, self.registry, self.target, run_time=run_time, run_time_states=states
+        )
         result.tracer = self.tracer
         return result
 
@@ -284,12 +289,22 @@ class Study:
         models: Iterable[Constructor] = (),
         quiet: bool = False,
         final: bool = False,
+        unknown_state: bool = False,
     ) -> Decision:
         """Not touched, for ``reason``; ``help`` is what to do by hand."""
         edits = (Mark(site.module, site.node, code, sentences(reason, help)),)
         concerned = frozenset(models)
         return Decision(
-            site, code, Outcome.LEFT, reason, help, edits, concerned, quiet, final=final
+            site,
+            code,
+            Outcome.LEFT,
+            reason,
+            help,
+            edits,
+            concerned,
+            quiet,
+            final=final,
+            unknown_state=unknown_state,
         )
 
     def defined_by(self, node: ast.expr, module: Module) -> frozenset[Definition]:

@@ -100,7 +100,7 @@ def _given_to_stranger(site: Site, study: Study) -> str:
     """The outside callable that receives the value, if one does."""
     child: ast.AST = site.reference
     for parent in site.module.table.ancestors(child):
-        if isinstance(parent, ast.stmt) or parent in study.constructors:
+        if isinstance(parent, ast.stmt) or parent in study.constructors or parent in study.kept:
             return ""
         if isinstance(parent, ast.Call) and child is not parent.func:
             names = study.external(parent.func, site.module)

@@ -145,7 +145,7 @@ for layer, following in zip(layers, layers[1:]):
 """,
     ),
     Keep(
-        title="a prefetcher of the projects own",
+        title="a prefetcher of the project's own",
         source="""\
 from training.data import BackwardPrefetch
 

@@ -22,11 +22,15 @@ function outside the given paths, which may ask it for its state.
 """
 
 import ast
+from collections.abc import Iterable
 
 from fsdp_migrate import statedicts
+from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.trace.values import Function
 
 RULE = Rule(
     code="FSDP301",
@@ -114,6 +118,31 @@ def snapshot():
 state = snapshot()
 """,
     ),
+    Example(
+        title="a type that is only known at run time",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+model = FSDP(model)
+with FSDP.state_dict_type(model, kind):
+    state = model.state_dict()
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import model_state_dict, state_dict_type
+
+
+model = fully_shard(model)
+with state_dict_type(model, kind):
+    state = model_state_dict(model)
+""",
+        support=(
+            "model_state_dict",
+            "state_dict_type",
+        ),
+    ),
 ]
 
 KEEP = [
@@ -125,18 +154,6 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictTy
 
 model = FSDP(model)
 with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):
-    state = model.state_dict()
-""",
-        left=True,
-    ),
-    Keep(
-        title="a type that is only known at run time",
-        source="""\
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-
-
-model = FSDP(model)
-with FSDP.state_dict_type(model, kind):
     state = model.state_dict()
 """,
         left=True,
@@ -162,6 +179,13 @@ with contextlib.suppress(OSError):
     state = model.state_dict()
 """,
     ),
+    Keep(
+        title="the state of another wrapper",
+        source="""\
+with accelerator.state_dict_type(model):
+    state = model.state_dict()
+""",
+    ),
 ]
 
 # Methods of a model that do not ask for its state.
@@ -176,13 +200,14 @@ def decide(site: Site, study: Study) -> Decision:
     found = study.models_of_static(statedicts.first_argument(call), site.module)
     models = found.constructors
     setting = statedicts.read(call, site.module, study)
-    if setting.problem:
+    if setting.problem and not study.run_time_states:
         return study.left(
             site,
             RULE.code,
             setting.problem,
             "choose the StateDictOptions at each state dict call",
             models=models,
+            unknown_state=True,
         )
     if setting.kind == "LOCAL":
         return study.left(
@@ -193,6 +218,8 @@ def decide(site: Site, study: Study) -> Decision:
             models=models,
         )
     place = _item(site, call)
+    if place is None and study.run_time_states:
+        return _kept(site, study, models)
     if place is None:
         return study.left(
             site,
@@ -200,6 +227,7 @@ def decide(site: Site, study: Study) -> Decision:
             "the state_dict_type context is not entered by a with statement here",
             "write StateDictOptions at the state dict calls it is meant for",
             models=models,
+            unknown_state=True,
         )
     statement, index = place
     stranger = _handed_out(statement, call, site, study)
@@ -211,9 +239,31 @@ def decide(site: Site, study: Study) -> Decision:
             "pass it get_model_state_dict(...) explicitly",
             models=models,
         )
+    if study.run_time_states and (setting.problem or _runs_project(statement, site, study)):
+        return _kept(site, study, models)
     proposal = study.proposal()
     proposal.unwrap(site.module, statement, index)
     return study.rewritten(site, RULE.code, f"context removed ({setting})", proposal, models=models)
+
+
+def _kept(site: Site, study: Study, models: Iterable[Constructor]) -> Decision:
+    """The context stays, as a support function's."""
+    proposal = study.proposal()
+    name = proposal.support(site.module, "state_dict_type", site.node)
+    assert isinstance(site.reference, ast.expr)
+    proposal.replace(site.module, site.reference, code("{n}", n=name))
+    study.kept.add(site.node)
+    return study.rewritten(site, RULE.code, "state_dict_type", proposal, models=models)
+
+
+def _runs_project(statement: ast.With | ast.AsyncWith, site: Site, study: Study) -> bool:
+    """Whether functions of the project run in the block, which may ask for states themselves."""
+    calls = [n for body in statement.body for n in ast.walk(body) if isinstance(n, ast.Call)]
+    return any(
+        isinstance(value, Function)
+        for call in calls
+        for value in study.values(call.func, site.module)
+    )
 
 
 def _item(site: Site, call: ast.Call) -> tuple[ast.With | ast.AsyncWith, int] | None:
@@ -253,5 +303,5 @@ def _is_ours(call: ast.Call, site: Site, study: Study) -> bool:
     if isinstance(call.func, ast.Attribute) and call.func.attr in {"state_dict", "load_state_dict"}:
         return True
     return (bool(names) and all(name.startswith("builtins.") for name in names)) or any(
-        type(v).__name__ == "Function" for v in study.values(call.func, site.module)
+        isinstance(v, Function) for v in study.values(call.func, site.module)
     )

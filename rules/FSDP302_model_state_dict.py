@@ -146,9 +146,9 @@ def decide(site: Site, study: Study) -> Decision:
     found = study.models(site.receiver, site.module)
     models = found.constructors
     setting = statedicts.at(site.node, site.module, models, study)
-    problem = setting.problem
-    if setting.kind == "LOCAL":
-        problem = "LOCAL_STATE_DICT has no counterpart in FSDP2"
+    at_run_time = bool(setting.problem) and study.run_time_states
+    problem = setting.why_not if at_run_time else setting.problem or setting.why_not
+    unknown = bool(problem) and problem == setting.problem
     if not isinstance(site.node, ast.Call):
         problem = "the state_dict method is passed on as a value"
     elif site.node.args or site.node.keywords:
@@ -161,6 +161,7 @@ def decide(site: Site, study: Study) -> Decision:
             "use get_model_state_dict with the StateDictOptions that are meant",
             models=models,
             quiet=True,
+            unknown_state=unknown,
         )
     guard = ranks.guard(site.node, site.module)
     if guard is not None and setting.kind == "FULL":
@@ -173,7 +174,13 @@ def decide(site: Site, study: Study) -> Decision:
             quiet=True,
         )
     proposal = study.proposal()
-    message = _replace(site, setting, proposal)
+    if at_run_time:
+        message = "model_state_dict"
+        name = proposal.support(site.module, message, site.node)
+        assert isinstance(site.node, ast.expr)
+        proposal.replace(site.module, site.node, code("{f}({m})", f=name, m=site.receiver))
+    else:
+        message = _replace(site, setting, proposal)
     review = ""
     if any("DistributedDataParallel" in getattr(v, "made_by", "") for v in found.others):
         review = "the model may also be wrapped by DDP here, whose 'module.' prefix is now removed"

@@ -160,9 +160,9 @@ def decide(site: Site, study: Study) -> Decision:
     assert site.receiver is not None
     models = study.models(site.receiver, site.module).constructors
     setting = statedicts.at(site.node, site.module, models, study)
-    problem = setting.problem
-    if setting.kind == "LOCAL":
-        problem = "LOCAL_STATE_DICT has no counterpart in FSDP2"
+    at_run_time = bool(setting.problem) and study.run_time_states
+    problem = setting.why_not if at_run_time else setting.problem or setting.why_not
+    unknown = bool(problem) and problem == setting.problem
     call = site.node
     bound = None
     if isinstance(call, ast.Call):
@@ -178,15 +178,16 @@ def decide(site: Site, study: Study) -> Decision:
             problem,
             "use set_model_state_dict with the StateDictOptions that are meant",
             models=models,
+            unknown_state=unknown,
         )
     assert bound is not None
     assert isinstance(call, ast.Call)
     proposal = study.proposal()
     strict = [code(", strict={s}", s=bound["strict"])] if "strict" in bound else [code("")]
-    if setting.kind == "FULL":
-        name = proposal.support(site.module, "load_full_model", call)
+    if setting.kind == "FULL" or at_run_time:
+        message = "load_model_state_dict" if at_run_time else "load_full_model"
+        name = proposal.support(site.module, message, call)
         new = code("{f}({m}, {s}{k})", f=name, m=site.receiver, s=bound["state_dict"], k=strict[0])
-        message = "load_full_model"
     else:
         name = proposal.name(site.module, DCP, "set_model_state_dict", call)
         if "strict" in bound:

@@ -162,10 +162,11 @@ def decide(site: Site, study: Study) -> Decision:
     elif "optim_state_dict" in bound:
         problem = "an explicit optim_state_dict is passed"
     setting = statedicts.at(site.node, site.module, models, study)
-    if name == "optim_state_dict" and not problem:
-        problem = setting.problem
-        if setting.kind == "LOCAL":
-            problem = "LOCAL_STATE_DICT has no counterpart in FSDP2"
+    by_setting = name == "optim_state_dict"
+    at_run_time = by_setting and bool(setting.problem) and study.run_time_states
+    if by_setting and not problem:
+        problem = setting.why_not if at_run_time else setting.problem or setting.why_not
+    unknown = bool(problem) and problem == setting.problem
     rank0 = setting.optim_rank0_only
     if name == "full_optim_state_dict" and bound is not None:
         given = bound.get("rank0_only")
@@ -186,11 +187,16 @@ def decide(site: Site, study: Study) -> Decision:
             problem,
             "use get_optimizer_state_dict with the StateDictOptions that are meant",
             models=models,
+            unknown_state=unknown,
         )
     assert bound is not None
     assert isinstance(call, ast.Call)
     proposal = study.proposal()
-    if sharded:
+    if at_run_time:
+        message = "optim_state_dict"
+        get = proposal.support(site.module, message, call)
+        new = code("{g}({m}, {o})", g=get, m=bound["model"], o=bound["optim"])
+    elif sharded:
         get = proposal.name(site.module, DCP, "get_optimizer_state_dict", call)
         new = code("{g}({m}, {o})", g=get, m=bound["model"], o=bound["optim"])
         message = "get_optimizer_state_dict"

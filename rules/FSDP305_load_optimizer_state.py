@@ -22,6 +22,8 @@ Results that are used for anything but `load_state_dict`.
 - torch/distributed/fsdp/_optim_utils.py
 """
 
+import ast
+
 from fsdp_migrate import optimstates, statedicts
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Rule
@@ -147,6 +149,28 @@ def resume(net, optimizer, path):
 """,
         support=("load_full_optimizer",),
     ),
+    Example(
+        title="a state that is loaded elsewhere",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def convert(net, optimizer, saved):
+    model = FSDP(net)
+    return FSDP.optim_state_dict_to_load(model, optimizer, saved)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import optimizer_state_to_load
+
+
+def convert(net, optimizer, saved):
+    model = fully_shard(net)
+    return optimizer_state_to_load(model, optimizer, saved)
+""",
+        support=("optimizer_state_to_load",),
+    ),
 ]
 
 KEEP = [
@@ -189,6 +213,12 @@ dist.broadcast_object_list(box, src=0)
 optimizer.load_state_dict(box[0])
 """,
     ),
+    Keep(
+        title="another optimizer's conversion",
+        source="""\
+state = optimizer.optim_state_dict_to_load(saved)
+""",
+    ),
 ]
 
 
@@ -196,12 +226,14 @@ def decide(site: Site, study: Study) -> Decision:
     name = site.construct.rpartition(".")[2]
     load = optimstates.read(site, name, study)
     models = study.models_of_static(load.model, site.module).constructors
-    problem = load.problem
+    by_setting = name == "optim_state_dict_to_load"
     setting = statedicts.at(site.node, site.module, models, study)
-    if not problem and name == "optim_state_dict_to_load":
-        problem = setting.problem
-        if setting.kind == "LOCAL":
-            problem = "LOCAL_STATE_DICT has no counterpart in FSDP2"
+    at_run_time = by_setting and bool(setting.problem) and study.run_time_states
+    alone = bool(load.problem) or at_run_time  # the conversion, without the load of its result
+    complete = load.model is not None and load.optimizer is not None and load.state is not None
+    problem = "" if complete else load.problem or "the optimizer is not passed"
+    if not problem and by_setting:
+        problem = setting.why_not if at_run_time else setting.problem or setting.why_not
     if problem:
         return study.left(
             site,
@@ -209,34 +241,40 @@ def decide(site: Site, study: Study) -> Decision:
             problem,
             "load with set_optimizer_state_dict(model, optimizer, state)",
             models=models,
+            unknown_state=problem == setting.problem,
         )
     assert load.model is not None
     assert load.optimizer is not None
     assert load.state is not None
-    assert load.target is not None
     proposal = study.proposal()
     module = site.module
-    sharded = name == "flatten_sharded_optim_state_dict" or (
-        name == "optim_state_dict_to_load" and setting.kind == "SHARDED"
-    )
-    if sharded:
-        function = proposal.name(module, DCP, "set_optimizer_state_dict", site.node)
-        message = "set_optimizer_state_dict"
+    sharded = name.startswith("flatten_sharded") or (by_setting and setting.kind == "SHARDED")
+    if at_run_time:
+        message = "optim_state_dict_to_load"
+    elif alone:
+        message = "optimizer_state_to_load"
     else:
-        function = proposal.support(module, "load_full_optimizer", site.node)
-        message = "load_full_optimizer"
+        message = "set_optimizer_state_dict" if sharded else "load_full_optimizer"
+    if sharded and not alone:
+        function = proposal.name(module, DCP, message, site.node)
+    else:
+        function = proposal.support(module, message, site.node)
     only_rank0 = name.startswith("scatter") or (
-        name == "optim_state_dict_to_load" and not sharded and setting.optim_rank0_only
+        by_setting and not sharded and not at_run_time and setting.optim_rank0_only
     )
-    from_rank0 = ", from_rank0=True" if only_rank0 else ""
     new = code(
         "{f}({m}, {o}, {s}{r})",
         f=function,
         m=load.model,
         o=load.optimizer,
         s=load.state,
-        r=from_rank0,
+        r=", from_rank0=True" if only_rank0 else "",
     )
+    if alone:
+        assert isinstance(site.node, ast.expr)
+        proposal.replace(module, site.node, new)
+        return study.rewritten(site, RULE.code, message, proposal, models=models)
+    assert load.target is not None
     proposal.replace(module, load.target, new)
     if load.assignment is not None:
         proposal.delete(module, load.assignment)

@@ -26,7 +26,7 @@ from collections.abc import Iterable
 
 from fsdp_migrate import statedicts
 from fsdp_migrate.proposal import code, join
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
+from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
@@ -169,7 +169,7 @@ def sample(net, prompts):
 
 KEEP = [
     Keep(
-        title="around generation",
+        title="generation in a block that is handed to nobody",
         source="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
@@ -197,7 +197,7 @@ model.apply(init)
 """,
     ),
     Keep(
-        title="another contexts argument",
+        title="another context's argument",
         source="""\
 with gathered(model, recurse=False):
     model.generate(prompts)

@@ -29,7 +29,6 @@ RULE = Rule(
     name="state_dict_values",
     handles=(
         "StateDictType",
-        "annotation(StateDictType)",
         "StateDictConfig",
         "FullStateDictConfig",
         "LocalStateDictConfig",
@@ -39,6 +38,26 @@ RULE = Rule(
         "LocalOptimStateDictConfig",
         "ShardedOptimStateDictConfig",
         "StateDictSettings",
+        "annotation(StateDictType)",
+        "annotation(StateDictConfig)",
+        "annotation(FullStateDictConfig)",
+        "annotation(LocalStateDictConfig)",
+        "annotation(ShardedStateDictConfig)",
+        "annotation(OptimStateDictConfig)",
+        "annotation(FullOptimStateDictConfig)",
+        "annotation(LocalOptimStateDictConfig)",
+        "annotation(ShardedOptimStateDictConfig)",
+        "annotation(StateDictSettings)",
+        "isinstance(StateDictType)",
+        "isinstance(StateDictConfig)",
+        "isinstance(FullStateDictConfig)",
+        "isinstance(LocalStateDictConfig)",
+        "isinstance(ShardedStateDictConfig)",
+        "isinstance(OptimStateDictConfig)",
+        "isinstance(FullOptimStateDictConfig)",
+        "isinstance(LocalOptimStateDictConfig)",
+        "isinstance(ShardedOptimStateDictConfig)",
+        "isinstance(StateDictSettings)",
     ),
     since="2.4",
 )
@@ -124,6 +143,159 @@ if config.checkpoint_type == StateDictType.FULL_STATE_DICT:
 """,
         support=("StateDictType",),
     ),
+    Example(
+        title="configurations of the program's own",
+        before="""\
+from dataclasses import dataclass, field
+
+import torch
+from torch.distributed.fsdp import (
+    FullOptimStateDictConfig,
+    FullStateDictConfig,
+    FullyShardedDataParallel as FSDP,
+    StateDictType,
+)
+
+
+@dataclass
+class Config:
+    kind: StateDictType = StateDictType.FULL_STATE_DICT
+    model: FullStateDictConfig = field(default_factory=FullStateDictConfig)
+    optimizer: FullOptimStateDictConfig = field(default_factory=FullOptimStateDictConfig)
+
+
+def save(net, optimizer, config: Config, path):
+    model = FSDP(net)
+    with FSDP.state_dict_type(model, config.kind, config.model, config.optimizer):
+        states = {"model": model.state_dict(), "optimizer": FSDP.optim_state_dict(model, optimizer)}
+    torch.save(states, path)
+
+
+def load(net, optimizer, config: Config, path):
+    model = FSDP(net)
+    states = torch.load(path)
+    with FSDP.state_dict_type(model, config.kind, config.model, config.optimizer):
+        model.load_state_dict(states["model"])
+        state = FSDP.optim_state_dict_to_load(model, optimizer, states["optimizer"])
+    optimizer.load_state_dict(state)
+""",
+        after="""\
+from dataclasses import dataclass, field
+
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import (
+    FullOptimStateDictConfig,
+    FullStateDictConfig,
+    StateDictType,
+    load_model_state_dict,
+    model_state_dict,
+    optim_state_dict,
+    optim_state_dict_to_load,
+    state_dict_type,
+)
+
+
+@dataclass
+class Config:
+    kind: StateDictType = StateDictType.FULL_STATE_DICT
+    model: FullStateDictConfig = field(default_factory=FullStateDictConfig)
+    optimizer: FullOptimStateDictConfig = field(default_factory=FullOptimStateDictConfig)
+
+
+def save(net, optimizer, config: Config, path):
+    model = fully_shard(net)
+    with state_dict_type(model, config.kind, config.model, config.optimizer):
+        states = {"model": model_state_dict(model), "optimizer": optim_state_dict(model, optimizer)}
+    torch.save(states, path)
+
+
+def load(net, optimizer, config: Config, path):
+    model = fully_shard(net)
+    states = torch.load(path)
+    with state_dict_type(model, config.kind, config.model, config.optimizer):
+        load_model_state_dict(model, states["model"])
+        state = optim_state_dict_to_load(model, optimizer, states["optimizer"])
+    optimizer.load_state_dict(state)
+""",
+        support=(
+            "FullOptimStateDictConfig",
+            "FullStateDictConfig",
+            "StateDictType",
+            "load_model_state_dict",
+            "model_state_dict",
+            "optim_state_dict",
+            "optim_state_dict_to_load",
+            "state_dict_type",
+        ),
+    ),
+    Example(
+        title="every kind by name",
+        before="""\
+from torch.distributed.fsdp import (
+    FullyShardedDataParallel as FSDP,
+    LocalOptimStateDictConfig,
+    LocalStateDictConfig,
+    OptimStateDictConfig,
+    ShardedOptimStateDictConfig,
+    ShardedStateDictConfig,
+    StateDictConfig,
+    StateDictSettings,
+    StateDictType,
+)
+
+CONFIGS = {
+    StateDictType.LOCAL_STATE_DICT: (LocalStateDictConfig, LocalOptimStateDictConfig),
+    StateDictType.SHARDED_STATE_DICT: (ShardedStateDictConfig, ShardedOptimStateDictConfig),
+}
+
+
+def prepare(net, kind: StateDictType) -> tuple[StateDictConfig, OptimStateDictConfig]:
+    model = FSDP(net)
+    configs = [make(offload_to_cpu=True) for make in CONFIGS[kind]]
+    before: StateDictSettings = FSDP.set_state_dict_type(model, kind, *configs)
+    return configs
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import (
+    LocalOptimStateDictConfig,
+    LocalStateDictConfig,
+    OptimStateDictConfig,
+    ShardedOptimStateDictConfig,
+    ShardedStateDictConfig,
+    StateDictConfig,
+    StateDictSettings,
+    StateDictType,
+    set_state_dict_type,
+)
+
+CONFIGS = {
+    StateDictType.LOCAL_STATE_DICT: (LocalStateDictConfig, LocalOptimStateDictConfig),
+    StateDictType.SHARDED_STATE_DICT: (ShardedStateDictConfig, ShardedOptimStateDictConfig),
+}
+
+
+def prepare(net, kind: StateDictType) -> tuple[StateDictConfig, OptimStateDictConfig]:
+    model = fully_shard(net)
+    configs = [make(offload_to_cpu=True) for make in CONFIGS[kind]]
+    before: StateDictSettings = set_state_dict_type(model, kind, *configs)
+    return configs
+""",
+        support=(
+            "LocalOptimStateDictConfig",
+            "LocalStateDictConfig",
+            "OptimStateDictConfig",
+            "ShardedOptimStateDictConfig",
+            "ShardedStateDictConfig",
+            "StateDictConfig",
+            "StateDictSettings",
+            "StateDictType",
+            "set_state_dict_type",
+        ),
+    ),
 ]
 
 KEEP = [
@@ -156,6 +328,24 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions
 options = StateDictOptions(full_state_dict=True)
 """,
     ),
+    Keep(
+        title="a configuration of the project's own",
+        source="""\
+class FullStateDictConfig:
+    rank0_only = True
+
+
+config = FullStateDictConfig()
+""",
+    ),
+    Keep(
+        title="another library's configurations",
+        source="""\
+from composer.trainer import StateDictType
+
+kind = StateDictType.SHARDED
+""",
+    ),
 ]
 
 
@@ -175,14 +365,16 @@ def decide(site: Site, study: Study) -> Decision:
                 proposal,
                 models=models,  # type: ignore[arg-type]
             )
-    if "StateDictType" in site.construct:
-        return vocabulary.keep(site, "StateDictType", study, RULE.code)
+    name = vocabulary.name_of(site.construct)
+    if name == "StateDictType" or study.run_time_states:
+        return vocabulary.keep(site, name, study, RULE.code)
     return study.left(
         site,
         RULE.code,
         f"{site.construct} is used as a value",
         "replace it together with the code that reads it",
         models=study.constructors.values(),
+        unknown_state=True,
     )
 
 

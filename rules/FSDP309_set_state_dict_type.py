@@ -19,9 +19,12 @@ which it is called with different settings.
 """
 
 import ast
+from collections.abc import Iterable
 
 from fsdp_migrate import statedicts
+from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 
@@ -117,32 +120,48 @@ model = fully_shard(model)
 state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
 """,
     ),
-]
-
-KEEP = [
-    Keep(
+    Example(
         title="the previous settings are kept",
-        source="""\
+        before="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
 
 model = FSDP(model)
 previous = FSDP.set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT)
 """,
-        left=True,
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import StateDictType, set_state_dict_type
+
+model = fully_shard(model)
+previous = set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT)
+""",
+        support=(
+            "StateDictType",
+            "set_state_dict_type",
+        ),
     ),
-    Keep(
+    Example(
         title="the settings are asked for",
-        source="""\
+        before="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 model = FSDP(model)
 print(FSDP.get_state_dict_type(model))
 """,
-        left=True,
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import get_state_dict_type
+
+model = fully_shard(model)
+print(get_state_dict_type(model))
+""",
+        support=("get_state_dict_type",),
     ),
-    Keep(
+    Example(
         title="a model that is set twice",
-        source="""\
+        before="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
 
 model = FSDP(model)
@@ -150,7 +169,79 @@ FSDP.set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT)
 state = model.state_dict()
 FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT)
 """,
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import StateDictType, model_state_dict, set_state_dict_type
+
+model = fully_shard(model)
+set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT)
+state = model_state_dict(model)
+set_state_dict_type(model, StateDictType.FULL_STATE_DICT)
+""",
+        support=(
+            "StateDictType",
+            "model_state_dict",
+            "set_state_dict_type",
+        ),
+    ),
+]
+
+KEEP = [
+    Keep(
+        title="a setter of the project's own",
+        source="""\
+trainer.set_state_dict_type(model, "full")
+""",
+    ),
+    Keep(
+        title="fairscale's models choose by method",
+        source="""\
+from fairscale.nn import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+state = model.local_state_dict()
+""",
+    ),
+    Keep(
+        title="options of DCP",
+        source="""\
+from torch.distributed.checkpoint.state_dict import StateDictOptions
+
+options = StateDictOptions(full_state_dict=True)
+""",
+    ),
+    Keep(
+        title="a type in another library's configuration",
+        source="""\
+config = {"fsdp_state_dict_type": "FULL_STATE_DICT"}
+""",
+    ),
+    Keep(
+        title="a local type",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+def prepare(net):
+    model = FSDP(net)
+    FSDP.set_state_dict_type(model, StateDictType.LOCAL_STATE_DICT)
+    return model
+""",
         left=True,
+    ),
+    Keep(
+        title="a type on its own",
+        source="""\
+import enum
+
+
+class StateDictType(enum.Enum):
+    FULL_STATE_DICT = "full"
+
+
+kind = StateDictType.FULL_STATE_DICT
+""",
     ),
 ]
 
@@ -160,6 +251,9 @@ def decide(site: Site, study: Study) -> Decision:
     model = statedicts.first_argument(call) if isinstance(call, ast.Call) else None
     models = study.models_of_static(model, site.module).constructors
     problem = ""
+    setting = statedicts.Setting()
+    if study.run_time_states:
+        return _kept(site, study, models)
     if site.construct.endswith("get_state_dict_type"):
         problem = "an FSDP2 model has no state dict type"
     elif not isinstance(call, ast.Call):
@@ -168,9 +262,7 @@ def decide(site: Site, study: Study) -> Decision:
         problem = "the previous settings that it returns are used"
     else:
         setting = statedicts.at(call, site.module, models, study)
-        problem = setting.problem
-        if setting.kind == "LOCAL":
-            problem = "LOCAL_STATE_DICT has no counterpart in FSDP2"
+        problem = setting.problem or setting.why_not
     if problem:
         return study.left(
             site,
@@ -179,7 +271,19 @@ def decide(site: Site, study: Study) -> Decision:
             "choose the StateDictOptions at each state dict call",
             models=models,
             quiet=True,
+            unknown_state=not setting.why_not,
         )
     proposal = study.proposal()
     proposal.delete(site.module, site.statement)
     return study.rewritten(site, RULE.code, "removed", proposal, models=models)
+
+
+def _kept(site: Site, study: Study, models: Iterable[Constructor]) -> Decision:
+    """It stays, as a support function's."""
+    proposal = study.proposal()
+    function = site.construct.rpartition(".")[2]
+    name = proposal.support(site.module, function, site.node)
+    assert isinstance(site.reference, ast.expr)
+    proposal.replace(site.module, site.reference, code("{n}", n=name))
+    study.kept.add(site.node)
+    return study.rewritten(site, RULE.code, function, proposal, models=models)

@@ -12,6 +12,7 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
+    get_optimizer_state_dict,
     set_model_state_dict,
 )
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -371,6 +372,200 @@ def _broadcast_unit(
                 dist.broadcast(tensor.data, src=source, group=group)
 
 
+@dataclasses.dataclass
+class StateDictConfig:
+    """The project's settings for a model's state, as FSDP1 had them."""
+
+    offload_to_cpu: bool = False
+
+
+@dataclasses.dataclass
+class FullStateDictConfig(StateDictConfig):
+    """Settings for a whole state."""
+
+    rank0_only: bool = False
+
+
+@dataclasses.dataclass
+class LocalStateDictConfig(StateDictConfig):
+    """Settings for the state of one rank, which FSDP2 does not have."""
+
+
+@dataclasses.dataclass
+class ShardedStateDictConfig(StateDictConfig):
+    """Settings for a sharded state."""
+
+    _use_dtensor: bool = False
+
+
+@dataclasses.dataclass
+class OptimStateDictConfig:
+    """The project's settings for an optimizer's state, as FSDP1 had them."""
+
+    offload_to_cpu: bool = True
+
+
+@dataclasses.dataclass
+class FullOptimStateDictConfig(OptimStateDictConfig):
+    """Settings for a whole optimizer state."""
+
+    rank0_only: bool = False
+
+
+@dataclasses.dataclass
+class LocalOptimStateDictConfig(OptimStateDictConfig):
+    """Settings for the optimizer state of one rank, which FSDP2 does not have."""
+
+    offload_to_cpu: bool = False
+
+
+@dataclasses.dataclass
+class ShardedOptimStateDictConfig(OptimStateDictConfig):
+    """Settings for a sharded optimizer state."""
+
+    _use_dtensor: bool = False
+
+
+@dataclasses.dataclass
+class StateDictSettings:
+    """What kind of state a model gives and takes, as FSDP1 kept it in the model."""
+
+    state_dict_type: StateDictType = StateDictType.FULL_STATE_DICT
+    state_dict_config: Any = dataclasses.field(default_factory=FullStateDictConfig)
+    optim_state_dict_config: Any = dataclasses.field(
+        default_factory=FullOptimStateDictConfig
+    )
+
+
+def get_state_dict_type(module: nn.Module) -> StateDictSettings:
+    """The kind of state that a model is set to: a whole one on every rank by default."""
+    inner = getattr(module, "_orig_mod", module)
+    settings: StateDictSettings | None = inner.__dict__.get("_state_dict_settings")
+    return settings or StateDictSettings()
+
+
+def set_state_dict_type(
+    module: nn.Module,
+    state_dict_type: Any,
+    state_dict_config: Any = None,
+    optim_state_dict_config: Any = None,
+) -> StateDictSettings:
+    """Set the kind of state that a model, and every unit in it, gives and takes.
+
+    Returns:
+        The settings before.
+
+    Raises:
+        NotImplementedError: LOCAL_STATE_DICT, the flat parameters of one rank.
+    """
+    before = get_state_dict_type(module)
+    name = state_dict_type.name
+    configs: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+        "FULL_STATE_DICT": (FullStateDictConfig, FullOptimStateDictConfig),
+        "SHARDED_STATE_DICT": (ShardedStateDictConfig, ShardedOptimStateDictConfig),
+    }
+    if name not in configs:
+        raise NotImplementedError(f"FSDP2 has no {name}")
+    model_config, optim_config = configs[name]
+    settings = StateDictSettings(
+        StateDictType[name],
+        state_dict_config or model_config(),
+        optim_state_dict_config or optim_config(),
+    )
+    inner = getattr(module, "_orig_mod", module)
+    for unit in (inner, *inner.modules()):
+        if unit is inner or isinstance(unit, FSDPModule):
+            unit.__dict__["_state_dict_settings"] = settings
+    return before
+
+
+@contextlib.contextmanager
+def state_dict_type(
+    module: nn.Module,
+    state_dict_type: Any,
+    state_dict_config: Any = None,
+    optim_state_dict_config: Any = None,
+) -> Iterator[None]:
+    """As :func:`set_state_dict_type`, inside the block."""
+    before = set_state_dict_type(
+        module, state_dict_type, state_dict_config, optim_state_dict_config
+    )
+    try:
+        yield
+    finally:
+        set_state_dict_type(
+            module,
+            before.state_dict_type,
+            before.state_dict_config,
+            before.optim_state_dict_config,
+        )
+
+
+def model_state_dict(module: nn.Module) -> dict[str, Any]:
+    """The state of a model of the kind it is set to."""
+    settings = get_state_dict_type(module)
+    config = settings.state_dict_config
+    if settings.state_dict_type is StateDictType.FULL_STATE_DICT:
+        return full_model_state(
+            module,
+            cpu_offload=config.offload_to_cpu,
+            rank0_only=getattr(config, "rank0_only", False),
+        )
+    options = StateDictOptions(cpu_offload=config.offload_to_cpu)
+    return get_model_state_dict(module, options=options)
+
+
+def load_model_state_dict(
+    module: nn.Module, state_dict: dict[str, Any], strict: bool = True
+) -> Any:
+    """Load the state of a model, of the kind it is set to.
+
+    Returns:
+        The missing and the unexpected keys, as ``Module.load_state_dict`` names them.
+    """
+    settings = get_state_dict_type(module)
+    if settings.state_dict_type is StateDictType.FULL_STATE_DICT:
+        return load_full_model(module, state_dict, strict=strict)
+    options = StateDictOptions(strict=strict)
+    return set_model_state_dict(module, state_dict, options=options)
+
+
+def optim_state_dict(
+    model: nn.Module, optim: torch.optim.Optimizer
+) -> dict[str, Any]:
+    """The state of an optimizer by parameter name, of the kind that the model is set to."""
+    settings = get_state_dict_type(model)
+    config = settings.optim_state_dict_config
+    if settings.state_dict_type is StateDictType.FULL_STATE_DICT:
+        return full_optimizer_state(
+            model,
+            optim,
+            cpu_offload=config.offload_to_cpu,
+            rank0_only=getattr(config, "rank0_only", False),
+        )
+    reshard_parameters(model)
+    options = StateDictOptions(cpu_offload=config.offload_to_cpu)
+    return dict(get_optimizer_state_dict(model, optim, options=options))
+
+
+def optim_state_dict_to_load(
+    model: nn.Module,
+    optim: torch.optim.Optimizer,
+    optim_state_dict: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """This rank's part of an optimizer state, as ``optim.load_state_dict`` takes it.
+
+    A whole state is taken from rank 0 when the model is set so.
+    """
+    config = get_state_dict_type(model).optim_state_dict_config
+    return optimizer_state_to_load(
+        model,
+        optim,
+        optim_state_dict,
+        from_rank0=getattr(config, "rank0_only", False),
+    )
+
+
 def sharding_kwargs(
     strategy: object, device_type: str = "cuda", mesh: Any = None
 ) -> dict[str, Any]:
@@ -645,11 +840,30 @@ def load_full_optimizer(
 ) -> None:
     """Load a whole optimizer state, such as FSDP1's, keyed by parameter name or by index.
 
+    Args:
+        state_dict: the state. Not changed.
+        from_rank0: only rank 0 has it; other ranks pass None or ``{}``.
+    """
+    state = optimizer_state_to_load(
+        model, optimizer, state_dict, from_rank0=from_rank0
+    )
+    optimizer.load_state_dict(state)
+
+
+def optimizer_state_to_load(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    state_dict: dict[str, Any] | None,
+    *,
+    from_rank0: bool = False,
+) -> dict[str, Any]:
+    """This rank's part of an optimizer state, as ``optimizer.load_state_dict`` takes it.
+
     Every parameter gets tensors of its own: FSDP1 saved one ``step`` for all parameters of a flat
     parameter, and shared by them it would be counted once for each.
 
     Args:
-        state_dict: the state. Not changed.
+        state_dict: a whole or sharded state by parameter name or index. Not changed.
         from_rank0: only rank 0 has it; other ranks pass None or ``{}``.
     """
     reshard_parameters(model)
@@ -689,7 +903,7 @@ def load_full_optimizer(
         holding = [g for g in box[0] if places[:1] and places[0] in g["params"]]
         settings = (holding or box[0][number : number + 1] or [{}])[0]
         groups.append({**group, **settings, "params": places})
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
+    return {"state": state, "param_groups": groups}
 
 
 def _plain_name(name: str) -> str:
@@ -714,6 +928,8 @@ def _part(value: Any, like: Any) -> Any:
     """This rank's part of a whole tensor, sharded like a parameter of the same shape."""
     if not isinstance(like, DTensor) or not torch.is_tensor(value):
         return value
+    if isinstance(value, DTensor):
+        return value.detach()
     if value.shape != like.shape:
         return value
     mesh, placements = like.device_mesh, like.placements

@@ -558,6 +558,51 @@ def groups_are_told_by_their_parameters() -> None:
 # -- sharding -------------------------------------------------------------------------------------
 
 
+@check
+def states_are_of_the_kind_that_is_set() -> None:
+    """The same calls give a whole state, on rank 0 only or on all, and a sharded one."""
+    model = sharded()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    train(model, optimizer, 2)
+    plain = support.full_model_state(model, cpu_offload=False, rank0_only=False)
+    kind = support.StateDictType
+
+    assert isinstance(support.model_state_dict(model)["head.weight"], torch.Tensor)
+    assert not isinstance(support.model_state_dict(model)["head.weight"], DTensor)
+    with support.state_dict_type(
+        model,
+        kind.FULL_STATE_DICT,
+        support.FullStateDictConfig(rank0_only=True),
+        support.FullOptimStateDictConfig(rank0_only=True),
+    ):
+        saved = support.model_state_dict(model)
+        saved_optim = support.optim_state_dict(model, optimizer)
+        assert bool(saved) == bool(saved_optim) == (dist.get_rank() == 0)
+        again = support.optim_state_dict_to_load(model, optimizer, saved_optim or None)
+        assert again["state"].keys() == support.optimizer_state_to_load(
+            model, optimizer, saved_optim, from_rank0=True
+        )["state"].keys()
+        optimizer.load_state_dict(again)
+    with support.state_dict_type(model, kind.SHARDED_STATE_DICT):
+        inner = support.model_state_dict(model)
+        assert isinstance(inner["head.weight"], DTensor)
+        assert isinstance(support.model_state_dict(model.block)["0.weight"], DTensor)
+        optim = support.optim_state_dict(model, optimizer)
+        assert isinstance(optim["state"]["head.weight"]["exp_avg"], DTensor)
+        train(model, optimizer)
+        support.load_model_state_dict(model, {k: v.clone() for k, v in inner.items()})
+        optimizer.load_state_dict(support.optim_state_dict_to_load(model, optimizer, optim))
+    assert support.get_state_dict_type(model).state_dict_type is kind.FULL_STATE_DICT
+    before = support.set_state_dict_type(model, kind.SHARDED_STATE_DICT)
+    assert before == support.StateDictSettings()
+    local = raised(lambda: support.set_state_dict_type(model, kind.LOCAL_STATE_DICT))
+    assert local == "NotImplementedError"
+    support.set_state_dict_type(model, kind.FULL_STATE_DICT)
+    support.load_model_state_dict(model, plain)
+    steps = {s["step"].item() for s in optimizer.state.values()}
+    assert steps == {2.0}
+
+
 class Tied(nn.Module):
     def __init__(self) -> None:
         super().__init__()
