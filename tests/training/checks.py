@@ -587,7 +587,7 @@ def states_are_of_the_kind_that_is_set() -> None:
         inner = support.model_state_dict(model)
         assert isinstance(inner["head.weight"], DTensor)
         assert isinstance(support.model_state_dict(model.block)["0.weight"], DTensor)
-        optim = support.optim_state_dict(model, optimizer)
+        optim = copy.deepcopy(support.optim_state_dict(model, optimizer))
         assert isinstance(optim["state"]["head.weight"]["exp_avg"], DTensor)
         train(model, optimizer)
         support.load_model_state_dict(model, {k: v.clone() for k, v in inner.items()})
