@@ -89,6 +89,8 @@ class Project:
         self.modules = [_module(source, self._directories) for source in listed]
         self._by_path: dict[Path, Module | None] = {m.path: m for m in self.modules}
         self._by_name: dict[str, list[Module]] = defaultdict(list)
+        self._found: dict[tuple[str, PurePosixPath, Path], Module | None] = {}
+        self._parents: dict[Path, list[Path]] = {}
         for module in self.modules:
             self._by_name[module.name].append(module)
 
@@ -99,6 +101,12 @@ class Project:
         the importer's directory (scripts), then from every directory above it (namespace packages,
         scripts run from the top of a repository), then anywhere the name is unambiguous.
         """
+        key = (dotted, importer.root, importer.path.parent)
+        if key not in self._found:
+            self._found[key] = self._find(dotted, importer)
+        return self._found[key]
+
+    def _find(self, dotted: str, importer: Module) -> Module | None:
         candidates = self._by_name.get(dotted, [])
         for module in candidates:
             if module.root == importer.root:
@@ -106,7 +114,7 @@ class Project:
         parts = dotted.split(".")
         if parts[-1] not in self._file_names:
             return None
-        for directory in (importer.path.parent, *self._above(importer)):
+        for directory in (importer.path.parent, *self._above(importer.path.parent)):
             base = directory.joinpath(*parts)
             found = self._at(base.with_suffix(".py")) or self._at(base / "__init__.py")
             if found is not None:
@@ -124,10 +132,15 @@ class Project:
         self._by_path[path] = module
         return module
 
-    def _above(self, importer: Module) -> list[Path]:
-        """Directories above a module, no higher than what the modules have in common."""
-        parents = list(importer.path.parents)[1:]
-        return [p for p in parents if p.is_relative_to(self._common) or p == self._common.parent]
+    def _above(self, directory: Path) -> list[Path]:
+        """Directories above another, no higher than what the modules have in common."""
+        if directory not in self._parents:
+            self._parents[directory] = [
+                p
+                for p in directory.parents
+                if p.is_relative_to(self._common) or p == self._common.parent
+            ]
+        return self._parents[directory]
 
     @cached_property
     def _common(self) -> Path:
