@@ -1,0 +1,20 @@
+"""Correct migrations pass, whatever the model, precision, number of ranks and seed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsdp_migrate.verify.launch.warm import WarmServer
+from fsdp_migrate.verify.report import text
+
+from .pairs import PAIRS, Pair, passes
+
+pytestmark = [pytest.mark.train, pytest.mark.pairs]
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+def test_a_correct_migration_passes(pair: Pair, tmp_path: Path, server: WarmServer) -> None:
+    report = passes(pair, tmp_path / "after", server=server)
+    assert report.exit_code == 0, text.render(report)
