@@ -13,13 +13,14 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from fsdp_migrate import fsdp1, ordering, policies, run_time, sites
+from fsdp_migrate import branches, fsdp1, ordering, policies, run_time, sites
 from fsdp_migrate.rule import Outcome
 from fsdp_migrate.sharding import Constructor, ShardPlan
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 
 HELD = "FSDP190"
+INSTANCE = f"isinstance({fsdp1.FSDP})"
 
 
 def decide(study: Study) -> list[Decision]:
@@ -124,7 +125,16 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         if not only_look_alikes:
             found += sites.strings(module)
         found += ordering.early_optimizers(study, module)
+    for site in found:
+        branch = branches.of(site, study.project) if site.construct == INSTANCE else None
+        if branch is not None and not _builds_models(branch, study):
+            study.branches.append(branch)
     return found, used
+
+
+def _builds_models(branch: branches.Branch, study: Study) -> bool:
+    inside = {node for statement in branch.node.body for node in ast.walk(statement)}
+    return not inside.isdisjoint(study.constructors)
 
 
 def _construct(site: Site, study: Study) -> list[Decision]:
@@ -223,6 +233,10 @@ def _ask(site: Site, study: Study) -> Decision:
             rule.code,
             "no model is wrapped with FSDP in the given paths",
             "give the path that wraps it as well",
+        )
+    if any(branches.stands_in(site, branch) for branch in study.branches):
+        return study.rewritten(
+            site, rule.code, "gone with the branch for FSDP1", models=study.constructors.values()
         )
     decision = run_time.settings(site, study)
     if decision is None:

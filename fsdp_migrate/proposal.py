@@ -105,6 +105,13 @@ class Unwrap(Edit):
 
 
 @dataclass(frozen=True, eq=False)
+class DropBranch(Edit):
+    """Remove one part of an ``if`` chain; another part follows it or stands before it."""
+
+    node: ast.If
+
+
+@dataclass(frozen=True, eq=False)
 class RemoveArgument(Edit):
     call: ast.Call
     argument: ast.expr | ast.keyword
@@ -305,6 +312,9 @@ class Proposal:
 
     def unwrap(self, module: Module, node: ast.With | ast.AsyncWith, *items: int) -> None:
         self.edits.append(Unwrap(module, node, items))
+
+    def drop_branch(self, module: Module, node: ast.If) -> None:
+        self.edits.append(DropBranch(module, node))
 
     def remove_argument(
         self, module: Module, call: ast.Call, argument: ast.expr | ast.keyword

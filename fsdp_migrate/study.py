@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from packaging.version import Version
 
 from fsdp_migrate import config, sites
+from fsdp_migrate.branches import Branch
 from fsdp_migrate.proposal import Code, Edit, Mark, Namer, Proposal
 from fsdp_migrate.rule import Outcome, Registry
 from fsdp_migrate.sharding import Constructor, ShardPlan
@@ -114,6 +115,7 @@ class Study:
     run_time: frozenset[ast.AST] = frozenset()  # constructor calls to write in the run-time form
     run_time_states: bool = False  # kinds of state dicts that only the running program knows
     kept: set[ast.AST] = field(default_factory=set)  # calls that stay with their arguments
+    branches: list[Branch] = field(default_factory=list)  # for FSDP1 models, and going
     unwritten: list[Constructor] = field(default_factory=list)  # that fully_shard cannot say
     settled: dict[ast.AST, Decision] = field(default_factory=dict)  # node -> its decision
 

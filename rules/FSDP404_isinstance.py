@@ -19,12 +19,14 @@ Checks in projects that wrap their models elsewhere.
 """
 
 import ast
+from dataclasses import replace
 
+from fsdp_migrate.branches import Branch
 from fsdp_migrate.fsdp1 import FSDP, PACKAGE
 from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Decision, Study, sentences
 
 RULE = Rule(
     code="FSDP404",
@@ -97,6 +99,60 @@ def step(model: FSDPModule, precision: MixedPrecisionPolicy | None) -> None:
     model(precision)
 """,
     ),
+    Example(
+        title="a branch for FSDP1 beside one for FSDP2",
+        before="""\
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel as FSDP
+
+
+def shard(net):
+    return FSDP(net)
+
+
+def version(model):
+    if isinstance(model, FSDP):
+        return 1
+    elif isinstance(model, FSDPModule):
+        return 2
+    return 0
+
+
+def clip(model, limit):
+    # FSDP2 first
+    if isinstance(model, FSDPModule):
+        norm = clip_sharded(model.parameters(), limit)
+    elif isinstance(model, FSDP):
+        norm = model.clip_grad_norm_(limit)
+    else:
+        norm = clip_plain(model.parameters(), limit)
+    return norm
+""",
+        after="""\
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+
+def shard(net):
+    return fully_shard(net)
+
+
+def version(model):
+    # TODO(fsdp-migrate FSDP404): Models that were FSDP1 take the branch for FSDP2 now: see that it does all they need.
+    if isinstance(model, FSDPModule):
+        return 2
+    return 0
+
+
+def clip(model, limit):
+    # FSDP2 first
+    # TODO(fsdp-migrate FSDP404): Models that were FSDP1 take the branch for FSDP2 now: see that it does all they need.
+    if isinstance(model, FSDPModule):
+        norm = clip_sharded(model.parameters(), limit)
+    else:
+        norm = clip_plain(model.parameters(), limit)
+    return norm
+""",
+        outcome=Outcome.REVIEW,
+    ),
 ]
 
 KEEP = [
@@ -126,6 +182,18 @@ from torch.nn.parallel import DistributedDataParallel
 wrapped = isinstance(model, DistributedDataParallel)
 """,
     ),
+    Keep(
+        title="a branch for FSDP2 alone",
+        source="""\
+from torch.distributed.fsdp import FSDPModule
+
+
+def version(model):
+    if isinstance(model, FSDPModule):
+        return 2
+    return 0
+""",
+    ),
 ]
 
 NEW_NAMES = {FSDP: "FSDPModule", "MixedPrecision": "MixedPrecisionPolicy"}
@@ -144,9 +212,27 @@ def decide(site: Site, study: Study) -> Decision:
             "no model is wrapped with FSDP in the given paths",
             "give the path that wraps the model as well",
         )
+    branch = next((b for b in study.branches if b.node.test is site.node), None)
+    if branch is not None:
+        return _branch(branch, site, study)
     new = NEW_NAMES.get(old, "OffloadPolicy")
     proposal = study.proposal()
     name = proposal.name(site.module, PACKAGE, new, site.reference)
     assert isinstance(site.reference, ast.expr)
     proposal.replace(site.module, site.reference, code("{n}", n=name))
     return study.rewritten(site, RULE.code, new, proposal, models=models)
+
+
+def _branch(branch: Branch, site: Site, study: Study) -> Decision:
+    """Migrated models take the branch that the project has for FSDP2."""
+    models = frozenset(study.constructors.values())
+    proposal = study.proposal()
+    proposal.drop_branch(site.module, branch.node)
+    proposal.mark(site.module, branch.head.test, RULE.code, sentences(TAKES_OTHER))
+    decision = study.rewritten(
+        site, RULE.code, "the branch for FSDP2 is left", proposal, models=models
+    )
+    return replace(decision, outcome=Outcome.REVIEW, help=TAKES_OTHER)
+
+
+TAKES_OTHER = "models that were FSDP1 take the branch for FSDP2 now: see that it does all they need"

@@ -20,6 +20,8 @@ directory of your own rules) and run again.
 - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 """
 
+import ast
+
 from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
@@ -59,8 +61,32 @@ wrappers = {"fsdp": FSDP}
 """,
         left=True,
     ),
+    Keep(
+        title="a method of FSDP1 that is replaced",
+        source="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+FSDP._auto_wrap = custom_auto_wrap
+
+
+def step(net):
+    model = FSDP(net)
+    return model.clip_grad_norm_(1.0)
+""",
+        left=True,
+    ),
 ]
 
 
 def decide(site: Site, study: Study) -> Decision:
+    if isinstance(getattr(site.reference, "ctx", None), ast.Store):
+        return study.left(
+            site,
+            RULE.code,
+            f"{ast.unparse(site.reference)} is replaced, which a migrated model would not feel",
+            "do what it is replaced for on the FSDP2 model, or drop it",
+            models=study.constructors.values(),
+            quiet=True,
+        )
     return study.left(site, RULE.code, f"no rule for {site.construct}", "migrate it by hand")

@@ -15,6 +15,7 @@ from fsdp_migrate.edits.locate import Located, locate
 from fsdp_migrate.proposal import (
     AddKeyword,
     Code,
+    DropBranch,
     Edit,
     Import,
     Insert,
@@ -46,6 +47,7 @@ class _StatementEdits:
     departs: bool = False
     marks: list[Mark] = field(default_factory=list)
     unwrap: set[int] = field(default_factory=set)
+    dropped: bool = False  # a part of an ``if`` chain that goes
 
 
 @dataclass
@@ -137,6 +139,8 @@ def _plan(module: Module, edits: Sequence[Edit]) -> _Plan:
                 plan.statements[edit.node].unwrap.update(edit.items)
                 plan.statements[edit.node].before.extend(edit.before)
                 plan.note(edit.before)
+            case DropBranch():
+                plan.statements[edit.node].dropped = True
             case RemoveArgument() | RenameKeyword() | AddKeyword():
                 plan.calls[edit.call].append(edit)
                 plan.note([edit.code] if isinstance(edit, AddKeyword) else [])
@@ -526,6 +530,14 @@ class _Editor(cst.CSTTransformer):
         if edits is None:
             return updated
         assert isinstance(updated, cst.BaseCompoundStatement)
+        if edits.dropped:
+            assert isinstance(updated, cst.If)
+            following = updated.orelse
+            table = self.module.table
+            if getattr(table.parents[node], "orelse", None) == [node]:  # an ``elif``
+                return cst.RemoveFromParent() if following is None else following
+            assert isinstance(following, cst.If)
+            updated = following.with_changes(leading_lines=updated.leading_lines)
         leading = tuple(updated.leading_lines)
         bare = updated.with_changes(leading_lines=())
         lines: list[Line]

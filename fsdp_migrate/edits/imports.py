@@ -18,6 +18,7 @@ from fsdp_migrate.names import Binding, Scope
 from fsdp_migrate.proposal import (
     AddKeyword,
     Code,
+    DropBranch,
     Edit,
     Import,
     Insert,
@@ -200,6 +201,8 @@ def _consumed(module: Module, edits: Sequence[Edit]) -> tuple[set[ast.AST], set[
             case Unwrap():
                 codes = edit.before
                 removed.update(edit.node.items[index].context_expr for index in edit.items)
+            case DropBranch():
+                removed.update([edit.node.test, *edit.node.body])
             case RemoveArgument():
                 removed.add(edit.argument)
             case AddKeyword():
