@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from fsdp_migrate import branches, fsdp1, ordering, policies, run_time, sites
+from fsdp_migrate import branches, config, fsdp1, ordering, policies, run_time, sites
 from fsdp_migrate.rule import Outcome
 from fsdp_migrate.sharding import Constructor, ShardPlan
 from fsdp_migrate.sites import Site
@@ -30,6 +30,8 @@ def decide(study: Study) -> list[Decision]:
     the project can be migrated that way.
     """
     best = _decide(study)
+    if study.target < config.OLDEST:
+        return best  # the support module needs fully_shard as well
     calls = run_time.choose(study)
     if calls:
         best = _better(best, _decide(study.again(calls, states=False)))
