@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import contextlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from fsdp_migrate import fsdp1
@@ -145,10 +145,26 @@ def _joined(value: Made, call: ast.Call, study: Study) -> Policy:
     if not isinstance(listed, (ast.List, ast.Tuple, ast.Set)):
         raise Unreadable("the policies given to _or_policy are not written out as a list")
     parts = tuple(
-        tuple(read(study.tracer.evaluate(element, value.module, value.frame), study))
+        tuple(
+            _written_here(
+                read(study.tracer.evaluate(element, value.module, value.frame), study),
+                element,
+                value.module,
+                study,
+            )
+        )
         for element in listed.elts
     )
     return Policy(Kind.ANY, value.module, call, listed, parts)
+
+
+def _written_here(
+    found: list[Policy], expression: ast.expr, module: Module, study: Study
+) -> list[Policy]:
+    """A policy function of torch's, given by its own name, is made where the name stands."""
+    if len(found) == 1 and any(map(fsdp1.canonical, study.external(expression, module))):
+        return [replace(found[0], module=module, node=expression)]
+    return found
 
 
 def _argument(call: ast.Call, index: int, name: str) -> ast.expr:
@@ -199,7 +215,7 @@ def use(argument: ast.expr, plan: ShardPlan, study: Study) -> Use:
     values = study.values(argument, constructor.module)
     if any(_is_open(v) for v in values):
         return _any_callable(argument, values, plan, study)
-    found = read(values, study)
+    found = _written_here(read(values, study), argument, constructor.module, study)
     real = [p for p in found if p.kind is not Kind.NONE]
     nullable = len(real) < len(found)
     if not real:
@@ -270,7 +286,7 @@ def _inlined(argument: ast.expr, policy: Policy, plan: ShardPlan, study: Study) 
         plan.proposal.delete(module, statement)
     variable = _preferred_variable(policy)
     targets = Targets(
-        lambda name: _operand(policy, _test(policy, name, study)),
+        lambda name: _operand(policy, _test(policy, name, plan)),
         by_class=_by_class(policy),
         variable=variable,
     )
@@ -294,7 +310,7 @@ def _consume(policy: Policy, plan: ShardPlan, study: Study) -> None:
                 _to_predicate(each, plan, study)
 
 
-def _test(policy: Policy, variable: str, study: Study) -> Code:
+def _test(policy: Policy, variable: str, plan: ShardPlan) -> Code:
     """The test for a loop variable where the policy's own names are in scope."""
     argument = policy.argument
     if policy.kind is Kind.CLASSES and argument is not None:
@@ -311,9 +327,10 @@ def _test(policy: Policy, variable: str, study: Study) -> Code:
         for element, part in zip(argument.elts, policy.parts, strict=True):
             inline = len(part) == 1 and part[0].node is element
             called = code("{f}({v})", f=element, v=variable)
-            tests.append(_test(part[0], variable, study) if inline else called)
+            tests.append(_test(part[0], variable, plan) if inline else called)
         return join(" or ", tests)
-    return code("not isinstance({v}, (nn.ModuleList, nn.ModuleDict))", v=variable)
+    nn = plan.proposal.module_name(policy.module, "torch.nn", "nn", policy.node)
+    return code("not isinstance({v}, ({nn}.ModuleList, {nn}.ModuleDict))", v=variable, nn=nn)
 
 
 def _operand(policy: Policy, test: Code) -> Code:
@@ -374,9 +391,9 @@ def _to_predicate(policy: Policy, plan: ShardPlan, study: Study) -> None:
             else:
                 for each in part:
                     _to_predicate(each, plan, study)
-        new = code("lambda module: {t}", t=_test(policy, "module", study))
+        new = code("lambda module: {t}", t=_test(policy, "module", plan))
     else:
-        new = code("lambda module: {t}", t=_test(policy, "module", study))
+        new = code("lambda module: {t}", t=_test(policy, "module", plan))
     if not study.convert(policy.node, new, "predicate on a module", plan.constructor):
         raise Unreadable("another constructor uses the same policy differently")
 

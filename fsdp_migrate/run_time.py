@@ -73,6 +73,8 @@ def construct(site: Site, study: Study) -> list[Decision]:
         if argument == "module":
             continue
         assert isinstance(node, (ast.expr, ast.keyword))
+        if any(map(fsdp1.canonical, study.external(constructor.arguments[argument], site.module))):
+            continue  # FSDP1's own name, passed by itself: a site of its own
         part = Site(f"{fsdp1.FSDP}({argument}=)", site.module, node, node)
         rule = study.registry.find(part.construct)
         decisions.append(
