@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from fsdp_migrate.rule import Outcome
@@ -21,6 +22,7 @@ CALM = settings(
 )
 
 
+@pytest.mark.filterwarnings("ignore:The recursion limit")  # the engine raises it
 @CALM
 @given(programs())
 def test_any_call_ends_well(program: Program) -> None:
