@@ -106,7 +106,8 @@ def _serves_others(study: Study) -> set[ast.AST]:
 
 def _rank(site: Site) -> int:
     """What a model goes through before the plain values (enums, configs) that serve it."""
-    return 0 if site.construct.startswith(f"{fsdp1.FSDP}.") else 1
+    first = site.construct.startswith((f"{fsdp1.FSDP}.", "private:_runtime_utils._reshard"))
+    return 0 if first else 1
 
 
 def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
@@ -127,6 +128,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         if not only_look_alikes:
             found += sites.strings(module)
         found += ordering.early_optimizers(study, module)
+    study.subclassed = any(s.construct == f"class({fsdp1.FSDP})" for s in found)
     for site in found:
         branch = branches.of(site, study.project) if site.construct == INSTANCE else None
         if branch is not None and not _builds_models(branch, study):
@@ -233,8 +235,12 @@ def _ask(site: Site, study: Study) -> Decision:
         return study.left(
             site,
             rule.code,
-            "no model is wrapped with FSDP in the given paths",
+            study.no_models,
             "give the path that wraps it as well",
+        )
+    if study.gone and not study.gone.isdisjoint(site.module.table.ancestors(site.node)):
+        return study.rewritten(
+            site, rule.code, "gone with what it was for", models=study.constructors.values()
         )
     if any(branches.stands_in(site, branch) for branch in study.branches):
         return study.rewritten(

@@ -76,11 +76,14 @@ def _order(call: ast.Call, site: Site, study: Study) -> tuple[str, ...] | None:
         return NEW_ORDER
     if len(call.args) > 1 and study.traced(call.args[1], site.module):
         return OLD_ORDER
-    path = access_path(call.args[0]) or ""
-    if "model" in path.lower():
+    first, second = ((access_path(a) or "").lower() for a in (*call.args, call.args[0])[:2])
+    if _is_model(first) or ("optim" in second and "state" not in second):
         return NEW_ORDER
-    second = access_path(call.args[1]) or "" if len(call.args) > 1 else ""
-    return OLD_ORDER if "model" in second.lower() else None
+    return OLD_ORDER if _is_model(second) else None
+
+
+def _is_model(path: str) -> bool:
+    return "model" in path or "module" in path
 
 
 def _paired(

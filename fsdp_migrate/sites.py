@@ -105,6 +105,8 @@ def classify(module: Module, node: ast.expr, canonical: str) -> Site:
     if isinstance(parent, ast.Call) and parent.args[:1] == [node] and _is_partial(parent):
         construct = f"partial({canonical})" if canonical == fsdp1.FSDP else canonical
         return Site(construct, module, parent, node)
+    if canonical == fsdp1.FSDP and isinstance(parent, ast.Compare):
+        return Site(f"compared({canonical})", module, parent, node)
     if canonical == fsdp1.FSDP:
         return Site(f"value({canonical})", module, node, node)
     return Site(canonical, module, node, node)

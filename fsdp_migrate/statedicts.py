@@ -31,11 +31,7 @@ class Setting:
     optim_offload: bool = True
     optim_rank0_only: bool = False
     problem: str = ""  # why it cannot be told
-
-    @property
-    def why_not(self) -> str:
-        """Why FSDP2 has no such state, or nothing."""
-        return "LOCAL_STATE_DICT has no counterpart in FSDP2" if self.kind == "LOCAL" else ""
+    local: bool = False  # of a kind that FSDP2 does not have: SHARDED takes its place
 
     def __str__(self) -> str:
         words = [self.kind]
@@ -45,6 +41,10 @@ class Setting:
 
 
 DEFAULT = Setting()
+LOCAL = (
+    "each rank's state now holds its shard of every parameter: it is saved and loaded as before, "
+    "but files in FSDP1's LOCAL form do not load"
+)
 
 
 def arguments(call: ast.Call, names: tuple[str, ...]) -> dict[str, ast.expr] | None:
@@ -76,6 +76,8 @@ def read(call: ast.Call, module: Module, study: Study) -> Setting:
         return Setting(problem=f"the state dict type {spelled} is only known at run time")
     kind = kinds.pop().removeprefix("StateDictType.").removesuffix("_STATE_DICT")
     setting = Setting(kind=kind)
+    if kind == "LOCAL":
+        setting = Setting(kind="SHARDED", local=True)
     for name, optim in (("state_dict_config", False), ("optim_state_dict_config", True)):
         if name in bound:
             setting = _configured(setting, bound[name], module, study, optim=optim)

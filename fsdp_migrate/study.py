@@ -116,6 +116,8 @@ class Study:
     run_time_states: bool = False  # kinds of state dicts that only the running program knows
     kept: set[ast.AST] = field(default_factory=set)  # calls that stay with their arguments
     branches: list[Branch] = field(default_factory=list)  # for FSDP1 models, and going
+    gone: set[ast.AST] = field(default_factory=set)  # code that goes, with the sites in it
+    subclassed: bool = False  # the project derives classes from FSDP1's
     unwritten: list[Constructor] = field(default_factory=list)  # that fully_shard cannot say
     settled: dict[ast.AST, Decision] = field(default_factory=dict)  # node -> its decision
 
@@ -205,6 +207,15 @@ class Study:
         return ""
 
     # -- models ---------------------------------------------------------------------------------
+
+    @property
+    def no_models(self) -> str:
+        """Why there is nothing to migrate, or an empty text."""
+        if self.constructors:
+            return ""
+        if self.subclassed:
+            return "the models here are of a subclass of FSDP, which stays (FSDP103)"
+        return "no model is wrapped with FSDP in the given paths"
 
     def models(self, node: ast.expr, module: Module) -> Models:
         """The FSDP1 models ``node`` may be."""

@@ -471,7 +471,7 @@ def _origin(site: Site, study: Study) -> Decision:
 def _unused(site: Site, study: Study) -> Decision:
     """A policy that reaches no constructor here follows the others, to be looked at."""
     models = study.constructors.values()
-    problem = "" if models else "no model is wrapped with FSDP in the given paths"
+    problem = study.no_models
     mixed = None
     if isinstance(site.node, ast.Call):
         try:

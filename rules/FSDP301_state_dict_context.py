@@ -26,7 +26,7 @@ from collections.abc import Iterable
 
 from fsdp_migrate import statedicts
 from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
@@ -143,12 +143,9 @@ with state_dict_type(model, kind):
             "state_dict_type",
         ),
     ),
-]
-
-KEEP = [
-    Keep(
-        title="flat parameters have no counterpart",
-        source="""\
+    Example(
+        title="the state of each rank",
+        before="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
 
 
@@ -156,8 +153,20 @@ model = FSDP(model)
 with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):
     state = model.state_dict()
 """,
-        left=True,
+        after="""\
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+
+model = fully_shard(model)
+# TODO(fsdp-migrate FSDP301): Each rank's state now holds its shard of every parameter: it is saved and loaded as before, but files in FSDP1's LOCAL form do not load.
+state = get_model_state_dict(model)
+""",
+        outcome=Outcome.REVIEW,
     ),
+]
+
+KEEP = [
     Keep(
         title="a context that is not entered here",
         source="""\
@@ -186,6 +195,18 @@ with accelerator.state_dict_type(model):
     state = model.state_dict()
 """,
     ),
+    Keep(
+        title="a setting by name",
+        source="""\
+settings = {"state_dict_type": "LOCAL_STATE_DICT"}
+""",
+    ),
+    Keep(
+        title="the plain state of a model",
+        source="""\
+state = model.state_dict()
+""",
+    ),
 ]
 
 # Methods of a model that do not ask for its state.
@@ -209,14 +230,6 @@ def decide(site: Site, study: Study) -> Decision:
             models=models,
             unknown_state=True,
         )
-    if setting.kind == "LOCAL":
-        return study.left(
-            site,
-            RULE.code,
-            "LOCAL_STATE_DICT has no counterpart in FSDP2",
-            "save FULL or SHARDED with the old code first, at the same world size",
-            models=models,
-        )
     place = _item(site, call)
     if place is None and study.run_time_states:
         return _kept(site, study, models)
@@ -230,7 +243,8 @@ def decide(site: Site, study: Study) -> Decision:
             unknown_state=True,
         )
     statement, index = place
-    stranger = _handed_out(statement, call, site, study)
+    # Sharded states are what a model gives of itself: outsiders need not be told.
+    stranger = _handed_out(statement, call, site, study) if setting.kind == "FULL" else ""
     if stranger:
         return study.left(
             site,
@@ -243,7 +257,9 @@ def decide(site: Site, study: Study) -> Decision:
         return _kept(site, study, models)
     proposal = study.proposal()
     proposal.unwrap(site.module, statement, index)
-    return study.rewritten(site, RULE.code, f"context removed ({setting})", proposal, models=models)
+    review = statedicts.LOCAL if setting.local else ""
+    message = f"context removed ({setting})"
+    return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
 
 
 def _kept(site: Site, study: Study, models: Iterable[Constructor]) -> Decision:

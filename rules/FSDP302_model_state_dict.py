@@ -147,7 +147,7 @@ def decide(site: Site, study: Study) -> Decision:
     models = found.constructors
     setting = statedicts.at(site.node, site.module, models, study)
     at_run_time = bool(setting.problem) and study.run_time_states
-    problem = setting.why_not if at_run_time else setting.problem or setting.why_not
+    problem = "" if at_run_time else setting.problem
     unknown = bool(problem) and problem == setting.problem
     if not isinstance(site.node, ast.Call):
         problem = "the state_dict method is passed on as a value"

@@ -161,7 +161,7 @@ def decide(site: Site, study: Study) -> Decision:
     models = study.models(site.receiver, site.module).constructors
     setting = statedicts.at(site.node, site.module, models, study)
     at_run_time = bool(setting.problem) and study.run_time_states
-    problem = setting.why_not if at_run_time else setting.problem or setting.why_not
+    problem = "" if at_run_time else setting.problem
     unknown = bool(problem) and problem == setting.problem
     call = site.node
     bound = None

@@ -165,7 +165,7 @@ def decide(site: Site, study: Study) -> Decision:
     by_setting = name == "optim_state_dict"
     at_run_time = by_setting and bool(setting.problem) and study.run_time_states
     if by_setting and not problem:
-        problem = setting.why_not if at_run_time else setting.problem or setting.why_not
+        problem = "" if at_run_time else setting.problem
     unknown = bool(problem) and problem == setting.problem
     rank0 = setting.optim_rank0_only
     if name == "full_optim_state_dict" and bound is not None:

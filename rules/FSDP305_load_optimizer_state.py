@@ -232,8 +232,8 @@ def decide(site: Site, study: Study) -> Decision:
     alone = bool(load.problem) or at_run_time  # the conversion, without the load of its result
     complete = load.model is not None and load.optimizer is not None and load.state is not None
     problem = "" if complete else load.problem or "the optimizer is not passed"
-    if not problem and by_setting:
-        problem = setting.why_not if at_run_time else setting.problem or setting.why_not
+    if not problem and by_setting and not at_run_time:
+        problem = setting.problem
     if problem:
         return study.left(
             site,

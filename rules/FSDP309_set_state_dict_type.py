@@ -23,7 +23,7 @@ from collections.abc import Iterable
 
 from fsdp_migrate import statedicts
 from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
@@ -185,6 +185,27 @@ set_state_dict_type(model, StateDictType.FULL_STATE_DICT)
             "set_state_dict_type",
         ),
     ),
+    Example(
+        title="a local type",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+def prepare(net):
+    model = FSDP(net)
+    FSDP.set_state_dict_type(model, StateDictType.LOCAL_STATE_DICT)
+    return model
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+
+def prepare(net):
+    model = fully_shard(net)
+    return model
+""",
+        outcome=Outcome.REVIEW,
+    ),
 ]
 
 KEEP = [
@@ -218,19 +239,6 @@ config = {"fsdp_state_dict_type": "FULL_STATE_DICT"}
 """,
     ),
     Keep(
-        title="a local type",
-        source="""\
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
-
-
-def prepare(net):
-    model = FSDP(net)
-    FSDP.set_state_dict_type(model, StateDictType.LOCAL_STATE_DICT)
-    return model
-""",
-        left=True,
-    ),
-    Keep(
         title="a type on its own",
         source="""\
 import enum
@@ -241,6 +249,18 @@ class StateDictType(enum.Enum):
 
 
 kind = StateDictType.FULL_STATE_DICT
+""",
+    ),
+    Keep(
+        title="a type by name",
+        source="""\
+kinds = ["FULL_STATE_DICT", "LOCAL_STATE_DICT", "SHARDED_STATE_DICT"]
+""",
+    ),
+    Keep(
+        title="a setting of another wrapper's",
+        source="""\
+accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
 """,
     ),
 ]
@@ -262,7 +282,7 @@ def decide(site: Site, study: Study) -> Decision:
         problem = "the previous settings that it returns are used"
     else:
         setting = statedicts.at(call, site.module, models, study)
-        problem = setting.problem or setting.why_not
+        problem = setting.problem
     if problem:
         return study.left(
             site,
@@ -271,11 +291,12 @@ def decide(site: Site, study: Study) -> Decision:
             "choose the StateDictOptions at each state dict call",
             models=models,
             quiet=True,
-            unknown_state=not setting.why_not,
+            unknown_state=True,
         )
     proposal = study.proposal()
     proposal.delete(site.module, site.statement)
-    return study.rewritten(site, RULE.code, "removed", proposal, models=models)
+    review = statedicts.LOCAL if setting.local else ""
+    return study.rewritten(site, RULE.code, "removed", proposal, models=models, review=review)
 
 
 def _kept(site: Site, study: Study, models: Iterable[Constructor]) -> Decision:

@@ -34,6 +34,7 @@ RULE = Rule(
     handles=(
         "isinstance(FullyShardedDataParallel)",
         "annotation(FullyShardedDataParallel)",
+        "compared(FullyShardedDataParallel)",
         "annotation(MixedPrecision)",
         "annotation(CPUOffload)",
     ),
@@ -153,6 +154,25 @@ def clip(model, limit):
 """,
         outcome=Outcome.REVIEW,
     ),
+    Example(
+        title="the class itself",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def is_wrapped(net):
+    model = FSDP(net)
+    return type(model) == FSDP, type(net) is not FSDP
+""",
+        after="""\
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+
+def is_wrapped(net):
+    model = fully_shard(net)
+    return isinstance(model, FSDPModule), not isinstance(net, FSDPModule)
+""",
+    ),
 ]
 
 KEEP = [
@@ -194,6 +214,13 @@ def version(model):
     return 0
 """,
     ),
+    Keep(
+        title="classes in general",
+        source="""\
+def same(first, second):
+    return type(first) == type(second)
+""",
+    ),
 ]
 
 NEW_NAMES = {FSDP: "FSDPModule", "MixedPrecision": "MixedPrecisionPolicy"}
@@ -201,6 +228,8 @@ NEW_NAMES = {FSDP: "FSDPModule", "MixedPrecision": "MixedPrecisionPolicy"}
 
 def decide(site: Site, study: Study) -> Decision:
     kind, _, rest = site.construct.partition("(")
+    if kind == "compared":
+        return _compared(site, study)
     old = rest.rstrip(")")
     models = frozenset(study.constructors.values())
     if kind == "isinstance" and isinstance(site.node, ast.Call):
@@ -209,7 +238,7 @@ def decide(site: Site, study: Study) -> Decision:
         return study.left(
             site,
             RULE.code,
-            "no model is wrapped with FSDP in the given paths",
+            study.no_models,
             "give the path that wraps the model as well",
         )
     branch = next((b for b in study.branches if b.node.test is site.node), None)
@@ -221,6 +250,34 @@ def decide(site: Site, study: Study) -> Decision:
     assert isinstance(site.reference, ast.expr)
     proposal.replace(site.module, site.reference, code("{n}", n=name))
     return study.rewritten(site, RULE.code, new, proposal, models=models)
+
+
+def _compared(site: Site, study: Study) -> Decision:
+    """``type(model) == FSDP``: an FSDP2 model has a class of its own for each class it shards."""
+    models = frozenset(study.constructors.values())
+    node = site.node
+    assert isinstance(node, ast.Compare)
+    sides = [node.left, *node.comparators]
+    other = next((s for s in sides if s is not site.reference), None)
+    simple = len(sides) == 2 and isinstance(node.ops[0], (ast.Eq, ast.NotEq, ast.Is, ast.IsNot))
+    asked = other.args[0] if isinstance(other, ast.Call) and len(other.args) == 1 else None
+    function = other.func if isinstance(other, ast.Call) else None
+    known = isinstance(function, ast.Name) and function.id == "type"
+    if not simple or not known or asked is None or not models:
+        return study.left(
+            site,
+            RULE.code,
+            "classes are compared, and an FSDP2 model is of another class",
+            "ask isinstance(model, FSDPModule)",
+            models=models,
+            quiet=True,
+        )
+    proposal = study.proposal()
+    name = proposal.name(site.module, PACKAGE, "FSDPModule", site.reference)
+    no = "not " if isinstance(node.ops[0], (ast.NotEq, ast.IsNot)) else ""
+    new = code("{no}isinstance({m}, {n})", no=no, m=asked, n=name)
+    proposal.replace(site.module, node, new)
+    return study.rewritten(site, RULE.code, "isinstance FSDPModule", proposal, models=models)
 
 
 def _branch(branch: Branch, site: Site, study: Study) -> Decision:

@@ -21,7 +21,6 @@ Nothing.
 
 import ast
 
-from fsdp_migrate import statedicts
 from fsdp_migrate.proposal import code, join
 from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.sites import Site
@@ -83,6 +82,29 @@ model = fully_shard(model)
 scaler = torch.amp.GradScaler("cuda", enabled=True)
 """,
     ),
+    Example(
+        title="under another name",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+Scaler = ShardedGradScaler
+
+
+def prepare(net, **kwargs):
+    return FSDP(net), ShardedGradScaler(**kwargs)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+Scaler = torch.amp.GradScaler
+
+
+def prepare(net, **kwargs):
+    return fully_shard(net), torch.amp.GradScaler(**kwargs)
+""",
+    ),
 ]
 
 KEEP = [
@@ -111,6 +133,14 @@ scaler = ShardedGradScaler()
 """,
         left=True,
     ),
+    Keep(
+        title="a scaler for one device",
+        source="""\
+from torch.cuda.amp import GradScaler
+
+scaler = GradScaler(**kwargs)
+""",
+    ),
 ]
 
 ARGUMENTS = (
@@ -126,20 +156,27 @@ ARGUMENTS = (
 
 def decide(site: Site, study: Study) -> Decision:
     models = study.constructors.values()
-    call = site.node
-    bound = statedicts.arguments(call, ARGUMENTS) if isinstance(call, ast.Call) else None
-    problem = "the arguments of ShardedGradScaler cannot be read" if bound is None else ""
     if not models:
-        problem = "no model is wrapped with FSDP in the given paths"
-    if problem or bound is None:
-        return study.left(site, RULE.code, problem, "use torch.amp.GradScaler", models=models)
-    assert isinstance(call, ast.Call)
+        return study.left(site, RULE.code, study.no_models, "use torch.amp.GradScaler")
     proposal = study.proposal()
     torch = proposal.module_name(site.module, "torch", "torch", site.reference)
+    call = site.node
+    if not isinstance(call, ast.Call) or call.func is not site.reference:
+        assert isinstance(site.reference, ast.expr)
+        proposal.replace(site.module, site.reference, code("{t}.amp.GradScaler", t=torch))
+        return study.rewritten(site, RULE.code, "torch.amp.GradScaler", proposal, models=models)
+    if any(isinstance(a, ast.Starred) for a in call.args):
+        problem = "the arguments of ShardedGradScaler cannot be read"
+        return study.left(site, RULE.code, problem, "use torch.amp.GradScaler", models=models)
+    bound = dict(zip(ARGUMENTS, call.args, strict=False))
+    bound |= {k.arg: k.value for k in call.keywords if k.arg is not None}
+    further = [code("**{v}", v=k.value) for k in call.keywords if k.arg is None]
     device = bound.pop("device", None)
     bound.pop("process_group", None)
-    first = code("{d}", d=device) if device is not None else code('"cuda"')
+    first = [code("{d}", d=device)] if device is not None else []
+    if not first and not further:
+        first = [code('"cuda"')]
     rest = [code("{n}={v}", n=name, v=value) for name, value in bound.items()]
-    new = code("{t}.amp.GradScaler({a})", t=torch, a=join(", ", [first, *rest]))
-    proposal.replace(site.module, call, new)
+    arguments = join(", ", [*first, *rest, *further])
+    proposal.replace(site.module, call, code("{t}.amp.GradScaler({a})", t=torch, a=arguments))
     return study.rewritten(site, RULE.code, "torch.amp.GradScaler", proposal, models=models)

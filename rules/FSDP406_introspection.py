@@ -109,6 +109,25 @@ model = fully_shard(model)
 names = [n for n, _ in model.named_parameters()]
 """,
     ),
+    Example(
+        title="the inner module, if there is one",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def inner(net):
+    model = FSDP(net)
+    return getattr(model, "_fsdp_wrapped_module", model)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+
+def inner(net):
+    model = fully_shard(net)
+    return model
+""",
+    ),
 ]
 
 KEEP = [
@@ -141,6 +160,12 @@ inner = model.module
         title="another prefix",
         source="""\
 names = [n.replace("_orig_mod.", "") for n, _ in model.named_parameters()]
+""",
+    ),
+    Keep(
+        title="an attribute with a default of another kind",
+        source="""\
+inner = getattr(model, "module", model)
 """,
     ),
 ]
@@ -200,26 +225,36 @@ def _unwrap(site: Site, study: Study) -> Decision:
 
 def _string(site: Site, study: Study) -> Decision:
     models = study.constructors.values()
-    call = site.module.table.parents[site.node]
-    removes = (
-        isinstance(call, ast.Call)
-        and isinstance(call.func, ast.Attribute)
-        and call.func.attr == "replace"
-        and call.args[:1] == [site.node]
-        and isinstance(call.args[1], ast.Constant)
-        and call.args[1].value == ""
-    )
     assert isinstance(site.node, ast.Constant)
     exact = str(site.node.value).strip(".") == "_fsdp_wrapped_module"
-    if not removes or not exact or not models:
-        return study.left(
-            site,
-            RULE.code,
-            "FSDP2 has no such part in its names",
-            "drop what was done for FSDP1's names",
-        )
+    call = site.module.table.parents[site.node]
+    called = call if exact and models and isinstance(call, ast.Call) else None
+    function = _function(site.node, called) if called is not None else ""
     proposal = study.proposal()
-    assert isinstance(call, ast.Call)
-    assert isinstance(call.func, ast.Attribute)
-    proposal.replace(site.module, call, code("{v}", v=call.func.value))
-    return study.rewritten(site, RULE.code, "names are clean", proposal, models=models)
+    if function == "replace":
+        assert isinstance(call, ast.Call)
+        assert isinstance(call.func, ast.Attribute)
+        proposal.replace(site.module, call, code("{v}", v=call.func.value))
+        return study.rewritten(site, RULE.code, "names are clean", proposal, models=models)
+    if function == "getattr":
+        assert isinstance(call, ast.Call)
+        proposal.replace(site.module, call, code("{v}", v=call.args[2]))
+        message = "an FSDP2 model has no inner module"
+        return study.rewritten(site, RULE.code, message, proposal, models=models)
+    return study.left(
+        site,
+        RULE.code,
+        "FSDP2 has no such part in its names",
+        "drop what was done for FSDP1's names",
+    )
+
+
+def _function(node: ast.Constant, call: ast.Call) -> str:
+    """Which of ``name.replace(node, "")`` and ``getattr(model, node, default)`` it is, if any."""
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "replace":
+        new = call.args[1] if len(call.args) == 2 and call.args[0] is node else None
+        if isinstance(new, ast.Constant) and new.value == "":
+            return "replace"
+    named = call.func.id if isinstance(call.func, ast.Name) else ""
+    with_default = len(call.args) == 3 and call.args[1] is node
+    return "getattr" if named == "getattr" and with_default else ""

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -388,7 +389,7 @@ class FullStateDictConfig(StateDictConfig):
 
 @dataclasses.dataclass
 class LocalStateDictConfig(StateDictConfig):
-    """Settings for the state of one rank, which FSDP2 does not have."""
+    """Settings for the state of one rank, which is a sharded one now."""
 
 
 @dataclasses.dataclass
@@ -414,7 +415,7 @@ class FullOptimStateDictConfig(OptimStateDictConfig):
 
 @dataclasses.dataclass
 class LocalOptimStateDictConfig(OptimStateDictConfig):
-    """Settings for the optimizer state of one rank, which FSDP2 does not have."""
+    """Settings for the optimizer state of one rank, which is a sharded one now."""
 
     offload_to_cpu: bool = False
 
@@ -452,23 +453,21 @@ def set_state_dict_type(
 ) -> StateDictSettings:
     """Set the kind of state that a model, and every unit in it, gives and takes.
 
+    There is no LOCAL state in FSDP2: each rank's shard of every parameter, the sharded state, takes
+    the place of each rank's part of the flat parameters.
+
     Returns:
         The settings before.
-
-    Raises:
-        NotImplementedError: LOCAL_STATE_DICT, the flat parameters of one rank.
     """
     before = get_state_dict_type(module)
-    name = state_dict_type.name
     configs: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         "FULL_STATE_DICT": (FullStateDictConfig, FullOptimStateDictConfig),
+        "LOCAL_STATE_DICT": (LocalStateDictConfig, LocalOptimStateDictConfig),
         "SHARDED_STATE_DICT": (ShardedStateDictConfig, ShardedOptimStateDictConfig),
     }
-    if name not in configs:
-        raise NotImplementedError(f"FSDP2 has no {name}")
-    model_config, optim_config = configs[name]
+    model_config, optim_config = configs[state_dict_type.name]
     settings = StateDictSettings(
-        StateDictType[name],
+        StateDictType[state_dict_type.name],
         state_dict_config or model_config(),
         optim_state_dict_config or optim_config(),
     )
@@ -564,6 +563,20 @@ def optim_state_dict_to_load(
         optim_state_dict,
         from_rank0=getattr(config, "rank0_only", False),
     )
+
+
+def read_sharded_optimizer_state(
+    model: nn.Module, optimizer: torch.optim.Optimizer, key: str, storage_reader: Any
+) -> dict[str, Any]:
+    """Read a sharded optimizer state, saved under ``key`` by FSDP1 or FSDP2, with DCP.
+
+    Returns:
+        ``{key: state}``, sharded like the parameters.
+    """
+    reshard_parameters(model)
+    state = {key: get_optimizer_state_dict(model, optimizer)}
+    dcp.load(state, storage_reader=storage_reader)
+    return state
 
 
 def sharding_kwargs(
