@@ -173,10 +173,23 @@ def verify(arguments: Sequence[str]) -> int:
     )
     parser.option("--python", "PATH", "interpreter of the project [this one]")
     parser.add_argument(
+        "--device",
+        choices=("auto", "native", "simulate"),
+        default="auto",
+        help="simulate: imitate CUDA and NCCL on CPUs; auto: only for a script that fails for want "
+        "of a GPU [auto]",
+    )
+    parser.add_argument(
         "--precision",
         choices=("both", "native"),
         default="both",
         help="both: 16-bit programs are also compared in float32; native: only as they are [both]",
+    )
+    parser.option(
+        "--resume-check",
+        "ARGUMENTS",
+        "compare checkpoints as well: what makes the script resume from one that it writes within "
+        "the steps, as in --resume-check='--resume out/last.pt'",
     )
     parser.negatable("--twin", "measure the noise floor with a twin of the original", default=True)
     parser.negatable(
@@ -226,8 +239,10 @@ def verify(arguments: Sequence[str]) -> int:
             seed=given.seed,
             launcher=given.launcher,
             python=given.python,
+            device=given.device,
             precision=given.precision,
             twin=given.twin,
+            resume=given.resume_check,
             cache=given.cache,
             env=given.env,
             share=given.share,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -44,6 +45,7 @@ class Asked:
     launcher: str = "auto"
     python: str | None = None
     twin: bool = True
+    resume: str | None = None
     cache: bool = False
     env: Sequence[str] = ()
     share: Sequence[str] = ()
@@ -142,6 +144,7 @@ def _plan(asked: Asked, stack: ExitStack) -> tuple[Plan, dict[str, Any]]:
         keep=asked.keep,
         cache=_cache() if asked.cache else None,
         twin=asked.twin,
+        resume=_words(asked.resume) if asked.resume is not None else None,
         launcher=asked.launcher,
         device=asked.device,
         precision=asked.precision,
@@ -154,6 +157,13 @@ def _worlds(text: str) -> list[int]:
     if not re.fullmatch(r"\d+(,\d+)*", text):
         raise config.ConfigError(f"--nproc must be a number, or several as in 1,2,4; not {text!r}")
     return list(dict.fromkeys(int(word) for word in text.split(",")))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise config.ConfigError(f"--resume-check {text!r} cannot be read: {error}") from None
 
 
 def _environment(pairs: Sequence[str]) -> dict[str, str]:

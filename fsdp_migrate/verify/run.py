@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fsdp_migrate.verify.compare.gate import plural
+from fsdp_migrate.verify.compare.gate import Gate, Status, plural
+from fsdp_migrate.verify.compare.judge import Judgement
 from fsdp_migrate.verify.events import Event, ignore
 from fsdp_migrate.verify.launch.launcher import Launcher
 from fsdp_migrate.verify.launch.start import Runner
@@ -18,6 +20,7 @@ from fsdp_migrate.verify.report.compose import Answer, compose
 from fsdp_migrate.verify.report.model import Report, Verdict
 from fsdp_migrate.verify.trial.bench import Bench, Settled
 from fsdp_migrate.verify.trial.pair import Pair, Setting, compare
+from fsdp_migrate.verify.trial.resume import RESUMED, resumed, saved
 
 
 def verify(
@@ -73,26 +76,54 @@ def _decide(bench: Bench) -> Answer:
     for nproc in (plan.nproc, *plan.worlds):
         label = f"-{nproc}" if pairs else ""
         try:
-            pair = compare(bench, Setting(label=label, nproc=nproc, args=plan.args))
+            linger = plan.resume is not None
+            pair = compare(bench, Setting(label=label, nproc=nproc, args=plan.args), linger=linger)
         except Settled as settled:
             where = f"with {plural(nproc, 'rank')}: " if plan.worlds else ""
             return Answer(
                 settled.verdict, where + settled.says, pairs, settled.judgement, label=label
             )
         pairs.append(pair)
-        verdict, says = _verdict(pair, several=bool(plan.worlds))
+        where = f"with {plural(pair.evidence.before.world, 'rank')}: " if plan.worlds else ""
+        verdict, says = _verdict(pair.judgement, where)
         if verdict is not Verdict.SAME:
             return Answer(verdict, says, pairs, pair.judgement, label=label)
-    checks = sum(len(pair.judgement.gates) for pair in pairs)
+    extra: tuple[Gate, ...] = ()
+    if plan.resume is not None:
+        try:
+            extra = _resumed(bench, pairs[0])
+        except Settled as settled:
+            gates = settled.judgement.gates if settled.judgement else ()
+            judgement = Judgement((*pairs[0].judgement.gates, *gates))
+            return Answer(settled.verdict, settled.says, pairs, judgement)
+    judgement = Judgement((*pairs[0].judgement.gates, *extra))
+    verdict, says = _verdict(judgement)
+    if verdict is not Verdict.SAME:
+        return Answer(verdict, says, pairs, judgement)
+    checks = len(extra) + sum(len(pair.judgement.gates) for pair in pairs)
     worlds = ", ".join(str(pair.evidence.before.world) for pair in pairs)
     ranks = "1 rank" if worlds == "1" else f"{worlds} ranks"
     says = f"{plural(pairs[0].evidence.steps, 'step')}, {ranks}, {checks} checks"
-    return Answer(Verdict.SAME, says, pairs, pairs[0].judgement)
+    if plan.resume is not None:
+        says += ", resumed from a checkpoint of the original as well"
+    return Answer(Verdict.SAME, says, pairs, judgement)
 
 
-def _verdict(pair: Pair, *, several: bool) -> tuple[Verdict, str]:
-    failure, void = pair.judgement.first_failure, pair.judgement.first_void
-    where = f"with {plural(pair.evidence.before.world, 'rank')}: " if several else ""
+def _resumed(bench: Bench, first: Pair) -> tuple[Gate, ...]:
+    """The gates about checkpoints."""
+    files = saved(bench, first)
+    if files.status is Status.FAIL:
+        return (files,)
+    pair = resumed(bench, first)
+    parts = (
+        dataclasses.replace(gate, part=", ".join(filter(None, (RESUMED, gate.part))))
+        for gate in pair.judgement.gates
+    )
+    return (files, *parts)
+
+
+def _verdict(judgement: Judgement, where: str = "") -> tuple[Verdict, str]:
+    failure, void = judgement.first_failure, judgement.first_void
     if failure is not None:
         part = f" ({failure.part})" if failure.part else ""
         return Verdict.DIFFERENT, f"{where}{failure.title}{part}: {failure.says}"

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from fsdp_migrate.verify import simulate
 from fsdp_migrate.verify.capture import (
     autograd,
     batches,
@@ -23,7 +24,7 @@ from fsdp_migrate.verify.capture import (
     spawning,
 )
 from fsdp_migrate.verify.capture.optimizers import Steps
-from fsdp_migrate.verify.capture.session import Session, accelerator, replace
+from fsdp_migrate.verify.capture.session import Session, replace
 from fsdp_migrate.verify.inject.config import Config, Precision
 from fsdp_migrate.verify.inject.imports import after_import
 
@@ -39,7 +40,7 @@ class _Hooks:
         self.session = Session(config)
         self.steps = Steps(self.session)
         self.scaled = autograd.Scaled()
-        self.on_cpu = accelerator() == "cpu"
+        self.on_cpu = self.session.device == "cpu"
         self.forced = config.precision is not Precision.NATIVE
         self.begun = False
         self.perturbed = False
@@ -48,6 +49,9 @@ class _Hooks:
 
     def torch_imported(self) -> None:
         session = self.session
+        if self.config.simulate:
+            simulate.install()
+            session.say_once("patch", simulate.PATCH)
         after_import("numpy", lambda _: seeding.seed(session.config.seed))
         seeding.seed(session.config.seed)
         precision.install(session)

@@ -14,7 +14,7 @@ import torch
 from fsdp_migrate.verify.capture import fsdp_internals
 from fsdp_migrate.verify.capture.session import Session, replace
 
-DEVICE_ID = "FSDP1 was given device_id=cpu: without one it asks for an accelerator"
+DEVICE_ID = "FSDP1 was given device_id=cpu: otherwise it asks for an accelerator"
 SYNC_CHECK = (
     "FSDP1's check that sync_module_states sees no CPU tensor was skipped; the states are broadcast"
 )
@@ -57,7 +57,7 @@ def install_fsdp1(session: Session) -> None:
             given = kwargs.get("device_id")
             if len(args) > place - 1:
                 given = args[place - 1]
-            if given is None:
+            if given is None or not _is_cpu(given):
                 session.say_once("patch", DEVICE_ID)
                 if len(args) > place - 1:
                     args = (*args[: place - 1], torch.device("cpu"), *args[place:])
@@ -93,6 +93,10 @@ def install_fsdp1(session: Session) -> None:
     checks, check_name, handle, to_cpu_name = fsdp_internals.fsdp1_on_cpu()
     replace(checks, check_name, make_check)
     replace(handle, to_cpu_name, make_to_cpu)
+
+
+def _is_cpu(device: Any) -> bool:
+    return not isinstance(device, int) and torch.device(device).type == "cpu"
 
 
 def unpinned(session: Session, kwargs: dict[str, Any]) -> dict[str, Any]:

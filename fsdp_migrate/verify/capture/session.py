@@ -47,6 +47,8 @@ class Session:
         self.last = "-"
         """The last of them."""
         self.explorer = Explorer()
+        self.device = accelerator()
+        """The kind of device there is, whatever the program is made to believe."""
         self.forward_owner: int | None = None
         self.forward_trains = True
         self.autocast: str | None = None
@@ -88,7 +90,7 @@ class Session:
             return
         if dist.is_available() and dist.is_initialized():
             rank, world = dist.get_rank(), dist.get_world_size()
-            backend = _backend()
+            backend = _backend(self.device)
         else:
             rank, world, backend = int(os.environ.get("RANK", "0")), 1, "none"
         meta = {
@@ -96,7 +98,8 @@ class Session:
             "backend": backend,
             "torch": torch.__version__,
             "python": platform.python_version(),
-            "device": accelerator(),
+            "device": self.device,
+            "simulated": self.config.simulate,
             "deterministic": torch.are_deterministic_algorithms_enabled(),
         }
         recorder.open(rank, world, meta)
@@ -174,14 +177,14 @@ class Session:
         os._exit(0)
 
 
-def _backend() -> str:
+def _backend(device: str) -> str:
     """The backend that serves the device the program trains on."""
     backend = str(dist.get_backend())
     if backend != "undefined":
         return backend
     # init_process_group() without a backend: one for each kind of device, "cpu:gloo,cuda:nccl".
     served = dict(entry.split(":") for entry in dist.get_backend_config().split(","))
-    return served.get(accelerator(), backend)
+    return served.get(device, backend)
 
 
 def _readable(clip: dict[str, Any]) -> dict[str, Any]:

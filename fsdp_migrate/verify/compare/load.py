@@ -56,6 +56,7 @@ def load(folder: Path) -> Recording:
         world=len(ranks),
         torch=metas[0]["torch"],
         device=metas[0]["device"],
+        simulated=bool(metas[0]["simulated"]),
         backend=metas[0]["backend"],
         models=tuple(models[0]["models"]),
         parameters=_parameters(models),

@@ -191,6 +191,9 @@ class Recording:
     patches: tuple[str, ...]
     notes: tuple[str, ...]
 
+    simulated: bool = False
+    """Whether CUDA and NCCL were imitated."""
+
     deferred: bool = False
     """Whether weights were drawn only after FSDP got the model on the meta device."""
 

@@ -15,3 +15,6 @@ WORKER = Path(__file__).parent / "worker.py"
 
 SERVER = Path(__file__).parent / "server.py"
 """Imports torch once and forks ranks."""
+
+SAVED = Path(__file__).parent / "saved.py"
+"""Compares what two runs saved, in a process that has torch."""

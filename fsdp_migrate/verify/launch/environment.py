@@ -54,6 +54,9 @@ def environment(config: Config, *, extra: Mapping[str, str], scratch: Path) -> d
     result = {name: value for name, value in os.environ.items() if name not in _OUTER}
     result = {**REPEATABLE, **result, **QUIET, "TMPDIR": str(scratch), **extra}
     result["PYTHONHASHSEED"] = extra.get("PYTHONHASHSEED", REPEATABLE["PYTHONHASHSEED"])
+    if config.simulate:
+        # The compiler asks for an accelerator and finds none.
+        result["TORCHDYNAMO_DISABLE"] = "1"
     paths = [str(inject.SITE), *filter(None, [result.get("PYTHONPATH")])]
     result["PYTHONPATH"] = os.pathsep.join(paths)
     result["PYTHONDONTWRITEBYTECODE"] = "1"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fsdp_migrate.verify import simulate
 from fsdp_migrate.verify.compare.exact import differences
 from fsdp_migrate.verify.compare.gate import plural
 from fsdp_migrate.verify.compare.gates.training import rows
@@ -42,6 +43,7 @@ def compose(bench: Bench, answer: Answer, *, seconds: float) -> Report:
     return Report(
         verdict=answer.verdict,
         says=answer.says,
+        simulated=bench.runner.simulate,
         program=" ".join([plan.title, *plan.args]),
         before=str(plan.before),
         after=str(plan.after),
@@ -90,7 +92,11 @@ def _setting(bench: Bench, before: Recording | None) -> str:
     if before is None:
         return f"{plural(plan.nproc, 'rank')}, at most {plan.max_steps} steps, seed {plan.seed}"
     words = [plural(before.world, "rank"), before.backend]
-    words += [before.device, before.precision, f"{len(before.steps)} steps"]
+    words += [
+        "CPU simulation of CUDA" if before.simulated else before.device,
+        before.precision,
+        f"{len(before.steps)} steps",
+    ]
     return ", ".join([*words, f"seed {plan.seed}", f"torch {before.torch}"])
 
 
@@ -115,13 +121,16 @@ def _notes(bench: Bench, pairs: list[Pair], judgement: Judgement | None) -> tupl
 
 def _limits(plan: Plan, before: Recording) -> tuple[str, ...]:
     limits = []
-    if before.device == "cpu":
+    if before.simulated:
+        limits.append(simulate.LIMITS)
+    elif before.device == "cpu":
         limits.append("GPU speed and memory, prefetching, streams, NCCL: this ran on CPUs")
     if before.world == 1 and not plan.worlds:
         limits.append("sharding, reductions and collectives: there was one rank")
     if len(before.steps) < _ENOUGH_STEPS:
         limits.append("effects that need three steps or more (zero_grad, schedules)")
-    limits.append("saving and loading of checkpoints")
+    if plan.resume is None:
+        limits.append("saving and loading of checkpoints (--resume-check)")
     return tuple(limits)
 
 

@@ -103,6 +103,8 @@ class Report:
     setting: str
     """Ranks, backend, device, precision, steps, seed, in one line."""
     gates: tuple[Gate, ...] = ()
+    simulated: bool = False
+    """Whether CUDA and NCCL were imitated on CPUs, which belongs to the verdict."""
     rows: tuple[Row, ...] = ()
     worlds: tuple[World, ...] = ()
     """The table of numbers of ranks, where several were asked for."""
@@ -117,6 +119,12 @@ class Report:
     """Versions, seed, arguments: what it takes to run it again."""
     seconds: float = 0.0
     kept: str | None = None
+
+    @property
+    def title(self) -> str:
+        """The verdict in a few words."""
+        stamp = ", in a CPU simulation of CUDA" if self.simulated else ""
+        return self.verdict.title + stamp
 
     @property
     def first_failure(self) -> Gate | None:
@@ -143,6 +151,7 @@ class Report:
         return {
             "schema": SCHEMA,
             "verdict": self.verdict.value,
+            "simulated": self.simulated,
             "exit_code": self.exit_code,
             "says": self.says,
             "first_failure": first.key if first is not None else None,

@@ -43,7 +43,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield from _list("not checked", report.limits)
     yield ""
     head = f"VERDICT  {report.verdict.word}  "
-    yield from _wrapped(f"{head}{report.verdict.title}: ", report.says, indent=len(head))
+    yield from _wrapped(f"{head}{report.title}: ", report.says, indent=len(head))
     first = report.first_failure
     if first is not None and first.hint:
         yield from _wrapped(" " * len(head) + "look at: ", first.hint)

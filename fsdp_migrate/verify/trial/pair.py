@@ -27,6 +27,10 @@ class Setting:
     files: Path | None = None
     """Files that both versions find in their tree."""
 
+    def job_name(self, role: str) -> str:
+        """The name of the plain job of a role."""
+        return f"{role}{self.label}"
+
     def job(
         self,
         role: Role,

@@ -1,0 +1,191 @@
+"""Arguments that name a CUDA device, wherever a program passes them, name the CPU instead."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from fsdp_migrate.verify.capture.session import replace
+from fsdp_migrate.verify.inject.imports import after_import
+
+_DEVICE = torch._C.device if hasattr(torch._C, "device") else torch.device
+_CPU = torch.device("cpu")
+_STAY = frozenset({torch.Tensor.cuda, torch.Tensor.pin_memory})
+
+
+def on_cpu(value: Any) -> Any:
+    """The CPU for anything that names a CUDA device; everything else as it is."""
+    if type(value) is _DEVICE:
+        return _CPU if value.type == "cuda" else value
+    if type(value) is str and (value == "cuda" or value.startswith("cuda:")):
+        return "cpu"
+    return value
+
+
+def device(value: Any) -> Any:
+    """The same where a device is due: a number is one as well."""
+    if type(value) is int:
+        return _CPU
+    return on_cpu(value)
+
+
+class OnCpu(TorchFunctionMode):
+    """Rewrites the arguments of every torch function.
+
+    It has to be at the bottom of the stack of modes, where it sees what ``with torch.device(...)``
+    has added.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is _DEVICE:  # programs ask devices for their type; only what is done with them
+            return func(*args, **(kwargs or {}))  # is changed
+        if func in _STAY:
+            return args[0]
+        if func is torch.Tensor.is_pinned:
+            return False
+        args = tuple(on_cpu(arg) for arg in args)
+        if func is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
+            args = (args[0], _CPU, *args[2:])
+        if kwargs:
+            kwargs = {k: on_cpu(v) for k, v in kwargs.items() if k != "pin_memory"}
+            if "device" in kwargs:
+                kwargs["device"] = device(kwargs["device"])
+        return func(*args, **(kwargs or {}))
+
+
+def install() -> None:
+    """Enter the mode for good, in every thread, and patch what it does not see."""
+    _enter()
+
+    def make_run(original: Any) -> Callable[..., None]:
+        def run(self: threading.Thread) -> None:
+            _enter()  # modes belong to threads
+            original(self)
+
+        return run
+
+    replace(threading.Thread, "run", make_run)
+    # Refuses a stream of ours before any mode could see it.
+    replace(torch.Tensor, "record_stream", lambda original: lambda self, stream: None)
+    _stand_in("device", _numbered)
+    _stand_in("Generator", lambda real: lambda device="cpu": real(on_cpu(device)))
+    _modules()
+    _loading()
+    after_import("torch.utils.data.dataloader", _loader_imported)
+    after_import("torch.nn.parallel.distributed", _parallel_imported)
+
+
+def _enter() -> None:
+    mode: Any = OnCpu()
+    mode.__enter__()
+
+
+def _numbered(real: Any) -> Callable[..., Any]:
+    def make(*args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and type(args[0]) is int and not kwargs:
+            return real("cuda", args[0])  # what a bare number means where there is CUDA
+        return real(*args, **kwargs)
+
+    return make
+
+
+def _stand_in(name: str, make: Callable[[Any], Callable[..., Any]]) -> None:
+    """Let ``torch.<name>`` be called differently, and be the same type in every other respect.
+
+    The type itself is C and can be neither patched nor subclassed.
+    """
+    real: Any = getattr(torch, name)
+    construct = make(real)
+
+    class Kind(type):
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            return construct(*args, **kwargs)
+
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, real)
+
+        def __subclasscheck__(cls, kind: type) -> bool:
+            return issubclass(kind, real)
+
+        def __or__(cls, other: Any) -> Any:
+            return real | other
+
+        def __ror__(cls, other: Any) -> Any:
+            return other | real
+
+        def __eq__(cls, other: object) -> bool:
+            return other is cls or other is real
+
+        def __hash__(cls) -> int:
+            return hash(real)
+
+    setattr(torch, name, Kind(name, (), {"__module__": "torch", "__doc__": real.__doc__}))
+
+
+def _modules() -> None:
+    def moved(original: Any) -> Callable[..., Any]:
+        def to(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            args = tuple(device(arg) for arg in args)
+            kwargs = {k: device(v) if k == "device" else v for k, v in kwargs.items()}
+            return original(self, *args, **kwargs)
+
+        return to
+
+    def stays(original: Any) -> Callable[..., Any]:
+        del original
+
+        def cuda(self: torch.nn.Module, device: Any = None) -> torch.nn.Module:
+            del device
+            return self
+
+        return cuda
+
+    replace(torch.nn.Module, "to", moved)
+    replace(torch.nn.Module, "to_empty", moved)
+    replace(torch.nn.Module, "cuda", stays)
+
+
+def _loading() -> None:
+    def make(original: Any) -> Callable[..., Any]:
+        def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(map_location, dict):
+                map_location = {on_cpu(k): on_cpu(v) for k, v in map_location.items()}
+            elif not callable(map_location):
+                map_location = device(map_location) or "cpu"
+            return original(f, map_location, *args, **kwargs)
+
+        return load
+
+    replace(torch, "load", make)
+
+
+def _loader_imported(name: str) -> None:
+    def make(original: Any) -> Callable[..., None]:
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            kwargs.pop("pin_memory", None)
+            kwargs.pop("pin_memory_device", None)
+            original(self, *args, **kwargs)
+
+        return init
+
+    replace(sys.modules[name].DataLoader, "__init__", make)
+
+
+def _parallel_imported(name: str) -> None:
+    def make(original: Any) -> Callable[..., None]:
+        def init(
+            self: Any, module: Any, device_ids: Any = None, output_device: Any = None, **kw: Any
+        ) -> None:
+            del device_ids, output_device
+            original(self, module, **kw)
+
+        return init
+
+    replace(sys.modules[name].DistributedDataParallel, "__init__", make)

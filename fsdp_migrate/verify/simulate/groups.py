@@ -1,0 +1,139 @@
+"""Process groups of NCCL that are gloo's."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from fsdp_migrate.verify.capture.session import replace
+from fsdp_migrate.verify.inject.imports import after_import
+from fsdp_migrate.verify.simulate.arguments import device, on_cpu
+
+
+def install() -> None:
+    """Patch what makes and uses groups, scalers and autocast regions."""
+    if dist.is_available():
+        _groups()
+        _averages()
+        after_import("torch.distributed.device_mesh", _meshes_imported)
+    _autocast()
+    for name in ("torch.amp.grad_scaler", "torch.distributed.fsdp.sharded_grad_scaler"):
+        after_import(name, _scaler_imported)
+
+
+def _backend(given: Any) -> Any:
+    """gloo for nccl, alone or as a part of ``cpu:gloo,cuda:nccl``; None means both."""
+    return "gloo" if given is None or "nccl" in str(given).lower() else given
+
+
+def _groups() -> None:
+    from torch.distributed import distributed_c10d as c10d
+
+    def make_first(original: Any) -> Callable[..., None]:
+        def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> None:
+            kwargs.pop("device_id", None)
+            kwargs.pop("pg_options", None)
+            original(_backend(backend), *args, **kwargs)
+
+        return init_process_group
+
+    def make_new(original: Any) -> Callable[..., Any]:
+        def new_group(
+            ranks: Any = None, timeout: Any = None, backend: Any = None, **kw: Any
+        ) -> Any:
+            for name in ("device_id", "pg_options"):
+                kw.pop(name, None)
+            backend = backend if backend is None else _backend(backend)
+            return original(ranks, timeout, backend, **kw)
+
+        return new_group
+
+    def make_barrier(original: Any) -> Callable[..., Any]:
+        def barrier(*args: Any, **kwargs: Any) -> Any:
+            kwargs.pop("device_ids", None)
+            return original(*args[:2], **kwargs)
+
+        return barrier
+
+    replace(c10d, "init_process_group", make_first)
+    replace(c10d, "new_group", make_new)
+    replace(c10d, "barrier", make_barrier)
+    replace(c10d, "is_nccl_available", lambda original: lambda: True)
+    for name in ("init_process_group", "new_group", "barrier", "is_nccl_available"):
+        setattr(dist, name, getattr(c10d, name))
+
+
+def _averages() -> None:
+    """gloo cannot average: it sums, and the sum is divided."""
+    from torch.distributed import distributed_c10d as c10d
+
+    def make(original: Any) -> Callable[..., Any]:
+        def reduce(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            averaged = dist.ReduceOp.AVG in (*args, kwargs.get("op"))
+            if not averaged:
+                return original(tensor, *args, **kwargs)
+            args = tuple(dist.ReduceOp.SUM if a == dist.ReduceOp.AVG else a for a in args)
+            if "op" in kwargs:
+                kwargs["op"] = dist.ReduceOp.SUM
+            work = original(tensor, *args, **kwargs)
+            if work is not None:
+                work.wait()
+            group = next((a for a in args if isinstance(a, dist.ProcessGroup)), kwargs.get("group"))
+            tensor.div_(dist.get_world_size(group))
+            return work
+
+        return reduce
+
+    for name in ("all_reduce", "reduce", "reduce_scatter_tensor", "reduce_scatter"):
+        replace(c10d, name, make)
+        setattr(dist, name, getattr(c10d, name))
+
+
+def _meshes_imported(name: str) -> None:
+    module = sys.modules[name]
+
+    def make(original: Any) -> Callable[..., Any]:
+        def mesh(device_type: str, *args: Any, **kwargs: Any) -> Any:
+            return original(on_cpu(device_type), *args, **kwargs)
+
+        return mesh
+
+    def make_init(original: Any) -> Callable[..., None]:
+        def init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+            original(self, on_cpu(device_type), *args, **kwargs)
+
+        return init
+
+    replace(module, "init_device_mesh", make)
+    replace(module.DeviceMesh, "__init__", make_init)
+    vars(dist)["init_device_mesh"] = module.init_device_mesh
+
+
+def _autocast() -> None:
+    def make(original: Any) -> Callable[..., None]:
+        def init(self: Any, device_type: str, dtype: Any = None, *args: Any, **kw: Any) -> None:
+            if device_type == "cuda":
+                # The default of CUDA; that of the CPU is bfloat16.
+                device_type, dtype = "cpu", dtype or torch.float16
+            original(self, device_type, dtype, *args, **kw)
+
+        return init
+
+    replace(torch.autocast, "__init__", make)
+
+
+def _scaler_imported(name: str) -> None:
+    kind = "ShardedGradScaler" if "sharded" in name else "GradScaler"
+
+    def make(original: Any) -> Callable[..., None]:
+        def init(self: Any, device_type: str = "cuda", *args: Any, **kwargs: Any) -> None:
+            kwargs.pop("device", None)
+            original(self, device(device_type), *args, **kwargs)
+
+        return init
+
+    replace(getattr(sys.modules[name], kind), "__init__", make)

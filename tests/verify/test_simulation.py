@@ -1,0 +1,132 @@
+"""Programs that only know CUDA, run where there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsdp_migrate.verify.plan import Plan
+from fsdp_migrate.verify.report import text
+from fsdp_migrate.verify.report.model import Report, Verdict
+from fsdp_migrate.verify.run import verify
+from tests.migrating import migrated
+
+from .programs import PROGRAMS, Replaced, altered, failed
+
+pytestmark = pytest.mark.train
+
+
+def simulated(program: str, folder: Path, *replaced: Replaced, steps: int = 5) -> Report:
+    """The verdict on a program and what the tool makes of it, with statements replaced."""
+    made = folder / "migrated"
+    made.mkdir()
+    for name, source in migrated(PROGRAMS / program / "before").items():
+        (made / name).write_text(source)
+    return verify(
+        Plan(
+            before=PROGRAMS / program / "before",
+            after=altered(made, folder / "after", replaced),
+            script="train.py",
+            max_steps=steps,
+            timeout=60.0,
+        )
+    )
+
+
+@pytest.mark.parametrize("program", ["nccl", "amp", "streams"])
+def test_a_program_for_gpus_is_judged_and_the_verdict_says_how(
+    program: str, tmp_path: Path
+) -> None:
+    report = simulated(program, tmp_path)
+    shown = text.render(report)
+    assert report.verdict is Verdict.SAME, shown
+    assert report.simulated
+    assert report.outcomes["before"].simulated
+    assert "PASS  same training, in a CPU simulation of CUDA" in shown
+    assert any("GPU memory and speed" in limit for limit in report.limits)
+    assert report.to_dict()["simulated"] is True
+
+
+def test_a_defect_is_named_in_the_simulation_as_well(tmp_path: Path) -> None:
+    report = simulated(
+        "nccl", tmp_path, ("optimizer = torch.optim.AdamW(", "optimizer = torch.optim.Adam(")
+    )
+    assert (report.verdict, failed(report)) == (Verdict.DIFFERENT, "settings")
+
+
+CUDA = """
+import threading
+import torch
+import torch.distributed as dist
+from torch import nn
+
+assert torch.cuda.is_available() and torch.cuda.device_count() == 2
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+assert torch.cuda.current_device() == rank
+
+device = torch.device(1)
+assert isinstance(device, torch.device) and str(device) == "cuda:1"
+assert isinstance(None, torch.device | None)
+assert torch.device("cuda", rank).index == rank
+
+for x in (
+    torch.zeros(3, device="cuda"),
+    torch.tensor([1, 2, 3], device=0),
+    torch.ones(3).to(rank),
+    torch.ones(3).to("cuda:1", torch.float64, non_blocking=True),
+    torch.ones(3).cuda(),
+    torch.ones(3).pin_memory(),
+    torch.rand(3, generator=torch.Generator("cuda"), device="cuda"),
+    nn.Linear(3, 3).cuda().weight,
+    nn.Linear(3, 3).to(1).weight,
+    nn.Linear(3, 3, device="meta").to_empty(device="cuda").weight,
+):
+    assert x.device.type == "cpu", x
+
+with torch.device("cuda"):
+    assert torch.empty(2).device.type == "cpu"
+
+seen = []
+thread = threading.Thread(target=lambda: seen.append(torch.ones(2, device="cuda")))
+thread.start()
+thread.join()
+assert len(seen) == 1
+
+mean = torch.tensor([float(rank)], device="cuda")
+dist.all_reduce(mean, op=dist.ReduceOp.AVG)
+assert mean.item() == 0.5
+
+torch.save({"x": torch.ones(2)}, "x.pt")
+for place in ("cuda", 0, {"cpu": "cuda:0"}, None, lambda storage, where: storage):
+    assert torch.load("x.pt", map_location=place)["x"].sum() == 2
+
+with torch.autocast("cuda"):
+    product = torch.ones(2, 2) @ torch.ones(2, 2)
+assert product.dtype is torch.float16
+
+model = nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    model(torch.ones(2, 4, device="cuda")).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_devices_of_every_spelling_are_the_cpu(tmp_path: Path) -> None:
+    for side in ("before", "after"):
+        (tmp_path / side).mkdir()
+        (tmp_path / side / "train.py").write_text(CUDA)
+    report = verify(
+        Plan(
+            before=tmp_path / "before",
+            after=tmp_path / "after",
+            script="train.py",
+            device="simulate",
+            twin=False,
+        )
+    )
+    outcome = report.outcomes["before"]
+    assert outcome.end.value == "finished", outcome.full
+    assert len(report.rows) == 3
