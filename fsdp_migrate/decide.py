@@ -238,7 +238,9 @@ def _ask(site: Site, study: Study) -> Decision:
             study.no_models,
             "give the path that wraps it as well",
         )
-    if study.gone and not study.gone.isdisjoint(site.module.table.ancestors(site.node)):
+    if study.gone and not study.gone.isdisjoint(
+        (site.node, *site.module.table.ancestors(site.node))
+    ):
         return study.rewritten(
             site, rule.code, "gone with what it was for", models=study.constructors.values()
         )

@@ -133,6 +133,7 @@ def _edit(
                 resolved[module],
                 line_length=options.line_length,
                 local=project.packages,
+                asked_for=project.asked_for(module),
             )
         except EditError as error:
             failed[module] = str(error)
@@ -171,6 +172,8 @@ def _unsettled(
     remaining = Counter(d.site.module.path for d in decisions if d.outcome is Outcome.LEFT)
     for decision in decide.decide(study):
         path = decision.site.module.path
+        if decision.site.construct.startswith("import("):
+            continue  # a name kept for other modules
         if decision.outcome is Outcome.LEFT or not _selected(decision.code, options):
             remaining[path] -= 1
             if remaining[path] < 0:

@@ -68,6 +68,8 @@ METHODS: Final = frozenset(
         "module",
         "_fsdp_wrapped_module",
         "_handle",
+        "_handles",
+        "_all_handles",
         "_has_params",
         "_flat_param",
         "compute_device",
@@ -78,6 +80,11 @@ METHODS: Final = frozenset(
     }
 )
 """Attributes of an FSDP1 model that an FSDP2 model has not, or means differently."""
+
+UNMISTAKABLE: Final = frozenset(
+    {"_handle", "_handles", "_all_handles", "_has_params", "_fsdp_wrapped_module"}
+)
+"""Those that nothing else has: FSDP1's, also on an object nothing is known about."""
 
 STATE_METHODS: Final = frozenset({"state_dict", "load_state_dict", "apply", "save_pretrained"})
 """``nn.Module`` methods whose result changes meaning when FSDP1 becomes FSDP2."""

@@ -10,7 +10,7 @@ from fsdp_migrate import fsdp1
 from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.trace.flow import Definition, access_path
 from fsdp_migrate.trace.project import Module, Project
-from fsdp_migrate.trace.values import Class, Made, Tracer, Unknown, Values
+from fsdp_migrate.trace.values import Class, Computed, Made, Tracer, Unknown, Values
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +47,8 @@ def references(project: Project, module: Module) -> Iterator[tuple[ast.expr, str
     for name in module.table.names:
         if name.id not in possible and not (possible and "*" in possible):
             continue
+        if not isinstance(name.ctx, ast.Load):
+            continue  # it gives the name another meaning
         chain: ast.expr = name
         parents = module.table.parents
         while isinstance(parent := parents[chain], ast.Attribute):
@@ -151,19 +153,36 @@ def _type_check(module: Module, node: ast.expr) -> ast.Call | None:
 def methods(tracer: Tracer, module: Module) -> Iterator[Site]:
     """Attributes of FSDP1 models that mean something else, or nothing, on FSDP2 models."""
     wanted = fsdp1.METHODS | fsdp1.STATE_METHODS | fsdp1.STATICS
+    speaks_of_it = bool(_possible_names(tracer.project, module))
     for attribute in module.table.attributes:
         if attribute.attr not in wanted or not isinstance(attribute.ctx, ast.Load):
             continue
         found = tracer.evaluate(attribute.value, module)
-        if not any(is_model(v, tracer) for v in found) and not is_taken_for_model(
-            attribute.value, module, tracer
-        ):
+        known = any(is_model(v, tracer) for v in found)
+        surely = speaks_of_it and (
+            attribute.attr in fsdp1.UNMISTAKABLE or _is_strategy(attribute, module, tracer)
+        )
+        if surely and all(isinstance(v, (Computed, Unknown)) for v in found):
+            known = True
+        if not known and not is_taken_for_model(attribute.value, module, tracer):
             continue
         parent = module.table.parents[attribute]
         called = isinstance(parent, ast.Call) and parent.func is attribute
         node = parent if called and isinstance(parent, ast.Call) else attribute
         construct = f"{fsdp1.FSDP}.{attribute.attr}"
         yield Site(construct, module, node, attribute, attribute.value)
+
+
+def _is_strategy(attribute: ast.Attribute, module: Module, tracer: Tracer) -> bool:
+    """``x.sharding_strategy`` compared with a member of FSDP1's enum."""
+    compared = module.table.parents[attribute]
+    if attribute.attr != "sharding_strategy" or not isinstance(compared, ast.Compare):
+        return False
+    return any(
+        (fsdp1.canonical(name) or "").startswith("ShardingStrategy.")
+        for side in (compared.left, *compared.comparators)
+        for name in tracer.project.external(side, module)
+    )
 
 
 def is_taken_for_model(node: ast.expr, module: Module, tracer: Tracer) -> bool:

@@ -34,7 +34,7 @@ def name_of(construct: str) -> str:
 def keep(site: Site, name: str, study: Study, rule: str) -> Decision:
     """Import an FSDP1 name from the support module instead of torch."""
     models = study.constructors.values()
-    problem = "" if models else "no model is wrapped with FSDP in the given paths"
+    problem = study.no_models
     stranger = _given_to_stranger(site, study)
     if stranger:
         problem = f"it is passed to {stranger}, which is outside the given paths"

@@ -19,7 +19,6 @@ Names that a package or `__all__` offers to others.
 
 import ast
 
-from fsdp_migrate.names import Kind
 from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
@@ -109,7 +108,8 @@ def decide(site: Site, study: Study) -> Decision:
     name = site.node.asname or site.node.name
     statement = site.module.table.parents[site.node]
     assert isinstance(statement, (ast.Import, ast.ImportFrom))
-    offered = site.module.is_package or _in_all(site, name) or _imported_elsewhere(site, study)
+    asked_for = name in study.project.asked_for(site.module)
+    offered = site.module.is_package or _in_all(site, name) or asked_for
     silenced = "noqa" in site.module.source.lines[statement.lineno - 1]
     if offered or silenced:
         return study.left(
@@ -131,19 +131,3 @@ def _in_all(site: Site, name: str) -> bool:
         if binding.value is not None
         for n in ast.walk(binding.value)
     )
-
-
-def _imported_elsewhere(site: Site, study: Study) -> bool:
-    """Whether another module of the project imports the name from this one."""
-    alias = site.node
-    for module in study.project.modules:
-        for binding in module.table.imports:
-            if binding.kind is not Kind.IMPORT or module is site.module:
-                continue
-            resolved = study.project.resolve(binding.qualified, module)
-            if resolved is None or resolved[0] is not site.module:
-                continue
-            assert isinstance(alias, ast.alias)
-            if resolved[1].split(".")[0] == (alias.asname or alias.name):
-                return True
-    return False

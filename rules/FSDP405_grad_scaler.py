@@ -105,6 +105,29 @@ def prepare(net, **kwargs):
     return fully_shard(net), torch.amp.GradScaler(**kwargs)
 """,
     ),
+    Example(
+        title="the name bound again",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+ShardedGradScaler = ShardedGradScaler
+
+
+def prepare(net):
+    return FSDP(net), ShardedGradScaler()
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+ShardedGradScaler = torch.amp.GradScaler
+
+
+def prepare(net):
+    return fully_shard(net), torch.amp.GradScaler("cuda")
+""",
+    ),
 ]
 
 KEEP = [
@@ -139,6 +162,14 @@ scaler = ShardedGradScaler()
 from torch.cuda.amp import GradScaler
 
 scaler = GradScaler(**kwargs)
+""",
+    ),
+    Keep(
+        title="a name for a scaler of ones own",
+        source="""\
+from training.scalers import ShardedGradScaler
+
+ShardedGradScaler = ShardedGradScaler
 """,
     ),
 ]

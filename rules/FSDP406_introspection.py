@@ -28,6 +28,7 @@ from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.trace.flow import access_path
 
 RULE = Rule(
     code="FSDP406",
@@ -234,7 +235,11 @@ def _string(site: Site, study: Study) -> Decision:
     if function == "replace":
         assert isinstance(call, ast.Call)
         assert isinstance(call.func, ast.Attribute)
-        proposal.replace(site.module, call, code("{v}", v=call.func.value))
+        statement = site.statement
+        if _repeats(statement, call):
+            proposal.delete(site.module, statement)
+        else:
+            proposal.replace(site.module, call, code("{v}", v=call.func.value))
         return study.rewritten(site, RULE.code, "names are clean", proposal, models=models)
     if function == "getattr":
         assert isinstance(call, ast.Call)
@@ -247,6 +252,16 @@ def _string(site: Site, study: Study) -> Decision:
         "FSDP2 has no such part in its names",
         "drop what was done for FSDP1's names",
     )
+
+
+def _repeats(statement: ast.stmt, call: ast.Call) -> bool:
+    """``name = name.replace(...)``, which would become ``name = name``."""
+    if not isinstance(statement, ast.Assign) or statement.value is not call:
+        return False
+    assert isinstance(call.func, ast.Attribute)
+    paths = [access_path(target) for target in statement.targets]
+    alone = len(statement.targets) == 1
+    return alone and paths[0] is not None and paths[0] == access_path(call.func.value)
 
 
 def _function(node: ast.Constant, call: ast.Call) -> str:

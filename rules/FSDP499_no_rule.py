@@ -22,6 +22,7 @@ directory of your own rules) and run again.
 
 import ast
 
+from fsdp_migrate.fsdp1 import FSDP
 from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
@@ -89,4 +90,8 @@ def decide(site: Site, study: Study) -> Decision:
             models=study.constructors.values(),
             quiet=True,
         )
+    name = site.construct.removeprefix(f"{FSDP}.")
+    if name != site.construct:
+        reason = f"an FSDP2 model has no {name}"
+        return study.left(site, RULE.code, reason, "drop what was done with it")
     return study.left(site, RULE.code, f"no rule for {site.construct}", "migrate it by hand")

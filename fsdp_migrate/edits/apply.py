@@ -79,6 +79,7 @@ def apply_edits(
     *,
     line_length: int = 100,
     local: frozenset[str] = frozenset(),
+    asked_for: frozenset[str] = frozenset(),
 ) -> bytes:
     """The new bytes of ``module``: layout, line endings, encoding and byte order mark kept.
 
@@ -92,7 +93,7 @@ def apply_edits(
     except (cst.ParserSyntaxError, UnicodeDecodeError, RecursionError) as error:
         raise EditError(f"LibCST cannot parse it: {error}") from error
     plan = _plan(module, edits)
-    import_plan = imports.plan(module, edits, plan.imports, local)
+    import_plan = imports.plan(module, edits, plan.imports, local, asked_for)
     located = locate(tree, source, {*plan.wanted(), *import_plan.statements})
     if located.text != source.text:
         raise EditError("LibCST does not reproduce the file byte for byte")

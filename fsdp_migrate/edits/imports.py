@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from fsdp_migrate import fsdp1
 from fsdp_migrate.edits import layout, sequence
-from fsdp_migrate.names import Binding, Scope
+from fsdp_migrate.names import Binding, Kind, Scope
 from fsdp_migrate.proposal import (
     AddKeyword,
     Code,
@@ -127,17 +128,19 @@ def plan(
     edits: Sequence[Edit],
     needed: Sequence[Import],
     local: frozenset[str] = frozenset(),
+    asked_for: frozenset[str] = frozenset(),
 ) -> ImportPlan:
     """Decide where each needed name is imported and which imports have lost their last use.
 
-    ``local`` are the top-level names of the project's own packages, which come last.
+    ``local`` are the top-level names of the project's own packages, which come last; ``asked_for``
+    the names that other modules import from this one.
     """
     result = ImportPlan(local=local)
     for edit in edits:
         if isinstance(edit, RemoveImport):
             statement = module.table.parents[edit.alias]
             result.statements[statement].dropped.add(edit.alias)
-    for binding in _unused_after(module, edits):
+    for binding in _unused_after(module, edits, asked_for):
         alias = binding.node
         assert isinstance(alias, ast.alias)
         statement = module.table.parents[alias]
@@ -155,19 +158,26 @@ def plan(
 # -- which imports are no longer used --------------------------------------------------------
 
 
-def _unused_after(module: Module, edits: Sequence[Edit]) -> list[Binding]:
+def _unused_after(
+    module: Module, edits: Sequence[Edit], asked_for: frozenset[str]
+) -> list[Binding]:
     table = module.table
     gone, mentioned = _consumed(module, edits)
     if not gone:
         return []
-    exported = _exported(module)
+    top = module.table.module
+    # A name that is bound again later is not given as it was imported.
+    given = {n for n in asked_for if all(b.kind is Kind.IMPORT for b in top.bindings.get(n, ()))}
+    exported = _exported(module) | given
     result = []
     for binding in table.imports:
         alias = binding.node
         uses = [
             n
             for n in table.names
-            if n.id == binding.name and table.within[n].lookup(n.id) is binding.scope
+            if n.id == binding.name
+            and isinstance(n.ctx, ast.Load)
+            and table.within[n].lookup(n.id) is binding.scope
         ]
         lost = [n for n in uses if n in gone]
         if not lost or len(lost) < len(uses):
@@ -233,7 +243,12 @@ def _exported(module: Module) -> set[str]:
                 if isinstance(n, ast.Constant) and isinstance(n.value, str)
             }
     if module.is_package:
-        found |= {b.name for b in module.table.imports if b.scope is module.table.module}
+        # FSDP1's names are there for the package's own use, unless somebody asks for them.
+        found |= {
+            b.name
+            for b in module.table.imports
+            if b.scope is module.table.module and not fsdp1.canonical(b.qualified)
+        }
     return found
 
 

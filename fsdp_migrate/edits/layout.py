@@ -53,6 +53,31 @@ class _Fit(cst.CSTTransformer):
         return _fitted(updated_node, self.module, self.indent, self.limit, None)
 
 
+def _in_parentheses(
+    line: cst.SimpleStatementLine, step: str
+) -> cst.SimpleStatementLine | None:
+    """``x = a if b else c`` with the value on a line of its own, as formatters put it."""
+    small = line.body[0] if len(line.body) == 1 else None
+    if not isinstance(small, (cst.Assign, cst.AnnAssign, cst.Return)):
+        return None
+    value = small.value
+    operators = (cst.IfExp, cst.BooleanOperation, cst.BinaryOperation, cst.Comparison)
+    if not isinstance(value, operators) or value.lpar:
+        return None
+    opening = cst.ParenthesizedWhitespace(indent=True, last_line=cst.SimpleWhitespace(step))
+    closing = cst.ParenthesizedWhitespace(indent=True, last_line=cst.SimpleWhitespace(""))
+    return line.with_changes(
+        body=[
+            small.with_changes(
+                value=value.with_changes(
+                    lpar=[cst.LeftParen(whitespace_after=opening)],
+                    rpar=[cst.RightParen(whitespace_before=closing)],
+                )
+            )
+        ]
+    )
+
+
 def _fitted(
     node: cst.SimpleStatementLine,
     module: cst.Module,
@@ -62,6 +87,10 @@ def _fitted(
 ) -> cst.SimpleStatementLine:
     """Explode calls and displays, outermost first, until every line fits or nothing is left."""
     depths: dict[cst.CSTNode, int] = {}
+    if _too_wide(node, module, indent, limit):
+        wrapped = _in_parentheses(node, module.default_indent)
+        if wrapped is not None and not _too_wide(wrapped, module, indent, limit):
+            return wrapped
     for _ in range(4):
         if not _too_wide(node, module, indent, limit):
             break

@@ -94,6 +94,20 @@ class Project:
         for module in self.modules:
             self._by_name[module.name].append(module)
 
+    def asked_for(self, module: Module) -> frozenset[str]:
+        """The names that other modules import from ``module``."""
+        return frozenset(self._asked_for.get(module, ()))
+
+    @cached_property
+    def _asked_for(self) -> dict[Module, set[str]]:
+        found: dict[Module, set[str]] = defaultdict(set)
+        for importer in self.modules:
+            for binding in importer.table.imports:
+                resolved = self.resolve(binding.qualified, importer)
+                if resolved is not None and resolved[0] is not importer and resolved[1]:
+                    found[resolved[0]].add(resolved[1].split(".")[0])
+        return found
+
     def find(self, dotted: str, importer: Module) -> Module | None:
         """The module that ``import dotted`` means when written in ``importer``.
 
