@@ -212,7 +212,7 @@ def verify(arguments: Sequence[str]) -> int:
         help="large data in the tree, to be linked to instead of copied; repeatable",
     )
     parser.option("--keep", "DIR", "keep recordings and logs in this directory", type=Path)
-    parser.option("--format", "NAME", "text or json [text]", default="text")
+    parser.option("--format", "NAME", "text, json, junit, markdown or html [text]", default="text")
     parser.add_argument(
         "-o",
         "--output",
@@ -220,7 +220,8 @@ def verify(arguments: Sequence[str]) -> int:
         action="append",
         default=[],
         type=Path,
-        help="write the report to a file as well, in the format of its suffix; repeatable",
+        help="write the report to a file as well, as its suffix says (.txt, .json, .xml, .md, "
+        ".html); repeatable",
     )
     parser.flag("--quiet", "only the verdict", short="-q")
     given = parser.parse_intermixed_args(own)

@@ -101,7 +101,7 @@ def _decide(bench: Bench) -> Answer:
     if verdict is not Verdict.SAME:
         return Answer(verdict, says, pairs, judgement)
     checks = len(extra) + sum(len(pair.judgement.gates) for pair in pairs)
-    worlds = ", ".join(str(pair.evidence.before.world) for pair in pairs)
+    worlds = " and ".join(str(pair.evidence.before.world) for pair in pairs)
     ranks = "1 rank" if worlds == "1" else f"{worlds} ranks"
     says = f"{plural(pairs[0].evidence.steps, 'step')}, {ranks}, {checks} checks"
     if plan.resume is not None:

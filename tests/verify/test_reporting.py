@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from pathlib import Path
+from xml.etree import ElementTree as ET
 
 from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.gates.training import Row, rows
 from fsdp_migrate.verify.compare.judge import judge
+from fsdp_migrate.verify.launch.outcome import End, Outcome, RankTrace
+from fsdp_migrate.verify.report import RENDERERS, SUFFIXES, html, junit, markdown, text
 from fsdp_migrate.verify.report import json as as_json
-from fsdp_migrate.verify.report import text
-from fsdp_migrate.verify.report.model import Report, Verdict
+from fsdp_migrate.verify.report.model import Apart, Report, Traffic, Verdict, World
 
 from .recordings import Run, evidence
 
@@ -89,3 +93,95 @@ def test_json_is_strict_and_complete() -> None:
     nan = Row(1, math.nan, math.inf, math.nan, 1.0, None)
     odd = json.loads(as_json.render(Report(**{**bad.__dict__, "rows": (nan,)})))
     assert odd["steps"][0]["before"] == "nan"
+
+
+def full(found: Evidence, verdict: Verdict, **changes: object) -> Report:
+    """A report with everything that can be in one, and text that formats could trip over."""
+    settings = {
+        **report(found, verdict).__dict__,
+        "says": "a <b> & `c` | d_e",
+        "worlds": (
+            World(
+                ranks=2,
+                first=(1.0, 1.0),
+                last=(0.5, 0.5),
+                loss_apart=1e-7,
+                parameters_apart=None,
+                from_first=2e-8,
+                ok=True,
+            ),
+        ),
+        "traffic": (Traffic("forward", "all-gather", "bfloat16", (3, 1024), (4, 1024)),),
+        "held": ((4096, 4096), (4096, 4096)),
+        "parameters": (Apart("layer.weight", 1e-8, 1e-6, 2e-8),),
+        "outcomes": {
+            "after": Outcome(
+                end=End.HUNG,
+                folder=Path("x"),
+                logs=Path("x"),
+                seconds=1.0,
+                says="no progress \x1b[0m",
+                ranks=(RankTrace(0, "waits for <x>", 3, "all_reduce", ("train.py:5 in main",)),),
+            )
+        },
+        "notes": ("what_a `note`",),
+        "limits": ("nothing",),
+        **changes,
+    }
+    return Report(**settings)
+
+
+def test_every_suffix_has_a_format() -> None:
+    assert set(SUFFIXES.values()) == set(RENDERERS)
+
+
+def test_junit_has_a_case_for_every_gate_and_one_for_the_verdict() -> None:
+    found = full(evidence(clip=None), Verdict.DIFFERENT)
+    suite = ET.fromstring(junit.render(found).split("\n", 1)[1])
+    cases = suite.findall("testcase")
+    assert len(cases) == len(found.gates) + 1 == int(str(suite.get("tests")))
+    failed = [case.get("name") for case in cases if case.find("failure") is not None]
+    assert failed[0] == "gradient clipping"
+    assert failed[-1] == "verdict"
+    assert int(str(suite.get("failures"))) == len(failed)
+    (verdict,) = suite.findall("testcase[@name='verdict']/failure")
+    assert verdict.get("message") == "different training: a <b> & `c` | d_e"
+
+
+def test_a_crash_has_no_gates_but_a_failed_case() -> None:
+    crashed = full(evidence(), Verdict.AFTER_FAILED, gates=(), rows=())
+    suite = ET.fromstring(junit.render(crashed).split("\n", 1)[1])
+    assert suite.get("failures") == "1"
+    undecided = full(evidence(), Verdict.INCONCLUSIVE, gates=(), rows=())
+    suite = ET.fromstring(junit.render(undecided).split("\n", 1)[1])
+    assert (suite.get("failures"), suite.get("errors")) == ("0", "1")
+
+
+def test_markdown_shows_text_as_it_is() -> None:
+    shown = markdown.render(full(evidence(clip=None), Verdict.DIFFERENT))
+    assert shown.startswith("## verify: FAIL, different training\n")
+    assert "a \\<b\\> & \\`c\\` \\| d\\_e" in shown
+    tables = [line for line in shown.splitlines() if line.startswith("|")]
+    assert all(line.endswith("|") for line in tables)
+    assert "<details open>" in shown
+    assert "<details>" in markdown.render(full(evidence(), Verdict.SAME))
+
+
+def test_the_page_is_one_file_and_draws_both_curves() -> None:
+    page = html.render(full(evidence(scatters=4), Verdict.DIFFERENT))
+    assert page.count("<svg") == page.count("</svg>") == 2
+    for style in ("before", "after", "allowed", "twin"):
+        assert f'<polyline class="{style}"' in page
+    assert '<polygon class="noise"' in page
+    assert "a &lt;b&gt; &amp; `c` | d_e" in page
+    assert "waits for &lt;x&gt;" in page
+    assert not re.search(r"https?:|<script|<link|src=|@import|url\(", page)
+    body = page[page.index("<body>") : page.index("</body>") + len("</body>")]
+    ET.fromstring(re.sub(r" class=n", ' class="n"', body))  # every tag is closed
+
+
+def test_the_page_of_a_crash_and_of_odd_numbers_can_be_made() -> None:
+    html.render(full(evidence(), Verdict.AFTER_FAILED, gates=(), rows=(), worlds=(), held=None))
+    odd = (Row(1, math.nan, math.inf, math.nan, 1.0, None), Row(2, 0.0, 0.0, 0.0, 0.0, math.inf))
+    for name in RENDERERS:
+        RENDERERS[name](full(evidence(), Verdict.DIFFERENT, rows=odd))

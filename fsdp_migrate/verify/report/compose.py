@@ -5,17 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fsdp_migrate.verify import simulate
+from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.exact import differences
 from fsdp_migrate.verify.compare.gate import plural
+from fsdp_migrate.verify.compare.gates.state import final_parameters
 from fsdp_migrate.verify.compare.gates.training import rows
 from fsdp_migrate.verify.compare.judge import Judgement
 from fsdp_migrate.verify.compare.recording import Recording
 from fsdp_migrate.verify.plan import Plan
-from fsdp_migrate.verify.report.model import Report, Verdict, World
+from fsdp_migrate.verify.report.model import Apart, Report, Traffic, Verdict, World
 from fsdp_migrate.verify.trial.bench import Bench
 from fsdp_migrate.verify.trial.pair import Pair
 
 _ENOUGH_STEPS = 3
+_MOST_PARAMETERS = 10
+_SIZES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,9 @@ def compose(bench: Bench, answer: Answer, *, seconds: float) -> Report:
         gates=answer.judgement.gates if answer.judgement else (),
         rows=tuple(rows(first.evidence)) if first else (),
         worlds=_worlds(pairs) if plan.worlds else (),
+        traffic=_traffic(first.evidence) if first else (),
+        held=_held(first.evidence) if first else None,
+        parameters=_parameters(first.numbers) if first else (),
         outcomes=bench.outcomes,
         patches=_all(bench, "patches"),
         notes=_notes(bench, pairs, answer.judgement),
@@ -59,6 +66,30 @@ def compose(bench: Bench, answer: Answer, *, seconds: float) -> Report:
         seconds=seconds,
         kept=str(bench.room) if plan.keep is not None else None,
     )
+
+
+def _traffic(evidence: Evidence) -> tuple[Traffic, ...]:
+    _, a, b, _ = evidence.pairs()[-1]
+    mine, theirs = a.collectives[0], b.collectives[0]
+    kinds = sorted({*mine, *theirs})
+    nothing = (0, 0)
+    return tuple(Traffic(*k, mine.get(k, nothing), theirs.get(k, nothing)) for k in kinds)
+
+
+def _held(evidence: Evidence) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def bytes_of(recording: Recording) -> tuple[int, ...]:
+        return tuple(
+            sum(p.held[rank] * _SIZES.get(p.dtype, 4) for p in recording.parameters.values())
+            for rank in range(recording.world)
+        )
+
+    return bytes_of(evidence.before), bytes_of(evidence.after)
+
+
+def _parameters(evidence: Evidence) -> tuple[Apart, ...]:
+    judged, _ = final_parameters(evidence)
+    worst = sorted(judged, key=lambda j: -j.excess)[:_MOST_PARAMETERS]
+    return tuple(Apart(j.where, j.measured, j.allowed, j.twin) for j in worst)
 
 
 def _worlds(pairs: list[Pair]) -> tuple[World, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -90,6 +91,27 @@ class World:
         }
 
 
+@dataclass(frozen=True)
+class Traffic:
+    """Collectives of one kind in the last step, on rank 0: (calls, bytes) before and after."""
+
+    phase: str
+    family: str
+    dtype: str
+    before: tuple[int, int]
+    after: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Apart:
+    """One parameter at the end: how far before and after are apart, and what was allowed."""
+
+    name: str
+    measured: float
+    allowed: float
+    twin: float | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """Everything a rendering needs."""
@@ -108,6 +130,11 @@ class Report:
     rows: tuple[Row, ...] = ()
     worlds: tuple[World, ...] = ()
     """The table of numbers of ranks, where several were asked for."""
+    traffic: tuple[Traffic, ...] = ()
+    held: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    """Bytes of parameters that each rank holds, before and after."""
+    parameters: tuple[Apart, ...] = ()
+    """The parameters closest to their allowance, or furthest beyond it."""
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     """By job: ``before``, ``after``, ``twin``, and more where more was run."""
     patches: tuple[str, ...] = ()
@@ -174,6 +201,18 @@ class Report:
                 for row in self.rows
             ],
             "worlds": [world.to_dict() for world in self.worlds],
+            "collectives": [
+                {
+                    "phase": t.phase,
+                    "family": t.family,
+                    "dtype": t.dtype,
+                    "calls": [t.before[0], t.after[0]],
+                    "bytes": [t.before[1], t.after[1]],
+                }
+                for t in self.traffic
+            ],
+            "parameter_bytes": [list(side) for side in self.held] if self.held else None,
+            "worst_parameters": [dataclasses.asdict(each) for each in self.parameters],
             "runs": {role: outcome.to_dict() for role, outcome in self.outcomes.items()},
             "patches": list(self.patches),
             "expected": list(self.expected),

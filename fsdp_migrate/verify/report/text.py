@@ -3,6 +3,7 @@ except where a name is longer."""
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator
 
@@ -15,9 +16,18 @@ _WIDTH = 98
 _MOST_ROWS = 12
 
 
+# What XML 1.0 and terminals had better not be given.
+_CONTROL = re.compile(r"[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def printable(value: str) -> str:
+    """``value`` without control characters; error messages hold colours and worse."""
+    return _CONTROL.sub("\ufffd", value)
+
+
 def render(report: Report) -> str:
     """The whole screen, ending in a newline."""
-    return "\n".join(_lines(report)) + "\n"
+    return printable("\n".join(_lines(report)) + "\n")
 
 
 def _lines(report: Report) -> Iterator[str]:
@@ -51,29 +61,35 @@ def _lines(report: Report) -> Iterator[str]:
         yield " " * len(head) + f"records: {report.kept}"
 
 
-def _table(rows: tuple[Row, ...]) -> Iterator[str]:
-    """First, last, and the steps between as far as there is room; the worst is always shown."""
+def chosen(rows: tuple[Row, ...]) -> Iterator[Row | None]:
+    """First, last, and the steps between as far as there is room, None for a gap; the worst is
+    always among them."""
     shown = set(range(len(rows)))
     if len(rows) > _MOST_ROWS:
         share = [row.difference / row.allowed if row.allowed else 0.0 for row in rows]
         worst = share.index(max(share))
         shown = {*range(_MOST_ROWS - 4), len(rows) - 2, len(rows) - 1, worst}
+    for n, row in enumerate(rows):
+        if n in shown:
+            yield row
+        elif n - 1 in shown:
+            yield None
+
+
+def _table(rows: tuple[Row, ...]) -> Iterator[str]:
     clipped = any(row.norms is not None for row in rows)
     head = f"{'step':>4}  {'loss before':>12}  {'loss after':>12}  {'|diff|':>8}  {'allowed':>8}"
     yield head + (f"  {'norm before':>12}  {'norm after':>12}" if clipped else "")
-    gap = False
-    for n, row in enumerate(rows):
-        if n in shown:
-            norms = f"  {row.norms[0]:>12.6g}  {row.norms[1]:>12.6g}" if row.norms else ""
-            mark = "" if row.difference <= row.allowed else "  <"
-            yield (
-                f"{row.step:>4}  {row.before:>12.7g}  {row.after:>12.7g}  "
-                f"{_short(row.difference):>8}  {_short(row.allowed):>8}{norms}{mark}"
-            )
-            gap = False
-        elif not gap:
+    for row in chosen(rows):
+        if row is None:
             yield " ..."
-            gap = True
+            continue
+        norms = f"  {row.norms[0]:>12.6g}  {row.norms[1]:>12.6g}" if row.norms else ""
+        mark = "" if row.difference <= row.allowed else "  <"
+        yield (
+            f"{row.step:>4}  {row.before:>12.7g}  {row.after:>12.7g}  "
+            f"{short(row.difference):>8}  {short(row.allowed):>8}{norms}{mark}"
+        )
 
 
 def _worlds(worlds: tuple[World, ...]) -> Iterator[str]:
@@ -83,7 +99,7 @@ def _worlds(worlds: tuple[World, ...]) -> Iterator[str]:
     )
     for world in worlds:
         apart = [
-            _short(value) if value is not None else "-"
+            short(value) if value is not None else "-"
             for value in (world.loss_apart, world.parameters_apart, world.from_first)
         ]
         yield (
@@ -104,19 +120,20 @@ def _gates(gates: tuple[Gate, ...]) -> Iterator[str]:
         head = f"{gate.title:<{width}}  {gate.status.value.upper():<4}  "
         measured = ""
         if gate.measured is not None and gate.allowed is not None:
-            measured = f"{_short(gate.measured)} of {_short(gate.allowed)} allowed"
+            measured = f"{short(gate.measured)} of {short(gate.allowed)} allowed"
         if gate.status is Status.PASS:
             yield from _wrapped(head, "; ".join(filter(None, (gate.says, measured))))
             continue
         yield from _wrapped(head, gate.says)
         if measured:
-            noise = f"; noise alone {_short(gate.twin)}" if gate.twin is not None else ""
+            noise = f"; noise alone {short(gate.twin)}" if gate.twin is not None else ""
             yield f"{indent}{measured}{noise}"
         for detail in gate.details:
             yield from _wrapped(indent, detail)
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
+    """A difference in two digits; a plain 0 for none."""
     return f"{value:.1e}" if value else "0"
 
 

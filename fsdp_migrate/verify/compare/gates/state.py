@@ -22,6 +22,15 @@ _DRIFT = 1e-4
 def same_parameters(evidence: Evidence) -> Gate:
     """Final parameters by name: exact largest difference for models small enough to be written."""
     key, title = "parameters", "final parameters"
+    judged, says = final_parameters(evidence)
+    if not judged:
+        return Gate(key=key, title=title, status=Status.VOID, says=says)
+    says = f"{says} of {plural(len(judged), 'parameter')}"
+    return _gate(key, title, judged, says, evidence.undetermined)
+
+
+def final_parameters(evidence: Evidence) -> tuple[list[Judged], str]:
+    """How far apart every parameter is at the end, and what was measured; none, and why."""
     exact = differences(evidence.before, evidence.after)
     if exact is None or not evidence.before.trainable <= set(exact):
         return _estimated(evidence)
@@ -32,8 +41,7 @@ def same_parameters(evidence: Evidence) -> Gate:
         floor = 8 * ROUNDING.get(dtype, ROUNDING["float32"]) * largest + _travel(evidence, name)
         twin = noise.get(name, (0.0, 0.0))[0] if noise is not None else None
         judged.append(judge(apart, floor=floor, twin=twin, where=name))
-    says = f"largest |difference| of {plural(len(judged), 'parameter')}"
-    return _gate(key, title, judged, says, evidence.undetermined)
+    return judged, "largest |difference|"
 
 
 def _travel(evidence: Evidence, name: str) -> float:
@@ -55,16 +63,15 @@ def _travel(evidence: Evidence, name: str) -> float:
     return max(_DRIFT, evidence.floors.gradient * 5) * path
 
 
-def _estimated(evidence: Evidence) -> Gate:
-    """Final parameters by their sketches, relative to how far they travelled."""
-    key, title = "parameters", "final parameters"
+def _estimated(evidence: Evidence) -> tuple[list[Judged], str]:
+    """Final parameters by their sketches, relative to their size."""
     if not evidence.before.after or not evidence.after.after:
-        return Gate(key=key, title=title, status=Status.VOID, says="no final parameters")
+        return [], "no final parameters"
     last = evidence.steps - 1
     mine, theirs = evidence.before.after[last].params, evidence.after.after[last].params
     measured = distances(mine, theirs)
     if isinstance(measured, NothingShared):
-        return Gate(key=key, title=title, status=Status.VOID, says=f"parameters: {measured}")
+        return [], f"parameters: {measured}"
     noise = distances(mine, evidence.twin.after[last].params) if evidence.twin else None
 
     def least(name: str) -> float:
@@ -74,13 +81,8 @@ def _estimated(evidence: Evidence) -> Gate:
         floor = 8 * ROUNDING.get(dtype, ROUNDING["float32"])
         return floor + (_travel(evidence, name) * math.sqrt(count) / own if own else 0.0)
 
-    return _gate(
-        key,
-        title,
-        per_parameter(measured, None if isinstance(noise, NothingShared) else noise, least),
-        f"estimated relative distance of {plural(len(measured.by_name), 'parameter')}",
-        evidence.undetermined,
-    )
+    quiet = None if isinstance(noise, NothingShared) else noise
+    return per_parameter(measured, quiet, least), "estimated relative distance"
 
 
 def _gate(

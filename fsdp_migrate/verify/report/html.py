@@ -1,0 +1,305 @@
+"""The report as one HTML page: charts and tables, no script, nothing loaded from anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from fsdp_migrate.verify.compare.gate import Gate, Status
+from fsdp_migrate.verify.compare.gates.training import Row
+from fsdp_migrate.verify.launch.outcome import Outcome
+from fsdp_migrate.verify.report.chart import Band, Chart, Line
+from fsdp_migrate.verify.report.model import Report
+from fsdp_migrate.verify.report.text import printable, short
+
+_STYLE = """
+:root { color-scheme: light dark; --text: #1c2024; --dim: #60666d; --page: #fbfbfa; --card: #fff;
+  --line: #e3e3e0; --good: #1a7f4b; --bad: #c42b2b; --open: #9a6700; --before: #2a6fbb;
+  --after: #d9730d; --twin: #8a8f98; }
+@media (prefers-color-scheme: dark) { :root { --text: #e6e6e3; --dim: #9aa0a6; --page: #17191c;
+  --card: #1f2226; --line: #34383d; --good: #4cc38a; --bad: #ff6b6b; --open: #e0b040;
+  --before: #6cb2ff; --after: #ff9d4d; --twin: #8a8f98; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--page); color: var(--text);
+  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
+main { max-width: 960px; margin: 0 auto; padding: 32px 20px 64px; }
+h1 { font-size: 22px; margin: 0 0 4px; display: flex; gap: 12px; align-items: center;
+  flex-wrap: wrap; }
+h2 { font-size: 16px; margin: 32px 0 8px; }
+.chip { font-size: 13px; font-weight: 700; letter-spacing: .04em; padding: 3px 10px;
+  border-radius: 6px; color: var(--card); }
+.good .chip { background: var(--good); } .bad .chip { background: var(--bad); }
+.open .chip { background: var(--open); }
+.lead { margin: 8px 0 0; } .hint { color: var(--dim); margin: 4px 0 0; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: 2px 16px; margin: 16px 0 0; }
+dt { color: var(--dim); } dd { margin: 0; overflow-wrap: anywhere; }
+.card { background: var(--card); border: 1px solid var(--line); border-radius: 8px;
+  padding: 14px 16px; overflow-x: auto; }
+svg { display: block; width: 100%; height: auto; }
+.grid { stroke: var(--line); } .tick { fill: var(--dim); font-size: 12px; }
+polyline { fill: none; stroke-width: 2; stroke-linejoin: round; }
+polyline.before { stroke: var(--before); stroke-width: 4; opacity: .55; }
+polyline.after { stroke: var(--after); stroke-width: 1.8; }
+polyline.twin { stroke: var(--twin); stroke-dasharray: 5 4; }
+polyline.allowed { stroke: var(--bad); stroke-dasharray: 2 3; }
+circle.before { fill: var(--before); opacity: .55; } circle.after { fill: var(--after); }
+circle.twin { fill: var(--twin); } circle.allowed { fill: none; }
+polygon.noise { fill: var(--twin); opacity: .3; }
+.legend { margin: 0 0 6px; color: var(--dim); font-size: 13px; }
+.key { margin-right: 18px; white-space: nowrap; }
+.key::before { content: ""; display: inline-block; width: 18px; height: 3px; margin-right: 6px;
+  vertical-align: middle; border-radius: 2px; background: var(--twin); }
+.key.before::before { background: var(--before); } .key.after::before { background: var(--after); }
+.key.allowed::before { background: var(--bad); } .key.noise::before { height: 9px; opacity: .5; }
+table { border-collapse: collapse; width: 100%; font-size: 14px; }
+th { text-align: left; color: var(--dim); font-weight: 600; white-space: nowrap; }
+th, td { padding: 5px 10px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+tr:last-child td { border-bottom: 0; } td:first-child { white-space: nowrap; }
+.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.pass { color: var(--good); } .fail { color: var(--bad); font-weight: 700; }
+.void { color: var(--open); font-weight: 700; } .note { color: var(--dim); }
+tr.part td { color: var(--dim); font-weight: 600; padding-top: 14px; }
+pre { font: 13px/1.45 ui-monospace, Consolas, monospace; margin: 8px 0 0; white-space: pre-wrap;
+  overflow-wrap: anywhere; }
+small { color: var(--dim); display: block; }
+ul { margin: 4px 0 0; padding-left: 20px; } footer { color: var(--dim); margin-top: 32px;
+  font-size: 13px; }
+"""
+
+_KINDS = ("good", "bad", "open")
+
+
+def render(report: Report) -> str:
+    """The page."""
+    body = "\n".join(_body(report))
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{_text(report.verdict.word)}: {_text(report.program)}</title>\n"
+        f"<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _body(report: Report) -> Iterator[str]:
+    yield f'<header class="{_KINDS[report.exit_code]}">'
+    yield f'<h1><span class="chip">{report.verdict.word}</span>{_text(report.title)}</h1>'
+    yield f'<p class="lead">{_text(report.says)}</p>'
+    first = report.first_failure
+    if first is not None and first.hint:
+        yield f'<p class="hint">Look at: {_text(first.hint)}</p>'
+    yield "<dl>"
+    for name, value in (
+        ("program", report.program),
+        ("before", report.before),
+        ("after", report.after),
+        ("setting", report.setting),
+    ):
+        yield f"<dt>{name}</dt><dd>{_text(value)}</dd>"
+    yield "</dl></header>"
+    for role, outcome in report.outcomes.items():
+        yield from _outcome(role, outcome)
+    if report.rows:
+        yield from _charts(report.rows)
+    if report.worlds:
+        yield from _worlds(report)
+    if report.gates:
+        yield f"<h2>{len(report.gates)} checks</h2>"
+        yield from _gates(report.gates)
+    if report.parameters:
+        yield "<h2>Parameters closest to their allowance</h2>"
+        yield _table(
+            ("parameter", "apart", "allowed", "noise alone"),
+            [
+                (p.name, short(p.measured), short(p.allowed), _maybe(p.twin))
+                for p in report.parameters
+            ],
+        )
+    yield from _resources(report)
+    if report.rows:
+        yield "<h2>Steps</h2>"
+        yield _steps(report.rows)
+    for title, items in (
+        ("Expected differences", report.expected),
+        ("Patched to run here", report.patches),
+        ("Notes", report.notes),
+        ("Not checked", report.limits),
+    ):
+        if items:
+            yield f"<h2>{title}</h2><ul>"
+            yield from (f"<li>{_text(item)}</li>" for item in items)
+            yield "</ul>"
+    facts = ", ".join(f"{name} {value}" for name, value in report.facts.items() if value != [])
+    yield f"<footer>{_text(facts)}; took {report.seconds:.0f} s</footer>"
+
+
+def _charts(rows: Sequence[Row]) -> Iterator[str]:
+    steps = [row.step for row in rows]
+    noisy = any(row.twin is not None for row in rows)
+    band = Band(
+        "original under rounding-size noise",
+        "noise",
+        [row.before - (row.twin or 0.0) for row in rows],
+        [row.before + (row.twin or 0.0) for row in rows],
+    )
+    losses = Chart(
+        steps,
+        [
+            Line("original", "before", [row.before for row in rows]),
+            Line("migrated", "after", [row.after for row in rows]),
+        ],
+        [band] if noisy else [],
+        log=False,
+    )
+    yield '<h2>Loss</h2><div class="card">'
+    yield losses.legend() + losses.svg("loss of both versions over the steps")
+    yield "</div>"
+
+    def relative(row: Row, value: float | None) -> float | None:
+        return value / abs(row.before) if value is not None and row.before else None
+
+    lines = [
+        Line("migrated", "after", [relative(row, row.difference) for row in rows]),
+        Line("allowed", "allowed", [relative(row, row.allowed) for row in rows]),
+    ]
+    if noisy:
+        lines.append(Line("noise alone", "twin", [relative(row, row.twin) for row in rows]))
+    apart = Chart(steps, lines, log=True)
+    yield '<h2>Relative difference of the loss</h2><div class="card">'
+    yield apart.legend() + apart.svg("relative difference of the loss over the steps")
+    equal = sum(row.difference == 0 for row in rows)
+    if equal:
+        yield f"<small>Equal in all bits, and so not drawn: {equal} of {len(rows)} steps.</small>"
+    yield "</div>"
+
+
+def _gates(gates: Sequence[Gate]) -> Iterator[str]:
+    yield '<div class="card"><table>'
+    yield (
+        '<tr><th>check</th><th></th><th>result</th><th class="n">measured</th>'
+        '<th class="n">allowed</th><th class="n">noise</th></tr>'
+    )
+    part = ""
+    for gate in gates:
+        if gate.part != part:
+            part = gate.part
+            yield f'<tr class="part"><td colspan="6">{_text(part or "structure")}</td></tr>'
+        details = "".join(f"<small>{_text(detail)}</small>" for detail in gate.details)
+        hint = f"<small>Look at: {_text(gate.hint)}</small>" if gate.hint else ""
+        shown = details + hint if gate.status is not Status.PASS else ""
+        status = gate.status.value
+        numbers = "".join(
+            f'<td class="n">{_maybe(value)}</td>'
+            for value in (gate.measured, gate.allowed, gate.twin)
+        )
+        yield (
+            f'<tr><td>{_text(gate.title)}</td><td class="{status}">{status}</td>'
+            f"<td>{_text(gate.says)}{shown}</td>{numbers}</tr>"
+        )
+    yield "</table></div>"
+
+
+def _worlds(report: Report) -> Iterator[str]:
+    yield "<h2>Numbers of ranks</h2>"
+    yield _table(
+        (
+            "ranks",
+            "first loss",
+            "after",
+            "last loss",
+            "after",
+            "apart",
+            "parameters",
+            "to the first",
+        ),
+        [
+            (
+                str(world.ranks),
+                *(f"{value:.7g}" for value in (*world.first, *world.last)),
+                short(world.loss_apart),
+                _maybe(world.parameters_apart),
+                _maybe(world.from_first),
+            )
+            for world in report.worlds
+        ],
+    )
+
+
+def _resources(report: Report) -> Iterator[str]:
+    if report.traffic:
+        yield "<h2>Collectives in the last step, rank 0</h2>"
+        yield _table(
+            ("during", "collective", "calls before", "after", "bytes before", "after"),
+            [
+                (
+                    t.phase,
+                    f"{t.family}, {t.dtype}",
+                    str(t.before[0]),
+                    str(t.after[0]),
+                    f"{t.before[1]:,}",
+                    f"{t.after[1]:,}",
+                )
+                for t in report.traffic
+            ],
+            words=2,
+        )
+    if report.held is not None:
+        yield "<h2>Bytes of parameters held</h2>"
+        yield _table(
+            ("rank", "before", "after"),
+            [
+                (str(rank), f"{a:,}", f"{b:,}")
+                for rank, (a, b) in enumerate(zip(*report.held, strict=True))
+            ],
+        )
+
+
+def _steps(rows: Sequence[Row]) -> str:
+    return _table(
+        ("step", "loss before", "loss after", "apart", "allowed", "norm before", "norm after"),
+        [
+            (
+                str(row.step),
+                f"{row.before:.7g}",
+                f"{row.after:.7g}",
+                short(row.difference),
+                short(row.allowed),
+                *([f"{norm:.6g}" for norm in row.norms] if row.norms else ["", ""]),
+            )
+            for row in rows
+        ],
+    )
+
+
+def _outcome(role: str, outcome: Outcome) -> Iterator[str]:
+    if not outcome.says:
+        return
+    rank = f", rank {outcome.failed_rank}" if outcome.failed_rank is not None else ""
+    yield f'<h2>{_text(role)}{rank}</h2><div class="card">{_text(outcome.says)}'
+    lines = [line for line in outcome.traceback if line != outcome.says]
+    for trace in outcome.ranks:
+        lines += [f"rank {trace.rank} {trace.last}", *(f"    {frame}" for frame in trace.stack)]
+    if lines:
+        text = "\n".join(lines)
+        yield f"<pre>{_text(text)}</pre>"
+    yield "</div>"
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
+    """A table whose first ``words`` columns are text and all others numbers."""
+
+    def row(cells: Sequence[str], tag: str) -> str:
+        return "".join(
+            f"<{tag}{' class=n' if n >= words else ''}>{_text(cell)}</{tag}>"
+            for n, cell in enumerate(cells)
+        )
+
+    lines = [f"<tr>{row(heads, 'th')}</tr>", *(f"<tr>{row(cells, 'td')}</tr>" for cells in rows)]
+    return f'<div class="card"><table>{"".join(lines)}</table></div>'
+
+
+def _maybe(value: float | None) -> str:
+    return "" if value is None else short(value)
+
+
+def _text(value: str) -> str:
+    return escape(printable(value))

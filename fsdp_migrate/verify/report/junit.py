@@ -1,0 +1,53 @@
+"""The report as JUnit XML: one test case for every gate, which CI services show by themselves."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree as ET
+
+from fsdp_migrate.verify.compare.gate import Gate, Status
+from fsdp_migrate.verify.report import text
+from fsdp_migrate.verify.report.model import Report
+from fsdp_migrate.verify.report.text import printable
+
+
+def render(report: Report) -> str:
+    """One test suite, ending in a newline."""
+    cases = [_case(gate) for gate in report.gates]
+    # The verdict is a case of its own: a crash has no gates.
+    verdict = ET.Element(
+        "testcase", classname="verify", name="verdict", time=f"{report.seconds:.2f}"
+    )
+    message = f"{report.title}: {report.says}"
+    if report.exit_code == 1:
+        ET.SubElement(verdict, "failure", type=report.verdict.value, message=printable(message))
+    elif report.exit_code == 2:
+        ET.SubElement(verdict, "error", type=report.verdict.value, message=printable(message))
+    cases.append(verdict)
+    suite = ET.Element(
+        "testsuite",
+        name=printable(f"fsdp-migrate verify {report.program}"),
+        tests=str(len(cases)),
+        failures=str(sum(case.find("failure") is not None for case in cases)),
+        errors=str(sum(case.find("error") is not None for case in cases)),
+        skipped=str(sum(case.find("skipped") is not None for case in cases)),
+        time=f"{report.seconds:.2f}",
+    )
+    suite.extend(cases)
+    ET.SubElement(suite, "system-out").text = printable(text.render(report))
+    ET.indent(suite)
+    body = ET.tostring(suite, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{body}\n'
+
+
+def _case(gate: Gate) -> ET.Element:
+    name = f"{gate.title} ({gate.part})" if gate.part else gate.title
+    case = ET.Element("testcase", classname="verify.gates", name=printable(name), time="0")
+    says = "; ".join(filter(None, (gate.says, gate.hint)))
+    if gate.status is Status.FAIL:
+        failure = ET.SubElement(case, "failure", type=gate.key, message=printable(says))
+        failure.text = printable("\n".join(gate.details))
+    elif gate.status is Status.VOID:
+        ET.SubElement(case, "error", type=gate.key, message=printable(says))
+    elif gate.status is Status.NOTE:
+        ET.SubElement(case, "skipped", message=printable(says))
+    return case

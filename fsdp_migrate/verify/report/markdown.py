@@ -1,0 +1,128 @@
+"""The report as Markdown, for the description of a pull request or a job summary."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from fsdp_migrate.verify.compare.gate import Gate, Status
+from fsdp_migrate.verify.launch.outcome import Outcome
+from fsdp_migrate.verify.report.model import Report
+from fsdp_migrate.verify.report.text import chosen, printable, short
+
+_SIGNS = {
+    Status.PASS: "pass",
+    Status.FAIL: "**FAIL**",
+    Status.VOID: "**void**",
+    Status.NOTE: "note",
+}
+
+
+def render(report: Report) -> str:
+    """The whole report, ending in a newline."""
+    return printable("\n".join(_lines(report)) + "\n")
+
+
+def _lines(report: Report) -> Iterator[str]:
+    yield f"## verify: {report.verdict.word}, {report.title}"
+    yield ""
+    yield _cell(report.says)
+    first = report.first_failure
+    if first is not None and first.hint:
+        yield ""
+        yield f"Look at: {_cell(first.hint)}"
+    yield ""
+    yield f"- program: `{report.program}`"
+    yield f"- before: `{report.before}`, after: `{report.after}`"
+    yield f"- {_cell(report.setting)}"
+    for role, outcome in report.outcomes.items():
+        yield from _outcome(role, outcome)
+    if report.rows:
+        yield ""
+        yield "| step | loss before | loss after | apart | allowed | norm before | norm after |"
+        yield "|--:|--:|--:|--:|--:|--:|--:|"
+        for row in chosen(report.rows):
+            if row is None:
+                yield "| ... | | | | | | |"
+                continue
+            norms = [f"{norm:.6g}" for norm in row.norms] if row.norms else ["", ""]
+            cells = [
+                str(row.step),
+                f"{row.before:.7g}",
+                f"{row.after:.7g}",
+                short(row.difference),
+                short(row.allowed),
+                *norms,
+            ]
+            yield f"| {' | '.join(cells)} |"
+    if report.worlds:
+        yield ""
+        yield "| ranks | first loss | after | last loss | after | apart | parameters | to first |"
+        yield "|--:|--:|--:|--:|--:|--:|--:|--:|"
+        for world in report.worlds:
+            apart = [
+                short(value) if value is not None else ""
+                for value in (world.loss_apart, world.parameters_apart, world.from_first)
+            ]
+            losses = [f"{value:.7g}" for value in (*world.first, *world.last)]
+            yield f"| {world.ranks} | {' | '.join([*losses, *apart])} |"
+    if report.gates:
+        yield ""
+        yield from _gates(report)
+    for title, items in (
+        ("Expected differences", report.expected),
+        ("Patched to run here", report.patches),
+        ("Notes", report.notes),
+        ("Not checked", report.limits),
+    ):
+        if items:
+            yield ""
+            yield f"**{title}**"
+            yield ""
+            for item in items:
+                yield f"- {_cell(item)}"
+
+
+def _gates(report: Report) -> Iterator[str]:
+    decisive = any(g.status in (Status.FAIL, Status.VOID) for g in report.gates)
+    yield f"<details{' open' if decisive else ''}><summary>{len(report.gates)} checks</summary>"
+    yield ""
+    yield "| check | | result | measured | allowed | noise |"
+    yield "|---|---|---|--:|--:|--:|"
+    for gate in report.gates:
+        yield _gate(gate)
+    yield ""
+    yield "</details>"
+
+
+def _gate(gate: Gate) -> str:
+    title = f"{gate.title}, {gate.part}" if gate.part else gate.title
+    numbers = [
+        short(value) if value is not None else ""
+        for value in (gate.measured, gate.allowed, gate.twin)
+    ]
+    return (
+        f"| {_cell(title)} | {_SIGNS[gate.status]} | {_cell(gate.says)} | {' | '.join(numbers)} |"
+    )
+
+
+def _outcome(role: str, outcome: Outcome) -> Iterator[str]:
+    if not outcome.says:
+        return
+    rank = f", rank {outcome.failed_rank}" if outcome.failed_rank is not None else ""
+    yield ""
+    yield f"**{role}{rank}**: {_cell(outcome.says)}"
+    lines = [line for line in outcome.traceback if line != outcome.says]
+    for trace in outcome.ranks:
+        lines += [f"rank {trace.rank} {trace.last}", *(f"  {frame}" for frame in trace.stack[-6:])]
+    if lines:
+        fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", "\n".join(lines))), default=0))
+        yield ""
+        yield f"{fence}text"
+        yield from lines
+        yield fence
+
+
+def _cell(value: str) -> str:
+    """``value`` as text that Markdown shows as it is, also in a table."""
+    return re.sub(r"([\\`*_\[\]<>|#~])", r"\\\1", " ".join(value.split()))
