@@ -112,27 +112,36 @@ def _rank(site: Site) -> int:
 
 def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
     """Every site, constructors registered; and every node that is a reference."""
+    known = study.found is not None
+    found, used = study.found or _references(study)
+    for site in found:
+        if site.construct in {f"{fsdp1.FSDP}()", f"partial({fsdp1.FSDP})"}:
+            assert isinstance(site.node, ast.Call)
+            study.constructors[site.node] = Constructor.read(site.node, site.module, site.reference)
+    if not known:
+        only_look_alikes = not found and any(map(sites.uses_fairscale, study.project.modules))
+        referring = {site.module for site in found}
+        for module in study.project.modules:
+            found += sites.methods(study.tracer, module, has_fsdp=module in referring)
+            if not only_look_alikes:
+                found += sites.strings(module)
+            found += ordering.early_optimizers(study, module)
+        study.found = found, used
+    study.subclassed = any(s.construct == f"class({fsdp1.FSDP})" for s in found)
+    for site in found:
+        branch = branches.of(site, study.project) if site.construct == INSTANCE else None
+        if branch is not None and not _builds_models(branch, study):
+            study.branches.append(branch)
+    return found, used
+
+
+def _references(study: Study) -> tuple[list[Site], set[ast.AST]]:
     found: list[Site] = []
     used: set[ast.AST] = set()
     for module in study.project.modules:
         for node, canonical in sites.references(study.project, module):
             used.add(node)
             found.append(sites.classify(module, node, canonical))
-    for site in found:
-        if site.construct in {f"{fsdp1.FSDP}()", f"partial({fsdp1.FSDP})"}:
-            assert isinstance(site.node, ast.Call)
-            study.constructors[site.node] = Constructor.read(site.node, site.module, site.reference)
-    only_look_alikes = not found and any(map(sites.uses_fairscale, study.project.modules))
-    for module in study.project.modules:
-        found += sites.methods(study.tracer, module)
-        if not only_look_alikes:
-            found += sites.strings(module)
-        found += ordering.early_optimizers(study, module)
-    study.subclassed = any(s.construct == f"class({fsdp1.FSDP})" for s in found)
-    for site in found:
-        branch = branches.of(site, study.project) if site.construct == INSTANCE else None
-        if branch is not None and not _builds_models(branch, study):
-            study.branches.append(branch)
     return found, used
 
 

@@ -34,8 +34,8 @@ def early_optimizers(study: Study, module: Module) -> Iterator[Site]:
     """Sites for optimizers that are built before their model is wrapped in the same scope."""
     if not study.constructors:
         return
-    for call in module.table.calls:
-        if not any(_may_be_optimizer(call, module, study)):
+    for call in _given_parameters(module):
+        if not any(is_optimizer(v, study) for v in study.values(call.func, module)):
             continue
         found = find(call, module, study)
         if found is not None:
@@ -44,10 +44,21 @@ def early_optimizers(study: Study, module: Module) -> Iterator[Site]:
             yield Site("early optimizer", module, call, call, receiver.value)
 
 
-def _may_be_optimizer(call: ast.Call, module: Module, study: Study) -> Iterator[bool]:
-    """Cheap first: is a parameter list passed at all?"""
-    if next(parameter_calls(call), None) is not None:
-        yield any(is_optimizer(v, study) for v in study.values(call.func, module))
+def _given_parameters(module: Module) -> list[ast.Call]:
+    """The calls that are given ``x.parameters()``, in order."""
+    table = module.table
+    found: dict[ast.Call, None] = {}
+    for attribute in table.attributes:
+        if attribute.attr not in PARAMETER_METHODS:
+            continue
+        child: ast.AST = attribute
+        for parent in table.ancestors(attribute):
+            if isinstance(parent, ast.stmt):
+                break
+            if isinstance(parent, ast.Call) and child is not parent.func:
+                found[parent] = None
+            child = parent
+    return sorted(found, key=lambda call: (call.lineno, call.col_offset))
 
 
 def is_optimizer(callee: Value, study: Study) -> bool:

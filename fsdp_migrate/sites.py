@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from fsdp_migrate import fsdp1
 from fsdp_migrate.names import FUNCTIONS
@@ -77,8 +78,18 @@ def _known_part(node: ast.expr, canonical: str) -> tuple[ast.expr, str]:
     return node, ".".join(parts)
 
 
+_POSSIBLE: WeakKeyDictionary[Module, frozenset[str]] = WeakKeyDictionary()
+
+
 def _possible_names(project: Project, module: Module) -> frozenset[str]:
     """Local names through which FSDP1 may be reached."""
+    known = _POSSIBLE.get(module)
+    if known is None:
+        known = _POSSIBLE[module] = _find_possible_names(project, module)
+    return known
+
+
+def _find_possible_names(project: Project, module: Module) -> frozenset[str]:
     found: set[str] = set()
     for binding in module.table.imports:
         for qualified in project.canonical(binding.qualified, module):
@@ -150,16 +161,19 @@ def _type_check(module: Module, node: ast.expr) -> ast.Call | None:
     return None
 
 
-def methods(tracer: Tracer, module: Module) -> Iterator[Site]:
-    """Attributes of FSDP1 models that mean something else, or nothing, on FSDP2 models."""
+def methods(tracer: Tracer, module: Module, *, has_fsdp: bool) -> Iterator[Site]:
+    """Attributes of FSDP1 models that mean something else, or nothing, on FSDP2 models.
+
+    In a module that refers to FSDP1 (``has_fsdp``), names that only FSDP1 has are taken for them on
+    any object.
+    """
     wanted = fsdp1.METHODS | fsdp1.STATE_METHODS | fsdp1.STATICS
-    speaks_of_it = bool(_possible_names(tracer.project, module))
     for attribute in module.table.attributes:
         if attribute.attr not in wanted or not isinstance(attribute.ctx, ast.Load):
             continue
         found = tracer.evaluate(attribute.value, module)
         known = any(is_model(v, tracer) for v in found)
-        surely = speaks_of_it and (
+        surely = has_fsdp and (
             attribute.attr in fsdp1.UNMISTAKABLE or _is_strategy(attribute, module, tracer)
         )
         if surely and all(isinstance(v, (Computed, Unknown)) for v in found):

@@ -116,6 +116,7 @@ class Study:
     run_time_states: bool = False  # kinds of state dicts that only the running program knows
     kept: set[ast.AST] = field(default_factory=set)  # calls that stay with their arguments
     branches: list[Branch] = field(default_factory=list)  # for FSDP1 models, and going
+    found: tuple[list[Site], set[ast.AST]] | None = None  # sites, and what they refer by
     gone: set[ast.AST] = field(default_factory=set)  # code that goes, with the sites in it
     subclassed: bool = False  # the project derives classes from FSDP1's
     unwritten: list[Constructor] = field(default_factory=list)  # that fully_shard cannot say
@@ -129,7 +130,7 @@ class Study:
         result = Study(
             self.project, self.registry, self.target, run_time=run_time, run_time_states=states
         )
-        result.tracer = self.tracer
+        result.tracer, result.found = self.tracer, self.found
         return result
 
     # -- values ---------------------------------------------------------------------------------

@@ -33,6 +33,11 @@ class Module:
     def display(self) -> str:
         return self.source.display
 
+    @cached_property
+    def home(self) -> tuple[str, str]:
+        """What absolute imports are looked up from, as text: hashing paths takes long."""
+        return str(self.root), str(self.path.parent)
+
     @property
     def package(self) -> str:
         """What relative imports start from (PEP 328)."""
@@ -89,7 +94,8 @@ class Project:
         self.modules = [_module(source, self._directories) for source in listed]
         self._by_path: dict[Path, Module | None] = {m.path: m for m in self.modules}
         self._by_name: dict[str, list[Module]] = defaultdict(list)
-        self._found: dict[tuple[str, PurePosixPath, Path], Module | None] = {}
+        self._found: dict[tuple[str, tuple[str, str]], Module | None] = {}
+        self._canonical: dict[tuple[str, Module], frozenset[str]] = {}
         self._parents: dict[Path, list[Path]] = {}
         for module in self.modules:
             self._by_name[module.name].append(module)
@@ -115,7 +121,7 @@ class Project:
         the importer's directory (scripts), then from every directory above it (namespace packages,
         scripts run from the top of a repository), then anywhere the name is unambiguous.
         """
-        key = (dotted, importer.root, importer.path.parent)
+        key = (dotted, importer.home)
         if key not in self._found:
             self._found[key] = self._find(dotted, importer)
         return self._found[key]
@@ -226,6 +232,17 @@ class Project:
         """
         if qualified in _seen:
             return frozenset()
+        if _seen:
+            return self._outside(qualified, importer, _seen)
+        known = self._canonical.get((qualified, importer))
+        if known is None:
+            known = self._outside(qualified, importer, _seen)
+            self._canonical[qualified, importer] = known
+        return known
+
+    def _outside(
+        self, qualified: str, importer: Module, _seen: frozenset[str]
+    ) -> frozenset[str]:
         resolved = self.resolve(qualified, importer)
         if resolved is None:
             return frozenset({qualified})

@@ -139,6 +139,7 @@ class Tracer:
         self._lowest = 1 << 30
         self._stored: dict[Module, dict[ast.AST, frozenset[str]]] = {}
         self._importing: set[tuple[Module, str]] = set()
+        self._known_exits: dict[ast.AST, tuple[list[ast.Return], bool]] = {}
 
     # -- entry points ---------------------------------------------------------------------------
 
@@ -507,7 +508,7 @@ class Tracer:
         context = inner if inner.depth <= MAX_FRAMES else None
         if isinstance(node, ast.Lambda):
             return list(self.evaluate(node.body, function.module, context))
-        returns, yields = _exits(node)
+        returns, yields = self._exits(node)
         if yields or isinstance(node, ast.AsyncFunctionDef):
             return [Computed(call, module, frame)]
         result: list[Value] = []
@@ -517,6 +518,14 @@ class Tracer:
             else:
                 result += self.evaluate(statement.value, function.module, context)
         return result or [Constant(call, module, frame, None)]
+
+    def _exits(
+        self, function: ast.FunctionDef | ast.AsyncFunctionDef
+    ) -> tuple[list[ast.Return], bool]:
+        known = self._known_exits.get(function)
+        if known is None:
+            known = self._known_exits[function] = _exits(function)
+        return known
 
     # -- attributes and elements ----------------------------------------------------------------
 
@@ -573,7 +582,7 @@ class Tracer:
             function = Function(binding.node, cls.module, owner=cls.node)
             property_like = _has_decorator(binding.node, "property", "cached_property")
             if property_like and not isinstance(binding.node, ast.Lambda):
-                returns, _ = _exits(binding.node)
+                returns, _ = self._exits(binding.node)
                 found: list[Value] = []
                 for statement in returns:
                     if statement.value is not None:

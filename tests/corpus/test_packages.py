@@ -1,4 +1,4 @@
-"""The tool on published packages: it never crashes, its output compiles, every site has an outcome."""
+"""The tool on published packages: no crash, output that compiles, an outcome for every site."""
 
 from __future__ import annotations
 
