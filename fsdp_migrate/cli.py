@@ -142,10 +142,14 @@ def verify(arguments: Sequence[str]) -> int:
     """Train before and after, compare, and give one verdict. Runs your script."""
     own, passed_on = _split(arguments)
     parser = _Parser("verify", verify.__doc__)
-    parser.usage = f"{NAME} verify [options] SCRIPT [-- ARGUMENT ...]"
+    parser.usage = f"{NAME} verify [options] [SCRIPT] [-- ARGUMENT ...]"
     parser.epilog = "After -- come the arguments for the script."
     parser.add_argument(
-        "script", metavar="SCRIPT", help="the training script, or module:pkg.name for python -m"
+        "script",
+        metavar="SCRIPT",
+        nargs="?",
+        help="the training script, or module:pkg.name for python -m; without one, the functions "
+        "in [tool.fsdp-migrate.verify] are trained",
     )
     parser.option("--before", "TREE", "the FSDP1 version: a directory or a git revision [here]")
     parser.option(
@@ -154,8 +158,8 @@ def verify(arguments: Sequence[str]) -> int:
         "the migrated version, likewise [a rewritten scratch copy; with a revision as --before, "
         "the working tree]",
     )
-    parser.option("--nproc", "N", "ranks; 1,2,4 gives a table of world sizes [2]", default="2")
-    parser.option("--steps", "N", "optimizer steps to compare [10]", type=int, default=10)
+    parser.option("--nproc", "N", "ranks; 1,2,4 gives a table of world sizes [2]")
+    parser.option("--steps", "N", "optimizer steps to compare [10]", type=int)
     parser.option("--seed", "N", "seed of scripts that set none", type=int)
     parser.option(
         "--timeout",

@@ -23,7 +23,9 @@ DEFAULT_TARGET = Version("2.7")
 OLDEST = Version("2.6")
 DEFAULT_LINE, SHORTEST_LINE = 100, 40
 TABLE = "[tool.fsdp-migrate]"
-KEYS = frozenset({"target-torch", "select", "ignore", "exclude", "rule-paths", "line-length"})
+KEYS = frozenset(
+    {"target-torch", "select", "ignore", "exclude", "rule-paths", "line-length", "verify"}
+)
 
 
 class ConfigError(InputError):
@@ -70,6 +72,19 @@ def load(start: Path, *, target: str | None = None) -> Config:
         line_length=_line_length(table, data, pyproject),
         notes=notes,
     )
+
+
+def verify_table(root: Path) -> dict[str, Any]:
+    """What the project says about its verification; empty when it says nothing.
+
+    Raises:
+        ConfigError: the file cannot be parsed, or it is no table.
+    """
+    path = root / "pyproject.toml"
+    table = _table(_toml(path), path).get("verify", {})
+    if not isinstance(table, dict):
+        raise ConfigError(f"{shown(path)}: {TABLE} verify must be a table")
+    return table
 
 
 def project_root(start: Path) -> Path:

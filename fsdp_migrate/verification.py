@@ -22,6 +22,7 @@ from fsdp_migrate.commands import BAD
 from fsdp_migrate.errors import InputError
 
 if TYPE_CHECKING:
+    from fsdp_migrate.verify.entries import Entries
     from fsdp_migrate.verify.plan import Plan
     from fsdp_migrate.verify.report.model import Report
 
@@ -32,12 +33,12 @@ _STYLES = {"PASS": "green", "FAIL": "bold red", "VOID": "yellow", "UNDECIDED": "
 class Asked:
     """What the command line says, in its own words."""
 
-    script: str
+    script: str | None
     args: Sequence[str] = ()
     before: str | None = None
     after: str | None = None
-    nproc: str = "2"
-    steps: int = 10
+    nproc: str | None = None
+    steps: int | None = None
     timeout: float = 120.0
     seed: int | None = None
     device: str = "auto"
@@ -108,14 +109,25 @@ def _formats(asked: Asked) -> list[tuple[str, Path | None]]:
 
 def _plan(asked: Asked, stack: ExitStack) -> tuple[Plan, dict[str, Any]]:
     """The plan, and how to call its trees on the screen."""
+    from fsdp_migrate.verify.entries import DRIVER
     from fsdp_migrate.verify.plan import Plan
 
-    nproc, *worlds = _worlds(asked.nproc)
+    entries = _entries() if asked.script is None else None
+    ranks, steps = asked.nproc, asked.steps
+    if entries is not None:
+        ranks = ranks or (str(entries.nproc) if entries.nproc else None)
+        steps = steps or entries.steps
+    nproc, *worlds = _worlds(ranks or "2")
     given = {side: getattr(asked, side) for side in ("before", "after")}
     trees = {side: Path(name) for side, name in given.items() if name and Path(name).is_dir()}
     revisions = {side: name for side, name in given.items() if name and side not in trees}
     home = trees.get("before") or (trees.get("after") if revisions else None)
-    tree, script, workdir = _locate(asked.script, home)
+    if entries is None:
+        assert asked.script is not None
+        tree, script, workdir = _locate(asked.script, home)
+    else:
+        tree = home.absolute() if home is not None else config.project_root(Path.cwd())
+        script, workdir = DRIVER, entries.path
     shown: dict[str, Any] = {}
     for side, revision in revisions.items():
         trees[side] = _checked_out(revision, tree, _scratch(stack) / side, side, asked.share)
@@ -128,6 +140,10 @@ def _plan(asked: Asked, stack: ExitStack) -> tuple[Plan, dict[str, Any]]:
         trees["after"] = _rewritten(trees["before"], _scratch(stack) / trees["before"].name)
         shown["after"] = "the same, rewritten in a scratch copy"
     settings: dict[str, Any] = {} if asked.seed is None else {"seed": asked.seed}
+    if entries is not None:
+        settings |= {"files": _scratch(stack), "variants": entries.variants}
+        entries.write(settings["files"])
+        shown["program"] = f"{entries.model}, sharded by {entries.shard}"
     plan = Plan(
         **settings,
         before=trees["before"].absolute(),
@@ -136,7 +152,7 @@ def _plan(asked: Asked, stack: ExitStack) -> tuple[Plan, dict[str, Any]]:
         args=tuple(asked.args),
         nproc=nproc,
         worlds=tuple(worlds),
-        max_steps=asked.steps,
+        max_steps=10 if steps is None else steps,
         timeout=asked.timeout,
         env=_environment(asked.env),
         workdir=workdir,
@@ -151,6 +167,21 @@ def _plan(asked: Asked, stack: ExitStack) -> tuple[Plan, dict[str, Any]]:
         python=asked.python or sys.executable,
     )
     return plan, shown
+
+
+def _entries() -> Entries:
+    """What the project of the working directory names in the place of a script."""
+    from fsdp_migrate.verify.entries import TABLE, Entries, EntryError
+
+    root = config.project_root(Path.cwd())
+    table = config.verify_table(root)
+    path = config.shown(root / "pyproject.toml")
+    if not table:
+        raise config.ConfigError(f"give a SCRIPT, or name functions in {TABLE} of {path}")
+    try:
+        return Entries.read(table)
+    except EntryError as error:
+        raise config.ConfigError(f"{path}: {error}") from None
 
 
 def _worlds(text: str) -> list[int]:
@@ -243,14 +274,15 @@ def _rewritten(tree: Path, copy: Path) -> Path:
     """A copy of ``tree`` with its FSDP1 rewritten.
 
     Raises:
-        gate.PathProblem: a file cannot be rewritten, or there is nothing to rewrite.
+        gate.PathProblem: there is nothing to rewrite.
     """
     skipped = shutil.ignore_patterns(*gate.SKIPPED, "*.pyc")
     shutil.copytree(tree, copy, symlinks=True, ignore=skipped, ignore_dangling_symlinks=True)
     run = session.run([copy])
-    if run.result.problems:
-        first = run.result.problems[0]
-        raise gate.PathProblem(f"{first.display}: {first.message}")
+    for problem in run.result.problems:
+        # Of the user's file, not of its copy. It need not be one that the program uses.
+        place = f"{_original(problem.display, copy, tree)}:{problem.line or 1}"
+        ui.problem(f"{place}: {problem.message}")
     if not run.result.changes:
         raise gate.PathProblem(
             f"{tree}: nothing to rewrite, so there is nothing to compare; give --after or --before"
@@ -263,6 +295,11 @@ def _rewritten(tree: Path, copy: Path) -> Path:
         f"{left} left" + (" (see fsdp-migrate check)" if left else "")
     )
     return copy
+
+
+def _original(display: str, copy: Path, tree: Path) -> str:
+    path = Path(display).absolute()
+    return config.shown(tree / path.relative_to(copy) if path.is_relative_to(copy) else path)
 
 
 def _cache() -> Path:

@@ -47,6 +47,10 @@ class Plan:
     """Base seed. Rank r starts with ``seed + 1000 * r``, unless the script seeds itself."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Variables added to the environment of every run."""
+    variants: tuple[tuple[str, ...], ...] = ((),)
+    """Arguments after ``args``: every list makes a comparison of its own, and all must pass."""
+    files: Path | None = None
+    """A folder whose files every run finds in its tree, the script among them perhaps."""
     workdir: str = "."
     """Working directory of the script, below the tree."""
     share: tuple[str, ...] = ()
@@ -68,8 +72,6 @@ class Plan:
     resume: tuple[str, ...] | None = None
     """Arguments that make the script resume from a checkpoint that it wrote itself within
     ``max_steps``; they are added to ``args``. None: checkpoints are not checked."""
-    timing: bool = False
-    """Run both once more without recording numbers, for times and memory."""
     python: str = sys.executable
     """The interpreter of the project; it must have torch."""
 
@@ -141,7 +143,8 @@ class Plan:
 
     def _check_script(self, role: str, tree: Path) -> None:
         if self.module is None:
-            if not (tree / self.script).is_file():
+            added = self.files is not None and (self.files / self.script).is_file()
+            if not added and not (tree / self.script).is_file():
                 raise PlanError(
                     f"the script {self.script} does not exist in the '{role}' tree {tree}"
                 )

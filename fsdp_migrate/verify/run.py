@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import shutil
 import tempfile
 import time
@@ -73,19 +74,20 @@ def _decide(bench: Bench) -> Answer:
     """Verify in every setting that was asked for; the first that is not a pass decides."""
     plan = bench.plan
     pairs: list[Pair] = []
-    for nproc in (plan.nproc, *plan.worlds):
-        label = f"-{nproc}" if pairs else ""
+    settings = itertools.product((plan.nproc, *plan.worlds), plan.variants)
+    for nproc, variant in settings:
+        label = f"-{len(pairs)}" if pairs else ""
+        linger = plan.resume is not None
+        setting = Setting(label=label, nproc=nproc, args=(*plan.args, *variant))
         try:
-            linger = plan.resume is not None
-            pair = compare(bench, Setting(label=label, nproc=nproc, args=plan.args), linger=linger)
+            pair = compare(bench, setting, linger=linger)
         except Settled as settled:
-            where = f"with {plural(nproc, 'rank')}: " if plan.worlds else ""
+            where = _where(plan, nproc, variant)
             return Answer(
                 settled.verdict, where + settled.says, pairs, settled.judgement, label=label
             )
         pairs.append(pair)
-        where = f"with {plural(pair.evidence.before.world, 'rank')}: " if plan.worlds else ""
-        verdict, says = _verdict(pair.judgement, where)
+        verdict, says = _verdict(pair.judgement, _where(plan, nproc, variant))
         if verdict is not Verdict.SAME:
             return Answer(verdict, says, pairs, pair.judgement, label=label)
     extra: tuple[Gate, ...] = ()
@@ -101,12 +103,21 @@ def _decide(bench: Bench) -> Answer:
     if verdict is not Verdict.SAME:
         return Answer(verdict, says, pairs, judgement)
     checks = len(extra) + sum(len(pair.judgement.gates) for pair in pairs)
-    worlds = " and ".join(str(pair.evidence.before.world) for pair in pairs)
+    worlds = " and ".join(dict.fromkeys(str(pair.evidence.before.world) for pair in pairs))
     ranks = "1 rank" if worlds == "1" else f"{worlds} ranks"
     says = f"{plural(pairs[0].evidence.steps, 'step')}, {ranks}, {checks} checks"
+    if len(plan.variants) > 1:
+        says += ", with " + " and with ".join(" ".join(variant) for variant in plan.variants)
     if plan.resume is not None:
         says += ", resumed from a checkpoint of the original as well"
     return Answer(Verdict.SAME, says, pairs, judgement)
+
+
+def _where(plan: Plan, nproc: int, variant: tuple[str, ...]) -> str:
+    """Which of several comparisons, as the beginning of a sentence."""
+    parts = [f"with {plural(nproc, 'rank')}"] if plan.worlds else []
+    parts += [" ".join(variant)] if len(plan.variants) > 1 else []
+    return f"{', '.join(parts)}: " if parts else ""
 
 
 def _resumed(bench: Bench, first: Pair) -> tuple[Gate, ...]:

@@ -56,7 +56,7 @@ def key(plan: Plan, job: Job) -> str:
         "script": plan.script,
         "args": job.args,
         "nproc": job.nproc,
-        "max_steps": job.steps or plan.max_steps,
+        "max_steps": plan.max_steps,
         "seed": plan.seed,
         "env": sorted(plan.env.items()),
         "workdir": plan.workdir,
@@ -64,14 +64,14 @@ def key(plan: Plan, job: Job) -> str:
         "torch": torch_version(plan.python),
         "noise": asdict(job.noise) if job.noise else None,
         "precision": job.precision.value,
-        "optimizer": job.optimizer,
         "launcher": plan.launcher,
         "device": plan.device,
         "threads": os.environ.get("OMP_NUM_THREADS"),
     }
     digest.update(json.dumps(facts, sort_keys=True).encode())
-    for path, place in input_files(tree):
-        _add(digest, path, place)
+    for folder in filter(None, (tree, plan.files)):
+        for path, place in input_files(folder):
+            _add(digest, path, place)
     for place in sorted(_PACKAGE.glob("*/**/*.py")):
         if place.relative_to(_PACKAGE).parts[0] in ("capture", "inject", "simulate"):
             _add(digest, place.name, place)
@@ -81,7 +81,7 @@ def key(plan: Plan, job: Job) -> str:
 def keepable(job: Job) -> bool:
     """Whether a recording of the job may be kept: only numbers of the original are, and nothing
     that depends on files of another run or whose own files are needed afterwards."""
-    return not (job.migrated or job.linger or job.measure or job.files or job.start)
+    return not (job.migrated or job.linger or job.files or job.start)
 
 
 def _add(digest: hashlib._Hash, name: str, place: Path) -> None:

@@ -17,8 +17,6 @@ class Job:
     name: str
     nproc: int
     args: tuple[str, ...] = ()
-    optimizer: str = ""
-    """In entry-point mode, the optimizer the driver builds."""
     noise: Noise | None = None
     precision: Precision = Precision.NATIVE
     start: Path | None = None
@@ -26,9 +24,6 @@ class Job:
     files: Path | None = None
     """A folder whose files are put into the scratch copy first (checkpoints to resume from)."""
     linger: bool = False
-    measure: bool = False
-    steps: int = 0
-    """Optimizer steps; 0 for what the plan says."""
 
     @property
     def migrated(self) -> bool:

@@ -117,8 +117,8 @@ class Runner:
         self.on_event(Event(Stage.COPY, job.role))
         try:
             copy_tree(plan.after if job.migrated else plan.before, tree, share=plan.share)
-            if job.files is not None:
-                add_files(job.files, tree)
+            for files in filter(None, (plan.files, job.files)):
+                add_files(files, tree)
         except OSError as error:
             raise PlanError(f"the '{job.role.value}' tree could not be copied: {error}") from None
         config = self._config(job, records)
@@ -143,14 +143,13 @@ class Runner:
         return Config(
             folder=str(records.resolve()),
             run=f"fsdp-migrate-{uuid.uuid4().hex}",
-            max_steps=job.steps or self.plan.max_steps,
+            max_steps=self.plan.max_steps,
             seed=self.plan.seed,
             noise=job.noise,
             precision=job.precision,
             simulate=self.simulate,
             start=str(job.start) if job.start is not None else None,
             linger=job.linger,
-            measure=job.measure,
             per_process=self.launcher.kind in (Kind.TORCHRUN, Kind.FORK),
         )
 

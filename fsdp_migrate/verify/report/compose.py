@@ -54,7 +54,7 @@ def compose(bench: Bench, answer: Answer, *, seconds: float) -> Report:
         setting=_setting(bench, before),
         gates=answer.judgement.gates if answer.judgement else (),
         rows=tuple(rows(first.evidence)) if first else (),
-        worlds=_worlds(pairs) if plan.worlds else (),
+        worlds=_worlds(pairs[:: len(plan.variants)]) if plan.worlds else (),
         traffic=_traffic(first.evidence) if first else (),
         held=_held(first.evidence) if first else None,
         parameters=_parameters(first.numbers) if first else (),

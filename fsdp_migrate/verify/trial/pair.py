@@ -23,7 +23,6 @@ class Setting:
     label: str = ""
     nproc: int
     args: tuple[str, ...] = ()
-    optimizer: str = ""
     files: Path | None = None
     """Files that both versions find in their tree."""
 
@@ -47,7 +46,6 @@ class Setting:
             name=f"{role.value}{self.label}{suffix}",
             nproc=self.nproc,
             args=self.args,
-            optimizer=self.optimizer,
             files=self.files,
             noise=noise,
             precision=precision,
