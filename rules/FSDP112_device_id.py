@@ -135,7 +135,8 @@ place(model, device_id=0)
 def decide(site: Site, study: Study) -> Decision:
     plan, value, _ = study.argument(site)
     device = devices.read(plan.constructor, study)
-    has_mesh = plan.constructor.has("device_mesh") or plan.constructor.has("process_group")
+    grouped = plan.constructor.has("process_group") and "mesh" in plan.everywhere
+    has_mesh = plan.constructor.has("device_mesh") or grouped
     if isinstance(value, ast.Constant) and value.value is None:
         return study.dropped(site, RULE.code, "dropped, it was None")
     if not device.kinds <= {"cuda", "xpu", "npu", "hpu"} and not has_mesh:

@@ -26,6 +26,7 @@ from fsdp_migrate.proposal import Code, code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.trace.values import Constant, Unknown
 
 RULE = Rule(
     code="FSDP113",
@@ -78,7 +79,7 @@ from layers import Block
 
 def shard(model, frozen):
     # TODO(fsdp-migrate FSDP113): Ignored parameters stay plain tensors: build the optimizer with foreach=False.
-    ignored_modules = list(frozen)
+    ignored_modules = list(frozen or ())
     ignored_params = {p for m in ignored_modules for p in m.parameters()}
     ignored = {m for x in ignored_modules for m in x.modules()}
     for module in reversed(list(model.modules())):
@@ -106,7 +107,7 @@ from torch.distributed.fsdp import fully_shard
 
 def shard(model, states):
     # TODO(fsdp-migrate FSDP113): Ignored parameters stay plain tensors: build the optimizer with foreach=False.
-    ignored_states = list(states)
+    ignored_states = list(states or ())
     ignored_params = {
         p
         for x in ignored_states
@@ -163,8 +164,13 @@ def decide(site: Site, study: Study) -> Decision:
             final=True,
         )
     listed = plan.fresh(name)
-    written_out = isinstance(value, (ast.List, ast.Tuple))
-    plan.setup.append(code("{n} = {v}" if written_out else "{n} = list({v})", n=listed, v=value))
+    if isinstance(value, (ast.List, ast.Tuple)):
+        plan.setup.append(code("{n} = {v}", n=listed, v=value))
+    else:
+        values = study.values(value, site.module)
+        certain = not any(isinstance(v, (Constant, Unknown)) for v in values)
+        given = code("{v}" if certain else "{v} or ()", v=value)
+        plan.setup.append(code("{n} = list({g})", n=listed, g=given))
     if name == "ignored_modules":
         parameters = code("{{p for m in {n} for p in m.parameters()}}", n=listed)
         modules: Code | None = code("{{m for x in {n} for m in x.modules()}}", n=listed)

@@ -27,6 +27,7 @@ from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.trace.values import Constant, Unknown
 
 RULE = Rule(
     code="FSDP114",
@@ -257,6 +258,9 @@ def _group(site: Site, study: Study) -> Decision:
     mesh_class = plan.name("torch.distributed.device_mesh", "DeviceMesh")
     name = plan.fresh("mesh")
     kind = devices.type_code(plan, study)
-    plan.setup.append(code("{n} = {c}.from_group({g}, {k})", n=name, c=mesh_class, g=value, k=kind))
+    group = code("{g}", g=value)
+    if any(isinstance(v, (Constant, Unknown)) for v in study.values(value, site.module)):
+        group = code("{g} or {d}.group.WORLD", g=value, d=plan.dist())
+    plan.setup.append(code("{n} = {c}.from_group({g}, {k})", n=name, c=mesh_class, g=group, k=kind))
     plan.everywhere["mesh"] = code("{n}", n=name)
     return study.rewritten(site, RULE.code, "mesh over the same ranks")
