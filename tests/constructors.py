@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hypothesis import strategies as st
@@ -20,6 +22,18 @@ WRAP = (
     "size_based_auto_wrap_policy",
     "transformer_auto_wrap_policy",
 )
+STATES = ("FullStateDictConfig", "StateDictType")
+# Where a value is made.
+PLACES = (
+    "at the call",
+    "at the call",
+    "in the function",
+    "in the file",
+    "in another file",
+    "from a function",
+)
+# What only the function that calls has.
+LOCAL = re.compile(r"\b(?:config|rank|device|mesh|inner|outer|self|model|models|made|NAME)\b(?!')")
 
 # What people pass; ``{m}`` is the model, names in angle brackets are FSDP1's.
 VALUES: dict[str, list[str]] = {
@@ -110,6 +124,9 @@ VALUES: dict[str, list[str]] = {
     "device_mesh": ["None", "init_device_mesh('cuda', (2, 4))", "config.mesh", "mesh['dp']"],
 }
 
+# Fields of ``config`` that FSDP1 takes None for.
+OPTIONAL = ("group", "strategy", "policy", "precision", "ignored", "init", "states", "mesh")
+
 SPELLINGS = ("FSDP", "FullyShardedDataParallel", "fsdp.FullyShardedDataParallel")
 RECEIVERS = ("model", "self.model", "models[0]", "Net()", "build(config)")
 
@@ -142,6 +159,52 @@ FORMS = (
     "if config.shard: {m} = {call}",
 )
 
+# What becomes of a model, after a constructor that stands in a straight line.
+USES = (
+    "with {m}.no_sync():\n    {m}(1).backward()",
+    "context = {m}.no_sync if config.last else log",
+    "norm = {m}.clip_grad_norm_(config.clip)\nlog(norm)",
+    "{m}.clip_grad_norm_(1.0, norm_type=config.norm)",
+    "state = {m}.state_dict()",
+    "if rank == 0:\n    torch.save({m}.state_dict(), 'model.pt')",
+    "{m}.load_state_dict(config.state, strict=False)",
+    (
+        "with <FSDP>.state_dict_type({m}, <StateDictType>.FULL_STATE_DICT):\n"
+        "    state = {m}.state_dict()"
+    ),
+    (
+        "with <FSDP>.state_dict_type(\n    {m},\n    <StateDictType>.FULL_STATE_DICT,\n"
+        "    <FullStateDictConfig>(offload_to_cpu=True, rank0_only=True),\n):\n"
+        "    state = {{'model': {m}.state_dict(), 'step': 1}}\n    torch.save(state, 'model.pt')"
+    ),
+    (
+        "with <FSDP>.state_dict_type({m}, <StateDictType>.SHARDED_STATE_DICT):\n"
+        "    {m}.load_state_dict(config.state)"
+    ),
+    "with <FSDP>.state_dict_type({m}, config.kind):\n    state = {m}.state_dict()",
+    (
+        "with <FSDP>.state_dict_type({m}, <StateDictType>.LOCAL_STATE_DICT):\n"
+        "    log({m}.state_dict())"
+    ),
+    "<FSDP>.set_state_dict_type({m}, <StateDictType>.SHARDED_STATE_DICT)\nlog({m}.state_dict())",
+    "optimizer = torch.optim.AdamW({m}.parameters())",
+    "log(<FSDP>.optim_state_dict({m}, config.optimizer))",
+    (
+        "flat = <FSDP>.optim_state_dict_to_load({m}, config.optimizer, config.state)\n"
+        "config.optimizer.load_state_dict(flat)"
+    ),
+    "log(<FSDP>.full_optim_state_dict({m}, config.optimizer))",
+    "with <FSDP>.summon_full_params({m}, writeback=False):\n    log({m})",
+    "with torch.no_grad(), <FSDP>.summon_full_params({m}):\n    {m}.head.zero_()",
+    "if isinstance({m}, <FSDP>):\n    log(len(<FSDP>.fsdp_modules({m})))",
+    "log({m}.module.head)",
+    "log([n.replace('_fsdp_wrapped_module.', '') for n in {m}.names()])",
+    "{m}.apply(init)",
+    "def check(model: <FSDP>) -> bool:\n    return isinstance(model, (<FSDP>, Net))",
+    "{m} = torch.compile({m})",
+)
+STRAIGHT = 2  # so many forms bind the model in a straight line
+
 HEADER = """\
 import functools
 
@@ -149,12 +212,26 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 {imports}
-from models import Block, Head, Net, build, log, train
-
-NAME = "SHARD_GRAD_OP"
+from models import Block, Head, Net, build, is_block, choose, init, log, train
 """
 
 BODY = """\
+
+{constants}
+
+def main(self, model, models, config, rank, device, mesh, inner, outer, parts):
+    log("before")  # stays
+{body}
+    log("after")  # stays
+
+
+for result in main(*[Net()] * 10) or []:
+    log(result)
+"""
+
+MODELS = """\
+class Block:
+    pass
 
 
 def is_block(module):
@@ -169,80 +246,121 @@ def init(module):
     module.reset_parameters()
 
 
-def main(self, model, models, config, rank, device, mesh, inner, outer, parts):
-    log("before")  # stays
-{body}
-    log("after")  # stays
-
-
-for result in main(*[Net()] * 10) or []:
-    log(result)
+def log(*_):
+    pass
 """
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program, and what it is about (for messages)."""
+    """A program of a few files, ``example.py`` its entry."""
 
-    source: str
-    arguments: tuple[str, ...]
+    files: dict[str, str]
+
+    @property
+    def source(self) -> str:
+        return self.files["example.py"]
+
+
+class _File:
+    """One file being written: its spelling of FSDP1 and what it has to import."""
+
+    def __init__(self, spelling: str) -> None:
+        self.spelling = spelling
+        self.used: set[str] = set()
+        self.lines: list[str] = []
+        self.own: list[str] = []  # imported from settings.py
+
+    def spelled(self, text: str) -> str:
+        """``text`` with FSDP1's names, in angle brackets, as this file imports them."""
+        text = text.replace("<FSDP>", self.spelling)
+        for name in (*CONFIGS, *STATES, *WRAP):
+            if f"<{name}>" in text:
+                self.used.add(name)
+                dotted = self.spelling.startswith("fsdp.") and name not in WRAP
+                text = text.replace(f"<{name}>", f"fsdp.{name}" if dotted else name)
+        return text
+
+    def header(self) -> str:
+        lines = []
+        if self.spelling.startswith("fsdp."):
+            lines.append(f"import {PACKAGE} as fsdp")
+        else:
+            name = "FullyShardedDataParallel" + (" as FSDP" if self.spelling == "FSDP" else "")
+            plain = sorted(self.used - set(WRAP))
+            lines.append(f"from {PACKAGE} import {', '.join([name, *plain])}")
+        if self.used & set(WRAP):
+            lines.append(f"from {PACKAGE}.wrap import {', '.join(sorted(self.used & set(WRAP)))}")
+        if self.own:
+            lines.append(f"from settings import {', '.join(self.own)}")
+        return HEADER.format(imports="\n".join(lines))
 
 
 @st.composite
-def programs(draw: st.DrawFn, names: tuple[str, ...] = CONSTRUCTOR_ARGUMENTS[1:]) -> Program:
-    """A program with one call of the constructor."""
-    model = draw(st.sampled_from(RECEIVERS))
-    spelling = draw(st.sampled_from(SPELLINGS))
-    chosen = draw(st.lists(st.sampled_from(names), unique=True, max_size=6))
+def programs(draw: st.DrawFn) -> Program:
+    """A program that calls the constructor once or twice, its values from anywhere."""
+    example = _File(draw(st.sampled_from(SPELLINGS)))
+    settings = _File(draw(st.sampled_from(SPELLINGS)))
+    body = ["made, NAME = 0, 'FULL_SHARD'"]
+    constants: list[str] = []
+    names: dict[str, str] = {}
+
+    def value(argument: str, model: str) -> str:
+        if argument in names and draw(st.booleans()):
+            return names[argument]  # what another call got
+        raw = draw(st.sampled_from(VALUES[argument])).format(m=model)
+        place = draw(st.sampled_from(PLACES))
+        free = not LOCAL.search(raw)
+        name = f"{argument}_{len(body)}"
+        if place == "in the function" and raw != "None":
+            body.append(f"{name} = {example.spelled(raw)}")
+        elif place == "in the file" and free:
+            constants.append(f"{name} = {example.spelled(raw)}")
+        elif place == "in another file" and free:
+            settings.lines.append(f"{name} = {settings.spelled(raw)}")
+            example.own.append(name)
+        elif place == "from a function" and not LOCAL.search(raw.replace("config.", "")):
+            made = settings.spelled(raw)
+            settings.lines.append(f"\n\ndef make_{name}(config):\n    return {made}\n")
+            example.own.append(f"make_{name}")
+            return f"make_{name}(config)"
+        else:
+            return example.spelled(raw)
+        if model not in raw:
+            names[argument] = name
+        return name
+
+    for _ in range(draw(st.sampled_from((1, 1, 2)))):
+        model = draw(st.sampled_from(RECEIVERS))
+        target = model if not model.endswith(")") else "made"
+        call = _call(draw, example.spelling, model, value)
+        straight = draw(st.booleans())
+        form = draw(st.sampled_from(FORMS[:STRAIGHT] if straight else FORMS))
+        body.append(form.format(call=call, m=target, fsdp=example.spelling))
+        if straight:
+            bound = target if form.startswith("{m}") else "wrapped"
+            uses = draw(st.lists(st.sampled_from(USES), max_size=3))
+            body += [example.spelled(use.format(m=bound)) for use in uses]
+    indented = textwrap.indent("\n".join(body), "    ")
+    source = BODY.format(constants="\n".join(constants), body=indented)
+    files = {"example.py": example.header() + source, "models.py": MODELS}
+    if settings.lines:
+        files["settings.py"] = settings.header() + "\n" + "\n".join(settings.lines) + "\n"
+    return Program(files)
+
+
+def _call(draw: st.DrawFn, spelling: str, model: str, value: Callable[[str, str], str]) -> str:
+    """The constructor call: arguments by position and by keyword, on one line or on many."""
+    chosen = draw(st.lists(st.sampled_from(CONSTRUCTOR_ARGUMENTS[1:]), unique=True, max_size=5))
     positional = draw(st.integers(0, 3)) if draw(st.booleans()) else 0
     first = CONSTRUCTOR_ARGUMENTS[1 : 1 + positional]
-    used: set[str] = set()
-    assignments: list[str] = []
-
-    def value(name: str) -> str:
-        text = draw(st.sampled_from(VALUES[name])).format(m=model)
-        for fsdp1 in (*CONFIGS, *WRAP):
-            if f"<{fsdp1}>" in text:
-                used.add(fsdp1)
-                prefix = "fsdp." if spelling.startswith("fsdp.") and fsdp1 in CONFIGS else ""
-                text = text.replace(f"<{fsdp1}>", prefix + fsdp1)
-        where = draw(st.sampled_from(("there", "there", "before")))
-        if where == "before" and text != "None":
-            assignments.append(f"{name}_ = {text}")
-            return f"{name}_"
-        return text
-
-    arguments = [value(name) for name in first]
-    arguments += [f"{name}={value(name)}" for name in chosen if name not in first]
-    by_keyword = not first and draw(st.booleans()) and draw(st.booleans())
-    call = _call(draw, spelling, f"module={model}" if by_keyword else model, arguments)
-    target = model if not model.endswith(")") else "made"
-    form = draw(st.sampled_from(FORMS))
-    statement = form.format(call=call, m=target, fsdp=spelling)
-    lines = ["made = 0", *assignments, statement]
-    body = textwrap.indent("\n".join(lines), "    ")
-    source = HEADER.format(imports=_imports(spelling, used)) + BODY.format(body=body)
-    return Program(source, (*first, *chosen))
-
-
-def _call(draw: st.DrawFn, spelling: str, model: str, arguments: list[str]) -> str:
+    arguments = [value(name, model) for name in first]
+    arguments += [f"{name}={value(name, model)}" for name in chosen if name not in first]
+    by_keyword = not first and draw(st.integers(0, 5)) == 0
+    arguments.insert(0, f"module={model}" if by_keyword else model)
     layout = draw(st.sampled_from(("one line", "many lines", "comments")))
     if layout == "one line":
-        return f"{spelling}({', '.join([model, *arguments])})"
-    ends = ["  # why" if layout == "comments" and i % 2 else "" for i in range(len(arguments) + 1)]
-    lines = [f"    {a},{end}" for a, end in zip([model, *arguments], ends, strict=True)]
+        return f"{spelling}({', '.join(arguments)})"
+    ends = ["  # why" if layout == "comments" and i % 2 else "" for i in range(len(arguments))]
+    lines = [f"    {a},{end}" for a, end in zip(arguments, ends, strict=True)]
     return "\n".join([f"{spelling}(", *lines, ")"])
-
-
-def _imports(spelling: str, used: set[str]) -> str:
-    lines = []
-    configs = sorted(used & set(CONFIGS))
-    wrap = sorted(used & set(WRAP))
-    if spelling.startswith("fsdp."):
-        lines.append(f"import {PACKAGE} as fsdp")
-    else:
-        name = "FullyShardedDataParallel" + (" as FSDP" if spelling == "FSDP" else "")
-        lines.append(f"from {PACKAGE} import {', '.join([name, *configs])}")
-    if wrap:
-        lines.append(f"from {PACKAGE}.wrap import {', '.join(wrap)}")
-    return "\n".join(lines)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 
@@ -41,6 +41,8 @@ class _Anything(type):
 class Thing(metaclass=_Anything):
     """An object of whatever: called, iterated, entered, subscripted, calculated with."""
 
+    absent: frozenset[str] = frozenset()  # attributes that are None
+
     def __init__(self, *args: object, **kwargs: object) -> None:
         pass
 
@@ -50,7 +52,7 @@ class Thing(metaclass=_Anything):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
-        return Thing()
+        return None if name in Thing.absent else Thing()
 
     def __iter__(self) -> Iterator[Any]:
         return iter([Thing])  # a class, for tests of types
@@ -79,6 +81,9 @@ class Thing(metaclass=_Anything):
     def keys(self) -> Sequence[str]:
         return []
 
+    def __instancecheck__(self, instance: object) -> bool:
+        return True
+
     def _calculate(self, *_: object) -> Any:
         return Thing()
 
@@ -97,8 +102,8 @@ class Thing(metaclass=_Anything):
     __gt__ = __le__ = __ge__ = __lt__
 
 
-def run(source: str, name: str) -> dict[str, Any]:
-    """Execute a program whose imports all give stand-ins, and return the names it bound."""
+def run(source: str, name: str, absent: Collection[str] = ()) -> None:
+    """Execute a program whose imports all give stand-ins; attributes in ``absent`` are None."""
 
     def fake_import(module: str, *args: Any, **kwargs: Any) -> Any:
         return importlib.import_module(module) if module == "__future__" else Thing
@@ -107,5 +112,5 @@ def run(source: str, name: str) -> dict[str, Any]:
         "__name__": name,
         "__builtins__": {**vars(builtins), "__import__": fake_import},
     }
+    Thing.absent = frozenset(absent)
     exec(compile(source, f"{name}.py", "exec"), namespace)
-    return namespace

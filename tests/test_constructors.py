@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from fsdp_migrate.rule import Outcome
 from fsdp_migrate.study import Decision
 from tests import accounting, standins
-from tests.constructors import Program, programs
+from tests.constructors import OPTIONAL, Program, programs
 from tests.migrating import migrate, support_functions, without_support
 
 CALM = settings(
@@ -27,21 +27,23 @@ CALM = settings(
 @given(programs())
 def test_any_call_ends_well(program: Program) -> None:
     """One run is whole: it compiles, runs, accounts for everything, and leaves nothing to do."""
-    sources = {"example.py": program.source}
-    standins.run(program.source, "example")
-    result, after = migrate(sources)
+    for name, text in program.files.items():
+        standins.run(text, name)
+        standins.run(text, name, absent=OPTIONAL)
+    result, after = migrate(program.files)
     assert not result.problems
-    text = after["example.py"]
-    standins.run(text, "example")
+    for name, text in without_support(after).items():
+        standins.run(text, name)
+        standins.run(text, name, absent=OPTIONAL)
     assert support_functions(after) <= defined(after.get("fsdp2_support.py", ""))
-    assert accounting.unaccounted(sources, result.decisions, after) == []
+    assert accounting.unaccounted(program.files, result.decisions, after) == []
     assert settled(result.decisions)
     again, same = migrate(after)
     assert not again.changes
     assert same == after
     assert all(d.outcome is Outcome.LEFT for d in again.decisions)
-    assert text.count("# stays") == program.source.count("# stays")
-    assert set(without_support(after)) == {"example.py"}
+    assert after["example.py"].count("# stays") == 2
+    assert after["models.py"] == program.files["models.py"]
 
 
 def defined(source: str) -> set[str]:
@@ -51,7 +53,11 @@ def defined(source: str) -> set[str]:
 
 
 def settled(decisions: Sequence[Decision]) -> bool:
-    """Whether the constructor and its arguments were rewritten together, or left together."""
-    own = [d for d in decisions if d.site.construct.startswith("FullyShardedDataParallel(")]
-    left = {d.outcome is Outcome.LEFT for d in own}
-    return bool(own) and len(left) == 1
+    """Whether every constructor and its arguments were rewritten together, or left together."""
+    kinds: dict[int, set[bool]] = {}
+    for decision in decisions:
+        if decision.site.construct.startswith("FullyShardedDataParallel("):
+            assert len(decision.models) >= 1
+            for model in decision.models:
+                kinds.setdefault(model.call.lineno, set()).add(decision.outcome is Outcome.LEFT)
+    return bool(kinds) and all(len(found) == 1 for found in kinds.values())
