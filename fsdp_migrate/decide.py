@@ -241,12 +241,9 @@ def _ask(site: Site, study: Study) -> Decision:
             quiet=True,
         )
     if not study.constructors and site.construct.startswith(f"{fsdp1.FSDP}."):
-        return study.left(
-            site,
-            rule.code,
-            study.no_models,
-            "give the path that wraps it as well",
-        )
+        help_ = "give the path that wraps it as well"
+        study.settled[site.node] = study.left(site, rule.code, study.no_models, help_)
+        return study.settled[site.node]
     if study.gone and not study.gone.isdisjoint(
         (site.node, *site.module.table.ancestors(site.node))
     ):
