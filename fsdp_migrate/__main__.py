@@ -11,14 +11,12 @@ TRACEBACK = "FSDP_MIGRATE_TRACEBACK"
 
 def main() -> None:
     """Run the command line; whatever goes wrong ends in a sentence and exit code 2."""
-    from fsdp_migrate import cli
-
     # A terminal that cannot show a character is no reason to fail.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = cli.run(sys.argv[1:])
+        code = run(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:  # fsdp-migrate check . | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -32,6 +30,23 @@ def main() -> None:
         sys.stderr.write(f"error: {defect(error)}\n")
         sys.exit(2)
     sys.exit(code)
+
+
+def run(arguments: list[str]) -> int:
+    """The exit code of a command. What needs no parser does not wait for typer to load."""
+    match arguments:
+        case ["-V" | "--version"]:
+            from fsdp_migrate import __version__, ui
+
+            ui.out(f"fsdp-migrate {__version__}")
+            return 0
+        case ["explain", *topic] if len(topic) < 2 and not "".join(topic).startswith("-"):
+            from fsdp_migrate import commands_light
+
+            return commands_light.explain(topic[0] if topic else None)
+    from fsdp_migrate import cli
+
+    return cli.run(arguments)
 
 
 def defect(error: Exception) -> str:

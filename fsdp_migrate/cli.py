@@ -1,289 +1,66 @@
-"""The command line: options in, exit code out. No logic lives here.
+"""The command line, on typer: options in, exit code out. No logic lives here.
 
 Exit codes are the same for every command: 0 nothing to do or all good; 1 something to see (would
 change, sites left, parity failed); 2 bad input or a failure of ours.
-
-NOTE TO THE ENGINEER EDITING THIS FILE, FROM THE LEAD: typer is prescribed by the client and must
-stay the command-line library (dependencies in pyproject.toml too). Go back to typer for parsing;
-a light path for --help/--version/explain before typer is imported is fine. Remove this note then.
 """
 
 from __future__ import annotations
 
-import argparse
 import difflib
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import NoReturn
+from typing import Annotated, Any, cast
+
+import typer
+from typer.core import TyperCommand
+from typer.main import get_group
 
 from fsdp_migrate import __version__, ui
 
 GOOD, BAD = 0, 2
 NAME = "fsdp-migrate"
-PURPOSE = """\
-Take a PyTorch code base from FSDP1 (FullyShardedDataParallel) to FSDP2 (fully_shard), and prove
-that it still trains the same."""
-CODES = "Exit codes: 0 nothing to do or all good; 1 something to see; 2 bad input or our failure."
+
+# What click raises for wrong usage, which typer has under no name of its own in every version.
+_UsageError = cast("type[Exception]", typer.BadParameter.__base__)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command; the exit code. ``--help`` and wrong usage raise SystemExit, as argparse."""
-    first = arguments[0] if arguments else None
-    if first in {"-V", "--version"}:
-        ui.out(f"{NAME} {__version__}")
-        return GOOD
-    if first in {"-h", "--help"}:
-        ui.out(_help())
-        return GOOD
-    if first is None:
-        ui.note(_help().rstrip("\n"))
+    """Run one command; the exit code. What is wrong with its options is said in one line."""
+    program = get_group(app)
+    outer = typer.Context(program, info_name=NAME, **program.context_settings)
+    if not arguments:
+        ui.note(outer.get_help())
         return BAD
-    command = COMMANDS.get(first)
-    if command is None:
-        what = "option" if first.startswith("-") else "command"
-        near = difflib.get_close_matches(first, COMMANDS, n=1)
+    first, *rest = arguments
+    command = program.commands.get(first)
+    if command is None and not first.startswith("-"):
+        near = difflib.get_close_matches(first, program.commands, n=1)
         hint = f"did you mean {near[0]}?" if near else f"see {NAME} --help"
-        ui.problem(f"no {what} {first!r}; {hint}")
+        ui.problem(f"no command {first!r}; {hint}")
         return BAD
-    return command(arguments[1:])
+    # Not main(): it has opinions of its own on interruptions and closed pipes. And not by way of
+    # the program when there is a command: typer would load pydantic for the program's options.
+    try:
+        if command is None:
+            with program.make_context(NAME, list(arguments)) as context:
+                return int(program.invoke(context))
+        with command.make_context(first, rest, parent=outer) as context:
+            return int(command.invoke(context))
+    except typer.Exit as stop:
+        return stop.exit_code
+    except _UsageError as error:
+        where = outer.command_path if command is None else f"{outer.command_path} {first}"
+        ui.problem(f"{_one_line(error)} (see {where} --help)")
+        return BAD
 
 
-def rewrite(arguments: Sequence[str]) -> int:
-    """Rewrite FSDP1 into FSDP2 in place."""
-    parser = _Parser("rewrite", rewrite.__doc__)
-    parser.paths()
-    parser.flag("--dry-run", "write nothing: print one patch that git apply accepts")
-    parser.rules()
-    parser.flag("--allow-dirty", "also change files with uncommitted changes")
-    parser.flag("--verbose", "list every site, not only those for you", short="-v")
-    parser.flag("--quiet", "only the exit code, and errors", short="-q")
-    given = parser.given(arguments)
-
-    from fsdp_migrate import commands
-
-    return commands.rewrite(
-        given.paths,
-        dry_run=given.dry_run,
-        select=given.select,
-        ignore=given.ignore,
-        target=given.target_torch,
-        allow_dirty=given.allow_dirty,
-        verbose=given.verbose,
-        quiet=given.quiet,
-    )
+def _one_line(error: Any) -> str:
+    said = " ".join(error.format_message().split()).rstrip(".")
+    return said[:1].lower() + said[1:]
 
 
-def check(arguments: Sequence[str]) -> int:
-    """Say what is left of FSDP1 and what it would become."""
-    parser = _Parser("check", check.__doc__)
-    parser.paths()
-    parser.option("--format", "NAME", "full, concise, json or github [full]", default="full")
-    parser.option("--output", "FILE", "write the report to a file", short="-o", type=Path)
-    parser.rules()
-    parser.option(
-        "--min-coverage",
-        "PERCENT",
-        "fail only when less than this share of the sites could be rewritten",
-        type=_percent,
-    )
-    parser.flag("--statistics", "only the number of sites per rule")
-    parser.flag("--exit-zero", "exit 0 even when there is FSDP1")
-    parser.flag("--quiet", "only the exit code, and errors", short="-q")
-    given = parser.given(arguments)
-
-    from fsdp_migrate import commands
-
-    return commands.check(
-        given.paths,
-        format_=given.format,
-        output=given.output,
-        select=given.select,
-        ignore=given.ignore,
-        target=given.target_torch,
-        min_coverage=given.min_coverage,
-        statistics=given.statistics,
-        exit_zero=given.exit_zero,
-        quiet=given.quiet,
-    )
-
-
-def explain(arguments: Sequence[str]) -> int:
-    """Show the page of a rule; alone, the table of rules."""
-    parser = _Parser("explain", explain.__doc__)
-    parser.add_argument(
-        "topic", nargs="?", help="a rule's code, an FSDP1 name, or a place such as train.py:41"
-    )
-    given = parser.parse_args(arguments)
-
-    from fsdp_migrate import commands_light
-
-    return commands_light.explain(given.topic)
-
-
-def undo(arguments: Sequence[str]) -> int:
-    """Put the last rewrite back."""
-    parser = _Parser("undo", undo.__doc__)
-    parser.add_argument(
-        "path",
-        nargs="?",
-        type=Path,
-        default=Path(),
-        help="a file or directory of the project [here]",
-    )
-    given = parser.parse_args(arguments)
-
-    from fsdp_migrate import commands_light
-
-    return commands_light.undo(given.path)
-
-
-def verify(arguments: Sequence[str]) -> int:
-    """Train before and after, compare, and give one verdict. Runs your script."""
-    own, passed_on = _split(arguments)
-    parser = _Parser("verify", verify.__doc__)
-    parser.usage = f"{NAME} verify [options] [SCRIPT] [-- ARGUMENT ...]"
-    parser.epilog = "After -- come the arguments for the script."
-    parser.add_argument(
-        "script",
-        metavar="SCRIPT",
-        nargs="?",
-        help="the training script, or module:pkg.name for python -m; without one, the functions "
-        "in [tool.fsdp-migrate.verify] are trained",
-    )
-    parser.option("--before", "TREE", "the FSDP1 version: a directory or a git revision [here]")
-    parser.option(
-        "--after",
-        "TREE",
-        "the migrated version, likewise [a rewritten scratch copy; with a revision as --before, "
-        "the working tree]",
-    )
-    parser.option("--nproc", "N", "ranks; 1,2,4 gives a table of world sizes [2]")
-    parser.option("--steps", "N", "optimizer steps to compare [10]", type=int)
-    parser.option("--seed", "N", "seed of scripts that set none", type=int)
-    parser.option(
-        "--timeout",
-        "SECONDS",
-        "without any progress, what counts as a hang [120]",
-        type=float,
-        default=120.0,
-    )
-    parser.option(
-        "--launcher",
-        "COMMAND",
-        "torchrun, python (for scripts that make their own ranks), fork (from one warm process), "
-        "or a command line such as 'srun -n 8' [what suits script and machine]",
-        default="auto",
-    )
-    parser.option("--python", "PATH", "interpreter of the project [this one]")
-    parser.add_argument(
-        "--device",
-        choices=("auto", "native", "simulate"),
-        default="auto",
-        help="simulate: imitate CUDA and NCCL on CPUs; auto: only for a script that fails for want "
-        "of a GPU [auto]",
-    )
-    parser.add_argument(
-        "--precision",
-        choices=("both", "native"),
-        default="both",
-        help="both: 16-bit programs are also compared in float32; native: only as they are [both]",
-    )
-    parser.option(
-        "--resume-check",
-        "ARGUMENTS",
-        "compare checkpoints as well: what makes the script resume from one that it writes within "
-        "the steps, as in --resume-check='--resume out/last.pt'",
-    )
-    parser.negatable("--twin", "measure the noise floor with a twin of the original", default=True)
-    parser.negatable(
-        "--cache",
-        "reuse recordings of an unchanged original; data outside its tree must be unchanged too",
-        default=False,
-    )
-    parser.add_argument(
-        "--env",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="for every run; repeatable",
-    )
-    parser.add_argument(
-        "--share",
-        metavar="PATH",
-        action="append",
-        default=[],
-        help="large data in the tree, to be linked to instead of copied; repeatable",
-    )
-    parser.option("--keep", "DIR", "keep recordings and logs in this directory", type=Path)
-    parser.option("--format", "NAME", "text, json, junit, markdown or html [text]", default="text")
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        action="append",
-        default=[],
-        type=Path,
-        help="write the report to a file as well, as its suffix says (.txt, .json, .xml, .md, "
-        ".html); repeatable",
-    )
-    parser.flag("--quiet", "only the verdict", short="-q")
-    given = parser.parse_intermixed_args(own)
-
-    from fsdp_migrate import verification
-
-    return verification.command(
-        verification.Asked(
-            script=given.script,
-            args=passed_on,
-            before=given.before,
-            after=given.after,
-            nproc=given.nproc,
-            steps=given.steps,
-            timeout=given.timeout,
-            seed=given.seed,
-            launcher=given.launcher,
-            python=given.python,
-            device=given.device,
-            precision=given.precision,
-            twin=given.twin,
-            resume=given.resume_check,
-            cache=given.cache,
-            env=given.env,
-            share=given.share,
-            keep=given.keep,
-            format_=given.format,
-            outputs=given.output,
-            quiet=given.quiet,
-        )
-    )
-
-
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
-    "rewrite": rewrite,
-    "check": check,
-    "explain": explain,
-    "undo": undo,
-    "verify": verify,
-}
-
-
-def _help() -> str:
-    listed = "\n".join(f"  {name:<9} {command.__doc__}" for name, command in COMMANDS.items())
-    return f"""\
-usage: {NAME} COMMAND ...
-
-{PURPOSE}
-
-commands:
-{listed}
-
-options:
-  -h, --help     show this, or after a command its options
-  -V, --version  show the version
-
-{CODES}
-"""
+# --- how options are read ------------------------------------------------------------------------
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -293,79 +70,414 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return listed[:end], listed[end + 1 :]
 
 
-def _codes(text: str) -> list[str]:
-    """``FSDP101,FSDP2`` -> both."""
-    return [code for code in (part.strip() for part in text.split(",")) if code]
+class _Command(TyperCommand):
+    """A command whose options never take another option, or ``--``, for their value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        own, rest = _split(args)
+        options = [p for p in self.get_params(ctx) if p.param_type_name == "option"]
+        names = {name for p in options for name in (*p.opts, *p.secondary_opts)}
+        valued = {name for p in options if not getattr(p, "is_flag", False) for name in p.opts}
+        for option, value in pairwise([*own, "--"]):
+            if option in valued and (value == "--" or value.partition("=")[0] in names):
+                ctx.fail(f"option {option} needs a value")
+        separated: list[str] = []
+        for word in own:  # click would read -o=FILE as a file called =FILE
+            short = word[:2] in valued and word[2:3] == "="
+            separated += (word[:2], word[3:]) if short else (word,)
+        return self.read(ctx, separated, rest)
+
+    def read(self, ctx: Any, own: list[str], rest: list[str]) -> list[str]:
+        return super().parse_args(ctx, [*own, "--", *rest])
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """As in click, but an argument is a PATH and not a ``PATH <list[Path]>``."""
+        for kind in ("argument", "option"):
+            params = [p for p in self.get_params(ctx) if p.param_type_name == kind]
+            records = filter(None, (p.get_help_record(ctx) for p in params))
+            if rows := [(name.partition(" <")[0], text) for name, text in records]:
+                with formatter.section(f"{kind.title()}s"):
+                    formatter.write_dl(rows)
 
 
-def _percent(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 100:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 100")
-    return value
+class _Verify(_Command):
+    """What stands after ``--`` is for the script, and only that."""
+
+    def read(self, ctx: Any, own: list[str], rest: list[str]) -> list[str]:
+        super().read(ctx, own, [])
+        ctx.args = rest
+        return rest
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- ARGUMENT...]"]
 
 
-class _Parser(argparse.ArgumentParser):
-    """The options of one command. What is wrong with them is said in one line."""
+def _number(kind: type, low: float = float("-inf"), high: float = float("inf")) -> Any:
+    def parse(given: Any) -> Any:
+        try:
+            value = kind(given)
+        except ValueError:
+            what = "a whole number" if kind is int else "a number"
+            raise typer.BadParameter(f"{given!r} is not {what}") from None
+        if not low <= value <= high:
+            raise typer.BadParameter(f"{given} is not between {low:g} and {high:g}")
+        return value
 
-    def __init__(self, command: str, purpose: str | None) -> None:
-        super().__init__(prog=f"{NAME} {command}", description=purpose, allow_abbrev=False)
+    return parse
 
-    def error(self, message: str) -> NoReturn:
-        ui.problem(f"{message} (see {self.prog} --help)")
-        sys.exit(BAD)
 
-    def paths(self) -> None:
-        self.add_argument(
-            "paths", metavar="PATH", nargs="*", type=Path, help="files and directories"
+def _one_of(*allowed: str) -> Callable[[str], str]:
+    def parse(given: str) -> str:
+        if given not in allowed:
+            raise typer.BadParameter(f"{given!r} is none of {', '.join(allowed)}")
+        return given
+
+    return parse
+
+
+def _codes(given: Iterable[str] | None) -> list[str]:
+    """``FSDP101,FSDP2`` -> both, however often the option was given."""
+    words = (word.strip() for text in given or () for word in text.split(","))
+    return [word for word in words if word]
+
+
+def _option(*names: str, metavar: str | None = None, help: str, parser: Any = None) -> Any:
+    """An option whose text says its default."""
+    return typer.Option(*names, metavar=metavar, help=help, parser=parser, show_default=False)
+
+
+def _argument(metavar: str, help: str) -> Any:
+    return typer.Argument(metavar=metavar, help=help, show_default=False)
+
+
+Paths = Annotated[list[Path], _argument("PATH", "files and directories")]
+Select = Annotated[
+    list[str] | None,
+    _option(
+        "--select",
+        metavar="CODE",
+        help="only these rules: codes or their beginnings, with commas or repeated",
+    ),
+]
+Ignore = Annotated[
+    list[str] | None,
+    _option(
+        "--ignore",
+        metavar="CODE",
+        help="not these rules: codes or their beginnings, with commas or repeated",
+    ),
+]
+Target = Annotated[
+    str | None,
+    _option(
+        "--target-torch",
+        metavar="VERSION",
+        help="oldest torch the new code must run on [what the project requires, or 2.7]",
+    ),
+]
+Quiet = Annotated[bool, _option("-q", "--quiet", help="only the exit code, and errors")]
+
+# --- the commands --------------------------------------------------------------------------------
+
+app = typer.Typer(
+    name=NAME,
+    help="Take a PyTorch code base from FSDP1 (FullyShardedDataParallel) to FSDP2 (fully_shard), "
+    "and prove that it still trains the same.",
+    epilog="Exit codes: 0 nothing to do or all good; 1 something to see; 2 bad input or our "
+    "failure.",
+    subcommand_metavar="COMMAND ...",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        ui.out(f"{NAME} {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    version: Annotated[
+        bool,
+        typer.Option("-V", "--version", help="show the version", callback=_version, is_eager=True),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(cls=_Command)
+def rewrite(
+    paths: Paths,
+    dry_run: Annotated[
+        bool, _option("--dry-run", help="write nothing: print one patch that git apply accepts")
+    ] = False,
+    select: Select = None,
+    ignore: Ignore = None,
+    target_torch: Target = None,
+    allow_dirty: Annotated[
+        bool, _option("--allow-dirty", help="also change files with uncommitted changes")
+    ] = False,
+    verbose: Annotated[
+        bool, _option("-v", "--verbose", help="list every site, not only those for you")
+    ] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Rewrite FSDP1 into FSDP2 in place."""
+    from fsdp_migrate import commands
+
+    return commands.rewrite(
+        paths,
+        dry_run=dry_run,
+        select=_codes(select),
+        ignore=_codes(ignore),
+        target=target_torch,
+        allow_dirty=allow_dirty,
+        verbose=verbose,
+        quiet=quiet,
+    )
+
+
+@app.command(cls=_Command)
+def check(
+    paths: Paths,
+    format_: Annotated[
+        str, _option("--format", metavar="NAME", help="full, concise, json or github [full]")
+    ] = "full",
+    output: Annotated[
+        Path | None, _option("-o", "--output", metavar="FILE", help="write the report to a file")
+    ] = None,
+    select: Select = None,
+    ignore: Ignore = None,
+    target_torch: Target = None,
+    min_coverage: Annotated[
+        float | None,
+        _option(
+            "--min-coverage",
+            metavar="PERCENT",
+            help="fail only when less than this share of the sites could be rewritten",
+            parser=_number(float, 0, 100),
+        ),
+    ] = None,
+    statistics: Annotated[
+        bool, _option("--statistics", help="only the number of sites per rule")
+    ] = False,
+    exit_zero: Annotated[
+        bool, _option("--exit-zero", help="exit 0 even when there is FSDP1")
+    ] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Say what is left of FSDP1 and what it would become."""
+    from fsdp_migrate import commands
+
+    return commands.check(
+        paths,
+        format_=format_,
+        output=output,
+        select=_codes(select),
+        ignore=_codes(ignore),
+        target=target_torch,
+        min_coverage=min_coverage,
+        statistics=statistics,
+        exit_zero=exit_zero,
+        quiet=quiet,
+    )
+
+
+@app.command(cls=_Command)
+def explain(
+    topic: Annotated[
+        str | None,
+        _argument("TOPIC", "a rule's code, an FSDP1 name, or a place such as train.py:41"),
+    ] = None,
+) -> int:
+    """Show the page of a rule; alone, the table of rules."""
+    from fsdp_migrate import commands_light
+
+    return commands_light.explain(topic)
+
+
+@app.command(cls=_Command)
+def undo(
+    path: Annotated[Path, _argument("PATH", "a file or directory of the project [here]")] = Path(),
+) -> int:
+    """Put the last rewrite back."""
+    from fsdp_migrate import commands_light
+
+    return commands_light.undo(path)
+
+
+@app.command(
+    cls=_Verify,
+    short_help="Train before and after, compare, and give one verdict. Runs your script.",
+    epilog="After -- come the arguments for the script.",
+)
+def verify(
+    context: typer.Context,
+    script: Annotated[
+        str | None,
+        _argument(
+            "SCRIPT",
+            "the training script, or module:pkg.name for python -m; without one, the functions "
+            "in [tool.fsdp-migrate.verify] are trained",
+        ),
+    ] = None,
+    before: Annotated[
+        str | None,
+        _option(
+            "--before",
+            metavar="TREE",
+            help="the FSDP1 version: a directory or a git revision [here]",
+        ),
+    ] = None,
+    after: Annotated[
+        str | None,
+        _option(
+            "--after",
+            metavar="TREE",
+            help="the migrated version, likewise [a rewritten scratch copy; with a revision as "
+            "--before, the working tree]",
+        ),
+    ] = None,
+    nproc: Annotated[
+        str | None,
+        _option("--nproc", metavar="N", help="ranks; 1,2,4 gives a table of world sizes [2]"),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        _option(
+            "--steps", metavar="N", help="optimizer steps to compare [10]", parser=_number(int)
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        _option("--seed", metavar="N", help="seed of scripts that set none", parser=_number(int)),
+    ] = None,
+    timeout: Annotated[
+        float,
+        _option(
+            "--timeout",
+            metavar="SECONDS",
+            help="without any progress, what counts as a hang [120]",
+            parser=_number(float),
+        ),
+    ] = 120.0,
+    launcher: Annotated[
+        str,
+        _option(
+            "--launcher",
+            metavar="COMMAND",
+            help="torchrun, python (for scripts that make their own ranks), fork (from one warm "
+            "process), or a command line such as 'srun -n 8' [what suits script and machine]",
+        ),
+    ] = "auto",
+    python: Annotated[
+        str | None,
+        _option("--python", metavar="PATH", help="interpreter of the project [this one]"),
+    ] = None,
+    device: Annotated[
+        str,
+        _option(
+            "--device",
+            metavar="auto|native|simulate",
+            help="simulate: imitate CUDA and NCCL on CPUs; auto: only for a script that fails for "
+            "want of a GPU [auto]",
+            parser=_one_of("auto", "native", "simulate"),
+        ),
+    ] = "auto",
+    precision: Annotated[
+        str,
+        _option(
+            "--precision",
+            metavar="both|native",
+            help="both: 16-bit programs are also compared in float32; native: only as they are "
+            "[both]",
+            parser=_one_of("both", "native"),
+        ),
+    ] = "both",
+    resume_check: Annotated[
+        str | None,
+        _option(
+            "--resume-check",
+            metavar="ARGUMENTS",
+            help="compare checkpoints as well: what makes the script resume from one that it "
+            "writes within the steps, as in --resume-check='--resume out/last.pt'",
+        ),
+    ] = None,
+    twin: Annotated[
+        bool,
+        _option(
+            "--twin/--no-twin", help="measure the noise floor with a twin of the original [yes]"
+        ),
+    ] = True,
+    cache: Annotated[
+        bool,
+        _option(
+            "--cache/--no-cache",
+            help="reuse recordings of an unchanged original; data outside its tree must be "
+            "unchanged too [no]",
+        ),
+    ] = False,
+    env: Annotated[
+        list[str] | None,
+        _option("--env", metavar="NAME=VALUE", help="for every run; repeatable"),
+    ] = None,
+    share: Annotated[
+        list[str] | None,
+        _option(
+            "--share",
+            metavar="PATH",
+            help="large data in the tree, to be linked to instead of copied; repeatable",
+        ),
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        _option("--keep", metavar="DIR", help="keep recordings and logs in this directory"),
+    ] = None,
+    format_: Annotated[
+        str,
+        _option("--format", metavar="NAME", help="text, json, junit, markdown or html [text]"),
+    ] = "text",
+    output: Annotated[
+        list[Path] | None,
+        _option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="write the report to a file as well, as its suffix says (.txt, .json, .xml, .md, "
+            ".html); repeatable",
+        ),
+    ] = None,
+    quiet: Annotated[bool, _option("-q", "--quiet", help="only the verdict")] = False,
+) -> int:
+    """Train before and after, compare, and give one verdict. Runs your script."""
+    from fsdp_migrate import verification
+
+    return verification.command(
+        verification.Asked(
+            script=script,
+            args=tuple(context.args),
+            before=before,
+            after=after,
+            nproc=nproc,
+            steps=steps,
+            timeout=timeout,
+            seed=seed,
+            launcher=launcher,
+            python=python,
+            device=device,
+            precision=precision,
+            twin=twin,
+            resume=resume_check,
+            cache=cache,
+            env=tuple(env or ()),
+            share=tuple(share or ()),
+            keep=keep,
+            format_=format_,
+            outputs=tuple(output or ()),
+            quiet=quiet,
         )
-
-    def given(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """Options and paths in any order; what stands after ``--`` is a path."""
-        own, paths = _split(arguments)
-        found = self.parse_intermixed_args(own)
-        found.paths += map(Path, paths)
-        if not found.paths:
-            self.error("give at least one PATH")
-        return found
-
-    def rules(self) -> None:
-        for name, what in (("--select", "only"), ("--ignore", "not")):
-            self.add_argument(
-                name,
-                metavar="CODE",
-                action="extend",
-                type=_codes,
-                default=[],
-                help=f"{what} these rules: codes or their beginnings, with commas or repeated",
-            )
-        self.option(
-            "--target-torch",
-            "VERSION",
-            "oldest torch the new code must run on [what the project requires, or 2.7]",
-        )
-
-    def flag(self, name: str, text: str, *, short: str = "") -> None:
-        self.add_argument(*filter(None, (short, name)), action="store_true", help=text)
-
-    def negatable(self, name: str, text: str, *, default: bool) -> None:
-        self.add_argument(
-            name,
-            action=argparse.BooleanOptionalAction,
-            default=default,
-            help=f"{text} [{'yes' if default else 'no'}]",
-        )
-
-    def option(
-        self,
-        name: str,
-        metavar: str,
-        text: str,
-        *,
-        short: str = "",
-        type: Callable[[str], object] = str,
-        default: object = None,
-    ) -> None:
-        self.add_argument(
-            *filter(None, (short, name)), metavar=metavar, type=type, default=default, help=text
-        )
+    )

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate import __main__ as entry
-from fsdp_migrate import engine, ui, write
+from fsdp_migrate import engine, ui, verification, write
 from tests.commandline import DEMO, Command, answering
 from tests.migrating import files
 
@@ -408,6 +408,12 @@ def test_what_makes_check_succeed(here: Path, run: Command) -> None:
         (["verify"], "SCRIPT"),
         (["verify", "nowhere.py"], "nowhere.py"),
         (["verify", "a.py", "--nproc", "two"], "'two'"),
+        (["verify", "a.py", "--steps", "two"], "'two'"),
+        (["verify", "a.py", "--device", "gpu"], "'gpu'"),
+        (["verify", "a.py", "b.py"], "b.py"),
+        (["verify", "a.py", "--before", "--", "b"], "--before"),
+        (["rewrite", "--select", "--dry-run", "."], "--select"),
+        (["rewrite", "a.py", "--dry-run=no"], "--dry-run"),
     ],
 )
 def test_wrong_usage_is_said_in_one_line(
@@ -428,6 +434,82 @@ def test_options_may_stand_anywhere(here: Path, run: Command) -> None:
         (here / name).write_text(WRAPS)
     answer = run("check", "a.py", "--format", "json", "b.py", "--", "-c.py")
     assert {site["path"] for site in json.loads(answer.out)["sites"]} == {"a.py", "b.py", "-c.py"}
+
+
+def test_options_may_be_repeated_joined_and_written_together(here: Path, run: Command) -> None:
+    (here / "a.py").write_text(WRAPS)
+    every = run("check", "a.py", "--statistics")
+    assert "[*]" in every.out
+    split = run("check", "--select", "FSDP2", "--select", "FSDP3,FSDP1", "a.py", "--statistics")
+    assert split == every
+    assert "[ ]" in run("check", "--statistics", "--ignore=FSDP2, FSDP1", "a.py").out
+    for index, short in enumerate((["-qor0"], ["-q", "-or1"], ["-q", "-o=r2"])):
+        assert run("check", *short, "a.py").code == 1
+        assert (here / f"r{index}").is_file()
+
+
+def test_verify_is_asked_what_the_command_line_says(
+    run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[verification.Asked] = []
+
+    def command(said: verification.Asked) -> int:
+        asked.append(said)
+        return 1
+
+    monkeypatch.setattr(verification, "command", command)
+    assert run("verify", "train.py").code == 1
+    assert asked.pop() == verification.Asked(script="train.py")
+    options = "--before v1 --nproc 1,2 --steps 3 --timeout 2.5 --seed -1 --device simulate"
+    more = "--no-twin --cache --env A=1 --env B=2 --share data -o a.xml -o b.md -q"
+    run("verify", *options.split(), "train.py", *more.split(), "--", "--steps", "9", "--", "-h")
+    assert asked.pop() == verification.Asked(
+        script="train.py",
+        args=("--steps", "9", "--", "-h"),
+        before="v1",
+        nproc="1,2",
+        steps=3,
+        timeout=2.5,
+        seed=-1,
+        device="simulate",
+        twin=False,
+        cache=True,
+        env=("A=1", "B=2"),
+        share=("data",),
+        outputs=(Path("a.xml"), Path("b.md")),
+        quiet=True,
+    )
+    run("verify", "train.py", "--resume-check", "--resume out/last.pt", "--launcher", "srun -n 8")
+    assert (asked[0].resume, asked[0].launcher) == ("--resume out/last.pt", "srun -n 8")
+
+
+@pytest.mark.parametrize("command", ["rewrite", "check", "explain", "undo", "verify"])
+def test_help_is_a_result_and_fits_the_screen(
+    run: Command, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    answer = run(command, "-h")
+    assert (answer.code, answer.err) == (0, "")
+    assert answer == run(command, "--help")
+    assert max(map(len, answer.out.splitlines())) < 80
+    assert f"  {command} " in run("--help").out
+
+
+def test_without_a_command_help_is_no_result(run: Command) -> None:
+    answer = run()
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == run("--help").out
+
+
+def test_answers_without_a_parser_are_those_with_one(here: Path, run: Command) -> None:
+    for arguments in (["--version"], ["explain"], ["explain", "FSDP101"], ["explain", "FSDP999"]):
+        answer = run(*arguments)
+        process_ = process(*arguments, cwd=here)
+        assert (process_.returncode, process_.stdout.decode(), process_.stderr.decode()) == (
+            answer.code,
+            answer.out,
+            answer.err,
+        )
 
 
 # -- the screen -----------------------------------------------------------------------------------
@@ -630,6 +712,19 @@ def test_interruption_says_that_nothing_was_written(
     monkeypatch.setattr(engine, "rewrite", interrupted)
     answer = run("rewrite", "a.py")
     assert (answer.code, answer.err) == (2, "interrupted: nothing was written\n")
+
+
+def test_interruption_elsewhere_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(write, "undo", interrupted)
+    monkeypatch.setattr(sys, "argv", ["fsdp-migrate", "undo"])
+    with pytest.raises(SystemExit) as stop:
+        entry.main()
+    assert (stop.value.code, capsys.readouterr().err) == (2, "interrupted\n")
 
 
 # -- the process ----------------------------------------------------------------------------------

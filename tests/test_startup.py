@@ -10,11 +10,8 @@ import pytest
 
 PROGRAM = """
 import sys
-from fsdp_migrate import cli
-try:
-    cli.run(sys.argv[1:])
-except SystemExit:
-    pass
+from fsdp_migrate import __main__
+__main__.run(sys.argv[1:])
 print(*(name for name in {heavy!r} if name in sys.modules), file=sys.stderr)
 """
 HEAVY = ("libcst", "torch", "rich", "numpy", "pathspec", "packaging", "fsdp_migrate.engine")
@@ -46,6 +43,22 @@ def loaded(*arguments: str, heavy: tuple[str, ...], cwd: Path) -> str:
 )
 def test_answers_come_without_anything_heavy(arguments: tuple[str, ...], tmp_path: Path) -> None:
     assert loaded(*arguments, heavy=HEAVY, cwd=tmp_path) == ""
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--version",), ("explain",), ("explain", "FSDP101")], ids=" ".join
+)
+def test_what_needs_no_parser_does_not_wait_for_one(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    assert loaded(*arguments, heavy=("typer", "click"), cwd=tmp_path) == ""
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("verify", "-h"), ("nothing",)], ids=" ".join)
+def test_help_does_not_load_what_typer_reads_values_with(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    assert loaded(*arguments, heavy=("pydantic",), cwd=tmp_path) == ""
 
 
 @pytest.mark.parametrize("command", ["check", "rewrite"])

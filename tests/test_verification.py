@@ -166,7 +166,7 @@ def test_the_help_names_every_option(run: Command) -> None:
         (["--timeout", "-1"], "timeout must be a positive number"),
         (["--env", "HOME"], "--env must be NAME=VALUE"),
         (["--before", "v1.0"], "v1.0: is no directory, and"),
-        (["--device", "gpu"], "invalid choice: 'gpu'"),
+        (["--device", "gpu"], "'gpu' is none of auto, native, simulate"),
         (["--launcher", "torchrun 'x"], "cannot be read"),
         (["--resume-check", "a 'b"], "--resume-check"),
         (["--share", "/data"], "share must be a path below the trees"),
