@@ -53,9 +53,7 @@ class _Fit(cst.CSTTransformer):
         return _fitted(updated_node, self.module, self.indent, self.limit, None)
 
 
-def _in_parentheses(
-    line: cst.SimpleStatementLine, step: str
-) -> cst.SimpleStatementLine | None:
+def _in_parentheses(line: cst.SimpleStatementLine, step: str) -> cst.SimpleStatementLine | None:
     """``x = a if b else c`` with the value on a line of its own, as formatters put it."""
     small = line.body[0] if len(line.body) == 1 else None
     if not isinstance(small, (cst.Assign, cst.AnnAssign, cst.Return)):

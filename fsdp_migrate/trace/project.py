@@ -240,9 +240,7 @@ class Project:
             self._canonical[qualified, importer] = known
         return known
 
-    def _outside(
-        self, qualified: str, importer: Module, _seen: frozenset[str]
-    ) -> frozenset[str]:
+    def _outside(self, qualified: str, importer: Module, _seen: frozenset[str]) -> frozenset[str]:
         resolved = self.resolve(qualified, importer)
         if resolved is None:
             return frozenset({qualified})

@@ -24,6 +24,7 @@ from fsdp_migrate.trace.project import Module, Project
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 MAX_FRAMES = 3
 MAX_DEPTH = 300  # nested evaluations; each takes some ten Python frames
+MAX_STEPS = 2_000  # evaluations for one question; in published code none took 500
 RECURSION_LIMIT = 12 * MAX_DEPTH + 1000
 
 
@@ -137,6 +138,7 @@ class Tracer:
         self._memo: dict[tuple[ast.expr, Frame | None], Values] = {}
         self._active: dict[tuple[ast.expr, Frame | None], int] = {}
         self._lowest = 1 << 30
+        self._steps = 0
         self._stored: dict[Module, dict[ast.AST, frozenset[str]]] = {}
         self._importing: set[tuple[Module, str]] = set()
         self._known_exits: dict[ast.AST, tuple[list[ast.Return], bool]] = {}
@@ -152,8 +154,12 @@ class Tracer:
             self._lowest = min(self._lowest, self._active[key])
             return frozenset()
         depth = len(self._active)
-        if depth > MAX_DEPTH:
-            return frozenset({Unknown(node, module, why="the data flow is too deep to follow")})
+        if depth == 0:
+            self._steps, self._lowest = 0, 1 << 30
+        self._steps += 1
+        if depth > MAX_DEPTH or self._steps > MAX_STEPS:
+            self._lowest = -1  # what is known by now is not all there is
+            return frozenset({Unknown(node, module, why="the data flow is too long to follow")})
         if depth == 0 and sys.getrecursionlimit() < RECURSION_LIMIT:
             sys.setrecursionlimit(RECURSION_LIMIT)
         self._active[key] = depth
@@ -162,7 +168,7 @@ class Tracer:
             result = frozenset(self._evaluate(node, module, frame))
         finally:
             del self._active[key]
-        if self._lowest >= depth:  # no part of the answer waited for a node still being computed
+        if self._lowest >= depth or depth == 0:  # no part of the answer waited for a node still being computed
             self._memo[key] = result
         self._lowest = min(outer, self._lowest if self._lowest < depth else 1 << 30)
         return result
