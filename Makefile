@@ -60,7 +60,7 @@ pairs: $(ready)
 	$(bin)/python -m pytest -q -m pairs
 
 benchmarks: $(ready)
-	for script in startup gate rewrite; do $(bin)/python benchmarks/$$script.py || exit 1; done
+	for script in startup gate rewrite verify; do $(bin)/python benchmarks/$$script.py || exit 1; done
 
 clean:
 	rm -rf build dist $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -407,6 +407,13 @@ def verify(
             "writes within the steps, as in --resume-check='--resume out/last.pt'",
         ),
     ] = None,
+    timing: Annotated[
+        bool,
+        _option(
+            "--timing",
+            help="run both once more, unrecorded, and report step times and peak memory",
+        ),
+    ] = False,
     twin: Annotated[
         bool,
         _option(
@@ -472,6 +479,7 @@ def verify(
             precision=precision,
             twin=twin,
             resume=resume_check,
+            timing=timing,
             cache=cache,
             env=tuple(env or ()),
             share=tuple(share or ()),

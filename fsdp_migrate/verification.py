@@ -47,6 +47,7 @@ class Asked:
     python: str | None = None
     twin: bool = True
     resume: str | None = None
+    timing: bool = False
     cache: bool = False
     env: Sequence[str] = ()
     share: Sequence[str] = ()
@@ -160,6 +161,7 @@ def _plan(asked: Asked, stack: ExitStack) -> tuple[Plan, dict[str, Any]]:
         keep=asked.keep,
         cache=_cache() if asked.cache else None,
         twin=asked.twin,
+        timing=asked.timing,
         resume=_words(asked.resume) if asked.resume is not None else None,
         launcher=asked.launcher,
         device=asked.device,

@@ -72,6 +72,8 @@ class Plan:
     resume: tuple[str, ...] | None = None
     """Arguments that make the script resume from a checkpoint that it wrote itself within
     ``max_steps``; they are added to ``args``. None: checkpoints are not checked."""
+    timing: bool = False
+    """Run both once more with nothing recorded but times and memory."""
     python: str = sys.executable
     """The interpreter of the project; it must have torch."""
 
@@ -81,6 +83,8 @@ class Plan:
                 kind = "is not a directory" if tree.exists() else "does not exist"
                 raise PlanError(f"the '{role}' tree {tree} {kind}")
         self._check_numbers()
+        if self.timing and self.max_steps < 2:
+            raise PlanError("times need two steps or more: the first holds set-up work")
         self._check_choices()
         for name in ("workdir", *(["script"] if not self.module else [])):
             self._check_inside(name, getattr(self, name))

@@ -22,6 +22,7 @@ from fsdp_migrate.verify.report.model import Report, Verdict
 from fsdp_migrate.verify.trial.bench import Bench, Settled
 from fsdp_migrate.verify.trial.pair import Pair, Setting, compare
 from fsdp_migrate.verify.trial.resume import RESUMED, resumed, saved
+from fsdp_migrate.verify.trial.timing import timed
 
 
 def verify(
@@ -98,6 +99,8 @@ def _decide(bench: Bench) -> Answer:
             gates = settled.judgement.gates if settled.judgement else ()
             judgement = Judgement((*pairs[0].judgement.gates, *gates))
             return Answer(settled.verdict, settled.says, pairs, judgement)
+    if plan.timing:
+        extra = (*extra, timed(bench, pairs[0]))
     judgement = Judgement((*pairs[0].judgement.gates, *extra))
     verdict, says = _verdict(judgement)
     if verdict is not Verdict.SAME:

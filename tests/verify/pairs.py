@@ -52,6 +52,7 @@ def of(program: str, *args: str, nproc: int = 2, steps: int = 8, **plan: Any) ->
     return Pair(program=program, args=args, nproc=nproc, steps=steps, plan=plan)
 
 
+HUB = ("llama", "gpt2", "vit", "t5")
 PACKAGED = {"script": "module:trainer.main", "workdir": "src"}
 
 PAIRS: tuple[Pair, ...] = (
@@ -72,6 +73,8 @@ PAIRS: tuple[Pair, ...] = (
     *(of("programs/adversarial", nproc=n, steps=20) for n in (2, 3)),
     *(of("programs/lifecycle", nproc=n) for n in (2, 4)),
     of("programs/hybrid", nproc=4, steps=10),
+    *(of("programs/hub", "--model", name, steps=6) for name in HUB),
+    *(of("programs/hub", "--model", name, "--precision", "bf16", steps=6) for name in HUB),
     of("programs/spawned", "--port", "29611", steps=6),
     *(of("demo", "--steps", "20", nproc=n, steps=10) for n in (1, 2, 4)),
     of("demo", "--precision", "bf16"),

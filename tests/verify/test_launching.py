@@ -248,3 +248,15 @@ def test_children_do_not_outlive_the_run(tmp_path: Path) -> None:
     pid = int((tmp_path / "logs" / "launcher.log").read_text())
     state = Path(f"/proc/{pid}/stat")
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_a_recorder_that_did_not_start_is_mentioned_whatever_happens(tmp_path: Path) -> None:
+    folder, logs = tmp_path / "records", tmp_path / "logs"
+    for place in (folder, logs):
+        place.mkdir()
+    (folder / "boot-error-7.txt").write_text("Traceback\nTypeError: odd\n")
+    exception = {"rank": "0", "pid": 7, "time": 1.0, "kind": "RuntimeError", "message": "no GPU"}
+    (folder / "exception-7.json").write_text(json.dumps({**exception, "traceback": ""}))
+    outcome = aftermath.read(FAILED, folder=folder, logs=logs, tree=tmp_path)
+    assert (outcome.end, outcome.says) == (End.CRASHED, "RuntimeError: no GPU")
+    assert outcome.notes == ("the recorder failed to start: TypeError: odd",)

@@ -62,6 +62,8 @@ def install(
 
 
 def _note(session: Session, scaled: Scaled, tensors: Any, grad_tensors: Any) -> None:
+    if session.config.timing:
+        return
     if isinstance(tensors, torch.Tensor):
         tensors = (tensors,)
     for tensor in tensors:

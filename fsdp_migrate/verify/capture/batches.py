@@ -18,6 +18,8 @@ _SAMPLED_ELEMENTS = 1 << 20
 
 def install_loader(session: Session) -> None:
     """Fingerprint every batch that a ``DataLoader`` yields in this process."""
+    if session.config.timing:
+        return
     iterator = fsdp_internals.loader_iterator()
     original = iterator.__next__
 
@@ -39,6 +41,8 @@ def entering(session: Session, module: torch.nn.Module, args: Any, kwargs: Any) 
     session.forward_owner = id(module)
     session.explorer.called(module)
     session.forward_trains = torch.is_grad_enabled()
+    if session.config.timing:
+        return True
     taken = session.inputs if session.forward_trains else session.evaluation_inputs
     if session.forward_trains:
         session.guard("mode", lambda: session.modes.append(mode_of(module)))
@@ -50,7 +54,8 @@ def leaving(session: Session, module: torch.nn.Module, output: Any = None) -> No
     """Note that the call of ``module`` is over, and in evaluation what came out of it."""
     if session.forward_owner == id(module):
         session.forward_owner = None
-        if not session.forward_trains and output is not None:
+        measured = not session.forward_trains and not session.config.timing
+        if measured and output is not None:
             taken = session.evaluation_outputs
             session.guard("outputs", lambda: taken.append(_measured(output)))
 

@@ -42,6 +42,8 @@ def _wrapped(session: Session, name: str, original: Any) -> Any:
 
 
 def _note(session: Session, name: str, args: Any, kwargs: Any, result: Any) -> None:
+    if session.config.timing:
+        return
     entry: dict[str, Any] = {"by": name}
     # FSDP.clip_grad_norm_(self, max_norm, norm_type) and clip_grad_norm_(params, max_norm, ...)
     # have the bound in the same place.

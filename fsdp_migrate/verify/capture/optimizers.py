@@ -59,7 +59,7 @@ class Steps:
 
     def first_look(self) -> None:
         """Find and record the models, once; called before the first backward."""
-        if self.world is None:
+        if self.world is None and not self.session.config.timing:
             self._look()
             assert self.world is not None
             self.inventory.write("init", self.world, self._shards())
@@ -99,6 +99,9 @@ class Steps:
         if session.optimizer_depth > 1:  # a wrapper around another optimizer
             return None
         session.guard("identify", session.identify)
+        if session.config.timing:
+            self._open = self._open or _Step(0)
+            return None
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if closure is None:
             session.guard("before step", self._record_gradients, optimizer)
@@ -131,7 +134,8 @@ class Steps:
 
     def _close(self) -> None:
         session = self.session
-        session.guard("after step", self._record_step)
+        work = session.record_time if session.config.timing else self._record_step
+        session.guard("after step", work)
         self._open = None
         session.steps += 1
         session.beat("-", "LEFT")

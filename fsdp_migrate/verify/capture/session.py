@@ -6,6 +6,7 @@ import atexit
 import functools
 import os
 import platform
+import resource
 import sys
 import time
 import types
@@ -149,6 +150,23 @@ class Session:
         self.evaluation_outputs = []
         self.collectives, self.collective_bytes = Counter(), Counter()
         return facts
+
+    def record_time(self) -> None:
+        """Write how long the step took and how much memory was used at most so far.
+
+        The device is waited for, so that the time is that of the step and not of its launch.
+        """
+        if self.device == "cpu":
+            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        else:
+            device = torch.get_device_module(self.device)
+            device.synchronize()
+            memory = device.max_memory_allocated()
+        now = time.monotonic()
+        self.recorder.write(
+            "timed", n=self.steps, seconds=round(now - self._last_step_at, 6), memory=memory
+        )
+        self._last_step_at = now
 
     def end(self, why: str) -> None:
         """Write the last record of this rank, with what happened after the last step."""

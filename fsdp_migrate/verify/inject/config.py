@@ -57,6 +57,8 @@ class Config:
     linger: bool = False
     """Stop only when the step after the last begins, so that what follows a step (evaluation,
     checkpoints) still happens."""
+    timing: bool = False
+    """Record times and memory, and nothing else."""
     per_process: bool = False
     """Whether a launcher of ours made one process per rank. A program that then makes its own
     (``torch.multiprocessing.spawn``) has to be started as a single process instead."""

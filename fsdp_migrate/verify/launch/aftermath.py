@@ -27,6 +27,7 @@ def read(watched: Watched, *, folder: Path, logs: Path, tree: Path) -> Outcome:
         "logs": logs,
         "seconds": watched.seconds,
         "slowest_gap": watched.slowest_gap,
+        "notes": _recorder_trouble(folder),
     }
     if (folder / "spawns").exists():
         says = (
@@ -54,12 +55,21 @@ def read(watched: Watched, *, folder: Path, logs: Path, tree: Path) -> Outcome:
         missing = sorted(rank for rank, ended in ends.items() if not ended)
         says = f"rank {missing[0]} ended without an error and without finishing its record"
         return Outcome(end=End.CRASHED, says=says, failed_rank=missing[0], **common)
-    notes: tuple[str, ...] = ()
     if watched.code != 0:
         # Seen with gloo and plain DDP as well: everything is recorded, then the process aborts
         # while the interpreter shuts down.
-        notes = (f"exit code {watched.code} at shutdown, after all records were complete",)
-    return Outcome(end=End.FINISHED, notes=notes, **common)
+        note = f"exit code {watched.code} at shutdown, after all records were complete"
+        common["notes"] = (*common["notes"], note)
+    return Outcome(end=End.FINISHED, **common)
+
+
+def _recorder_trouble(folder: Path) -> tuple[str, ...]:
+    """Why the recorder did not start in some process, whatever else happened to it."""
+    found = []
+    for path in folder.glob("boot-error-*.txt"):
+        lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        found.append(f"the recorder failed to start: {lines[-1] if lines else path.name}")
+    return tuple(dict.fromkeys(found))
 
 
 def complete_ranks(folder: Path) -> set[int]:
@@ -100,7 +110,7 @@ def _ends(folder: Path) -> tuple[dict[int, bool], bool]:
         rank = int(path.stem.removeprefix("rank-"))
         text = path.read_text(encoding="utf-8", errors="replace")
         ends[rank] = '{"t":"end"' in text
-        stepped = stepped or '{"t":"after"' in text
+        stepped = stepped or '{"t":"after"' in text or '{"t":"timed"' in text
     return ends, stepped
 
 

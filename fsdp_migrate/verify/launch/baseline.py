@@ -81,7 +81,7 @@ def key(plan: Plan, job: Job) -> str:
 def keepable(job: Job) -> bool:
     """Whether a recording of the job may be kept: only numbers of the original are, and nothing
     that depends on files of another run or whose own files are needed afterwards."""
-    return not (job.migrated or job.linger or job.files or job.start)
+    return not (job.migrated or job.linger or job.timing or job.files or job.start)
 
 
 def _add(digest: hashlib._Hash, name: str, place: Path) -> None:

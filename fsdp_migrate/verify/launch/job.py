@@ -24,6 +24,7 @@ class Job:
     files: Path | None = None
     """A folder whose files are put into the scratch copy first (checkpoints to resume from)."""
     linger: bool = False
+    timing: bool = False
 
     @property
     def migrated(self) -> bool:

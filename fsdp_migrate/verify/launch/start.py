@@ -150,6 +150,7 @@ class Runner:
             simulate=self.simulate,
             start=str(job.start) if job.start is not None else None,
             linger=job.linger,
+            timing=job.timing,
             per_process=self.launcher.kind in (Kind.TORCHRUN, Kind.FORK),
         )
 

@@ -1,0 +1,55 @@
+"""Step times and peak memory of both versions, from runs in which nothing else is recorded."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+
+from fsdp_migrate.verify.compare.gate import Gate, Status
+from fsdp_migrate.verify.events import Role
+from fsdp_migrate.verify.launch.job import Job
+from fsdp_migrate.verify.launch.outcome import End
+from fsdp_migrate.verify.trial.bench import Bench
+from fsdp_migrate.verify.trial.pair import Pair
+
+
+def timed(bench: Bench, first: Pair) -> Gate:
+    """How long a step takes and how much memory it needs, before and after. Never a failure: a
+    busy machine is no defect of a program."""
+    key, title = "timing", "time and memory"
+    if bench.runner.simulate:
+        says = "not measured: a simulation says nothing of them"
+        return Gate(key=key, title=title, status=Status.NOTE, says=says)
+    found = []
+    for role in (Role.BEFORE, Role.AFTER):
+        job = Job(
+            role=role,
+            name=f"{role.value}-timed",
+            nproc=first.setting.nproc,
+            args=first.setting.args,
+            timing=True,
+        )
+        outcome = bench.train(job)
+        if outcome.end is not End.FINISHED:
+            says = f"not measured: {outcome.says}"
+            return Gate(key=key, title=title, status=Status.NOTE, says=says)
+        found.append(_read(outcome.folder))
+    (seconds, memory), (other, others) = found
+    where = "process memory" if first.evidence.before.device == "cpu" else "device memory"
+    says = (
+        f"{1000 * seconds:.1f} ms a step before, {1000 * other:.1f} ms after; "
+        f"peak {where} {memory / 2**20:,.0f} MiB before, {others / 2**20:,.0f} MiB after"
+    )
+    return Gate(key=key, title=title, status=Status.NOTE, says=says)
+
+
+def _read(folder: Path) -> tuple[float, int]:
+    """Median time of a step of the slowest rank, without the first; and the largest memory."""
+    seconds, memory = [], []
+    for path in folder.glob("rank-*.jsonl"):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        events = [json.loads(line) for line in lines if line.startswith('{"t":"timed"')]
+        seconds.append(statistics.median(event["seconds"] for event in events[1:]))
+        memory.append(max(int(event["memory"]) for event in events))
+    return max(seconds), max(memory)
