@@ -20,6 +20,9 @@ from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 
 HELD = "FSDP190"
+MODELS = frozenset(
+    form.format(fsdp1.FSDP) for form in ("{}()", "partial({})", "class({})", "value({})")
+)
 INSTANCE = f"isinstance({fsdp1.FSDP})"
 
 
@@ -121,8 +124,10 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
     if not known:
         only_look_alikes = not found and any(map(sites.uses_fairscale, study.project.modules))
         referring = {site.module for site in found}
+        makes_models = any(site.construct in MODELS for site in found)
         for module in study.project.modules:
-            found += sites.methods(study.tracer, module, has_fsdp=module in referring)
+            if makes_models or module in referring:
+                found += sites.methods(study.tracer, module, has_fsdp=module in referring)
             if not only_look_alikes:
                 found += sites.strings(module)
             found += ordering.early_optimizers(study, module)

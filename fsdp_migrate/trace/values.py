@@ -168,7 +168,8 @@ class Tracer:
             result = frozenset(self._evaluate(node, module, frame))
         finally:
             del self._active[key]
-        if self._lowest >= depth or depth == 0:  # no part of the answer waited for a node still being computed
+        # Final, unless a part of the answer waited for a node that is still being computed.
+        if self._lowest >= depth or depth == 0:
             self._memo[key] = result
         self._lowest = min(outer, self._lowest if self._lowest < depth else 1 << 30)
         return result
