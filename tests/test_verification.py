@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from contextlib import ExitStack
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from fsdp_migrate import verification
+from fsdp_migrate import cli, verification
 from fsdp_migrate.verification import Asked
-from tests.commandline import DEMO, Command, answering
+from tests.commandline import DEMO, ROOT, Command, answering
 
 
 @pytest.fixture
@@ -146,12 +148,54 @@ def test_an_unchanged_original_is_trained_once(
     assert notes == [[], ["taken from the cache, not trained again"]]
 
 
-def test_the_help_names_every_option(run: Command) -> None:
+def test_every_option_in_the_document_exists(run: Command) -> None:
     shown = run("verify", "--help").out
-    for field in ("before", "after", "nproc", "steps", "timeout", "seed", "device", "precision"):
-        assert f"--{field}" in shown
-    for option in ("--launcher", "--python", "--twin", "--resume-check", "--cache", "--share"):
-        assert option in shown
+    document = (ROOT / "docs" / "verify.md").read_text(encoding="utf-8")
+    text = re.sub(r"--launcher 'torchrun [^']*'", "", document)
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
+    of_scripts = {"--resume", "--steps"}
+    assert {option for option in named - of_scripts if option not in shown} == set()
+
+
+def test_every_option_reaches_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Asked] = []
+    monkeypatch.setattr(verification, "command", lambda asked: seen.append(asked) or 0)
+    arguments = [
+        *("verify", "--before", "a", "--after", "b", "--nproc", "1,2", "--steps", "7"),
+        *("--timeout", "9", "--seed", "5", "--device", "native", "--precision", "native"),
+        *("--launcher", "srun", "--python", "py", "--no-twin", "--cache", "--timing"),
+        *("--resume-check=--resume x", "--env", "A=1", "--env", "B=2", "--share", "data"),
+        *("--keep", "k", "--format", "json", "-o", "r.md", "-o", "r.html", "-q"),
+        *("train.py", "--", "--lr", "1"),
+    ]
+    assert cli.run(arguments) == 0
+    asked = Asked(
+        script="train.py",
+        args=("--lr", "1"),
+        before="a",
+        after="b",
+        nproc="1,2",
+        steps=7,
+        timeout=9.0,
+        seed=5,
+        device="native",
+        precision="native",
+        launcher="srun",
+        python="py",
+        twin=False,
+        resume="--resume x",
+        timing=True,
+        cache=True,
+        env=("A=1", "B=2"),
+        share=("data",),
+        keep=Path("k"),
+        format_="json",
+        outputs=(Path("r.md"), Path("r.html")),
+        quiet=True,
+    )
+    assert seen == [asked]
+    # Nothing that can be asked for was left out above.
+    assert {f.name for f in fields(Asked) if getattr(asked, f.name) == f.default} == set()
 
 
 @pytest.mark.parametrize(
