@@ -579,9 +579,12 @@ def states_are_of_the_kind_that_is_set() -> None:
         saved_optim = support.optim_state_dict(model, optimizer)
         assert bool(saved) == bool(saved_optim) == (dist.get_rank() == 0)
         again = support.optim_state_dict_to_load(model, optimizer, saved_optim or None)
-        assert again["state"].keys() == support.optimizer_state_to_load(
-            model, optimizer, saved_optim, from_rank0=True
-        )["state"].keys()
+        assert (
+            again["state"].keys()
+            == support.optimizer_state_to_load(model, optimizer, saved_optim, from_rank0=True)[
+                "state"
+            ].keys()
+        )
         optimizer.load_state_dict(again)
     with support.state_dict_type(model, kind.SHARDED_STATE_DICT):
         inner = support.model_state_dict(model)
