@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from fsdp_migrate import branches, config, fsdp1, ordering, policies, run_time, sites
+from fsdp_migrate import branches, config, fsdp1, ordering, parameters, policies, run_time, sites
 from fsdp_migrate.rule import Outcome
 from fsdp_migrate.sharding import Constructor, ShardPlan
 from fsdp_migrate.sites import Site
@@ -131,6 +131,8 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
             if not only_look_alikes:
                 found += sites.strings(module)
             found += ordering.early_optimizers(study, module)
+            if study.constructors:
+                found += parameters.find(study, module)
         study.found = found, used
     study.subclassed = any(s.construct == f"class({fsdp1.FSDP})" for s in found)
     for site in found:

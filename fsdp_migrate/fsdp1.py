@@ -86,6 +86,9 @@ UNMISTAKABLE: Final = frozenset(
 )
 """Those that nothing else has: FSDP1's, also on an object nothing is known about."""
 
+FORWARD: Final = "forward"
+"""Called by itself it runs in FSDP1's wrapper, and without FSDP2's hooks."""
+
 STATE_METHODS: Final = frozenset({"state_dict", "load_state_dict", "apply", "save_pretrained"})
 """``nn.Module`` methods whose result changes meaning when FSDP1 becomes FSDP2."""
 

@@ -167,7 +167,7 @@ def methods(tracer: Tracer, module: Module, *, has_fsdp: bool) -> Iterator[Site]
     In a module that refers to FSDP1 (``has_fsdp``), names that only FSDP1 has are taken for them on
     any object.
     """
-    wanted = fsdp1.METHODS | fsdp1.STATE_METHODS | fsdp1.STATICS
+    wanted = fsdp1.METHODS | fsdp1.STATE_METHODS | fsdp1.STATICS | {fsdp1.FORWARD}
     for attribute in module.table.attributes:
         if attribute.attr not in wanted or not isinstance(attribute.ctx, ast.Load):
             continue

@@ -28,6 +28,7 @@ class Case:
 HALF = 1e-3  # of bf16's relative precision of 4e-3, in mean losses
 
 CASES = (
+    *(Case("averaging", ("--kind", kind)) for kind in ("data", "in place", "whole")),
     *(Case("checkpoints", ("--optimizer", name)) for name in ("adamw", "sgd", "momentum")),
     Case("distributed"),
     Case("gathering"),
@@ -69,6 +70,20 @@ def test_trains_the_same(case: Case, launcher: Launcher, tmp_path: Path) -> None
     after = launcher.script(both.after, *case.arguments, fsdp1="forbid")
     assert compare(before, after, tolerance=case.tolerance) >= case.numbers
     assert compare_models(before, after, tolerance=10 * case.tolerance)
+
+
+@pytest.mark.parametrize("kind", ["data", "in place"])
+def test_averages_are_exact_between_evaluations(
+    kind: str, launcher: Launcher, tmp_path: Path
+) -> None:
+    """FSDP1 lost what was written to the root's parameters while they were gathered."""
+    both = pair("rewriting/averaging", tmp_path)
+    whole = launcher.script(both.before, "--kind", "whole", "--every", "1", fsdp1="allow")
+    before = launcher.script(both.before, "--kind", kind, "--every", "1", fsdp1="allow")
+    after = launcher.script(both.after, "--kind", kind, "--every", "1", fsdp1="forbid")
+    expected = pytest.approx(whole.numbers("mean"), rel=1e-5)
+    assert after.numbers("mean") == expected
+    assert before.numbers("mean") != expected
 
 
 @pytest.fixture(scope="module")

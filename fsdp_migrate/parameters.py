@@ -1,0 +1,147 @@
+"""Code that handles the parameters of a sharded model one by one.
+
+FSDP1 shows flat pieces of parameters (or one flat parameter a unit), FSDP2 ``DTensor`` parameters
+of the whole shape. What reads shapes decides otherwise then, and assigning to ``.data`` of a
+``DTensor`` does nothing, without an error. After an evaluation the root's parameters are plain
+tensors: what is written to them is lost.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from fsdp_migrate.sites import Site
+from fsdp_migrate.study import Study
+from fsdp_migrate.trace.flow import access_path
+from fsdp_migrate.trace.project import Module
+
+SHAPE = "parameter shape"
+DATA = "parameter data"
+UPDATE = "parameter update"
+METHODS = frozenset({"parameters", "named_parameters"})
+SHAPES = frozenset({"ndim", "shape", "dim", "size"})
+# What a loop may put around ``model.parameters()``.
+AROUND = frozenset({"zip", "enumerate", "list", "tuple", "sorted", "reversed", "filter"})
+# Methods that end like in-place operations, and write nothing.
+NO_WRITES = frozenset({"requires_grad_", "retain_grad_", "share_memory_"})
+WHOLE = frozenset({"summon_full_params", "full_params"})
+
+
+def find(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for loops that look at shapes, and for assignments to ``.data``."""
+    found: set[ast.AST] = set()
+    for call in module.table.calls:
+        method = call.func
+        if not isinstance(method, ast.Attribute) or method.attr not in METHODS:
+            continue
+        if not study.traced(method.value, module) or _is_gathered(call, module):
+            continue
+        for node, construct in _in_loop(call, module):
+            if node not in found:
+                found.add(node)
+                yield Site(construct, module, node, node, method.value)
+    for statement, target in _data_assignments(module.source.tree):
+        owner = target.value
+        while isinstance(owner, (ast.Attribute, ast.Subscript)) and statement not in found:
+            owner = owner.value
+            if study.traced(owner, module) and not _is_gathered(statement, module):
+                found.add(statement)
+                yield Site(DATA, module, statement, statement, owner)
+
+
+def _is_gathered(node: ast.AST, module: Module) -> bool:
+    """Whether parameters are whole there in both versions."""
+    for parent in module.table.ancestors(node):
+        for item in parent.items if isinstance(parent, (ast.With, ast.AsyncWith)) else ():
+            call = item.context_expr
+            name = call.func if isinstance(call, ast.Call) else call
+            last = name.attr if isinstance(name, ast.Attribute) else getattr(name, "id", "")
+            if last in WHOLE:
+                return True
+    return False
+
+
+def _in_loop(call: ast.Call, module: Module) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
+    """What the loop over a call does with its variables."""
+    child: ast.AST = call
+    for parent in module.table.ancestors(call):
+        if isinstance(parent, (ast.For, ast.AsyncFor)) and parent.iter is child:
+            yield from _uses(parent, _names(parent.target), parent.body)
+            if _writes(_names(parent.target), parent.body):
+                yield parent.iter, UPDATE
+            return
+        if isinstance(parent, ast.comprehension) and parent.iter is child:
+            whole = module.table.parents[parent]
+            assert isinstance(whole, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp))
+            yield from _uses(whole, _names(parent.target), [whole])
+            return
+        if not isinstance(parent, ast.Call) or getattr(parent.func, "id", "") not in AROUND:
+            return
+        child = parent
+
+
+def _names(target: ast.expr) -> set[str]:
+    return {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
+
+
+def _uses(
+    loop: ast.expr | ast.stmt, names: set[str], region: Sequence[ast.AST]
+) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
+    looked = False
+    for part in region:
+        for node in ast.walk(part):
+            if isinstance(node, ast.Attribute) and node.attr in SHAPES:
+                looked |= isinstance(node.value, ast.Name) and node.value.id in names
+        for statement, target in _data_assignments(part):
+            if isinstance(target.value, ast.Name) and target.value.id in names:
+                yield statement, DATA
+    if looked:
+        yield loop, SHAPE
+
+
+def _writes(names: set[str], region: Sequence[ast.AST]) -> bool:
+    """Whether something changes the loop's parameters in place."""
+    for part in region:
+        for node in ast.walk(part):
+            method = node.func if isinstance(node, ast.Call) else None
+            if not isinstance(method, ast.Attribute) or method.attr in NO_WRITES:
+                continue
+            if method.attr.endswith("_") and _variable(method.value) in names:
+                return True
+        if any(_variable(target) in names for _, target in _data_assignments(part)):
+            return True
+    return False
+
+
+def _variable(node: ast.expr) -> str:
+    """``p`` of ``p``, ``p.data``, and ``p.mul_(2)``."""
+    while not isinstance(node, ast.Name):
+        method = node.func if isinstance(node, ast.Call) else None
+        if isinstance(method, ast.Attribute) and method.attr.endswith("_"):
+            node = method.value
+        elif isinstance(node, ast.Attribute) and node.attr == "data":
+            node = node.value
+        else:
+            return ""
+    return node.id
+
+
+def updated(iterated: ast.expr, study: Study, module: Module) -> list[str]:
+    """The models whose parameters a loop goes over, as they are written there."""
+    found = []
+    for node in ast.walk(iterated):
+        method = node.func if isinstance(node, ast.Call) else None
+        if isinstance(method, ast.Attribute) and method.attr in METHODS:
+            path = access_path(method.value)
+            if path is not None and study.traced(method.value, module) and path not in found:
+                found.append(path)
+    return found
+
+
+def _data_assignments(tree: ast.AST) -> Iterator[tuple[ast.Assign, ast.Attribute]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target = node.targets[0]
+            if isinstance(target, ast.Attribute) and target.attr == "data":
+                yield node, target

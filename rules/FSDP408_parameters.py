@@ -1,0 +1,232 @@
+"""Handle parameters that have their whole shape.
+
+## What changes
+`p.data = ...` on parameters of a sharded model becomes `p.data.copy_(...)`. Loops that change
+parameters in place call `reshard_parameters(model)` first. Code that looks at `ndim` or `shape` of
+parameters (to leave biases out of weight decay, say) stays, and is marked.
+
+## Why
+FSDP1 showed flat pieces: one dimension, this rank's share of the elements. FSDP2's parameters are
+`DTensor`s with the shape they were made with. Assigning to `.data` of one does nothing, without an
+error; in-place operations work. After an evaluation the root's parameters are still gathered: plain
+tensors, that do not mix with `DTensor`s, and whose changes are lost (as they were in FSDP1).
+
+## What stays for you
+Reading the marked places: a split by `ndim` that put every parameter in one group in FSDP1 now
+splits. Assignments that change the dtype or the device.
+
+## Since torch
+2.6
+
+## References
+- torch/distributed/tensor/_api.py
+- https://github.com/pytorch/pytorch/issues/144289
+"""
+
+import ast
+
+from fsdp_migrate.parameters import DATA, SHAPE, UPDATE, updated
+from fsdp_migrate.proposal import code
+from fsdp_migrate.rule import Example, Keep, Outcome, Rule
+from fsdp_migrate.sites import Site
+from fsdp_migrate.study import Decision, Study
+
+RULE = Rule(code="FSDP408", name="parameters", handles=(SHAPE, DATA, UPDATE))
+
+EXAMPLES = [
+    Example(
+        title="an exponential moving average",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def average(net, twin, decay):
+    model = FSDP(net, use_orig_params=True)
+    mean = FSDP(twin, use_orig_params=True)
+    for e, p in zip(mean.parameters(), model.parameters()):
+        e.data = e.data * decay + p.data * (1 - decay)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import reshard_parameters
+
+
+def average(net, twin, decay):
+    model = fully_shard(net)
+    mean = fully_shard(twin)
+    reshard_parameters(mean)
+    reshard_parameters(model)
+    for e, p in zip(mean.parameters(), model.parameters()):
+        e.data.copy_(e.data * decay + p.data * (1 - decay))
+""",
+        support=("reshard_parameters",),
+    ),
+    Example(
+        title="changes in place",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def clamp(net, limit):
+    model = FSDP(net, use_orig_params=True)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.clamp_(-limit, limit)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import reshard_parameters
+
+
+def clamp(net, limit):
+    model = fully_shard(net)
+    with torch.no_grad():
+        reshard_parameters(model)
+        for p in model.parameters():
+            p.clamp_(-limit, limit)
+""",
+        support=("reshard_parameters",),
+    ),
+    Example(
+        title="weight decay for matrices only",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def optimize(net):
+    model = FSDP(net, use_orig_params=True)
+    decay = [p for p in model.parameters() if p.ndim >= 2]
+    return torch.optim.AdamW(decay)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+def optimize(net):
+    model = fully_shard(net)
+    # TODO(fsdp-migrate FSDP408): FSDP1's parameters were flat pieces here, of one dimension; now ndim and shape are those of the whole parameter.
+    decay = [p for p in model.parameters() if p.ndim >= 2]
+    return torch.optim.AdamW(decay)
+""",
+        outcome=Outcome.REVIEW,
+    ),
+    Example(
+        title="a new dtype",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def shrink(net):
+    model = FSDP(net)
+    for p in model.parameters():
+        p.data = p.data.half()
+""",
+        after="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def shrink(net):
+    model = FSDP(net)
+    for p in model.parameters():
+        # TODO(fsdp-migrate FSDP408): Assigning to .data of a sharded parameter does nothing. Do it before the model is sharded, or in place.
+        p.data = p.data.half()
+""",
+        outcome=Outcome.LEFT,
+    ),
+]
+
+KEEP = [
+    Keep(
+        title="a model that is not sharded",
+        source="""\
+import torch
+
+decay = [p for p in model.parameters() if p.ndim >= 2]
+for p in model.parameters():
+    p.data = p.data * 2
+""",
+    ),
+    Keep(
+        title="a model that is sharded with FSDP2",
+        source="""\
+from torch.distributed.fsdp import fully_shard
+
+fully_shard(model)
+decay = [p for p in model.parameters() if p.ndim >= 2]
+""",
+    ),
+    Keep(
+        title="parameters that only stop to train",
+        source="""\
+for p in model.parameters():
+    p.requires_grad_(False)
+""",
+    ),
+    Keep(
+        title="the data of something else",
+        source="""\
+for batch in model.batches():
+    batch.data = batch.data * 2
+""",
+    ),
+]
+
+# Calls whose result is not what a parameter is: another dtype, another device.
+CASTS = frozenset({"to", "half", "float", "double", "bfloat16", "cpu", "cuda", "type", "type_as"})
+
+
+def decide(site: Site, study: Study) -> Decision:
+    assert site.receiver is not None
+    models = study.models(site.receiver, site.module).constructors
+    if site.construct == SHAPE:
+        return study.rewritten(
+            site,
+            RULE.code,
+            "kept, with another meaning",
+            models=models,
+            review=(
+                "FSDP1's parameters were flat pieces here, of one dimension; now ndim and shape are "
+                "those of the whole parameter"
+            ),
+        )
+    if site.construct == UPDATE:
+        return _update(site, study)
+    statement = site.node
+    assert isinstance(statement, ast.Assign)
+    if any(_casts(node) for node in ast.walk(statement.value)):
+        return study.left(
+            site,
+            RULE.code,
+            "assigning to .data of a sharded parameter does nothing",
+            "do it before the model is sharded, or in place",
+            models=models,
+            quiet=True,
+        )
+    proposal = study.proposal()
+    new = code("{t}.copy_({v})", t=statement.targets[0], v=statement.value)
+    proposal.replace_statement(site.module, statement, new)
+    return study.rewritten(site, RULE.code, "copied in place", proposal, models=models)
+
+
+def _update(site: Site, study: Study) -> Decision:
+    assert isinstance(site.node, ast.expr)
+    assert site.receiver is not None
+    proposal = study.proposal()
+    function = proposal.support(site.module, "reshard_parameters", site.node)
+    lines = [
+        code("{f}({m})", f=function, m=model) for model in updated(site.node, study, site.module)
+    ]
+    proposal.insert_before(site.module, site.statement, *lines)
+    models = study.models(site.receiver, site.module).constructors
+    return study.rewritten(site, RULE.code, "resharded first", proposal, models=models)
+
+
+def _casts(node: ast.AST) -> bool:
+    method = node.func if isinstance(node, ast.Call) else None
+    return isinstance(method, ast.Attribute) and method.attr in CASTS
