@@ -25,13 +25,17 @@ splits. Assignments that change the dtype or the device.
 
 import ast
 
-from fsdp_migrate.parameters import DATA, SHAPE, UPDATE, updated
+from fsdp_migrate.parameters import SHAPE, UPDATE, updated
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 
-RULE = Rule(code="FSDP408", name="parameters", handles=(SHAPE, DATA, UPDATE))
+RULE = Rule(
+    code="FSDP408",
+    name="parameters",
+    handles=("parameter shape", "parameter data", "parameter update"),
+)
 
 EXAMPLES = [
     Example(
