@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fsdp_migrate.verify.compare.gate import Status
 from fsdp_migrate.verify.events import Event, Role, Stage
 from fsdp_migrate.verify.launch.warm import WarmServer
 from fsdp_migrate.verify.plan import Plan
@@ -85,6 +86,23 @@ def test_other_correct_migrations_pass(
     if changes.get("nproc") == 1:
         assert any("one rank" in limit for limit in report.limits)
     assert not list((PROGRAMS / program).glob("**/final.pt"))  # written in the scratch copy only
+
+
+def test_a_program_that_makes_its_own_ranks_is_started_as_one_process() -> None:
+    report = judged("spawned", twin=False, max_steps=3, args=("--port", "29641"))
+    assert report.verdict is Verdict.SAME, text.render(report)
+    assert report.outcomes["after"].launcher == "python"
+    assert any("makes its own processes" in note for note in report.notes)
+
+
+def test_times_and_memory_are_measured_in_runs_of_their_own(server: WarmServer) -> None:
+    report = judged("causal", server=server, twin=False, max_steps=3, timing=True)
+    assert report.verdict is Verdict.SAME, text.render(report)
+    assert {"before-timed", "after-timed"} <= set(report.outcomes)
+    (gate,) = (gate for gate in report.gates if gate.key == "timing")
+    assert gate.status is Status.NOTE
+    assert "ms a step before" in gate.says
+    assert "MiB after" in gate.says
 
 
 # --- planted defects -----------------------------------------------------------------------------
