@@ -84,7 +84,7 @@ def test_an_unknown_topic_gets_the_nearest_ones(run: Command) -> None:
         2,
         "error: no rule is called 'zzz'; 'explain' alone lists the rules\n",
     )
-    assert "FSDP1" in run("explain", "FSDP999").err
+    assert "FSDP499" in run("explain", "FSDP999").err
 
 
 def test_a_place_is_explained(
