@@ -56,6 +56,8 @@ def test_a_defect_is_named_in_the_simulation_as_well(tmp_path: Path) -> None:
 
 
 CUDA = """
+import copy
+import pickle
 import threading
 import torch
 import torch.distributed as dist
@@ -98,6 +100,8 @@ mean = torch.tensor([float(rank)], device="cuda")
 dist.all_reduce(mean, op=dist.ReduceOp.AVG)
 assert mean.item() == 0.5
 
+assert isinstance(torch.Generator("cuda"), torch.Generator)
+assert copy.deepcopy(device) == pickle.loads(pickle.dumps(device)) == device
 torch.save({"x": torch.ones(2)}, "x.pt")
 for place in ("cuda", 0, {"cpu": "cuda:0"}, None, lambda storage, where: storage):
     assert torch.load("x.pt", map_location=place)["x"].sum() == 2

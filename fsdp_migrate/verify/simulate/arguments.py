@@ -13,14 +13,13 @@ from torch.overrides import TorchFunctionMode
 from fsdp_migrate.verify.capture.session import replace
 from fsdp_migrate.verify.inject.imports import after_import
 
-_DEVICE = torch._C.device if hasattr(torch._C, "device") else torch.device
 _CPU = torch.device("cpu")
 _STAY = frozenset({torch.Tensor.cuda, torch.Tensor.pin_memory})
 
 
 def on_cpu(value: Any) -> Any:
     """The CPU for anything that names a CUDA device; everything else as it is."""
-    if type(value) is _DEVICE:
+    if type(value) is torch.device:
         return _CPU if value.type == "cuda" else value
     if type(value) is str and (value == "cuda" or value.startswith("cuda:")):
         return "cpu"
@@ -44,8 +43,11 @@ class OnCpu(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func is _DEVICE:  # programs ask devices for their type; only what is done with them
-            return func(*args, **(kwargs or {}))  # is changed
+        if func is torch.device:
+            # Programs ask a device for its type: it stays, and is mapped where it is used.
+            if len(args) == 1 and type(args[0]) is int and not kwargs:
+                args = ("cuda", args[0])  # what a bare number means where there is CUDA
+            return func(*args, **(kwargs or {}))
         if func in _STAY:
             return args[0]
         if func is torch.Tensor.is_pinned:
@@ -74,8 +76,7 @@ def install() -> None:
     replace(threading.Thread, "run", make_run)
     # Refuses a stream of ours before any mode could see it.
     replace(torch.Tensor, "record_stream", lambda original: lambda self, stream: None)
-    _stand_in("device", _numbered)
-    _stand_in("Generator", lambda real: lambda device="cpu": real(on_cpu(device)))
+    _generators()
     _modules()
     _loading()
     after_import("torch.utils.data.dataloader", _loader_imported)
@@ -87,32 +88,20 @@ def _enter() -> None:
     mode.__enter__()
 
 
-def _numbered(real: Any) -> Callable[..., Any]:
-    def make(*args: Any, **kwargs: Any) -> Any:
-        if len(args) == 1 and type(args[0]) is int and not kwargs:
-            return real("cuda", args[0])  # what a bare number means where there is CUDA
-        return real(*args, **kwargs)
+def _generators() -> None:
+    """Let ``torch.Generator("cuda")`` be one of the CPU.
 
-    return make
-
-
-def _stand_in(name: str, make: Callable[[Any], Callable[..., Any]]) -> None:
-    """Let ``torch.<name>`` be called differently, and be the same type in every other respect.
-
-    The type itself is C and can be neither patched nor subclassed.
+    The type is C, and can be neither patched nor subclassed: another takes its place which answers
+    for it.
     """
-    real: Any = getattr(torch, name)
-    construct = make(real)
+    real: Any = torch.Generator
 
     class Kind(type):
-        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-            return construct(*args, **kwargs)
+        def __call__(cls, device: Any = "cpu") -> Any:
+            return real(on_cpu(device))
 
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, real)
-
-        def __subclasscheck__(cls, kind: type) -> bool:
-            return issubclass(kind, real)
 
         def __or__(cls, other: Any) -> Any:
             return real | other
@@ -120,13 +109,7 @@ def _stand_in(name: str, make: Callable[[Any], Callable[..., Any]]) -> None:
         def __ror__(cls, other: Any) -> Any:
             return other | real
 
-        def __eq__(cls, other: object) -> bool:
-            return other is cls or other is real
-
-        def __hash__(cls) -> int:
-            return hash(real)
-
-    setattr(torch, name, Kind(name, (), {"__module__": "torch", "__doc__": real.__doc__}))
+    vars(torch)["Generator"] = Kind("Generator", (), {"__module__": "torch"})
 
 
 def _modules() -> None:

@@ -106,7 +106,7 @@ class _Current:
     def set(self, device: Any) -> None:
         if isinstance(device, str):
             device = torch.device(device)
-        number = device.index if isinstance(device, torch._C.device) else device
+        number = device.index if isinstance(device, torch.device) else device
         self.number = number if isinstance(number, int) else self.number
 
     def get(self) -> int:
