@@ -171,6 +171,37 @@ def test_other_outputs_in_evaluation_are_named() -> None:
     assert judge(found).first_failure is None
 
 
+def test_an_evaluation_that_differs_comes_before_what_it_leads_to() -> None:
+    plain = evidence()
+    lost = evidence(gradient_scale=1.0).after
+
+    def teaching(recording: Recording, *totals: float) -> Recording:
+        """One evaluation before every step, with these sums."""
+        steps = tuple(
+            dataclasses.replace(
+                step,
+                evaluation_inputs=((5,),) * WORLD,
+                evaluation_outputs=(((4.0, total, 30.0),),) * WORLD,
+            )
+            for step, total in zip(recording.steps, totals, strict=True)
+        )
+        return dataclasses.replace(recording, steps=steps)
+
+    def losing(recording: Recording, first: int) -> Recording:
+        """Other losses from the step ``first`` on (from 0)."""
+        steps = tuple(
+            dataclasses.replace(s, losses=((9.0,),) * WORLD) if n >= first else s
+            for n, s in enumerate(recording.steps)
+        )
+        return dataclasses.replace(recording, steps=steps)
+
+    before = teaching(plain.before, 1.0, 1.0, 1.0, 1.0)
+    same_time = losing(teaching(lost, 1.0, 1.0, 2.0, 2.0), 2)
+    assert cause(Evidence(before, same_time)) == "evaluation"
+    after_it = losing(teaching(lost, 1.0, 1.0, 2.0, 2.0), 1)
+    assert cause(Evidence(before, after_it)) == "trajectory"
+
+
 # --- nothing recorded must never read as equal ---------------------------------------------------
 
 

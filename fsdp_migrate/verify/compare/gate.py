@@ -38,6 +38,8 @@ class Gate:
     details: tuple[str, ...] = field(default=())
     expected: tuple[str, ...] = field(default=())
     """Differences that belong to FSDP2 itself and were allowed for."""
+    step: int | None = None
+    """The step, from 1, at which it failed first, of gates that look at all steps."""
     part: str = ""
     """Which comparison it belongs to, where a verification makes several: ``in float32``."""
 

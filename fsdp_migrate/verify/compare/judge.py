@@ -82,7 +82,22 @@ def _in_part(part: str, gates: Iterable[Gate]) -> tuple[Gate, ...]:
 
 def _ask(checks: Iterable[Check], evidence: Evidence) -> tuple[Gate, ...]:
     answers = (_answer(check, evidence) for check in checks)
-    return tuple(gate for gate in answers if gate is not None)
+    return _by_step(tuple(gate for gate in answers if gate is not None))
+
+
+def _by_step(gates: tuple[Gate, ...]) -> tuple[Gate, ...]:
+    """An evaluation that differs before a step comes before losses that differ from that step on:
+    a teacher may see other weights than its student."""
+    keys = [gate.key for gate in gates]
+    if not {"trajectory", "evaluation"} <= set(keys):
+        return gates
+    n, m = keys.index("trajectory"), keys.index("evaluation")
+    later, evaluated = gates[n].step, gates[m].step
+    if later is None or evaluated is None or evaluated > later:
+        return gates
+    ordered = list(gates)
+    ordered.insert(n, ordered.pop(m))
+    return tuple(ordered)
 
 
 def _answer(check: Check, evidence: Evidence) -> Gate | None:

@@ -17,6 +17,7 @@ _TAIL = 12
 _POLL_S = 0.2
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>.+)$')
 _INSTALLED = re.compile(r"((?:^|[\"' ]))/[^\"'\n]*?/(?:site|dist)-packages/", re.MULTILINE)
+_NO_TORCH = re.compile(r"No module named '?torch\b")
 _SIGNALS = {6: "SIGABRT", 9: "SIGKILL (out of memory?)", 11: "SIGSEGV", 15: "SIGTERM"}
 
 
@@ -154,7 +155,7 @@ def _died(
     if found is None:
         lines = [line for line in launcher.splitlines() if line.strip()]
         says = lines[-1] if lines else f"exit code {watched.code}"
-        if "No module named torch" in launcher:
+        if _NO_TORCH.search(launcher):
             says = "torch is not installed for the interpreter of the project"
         return Outcome(
             end=End.CRASHED, says=says, traceback=tuple(lines[-_TAIL:]), full=launcher, **common

@@ -99,7 +99,7 @@ def same_trajectory(evidence: Evidence) -> Gate:
     wrong = [j for j in judged if not j.ok]
     shown = worst(wrong or judged)
     if wrong:
-        first = min(wrong, key=lambda j: int(j.where.rpartition(" ")[2]))
+        first = min(wrong, key=_step_of)
         shown = first
         says = f"first difference in the {first.where}"
         hint = "zero_grad, a schedule, buffers, or evaluation between steps changes what follows"
@@ -112,6 +112,7 @@ def same_trajectory(evidence: Evidence) -> Gate:
             allowed=shown.allowed,
             twin=shown.twin,
             hint=hint,
+            step=_step_of(first),
             details=tuple(
                 f"{j.where}: {j.measured:.1e}, allowed {j.allowed:.1e}" for j in wrong[:5]
             ),
@@ -137,6 +138,10 @@ _STALE = (
 )
 
 
+def _step_of(judged: Judged) -> int:
+    return int(judged.where.rpartition(" ")[2])
+
+
 def same_evaluation(evidence: Evidence) -> Gate | None:
     """Forwards without gradients give the same outputs. None where there were none.
 
@@ -159,8 +164,10 @@ def same_evaluation(evidence: Evidence) -> Gate | None:
         return None
     shown = worst(judged)
     says = f"{plural(len(judged), 'evaluation forward')}, worst before {shown.where}"
+    step = None
     if not shown.ok:
-        says = f"other outputs in evaluation before {next(j.where for j in judged if not j.ok)}"
+        first = next(j for j in judged if not j.ok)
+        says, step = f"other outputs in evaluation before {first.where}", _step_of(first)
     return Gate(
         key=key,
         title=title,
@@ -169,6 +176,7 @@ def same_evaluation(evidence: Evidence) -> Gate | None:
         measured=shown.measured,
         allowed=shown.allowed,
         twin=shown.twin,
+        step=step,
         hint="" if shown.ok else _STALE,
     )
 
