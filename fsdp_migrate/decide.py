@@ -133,6 +133,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
             found += ordering.early_optimizers(study, module)
             if study.constructors:
                 found += parameters.find(study, module)
+                found += sites.attribute_checks(study.tracer, module)
         study.found = found, used
     study.subclassed = any(s.construct == f"class({fsdp1.FSDP})" for s in found)
     for site in found:

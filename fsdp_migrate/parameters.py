@@ -19,8 +19,12 @@ from fsdp_migrate.trace.project import Module
 SHAPE = "parameter shape"
 DATA = "parameter data"
 UPDATE = "parameter update"
+CLIP = "torch.nn.utils.clip_grad_norm_(parameters)"
 METHODS = frozenset({"parameters", "named_parameters"})
 SHAPES = frozenset({"ndim", "shape", "dim", "size"})
+TORCH_CLIP = frozenset(
+    {"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"}
+)
 # What a loop may put around ``model.parameters()``.
 AROUND = frozenset({"zip", "enumerate", "list", "tuple", "sorted", "reversed", "filter"})
 # Methods that end like in-place operations, and write nothing.
@@ -29,7 +33,7 @@ WHOLE = frozenset({"summon_full_params", "full_params"})
 
 
 def find(study: Study, module: Module) -> Iterator[Site]:
-    """Sites for loops that look at shapes, and for assignments to ``.data``."""
+    """Sites for loops over parameters, assignments to ``.data``, and torch's own clipping."""
     found: set[ast.AST] = set()
     for call in module.table.calls:
         method = call.func
@@ -37,6 +41,11 @@ def find(study: Study, module: Module) -> Iterator[Site]:
             continue
         if not study.traced(method.value, module) or _is_gathered(call, module):
             continue
+        outer = module.table.parents[call]
+        if isinstance(outer, ast.Call) and outer.args[:1] == [call]:
+            names = study.external(outer.func, module)
+            if names & TORCH_CLIP:
+                yield Site(CLIP, module, outer, outer, method.value)
         for node, construct in _in_loop(call, module):
             if node not in found:
                 found.add(node)

@@ -199,6 +199,19 @@ def _is_strategy(attribute: ast.Attribute, module: Module, tracer: Tracer) -> bo
     )
 
 
+def attribute_checks(tracer: Tracer, module: Module) -> Iterator[Site]:
+    """``hasattr(model, "clip_grad_norm_")`` and the like: how code tells FSDP1 models."""
+    for call in module.table.calls:
+        match call:
+            case ast.Call(
+                func=ast.Name(id="hasattr"), args=[model, ast.Constant(value=str(name))]
+            ) if name in TELLING and models(tracer.evaluate(model, module), tracer):
+                yield Site(f"hasattr({fsdp1.FSDP})", module, call, call, model)
+
+
+TELLING = frozenset({"clip_grad_norm_", "no_sync"})
+
+
 def is_taken_for_model(node: ast.expr, module: Module, tracer: Tracer) -> bool:
     """Whether an expression nothing is known about is given to an FSDP1 static in its function.
 

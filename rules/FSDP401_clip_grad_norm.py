@@ -3,7 +3,8 @@
 ## What changes
 `model.clip_grad_norm_(max_norm)` becomes `torch.nn.utils.clip_grad_norm_(model.parameters(),
 max_norm)`, with `.full_tensor()` where the norm is used. Models with ignored parameters use a
-support function that clips sharded and plain gradients together; so does the infinity norm.
+support function that clips sharded and plain gradients together; so does the infinity norm, and
+torch's own function where its result is used.
 
 ## Why
 FSDP2 models have no such method; on `DTensor` gradients the torch function computes the global
@@ -25,6 +26,7 @@ With CPU offload the norm is computed on the CPU and needs a CPU backend
 import ast
 
 from fsdp_migrate import statedicts
+from fsdp_migrate.parameters import CLIP
 from fsdp_migrate.proposal import Code, code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
@@ -33,7 +35,10 @@ from fsdp_migrate.study import Decision, Study
 RULE = Rule(
     code="FSDP401",
     name="clip_grad_norm",
-    handles=("FullyShardedDataParallel.clip_grad_norm_",),
+    handles=(
+        "FullyShardedDataParallel.clip_grad_norm_",
+        "torch.nn.utils.clip_grad_norm_(parameters)",
+    ),
 )
 
 EXAMPLES = [
@@ -92,6 +97,56 @@ norm = clip_grad_norm_(model, 1.0, norm_type=float("inf"))
         support=("clip_grad_norm_",),
     ),
     Example(
+        title="torch's own, which saw only this rank's part",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+print(f"{norm:.3f}")
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import clip_grad_norm_
+
+model = fully_shard(model)
+# TODO(fsdp-migrate FSDP401): FSDP1 clipped by the norm of each rank's own part here; this clips by the norm of all.
+norm = clip_grad_norm_(model, 1.0)
+print(f"{norm:.3f}")
+""",
+        outcome=Outcome.REVIEW,
+        support=("clip_grad_norm_",),
+    ),
+    Example(
+        title="torch's own, for other models",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def clip(net, sharded):
+    model = FSDP(net) if sharded else net
+    if isinstance(model, FSDP):
+        return model.clip_grad_norm_(1.0)
+    else:
+        return torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+
+def clip(net, sharded):
+    model = fully_shard(net) if sharded else net
+    if isinstance(model, FSDPModule):
+        return torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).full_tensor()
+    else:
+        return torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+""",
+    ),
+    Example(
         title="some parameters are ignored by FSDP",
         before="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -144,6 +199,23 @@ torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
 """,
     ),
     Keep(
+        title="a list of parameters",
+        source="""\
+import torch
+
+torch.nn.utils.clip_grad_norm_([p for p in parameters if p.requires_grad], 1.0)
+""",
+    ),
+    Keep(
+        title="a model that is not sharded",
+        source="""\
+import torch
+
+model = Net()
+norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+""",
+    ),
+    Keep(
         title="accelerate's",
         source="""\
 accelerator.clip_grad_norm_(model.parameters(), 1.0)
@@ -175,6 +247,8 @@ norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])
 
 
 def decide(site: Site, study: Study) -> Decision:
+    if site.construct == CLIP:
+        return _torchs_own(site, study)
     assert site.receiver is not None
     models = study.models(site.receiver, site.module).constructors
     call = site.node
@@ -212,6 +286,53 @@ def decide(site: Site, study: Study) -> Decision:
     proposal.replace(site.module, call, new)
     message = "torch.nn.utils.clip_grad_norm_"
     return study.rewritten(site, RULE.code, message, proposal, models=models)
+
+
+def _torchs_own(site: Site, study: Study) -> Decision:
+    """On FSDP1's parameters it computed the norm of this rank's part."""
+    assert site.receiver is not None
+    assert isinstance(site.node, ast.Call)
+    found = study.models(site.receiver, site.module)
+    if _is_alternative(site):
+        message = "kept: it is for models that are not FSDP's"
+        return study.rewritten(site, RULE.code, message, models=found.constructors)
+    bound = statedicts.arguments(site.node, ("parameters", "max_norm", "norm_type"))
+    used = not isinstance(site.module.table.parents[site.node], ast.Expr)
+    infinite = bound is not None and not _is_finite(bound.get("norm_type"), site, study)
+    proposal = study.proposal()
+    if bound is not None and "max_norm" in bound and (used or infinite):
+        function = proposal.support(site.module, "clip_grad_norm_", site.node)
+        norm_type = code("")
+        if "norm_type" in bound:
+            norm_type = code(", norm_type={n}", n=bound["norm_type"])
+        proposal.replace(
+            site.module,
+            site.node,
+            code("{f}({m}, {x}{n})", f=function, m=site.receiver, x=bound["max_norm"], n=norm_type),
+        )
+    return study.rewritten(
+        site,
+        RULE.code,
+        "the norm of all ranks",
+        proposal,
+        models=found.constructors,
+        review=LOCAL if found.certain else "",
+    )
+
+
+LOCAL = "FSDP1 clipped by the norm of each rank's own part here; this clips by the norm of all"
+
+
+def _is_alternative(site: Site) -> bool:
+    """Whether the code is for models that are not FSDP's."""
+    child: ast.AST = site.node
+    for parent in site.module.table.ancestors(site.node):
+        if isinstance(parent, ast.If) and child in parent.orelse:
+            calls = [n.func for n in ast.walk(parent.test) if isinstance(n, ast.Call)]
+            if any(isinstance(f, ast.Name) and f.id in {"isinstance", "hasattr"} for f in calls):
+                return True
+        child = parent
+    return False
 
 
 def _is_finite(norm_type: ast.expr | None, site: Site, study: Study) -> bool:

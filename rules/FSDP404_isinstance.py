@@ -2,7 +2,7 @@
 
 ## What changes
 `isinstance(m, FullyShardedDataParallel)` becomes `isinstance(m, FSDPModule)`; annotations change
-alike.
+alike. So does `hasattr(m, "clip_grad_norm_")` (or `"no_sync"`), where it tells FSDP1 models.
 
 ## Why
 After `fully_shard`, a model's class is a subclass of its own class and of `FSDPModule`. The old
@@ -35,6 +35,7 @@ RULE = Rule(
         "isinstance(FullyShardedDataParallel)",
         "annotation(FullyShardedDataParallel)",
         "compared(FullyShardedDataParallel)",
+        "hasattr(FullyShardedDataParallel)",
         "annotation(MixedPrecision)",
         "annotation(CPUOffload)",
     ),
@@ -173,9 +174,42 @@ def is_wrapped(net):
     return isinstance(model, FSDPModule), not isinstance(net, FSDPModule)
 """,
     ),
+    Example(
+        title="a model that has FSDP's methods",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def clip(net, optimizer):
+    model = FSDP(net)
+    if hasattr(model, "clip_grad_norm_"):
+        model.clip_grad_norm_(1.0)
+    elif hasattr(optimizer, "clip_grad_norm_"):
+        optimizer.clip_grad_norm_(1.0)
+""",
+        after="""\
+from torch.distributed.fsdp import FSDPModule, fully_shard
+import torch.nn.utils as nn_utils
+
+
+def clip(net, optimizer):
+    model = fully_shard(net)
+    if isinstance(model, FSDPModule):
+        nn_utils.clip_grad_norm_(model.parameters(), 1.0)
+    elif hasattr(optimizer, "clip_grad_norm_"):
+        optimizer.clip_grad_norm_(1.0)
+""",
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="a method of something else",
+        source="""\
+if hasattr(optimizer, "clip_grad_norm_"):
+    optimizer.clip_grad_norm_(1.0)
+""",
+    ),
     Keep(
         title="a project that wraps its models elsewhere",
         source="""\
@@ -230,6 +264,8 @@ def decide(site: Site, study: Study) -> Decision:
     kind, _, rest = site.construct.partition("(")
     if kind == "compared":
         return _compared(site, study)
+    if kind == "hasattr":
+        return _has_method(site, study)
     old = rest.rstrip(")")
     models = frozenset(study.constructors.values())
     if kind == "isinstance" and isinstance(site.node, ast.Call):
@@ -250,6 +286,21 @@ def decide(site: Site, study: Study) -> Decision:
     assert isinstance(site.reference, ast.expr)
     proposal.replace(site.module, site.reference, code("{n}", n=name))
     return study.rewritten(site, RULE.code, new, proposal, models=models)
+
+
+def _has_method(site: Site, study: Study) -> Decision:
+    """``hasattr(model, "no_sync")`` said that it is FSDP's: FSDP2 models have no such methods."""
+    assert isinstance(site.node, ast.Call)
+    assert site.receiver is not None
+    found = study.models(site.receiver, site.module)
+    proposal = study.proposal()
+    name = proposal.name(site.module, PACKAGE, "FSDPModule", site.node)
+    new = code("isinstance({m}, {n})", m=ast.unparse(site.receiver), n=name)
+    if not found.certain:
+        new = code("({i} or {h})", i=new, h=ast.unparse(site.node))
+    proposal.replace(site.module, site.node, new)
+    models = found.constructors
+    return study.rewritten(site, RULE.code, "isinstance FSDPModule", proposal, models=models)
 
 
 def _compared(site: Site, study: Study) -> Decision:
