@@ -30,6 +30,8 @@ from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.trace.flow import access_path
+from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Function
 
 RULE = Rule(
@@ -131,17 +133,14 @@ with FSDP.state_dict_type(model, kind):
         after="""\
 from torch.distributed.fsdp import fully_shard
 
-from fsdp2_support import model_state_dict, state_dict_type
+from fsdp2_support import state_dict_type
 
 
 model = fully_shard(model)
 with state_dict_type(model, kind):
-    state = model_state_dict(model)
+    state = model.state_dict()
 """,
-        support=(
-            "model_state_dict",
-            "state_dict_type",
-        ),
+        support=("state_dict_type",),
     ),
     Example(
         title="the state of each rank",
@@ -210,6 +209,9 @@ state = model.state_dict()
 ]
 
 # Methods of a model that do not ask for its state.
+STATES = frozenset({"state_dict", "load_state_dict", "save_pretrained"})
+OTHERS = ("optim", "sched", "scaler", "loader", "sampler")  # that have states of their own
+DEPTH = 3  # how many calls deep functions of the project are looked into
 QUIET_METHODS = frozenset(
     {"train", "eval", "parameters", "named_parameters", "modules", "named_modules", "zero_grad"}
 )
@@ -221,39 +223,12 @@ def decide(site: Site, study: Study) -> Decision:
     found = study.models_of_static(statedicts.first_argument(call), site.module)
     models = found.constructors
     setting = statedicts.read(call, site.module, study)
-    if setting.problem and not study.run_time_states:
-        return study.left(
-            site,
-            RULE.code,
-            setting.problem,
-            "choose the StateDictOptions at each state dict call",
-            models=models,
-            unknown_state=True,
-        )
     place = _item(site, call)
-    if place is None and study.run_time_states:
+    if setting.problem or place is None:
         return _kept(site, study, models)
-    if place is None:
-        return study.left(
-            site,
-            RULE.code,
-            "the state_dict_type context is not entered by a with statement here",
-            "write StateDictOptions at the state dict calls it is meant for",
-            models=models,
-            unknown_state=True,
-        )
     statement, index = place
-    # Sharded states are what a model gives of itself: outsiders need not be told.
-    stranger = _handed_out(statement, call, site, study) if setting.kind == "FULL" else ""
-    if stranger:
-        return study.left(
-            site,
-            RULE.code,
-            f"{stranger} may ask the model for its state and is outside the given paths",
-            "pass it get_model_state_dict(...) explicitly",
-            models=models,
-        )
-    if study.run_time_states and (setting.problem or _runs_project(statement, site, study)):
+    # Sharded states are what a model gives of itself: nobody need be told.
+    if setting.kind == "FULL" and _is_felt_elsewhere(statement, call, site, study):
         return _kept(site, study, models)
     proposal = study.proposal()
     proposal.unwrap(site.module, statement, index)
@@ -272,16 +247,6 @@ def _kept(site: Site, study: Study, models: Iterable[Constructor]) -> Decision:
     return study.rewritten(site, RULE.code, "state_dict_type", proposal, models=models)
 
 
-def _runs_project(statement: ast.With | ast.AsyncWith, site: Site, study: Study) -> bool:
-    """Whether functions of the project run in the block, which may ask for states themselves."""
-    calls = [n for body in statement.body for n in ast.walk(body) if isinstance(n, ast.Call)]
-    return any(
-        isinstance(value, Function)
-        for call in calls
-        for value in study.values(call.func, site.module)
-    )
-
-
 def _item(site: Site, call: ast.Call) -> tuple[ast.With | ast.AsyncWith, int] | None:
     item = site.module.table.parents[call]
     if not isinstance(item, ast.withitem) or item.optional_vars is not None:
@@ -291,33 +256,43 @@ def _item(site: Site, call: ast.Call) -> tuple[ast.With | ast.AsyncWith, int] | 
     return statement, statement.items.index(item)
 
 
-def _handed_out(
+def _is_felt_elsewhere(
     statement: ast.With | ast.AsyncWith, context: ast.Call, site: Site, study: Study
-) -> str:
-    """A call in the body that gives the model to code outside the given paths."""
-    for body in statement.body:
-        for node in ast.walk(body):
-            if not isinstance(node, ast.Call):
-                continue
-            if node in study.settled or _is_ours(node, site, study):
-                continue
-            passed = [*node.args, *(k.value for k in node.keywords)]
-            if any(study.models(a, site.module) for a in passed):
-                return f"{ast.unparse(node.func)}()"
-            method = node.func if isinstance(node.func, ast.Attribute) else None
-            on_model = method is not None and study.models(method.value, site.module)
-            if method is not None and on_model and method.attr not in QUIET_METHODS:
-                return f"{ast.unparse(node.func)}()"
-    return ""
+) -> bool:
+    """Whether code that is not rewritten here asks for a state in the block."""
+    return any(
+        node is not context and _asks(node, site.module, study, DEPTH)
+        for body in statement.body
+        for node in ast.walk(body)
+        if isinstance(node, ast.Call)
+    )
 
 
-def _is_ours(call: ast.Call, site: Site, study: Study) -> bool:
-    """FSDP's own statics, state dict methods, and functions of the project."""
-    names = study.external(call.func, site.module)
+def _asks(call: ast.Call, module: Module, study: Study, depth: int) -> bool:
+    method = call.func if isinstance(call.func, ast.Attribute) else None
+    names = study.external(call.func, module)
     if any(name.startswith("torch.") for name in names):
-        return True
-    if isinstance(call.func, ast.Attribute) and call.func.attr in {"state_dict", "load_state_dict"}:
-        return True
-    return (bool(names) and all(name.startswith("builtins.") for name in names)) or any(
-        isinstance(v, Function) for v in study.values(call.func, site.module)
+        return False
+    if method is not None and method.attr in STATES:
+        path = (access_path(method.value) or "").lower()
+        if any(word in path for word in OTHERS):
+            return False
+        return not study.models(method.value, module)  # else a site of its own
+    functions = [v for v in study.values(call.func, module) if isinstance(v, Function)]
+    if functions:
+        return depth == 0 or any(_does_ask(each, study, depth - 1) for each in functions)
+    if bool(names) and all(name.startswith("builtins.") for name in names):
+        return False
+    passed = [*call.args, *(k.value for k in call.keywords)]
+    if any(study.models(a, module) for a in passed):
+        return True  # somebody outside has the model
+    on_model = method is not None and bool(study.models(method.value, module))
+    return on_model and method is not None and method.attr not in QUIET_METHODS
+
+
+def _does_ask(function: Function, study: Study, depth: int) -> bool:
+    return any(
+        _asks(node, function.module, study, depth)
+        for node in ast.walk(function.node)
+        if isinstance(node, ast.Call)
     )

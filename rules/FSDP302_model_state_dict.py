@@ -173,14 +173,11 @@ def decide(site: Site, study: Study) -> Decision:
             models=models,
             quiet=True,
         )
-    proposal = study.proposal()
     if at_run_time:
-        message = "model_state_dict"
-        name = proposal.support(site.module, message, site.node)
-        assert isinstance(site.node, ast.expr)
-        proposal.replace(site.module, site.node, code("{f}({m})", f=name, m=site.receiver))
-    else:
-        message = _replace(site, setting, proposal)
+        message = "kept: the model is set to the state it gives"
+        return study.rewritten(site, RULE.code, message, models=models)
+    proposal = study.proposal()
+    message = _replace(site, setting, proposal)
     review = ""
     if any("DistributedDataParallel" in getattr(v, "made_by", "") for v in found.others):
         review = "the model may also be wrapped by DDP here, whose 'module.' prefix is now removed"

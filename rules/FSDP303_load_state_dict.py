@@ -182,10 +182,13 @@ def decide(site: Site, study: Study) -> Decision:
         )
     assert bound is not None
     assert isinstance(call, ast.Call)
+    if at_run_time:
+        message = "kept: the model is set to the state it takes"
+        return study.rewritten(site, RULE.code, message, models=models)
     proposal = study.proposal()
     strict = [code(", strict={s}", s=bound["strict"])] if "strict" in bound else [code("")]
-    if setting.kind == "FULL" or at_run_time:
-        message = "load_model_state_dict" if at_run_time else "load_full_model"
+    if setting.kind == "FULL":
+        message = "load_full_model"
         name = proposal.support(site.module, message, call)
         new = code("{f}({m}, {s}{k})", f=name, m=site.receiver, s=bound["state_dict"], k=strict[0])
     else:

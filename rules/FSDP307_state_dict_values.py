@@ -189,8 +189,6 @@ from fsdp2_support import (
     FullOptimStateDictConfig,
     FullStateDictConfig,
     StateDictType,
-    load_model_state_dict,
-    model_state_dict,
     optim_state_dict,
     optim_state_dict_to_load,
     state_dict_type,
@@ -207,7 +205,7 @@ class Config:
 def save(net, optimizer, config: Config, path):
     model = fully_shard(net)
     with state_dict_type(model, config.kind, config.model, config.optimizer):
-        states = {"model": model_state_dict(model), "optimizer": optim_state_dict(model, optimizer)}
+        states = {"model": model.state_dict(), "optimizer": optim_state_dict(model, optimizer)}
     torch.save(states, path)
 
 
@@ -215,7 +213,7 @@ def load(net, optimizer, config: Config, path):
     model = fully_shard(net)
     states = torch.load(path)
     with state_dict_type(model, config.kind, config.model, config.optimizer):
-        load_model_state_dict(model, states["model"])
+        model.load_state_dict(states["model"])
         state = optim_state_dict_to_load(model, optimizer, states["optimizer"])
     optimizer.load_state_dict(state)
 """,
@@ -223,8 +221,6 @@ def load(net, optimizer, config: Config, path):
             "FullOptimStateDictConfig",
             "FullStateDictConfig",
             "StateDictType",
-            "load_model_state_dict",
-            "model_state_dict",
             "optim_state_dict",
             "optim_state_dict_to_load",
             "state_dict_type",
@@ -351,7 +347,7 @@ kind = StateDictType.SHARDED
 
 def decide(site: Site, study: Study) -> Decision:
     uses = statedicts.config_users(site)
-    if uses:
+    if uses and not any(_is_kept(use, site, study) for use in uses):
         owners = [_owner(use, site, study) for use in uses]
         settled = [o for o in owners if o is not None]
         if len(settled) == len(owners):
@@ -366,7 +362,7 @@ def decide(site: Site, study: Study) -> Decision:
                 models=models,  # type: ignore[arg-type]
             )
     name = vocabulary.name_of(site.construct)
-    if name == "StateDictType" or study.run_time_states:
+    if name == "StateDictType" or study.run_time_states or study.kept:
         return vocabulary.keep(site, name, study, RULE.code)
     return study.left(
         site,
@@ -376,6 +372,10 @@ def decide(site: Site, study: Study) -> Decision:
         models=study.constructors.values(),
         unknown_state=True,
     )
+
+
+def _is_kept(use: ast.Name, site: Site, study: Study) -> bool:
+    return not study.kept.isdisjoint(site.module.table.ancestors(use))
 
 
 def _owner(use: ast.Name, site: Site, study: Study) -> Decision | None:

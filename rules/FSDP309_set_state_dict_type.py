@@ -172,16 +172,15 @@ FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT)
         after="""\
 from torch.distributed.fsdp import fully_shard
 
-from fsdp2_support import StateDictType, model_state_dict, set_state_dict_type
+from fsdp2_support import StateDictType, set_state_dict_type
 
 model = fully_shard(model)
 set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT)
-state = model_state_dict(model)
+state = model.state_dict()
 set_state_dict_type(model, StateDictType.FULL_STATE_DICT)
 """,
         support=(
             "StateDictType",
-            "model_state_dict",
             "set_state_dict_type",
         ),
     ),

@@ -143,6 +143,35 @@ def shrink(net):
 """,
         outcome=Outcome.LEFT,
     ),
+    Example(
+        title="parameters moved to another device",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def offload(net):
+    model = FSDP(net)
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(torch.device("cpu"))
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import reshard_parameters
+
+
+def offload(net):
+    model = fully_shard(net)
+    reshard_parameters(model)
+    for parameter in model.parameters():
+        # TODO(fsdp-migrate FSDP408): Assigning to .data of a sharded parameter does nothing. Do it before the model is sharded, or in place.
+        parameter.data = parameter.data.to(torch.device("cpu"))
+""",
+        outcome=Outcome.LEFT,
+        support=("reshard_parameters",),
+    ),
 ]
 
 KEEP = [
@@ -179,6 +208,12 @@ for batch in model.batches():
     batch.data = batch.data * 2
 """,
     ),
+    Keep(
+        title="tensors that are no parameters",
+        source="""\
+batch.data = batch.data.to(device)
+""",
+    ),
 ]
 
 # Calls whose result is not what a parameter is: another dtype, another device.
@@ -203,14 +238,15 @@ def decide(site: Site, study: Study) -> Decision:
         return _update(site, study)
     statement = site.node
     assert isinstance(statement, ast.Assign)
-    if any(_casts(node) for node in ast.walk(statement.value)):
+    casts = [node for node in ast.walk(statement.value) if _casts(node)]
+    if casts:
         return study.left(
             site,
             RULE.code,
             "assigning to .data of a sharded parameter does nothing",
             "do it before the model is sharded, or in place",
             models=models,
-            quiet=True,
+            quiet=not all(map(_moves, casts)),  # where it lies does not change what it learns
         )
     proposal = study.proposal()
     new = code("{t}.copy_({v})", t=statement.targets[0], v=statement.value)
@@ -234,3 +270,13 @@ def _update(site: Site, study: Study) -> Decision:
 def _casts(node: ast.AST) -> bool:
     method = node.func if isinstance(node, ast.Call) else None
     return isinstance(method, ast.Attribute) and method.attr in CASTS
+
+
+def _moves(node: ast.AST) -> bool:
+    """Whether a conversion is to a device, as far as it says."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    if node.func.attr in {"cpu", "cuda"}:
+        return True
+    target = node.args[0] if node.func.attr == "to" and node.args else None
+    return target is not None and "dev" in ast.unparse(target).lower()

@@ -335,7 +335,11 @@ def _anchor(
 def _opens_block(node: ast.AST | None, module: Module) -> bool:
     parent = module.table.parents[node] if node is not None else None
     body = getattr(parent, "body", None)
-    return isinstance(body, list) and body[:1] == [node]
+    if not isinstance(body, list) or not body:
+        return False
+    documented = isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
+    first = 1 if documented and not isinstance(parent, ast.Module) else 0
+    return body[first : first + 1] == [node]
 
 
 def _section(source: str, local: frozenset[str]) -> int:

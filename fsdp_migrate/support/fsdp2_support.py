@@ -451,10 +451,11 @@ def set_state_dict_type(
     state_dict_config: Any = None,
     optim_state_dict_config: Any = None,
 ) -> StateDictSettings:
-    """Set the kind of state that a model, and every unit in it, gives and takes.
+    """Set the kind of state that ``state_dict()`` gives and ``load_state_dict()`` takes.
 
-    There is no LOCAL state in FSDP2: each rank's shard of every parameter, the sharded state, takes
-    the place of each rank's part of the flat parameters.
+    Of the model and of every unit in it, whoever asks. There is no LOCAL state in FSDP2: each
+    rank's shard of every parameter, the sharded state, takes the place of each rank's part of the
+    flat parameters.
 
     Returns:
         The settings before.
@@ -471,10 +472,12 @@ def set_state_dict_type(
         state_dict_config or model_config(),
         optim_state_dict_config or optim_config(),
     )
-    inner = getattr(module, "_orig_mod", module)
-    for unit in (inner, *inner.modules()):
-        if unit is inner or isinstance(unit, FSDPModule):
-            unit.__dict__["_state_dict_settings"] = settings
+    for unit in _units_with_state(module):
+        if "_state_dict_settings" not in unit.__dict__:
+            hooked: Any = unit
+            hooked.register_state_dict_post_hook(_give_state)
+            hooked.register_load_state_dict_pre_hook(_take_state)
+        unit.__dict__["_state_dict_settings"] = settings
     return before
 
 
@@ -486,47 +489,68 @@ def state_dict_type(
     optim_state_dict_config: Any = None,
 ) -> Iterator[None]:
     """As :func:`set_state_dict_type`, inside the block."""
-    before = set_state_dict_type(
+    before = {
+        unit: unit.__dict__.get("_state_dict_settings")
+        for unit in _units_with_state(module)
+    }
+    set_state_dict_type(
         module, state_dict_type, state_dict_config, optim_state_dict_config
     )
     try:
         yield
     finally:
-        set_state_dict_type(
-            module,
-            before.state_dict_type,
-            before.state_dict_config,
-            before.optim_state_dict_config,
-        )
+        for unit, settings in before.items():
+            unit.__dict__["_state_dict_settings"] = settings
 
 
-def model_state_dict(module: nn.Module) -> dict[str, Any]:
-    """The state of a model of the kind it is set to."""
-    settings = get_state_dict_type(module)
+def _units_with_state(module: nn.Module) -> list[nn.Module]:
+    inner: nn.Module = getattr(module, "_orig_mod", module)
+    return [m for m in inner.modules() if m is inner or isinstance(m, FSDPModule)]
+
+
+@torch.no_grad()
+def _give_state(
+    module: nn.Module, state_dict: dict[str, Any], prefix: str, local_metadata: Any
+) -> None:
+    """Turn the state of a unit, which is sharded, into the kind that is set."""
+    settings = module.__dict__.get("_state_dict_settings")
+    if settings is None or module.__dict__.get("_gives_shards"):
+        return
     config = settings.state_dict_config
-    if settings.state_dict_type is StateDictType.FULL_STATE_DICT:
-        return full_model_state(
-            module,
-            cpu_offload=config.offload_to_cpu,
-            rank0_only=getattr(config, "rank0_only", False),
-        )
-    options = StateDictOptions(cpu_offload=config.offload_to_cpu)
-    return get_model_state_dict(module, options=options)
+    full = settings.state_dict_type is StateDictType.FULL_STATE_DICT
+    absent = full and getattr(config, "rank0_only", False) and dist.get_rank() != 0
+    inside = [
+        f"{prefix}{_plain_name(name + '.')}"
+        for name, unit in module.named_modules()
+        if unit is not module and isinstance(unit, FSDPModule)
+    ]
+    for name in [n for n in state_dict if n.startswith(prefix)]:
+        if name.startswith(tuple(inside)):
+            continue  # units in this one have seen to theirs
+        value = state_dict[name]
+        whole = _whole(value) if full else value
+        if absent:
+            del state_dict[name]
+        elif full:
+            cpu = config.offload_to_cpu
+            state_dict[name] = _copied(whole, cpu=cpu, made_from=value)
+        elif config.offload_to_cpu and torch.is_tensor(value):
+            state_dict[name] = value.cpu()
 
 
-def load_model_state_dict(
-    module: nn.Module, state_dict: dict[str, Any], strict: bool = True
-) -> Any:
-    """Load the state of a model, of the kind it is set to.
-
-    Returns:
-        The missing and the unexpected keys, as ``Module.load_state_dict`` names them.
-    """
-    settings = get_state_dict_type(module)
-    if settings.state_dict_type is StateDictType.FULL_STATE_DICT:
-        return load_full_model(module, state_dict, strict=strict)
-    options = StateDictOptions(strict=strict)
-    return set_model_state_dict(module, state_dict, options=options)
+def _take_state(
+    module: nn.Module, state_dict: dict[str, Any], prefix: str, *rest: Any
+) -> None:
+    """Turn a whole state that a unit is given into this rank's part of it."""
+    settings = module.__dict__.get("_state_dict_settings")
+    if settings is None or settings.state_dict_type is not StateDictType.FULL_STATE_DICT:
+        return
+    reshard_parameters(module)
+    own = {_plain_name(n): p for n, p in module.named_parameters(remove_duplicate=False)}
+    for name, value in list(state_dict.items()):
+        if name.startswith(prefix):
+            like = own.get(_plain_name(name[len(prefix) :]))
+            state_dict[name] = _part(value, like)
 
 
 def optim_state_dict(
@@ -782,7 +806,7 @@ def full_model_state(
     """
     absent = rank0_only and dist.get_rank() != 0
     state = {}
-    for name, value in get_model_state_dict(model).items():
+    for name, value in _sharded_state(model).items():
         whole = _whole(value)
         if not absent:
             state[name] = _copied(whole, cpu=cpu_offload, made_from=value)
@@ -809,7 +833,7 @@ def load_full_model(
         RuntimeError: on every rank, with ``strict``, if keys are missing or unexpected.
     """
     reshard_parameters(model)
-    targets: dict[str, Any] = get_model_state_dict(model)
+    targets = _sharded_state(model)
     state = {_plain_name(name): value for name, value in (state_dict or {}).items()}
     items = _broadcast(state, _device_type(model)) if from_rank0 else state.items()
     parts = {name: _part(value, targets.get(name)) for name, value in items}
@@ -917,6 +941,18 @@ def optimizer_state_to_load(
         settings = (holding or box[0][number : number + 1] or [{}])[0]
         groups.append({**group, **settings, "params": places})
     return {"state": state, "param_groups": groups}
+
+
+def _sharded_state(model: nn.Module) -> dict[str, Any]:
+    """The sharded state of a model, whatever kind it is set to give."""
+    modules = list(model.modules())
+    for module in modules:
+        module.__dict__["_gives_shards"] = True
+    try:
+        return get_model_state_dict(model)
+    finally:
+        for module in modules:
+            del module.__dict__["_gives_shards"]
 
 
 def _plain_name(name: str) -> str:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -567,15 +569,15 @@ def states_are_of_the_kind_that_is_set() -> None:
     plain = support.full_model_state(model, cpu_offload=False, rank0_only=False)
     kind = support.StateDictType
 
-    assert isinstance(support.model_state_dict(model)["head.weight"], torch.Tensor)
-    assert not isinstance(support.model_state_dict(model)["head.weight"], DTensor)
     with support.state_dict_type(
         model,
         kind.FULL_STATE_DICT,
         support.FullStateDictConfig(rank0_only=True),
         support.FullOptimStateDictConfig(rank0_only=True),
     ):
-        saved = support.model_state_dict(model)
+        saved = model.state_dict()
+        assert all(torch.equal(value, plain[name]) for name, value in saved.items())
+        assert bool(model.block.state_dict()) == (dist.get_rank() == 0)
         saved_optim = support.optim_state_dict(model, optimizer)
         assert bool(saved) == bool(saved_optim) == (dist.get_rank() == 0)
         again = support.optim_state_dict_to_load(model, optimizer, saved_optim or None)
@@ -587,23 +589,48 @@ def states_are_of_the_kind_that_is_set() -> None:
         )
         optimizer.load_state_dict(again)
     with support.state_dict_type(model, kind.SHARDED_STATE_DICT):
-        inner = support.model_state_dict(model)
+        inner = model.state_dict()
         assert isinstance(inner["head.weight"], DTensor)
-        assert isinstance(support.model_state_dict(model.block)["0.weight"], DTensor)
+        assert isinstance(model.block.state_dict()["0.weight"], DTensor)
         optim = copy.deepcopy(support.optim_state_dict(model, optimizer))
         assert isinstance(optim["state"]["head.weight"]["exp_avg"], DTensor)
         train(model, optimizer)
-        support.load_model_state_dict(model, {k: v.clone() for k, v in inner.items()})
+        model.load_state_dict({k: v.clone() for k, v in inner.items()})
         optimizer.load_state_dict(support.optim_state_dict_to_load(model, optimizer, optim))
     assert support.get_state_dict_type(model).state_dict_type is kind.FULL_STATE_DICT
     before = support.set_state_dict_type(model, kind.SHARDED_STATE_DICT)
     assert before == support.StateDictSettings()
     support.set_state_dict_type(model, kind.LOCAL_STATE_DICT)
-    assert isinstance(support.model_state_dict(model)["head.weight"], DTensor)
+    assert isinstance(model.state_dict()["head.weight"], DTensor)
     support.set_state_dict_type(model, kind.FULL_STATE_DICT)
-    support.load_model_state_dict(model, plain)
+    evaluate(model)
+    model.load_state_dict(plain)
+    evaluate(model)
+    state = model.state_dict()
+    assert all(torch.equal(state[name], plain[name]) for name, _ in model.named_parameters())
+    assert "missing" in str(model.load_state_dict({}, strict=False))
     steps = {s["step"].item() for s in optimizer.state.values()}
     assert steps == {2.0}
+
+
+@check
+def a_sharded_optimizer_state_is_read_with_dcp() -> None:
+    model = sharded()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    train(model, optimizer, 2)
+    box = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(box, src=0)
+    state = copy.deepcopy(get_optimizer_state_dict(model, optimizer))
+    dcp.save({"optim": state}, checkpoint_id=box[0])
+    train(model, optimizer)
+    reader = dcp.FileSystemReader(box[0])
+    read = support.read_sharded_optimizer_state(model, optimizer, "optim", reader)
+    optimizer.load_state_dict(support.optimizer_state_to_load(model, optimizer, read["optim"]))
+    for parameter, values in optimizer.state.items():
+        assert values["step"] == 2
+        name = next(n for n, p in model.named_parameters() if p is parameter)
+        saved = state["state"][name]["exp_avg"]
+        assert torch.equal(values["exp_avg"].to_local(), saved.to_local())
 
 
 class Tied(nn.Module):
