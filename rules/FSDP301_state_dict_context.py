@@ -163,6 +163,46 @@ state = get_model_state_dict(model)
 """,
         outcome=Outcome.REVIEW,
     ),
+    Example(
+        title="branches that import for themselves",
+        before="""\
+def state_of(model, kind):
+    if kind == "plain":
+        from copy import deepcopy
+
+        return deepcopy(model.state_dict())
+    elif kind == "whole":
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+        model = unwrap(model)
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+            return model.state_dict()
+
+
+def build(net):
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+    return FSDP(net)
+""",
+        after="""\
+def state_of(model, kind):
+    if kind == "plain":
+        from copy import deepcopy
+
+        return deepcopy(model.state_dict())
+    elif kind == "whole":
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+        model = unwrap(model)
+        return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+
+
+def build(net):
+    from torch.distributed.fsdp import fully_shard
+
+    return fully_shard(net)
+""",
+    ),
 ]
 
 KEEP = [
@@ -204,6 +244,13 @@ settings = {"state_dict_type": "LOCAL_STATE_DICT"}
         title="the plain state of a model",
         source="""\
 state = model.state_dict()
+""",
+    ),
+    Keep(
+        title="the states of both kinds of model",
+        source="""\
+def state_of(model):
+    return model.module.state_dict() if hasattr(model, "module") else model.state_dict()
 """,
     ),
 ]

@@ -145,13 +145,9 @@ def plan(
         assert isinstance(alias, ast.alias)
         statement = module.table.parents[alias]
         result.statements[statement].dropped.add(alias)
-    seen: set[tuple[str, str, str, ast.AST]] = set()
+    seen: set[tuple[str, str, str, ast.AST | None]] = set()
     for need in needed:
-        scope = _import_scope(module, need)
-        key = (need.source, need.name, need.asname, scope.node)
-        if key not in seen:
-            seen.add(key)
-            _place(module, need, scope, result, local)
+        _place(module, need, result, local, seen)
     return result
 
 
@@ -269,29 +265,71 @@ def _import_scope(module: Module, need: Import) -> Scope:
 
 
 def _place(
-    module: Module, need: Import, scope: Scope, result: ImportPlan, local: frozenset[str]
+    module: Module,
+    need: Import,
+    result: ImportPlan,
+    local: frozenset[str],
+    seen: set[tuple[str, str, str, ast.AST | None]],
 ) -> None:
-    statements = _import_statements(module, scope)
-    if need.name:
-        for statement in statements:
-            if isinstance(statement, ast.ImportFrom) and _same_source(module, statement, need):
-                result.statements[statement].added.append(need)
-                return
-    anchor = _anchor(statements, need, local)
-    if anchor is None:
-        result.first.append(need)
+    """Import a name beside the imports that are sure to have run where it is needed."""
+    statements = _import_statements(module, need)
+    same = [
+        s
+        for s in statements
+        if need.name and isinstance(s, ast.ImportFrom) and _same_source(module, s, need)
+    ]
+    anchor = None if same else _anchor(statements, need, local)
+    beside = same[0] if same else anchor.statement if anchor is not None else None
+    key = (need.source, need.name, need.asname, beside)
+    if key in seen:
         return
-    beside = result.statements[anchor.statement]
-    (beside.preceding if anchor.before else beside.following).append(need)
+    seen.add(key)
+    if beside is None:
+        result.first.append(need)
+    elif anchor is None:
+        result.statements[beside].added.append(need)
+    else:
+        plan = result.statements[beside]
+        (plan.preceding if anchor.before else plan.following).append(need)
 
 
-def _import_statements(module: Module, scope: Scope) -> list[ImportStatement]:
+def _import_statements(module: Module, need: Import) -> list[ImportStatement]:
+    scope = _import_scope(module, need)
+    found = _imports_of(module, scope)
+    if scope is not module.table.module:
+        found = [s for s in found if _has_run(s, need.near, module)]
+        if not found:
+            found = _imports_of(module, module.table.module)
+    return found
+
+
+def _imports_of(module: Module, scope: Scope) -> list[ImportStatement]:
     found = [
         node
         for node in module.table.parents
         if isinstance(node, (ast.Import, ast.ImportFrom)) and module.table.scope_of(node) is scope
     ]
     return sorted(found, key=lambda n: n.lineno)
+
+
+def _has_run(statement: ast.stmt, near: ast.AST, module: Module) -> bool:
+    """Whether ``statement`` stands before ``near`` in a block around it."""
+    parents = module.table.parents
+    block = _block(parents[statement], statement)
+    child: ast.AST = near
+    while child in parents:
+        if child in block:
+            return block.index(statement) <= block.index(child)
+        child = parents[child]
+    return False
+
+
+def _block(parent: ast.AST, statement: ast.stmt) -> list[ast.stmt]:
+    for name in ("body", "orelse", "finalbody"):
+        listed = getattr(parent, name, None)
+        if isinstance(listed, list) and statement in listed:
+            return listed
+    return [statement]
 
 
 def _same_source(module: Module, statement: ast.ImportFrom, need: Import) -> bool:
