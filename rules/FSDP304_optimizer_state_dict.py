@@ -3,7 +3,8 @@
 ## What changes
 `FSDP.optim_state_dict` and `FSDP.full_optim_state_dict` become `full_optimizer_state`, a support
 function around `get_optimizer_state_dict`; `FSDP.sharded_optim_state_dict`, and `optim_state_dict`
-under SHARDED_STATE_DICT, become `get_optimizer_state_dict(model, optimizer)`.
+under SHARDED_STATE_DICT, become `get_optimizer_state_dict(model, optimizer)`, behind
+`reshard_parameters(model)` unless the model's own state was asked for just before.
 
 ## Why
 FSDP1's statics look for flat parameters and fail on an FSDP2 model. DCP's getter, asked directly,
@@ -23,11 +24,12 @@ An explicit `optim_state_dict=` other than the optimizer's own.
 import ast
 
 from fsdp_migrate import ranks, statedicts
-from fsdp_migrate.proposal import code
+from fsdp_migrate.proposal import Code, Proposal, code
 from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.sharding import DCP
 from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Decision, Study, block_of
+from fsdp_migrate.trace.flow import access_path
 
 RULE = Rule(
     code="FSDP304",
@@ -102,9 +104,13 @@ state = FSDP.sharded_optim_state_dict(model, optimizer)
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.distributed.fsdp import fully_shard
 
+from fsdp2_support import reshard_parameters
+
 model = fully_shard(model)
+reshard_parameters(model)
 state = get_optimizer_state_dict(model, optimizer)
 """,
+        support=("reshard_parameters",),
     ),
 ]
 
@@ -197,8 +203,7 @@ def decide(site: Site, study: Study) -> Decision:
         get = proposal.support(site.module, message, call)
         new = code("{g}({m}, {o})", g=get, m=bound["model"], o=bound["optim"])
     elif sharded:
-        get = proposal.name(site.module, DCP, "get_optimizer_state_dict", call)
-        new = code("{g}({m}, {o})", g=get, m=bound["model"], o=bound["optim"])
+        new = _sharded(bound["model"], bound["optim"], site, proposal)
         message = "get_optimizer_state_dict"
     else:
         offload = True if name == "full_optim_state_dict" else setting.optim_offload
@@ -215,3 +220,27 @@ def decide(site: Site, study: Study) -> Decision:
         message = "full_optimizer_state"
     proposal.replace(site.module, call, new)
     return study.rewritten(site, RULE.code, message, proposal, models=models)
+
+
+def _sharded(model: ast.expr, optimizer: ast.expr, site: Site, proposal: Proposal) -> Code:
+    get = proposal.name(site.module, DCP, "get_optimizer_state_dict", site.node)
+    path = access_path(model)
+    if path is not None and not _follows_model_state(site, path):
+        reshard = proposal.support(site.module, "reshard_parameters", site.node)
+        line = code("{f}({m})", f=reshard, m=path)
+        proposal.insert_before(site.module, site.statement, line)
+    return code("{g}({m}, {o})", g=get, m=model, o=optimizer)
+
+
+def _follows_model_state(site: Site, path: str) -> bool:
+    """Whether the model's own state is asked for shortly before, which reshards its parameters."""
+    table = site.module.table
+    block = block_of(table.parents[site.statement], site.statement) or [site.statement]
+    for statement in block[: block.index(site.statement) + 1]:
+        for node in ast.walk(statement):
+            method = node.func if isinstance(node, ast.Call) else None
+            if isinstance(method, ast.Attribute) and method.attr == "state_dict":
+                earlier = site.module.position(method) < site.position
+                if earlier and access_path(method.value) == path:
+                    return True
+    return False
