@@ -202,6 +202,13 @@ USES = (
     "{m}.apply(init)",
     "def check(model: <FSDP>) -> bool:\n    return isinstance(model, (<FSDP>, Net))",
     "{m} = torch.compile({m})",
+    "log({m}.forward(1))",
+    "for p in {m}.parameters():\n    p.data = p.data * 0.5",
+    "for p, q in zip({m}.parameters(), parts):\n    p.mul_(0.5).add_(q)",
+    "decay = [p for p in {m}.parameters() if p.ndim > 1]\nlog(decay)",
+    "norm = torch.nn.utils.clip_grad_norm_({m}.parameters(), 1.0)\nlog(norm)",
+    "if hasattr({m}, 'no_sync'):\n    log({m}.no_sync)",
+    "log(<FSDP>.sharded_optim_state_dict({m}, config.optimizer))",
 )
 STRAIGHT = 2  # so many forms bind the model in a straight line
 

@@ -35,7 +35,10 @@ class _Anything(type):
     def __or__(cls, other: object) -> Any:
         return Thing
 
-    __ror__ = __or__
+    __ror__ = __mul__ = __add__ = __or__
+
+    def __gt__(cls, other: object) -> bool:
+        return True
 
 
 class Thing(metaclass=_Anything):
