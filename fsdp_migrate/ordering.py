@@ -44,6 +44,22 @@ def early_optimizers(study: Study, module: Module) -> Iterator[Site]:
             yield Site("early optimizer", module, call, call, receiver.value)
 
 
+FLATTENING = "optimizer that flattens"
+FLATTENERS = frozenset({"torch.optim.LBFGS", "torch.optim.lbfgs.LBFGS"})
+
+
+def flattening_optimizers(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for optimizers that see all parameters of a sharded model as one vector."""
+    for call in _given_parameters(module):
+        if not study.external(call.func, module) & FLATTENERS:
+            continue
+        for given in parameter_calls(call):
+            assert isinstance(given.func, ast.Attribute)
+            if study.traced(given.func.value, module):
+                yield Site(FLATTENING, module, call, call, given.func.value)
+                break
+
+
 def _given_parameters(module: Module) -> list[ast.Call]:
     """The calls that are given ``x.parameters()``, in order."""
     table = module.table
