@@ -61,7 +61,8 @@ def _decide(study: Study) -> list[Decision]:
         decisions += _construct(site, study)
     decisions = _merged(decisions)
     claimed = {d.site.reference for d in decisions}
-    foreign = _serves_others(study)
+    # In the run-time form nobody knows which policies serve whom: all of them are kept and said so.
+    foreign = set() if study.run_time else _serves_others(study)
     any_policy = _shards_at_run_time(study)
     later = [
         s
