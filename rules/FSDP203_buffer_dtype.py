@@ -119,6 +119,39 @@ def shard(model):
 """,
         outcome=Outcome.REVIEW,
     ),
+    Example(
+        title="a call whose last line holds the setting",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+def shard(net):
+    half = MixedPrecision(
+        param_dtype=torch.float16, reduce_dtype=torch.float16, buffer_dtype=torch.float16
+    )
+    return FSDP(net, mixed_precision=half)
+""",
+        after="""\
+from dataclasses import replace
+
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+
+def shard(net):
+    # TODO(fsdp-migrate FSDP203): Persistent float buffers are now saved in buffer_dtype, FSDP1 saved them in their original dtype.
+    half = MixedPrecisionPolicy(
+        param_dtype=torch.float16, reduce_dtype=torch.float16, cast_forward_inputs=False
+    )
+    fully_shard(net, mp_policy=replace(half, cast_forward_inputs=True))
+    for buffer in net.buffers():
+        if buffer.is_floating_point():
+            buffer.data = buffer.to(torch.float16)
+    return net
+""",
+        outcome=Outcome.REVIEW,
+    ),
 ]
 
 KEEP = [
@@ -154,6 +187,14 @@ import torch
 
 for buffer in model.buffers():
     buffer.data = buffer.data.to(torch.bfloat16)
+""",
+    ),
+    Keep(
+        title="buffers of a module that is not sharded",
+        source="""\
+import torch
+
+ema.to(dtype=torch.bfloat16)
 """,
     ),
 ]

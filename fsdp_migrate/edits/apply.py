@@ -594,7 +594,10 @@ def _with_keyword(args: list[cst.Arg], name: str, value: cst.BaseExpression) -> 
         return [new]
     last = args[-1]
     if not isinstance(last.comma, cst.Comma):
-        return [*args[:-1], last.with_changes(comma=cst.Comma(whitespace_after=_SPACE)), new]
+        comma = cst.Comma(whitespace_after=_SPACE)
+        closing = last.whitespace_after_arg
+        last = last.with_changes(comma=comma, whitespace_after_arg=cst.SimpleWhitespace(""))
+        return [*args[:-1], last, new.with_changes(whitespace_after_arg=closing)]
     closing = last.comma.whitespace_after
     between: cst.BaseParenthesizableWhitespace = closing
     if len(args) > 1 and isinstance(args[-2].comma, cst.Comma):
