@@ -140,6 +140,19 @@ class NameTable:
             current = self.parents[current]
         return current
 
+    def has_run(self, statement: ast.stmt, near: ast.AST) -> bool:
+        """Whether ``statement`` stands before ``near`` in a block around it."""
+        parent = self.parents[statement]
+        block: list[ast.stmt] = [statement]
+        for name in ("body", "orelse", "finalbody"):
+            listed = getattr(parent, name, None)
+            if isinstance(listed, list) and statement in listed:
+                block = listed
+        for each in (near, *self.ancestors(near)):
+            if each in block:
+                return block.index(statement) <= block.index(each)
+        return False
+
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         current = self.parents.get(node)
         while current is not None:

@@ -189,12 +189,17 @@ _LOADED_WITH_TORCH = frozenset(
 )
 
 
-def _visible(module: Module, scope: Scope, qualified: str) -> str:
-    """The name under which an import makes ``qualified`` visible in ``scope``, or nothing."""
-    for binding in module.table.imports:
+def _visible(module: Module, near: ast.AST, qualified: str) -> str:
+    """The name under which an import makes ``qualified`` visible at ``near``, or nothing."""
+    table = module.table
+    scope = table.scope_of(near)
+    for binding in table.imports:
         seen = scope.lookup(binding.name) is binding.scope
         if not seen or len(binding.scope.bindings[binding.name]) > 1:
             continue
+        own = binding.scope is not table.module and binding.scope is scope
+        if own and not table.has_run(table.statement(binding.node), near):
+            continue  # another branch imports it for itself
         if binding.qualified == qualified:
             return binding.name
         alias = binding.node
@@ -245,11 +250,11 @@ class Namer:
     def from_import(self, module: Module, source: str, name: str, near: ast.AST) -> Import:
         """How ``source.name`` is written at ``near``; an import that is in place is reused."""
         scope = module.table.scope_of(near)
-        present = _visible(module, scope, f"{source}.{name}")
+        present = _visible(module, near, f"{source}.{name}")
         if present:
             return Import(module, "", "", present, near)
         if not any(b.qualified.startswith(f"{source}.") for b in module.table.imports):
-            whole = _visible(module, scope, source)  # import torch.distributed.fsdp as fsdp
+            whole = _visible(module, near, source)  # import torch.distributed.fsdp as fsdp
             if whole:
                 return Import(module, "", "", f"{whole}.{name}", near)
         known = self._free_import(module, scope, f"{source}.{name}", name)
@@ -258,10 +263,10 @@ class Namer:
     def module_import(self, module: Module, source: str, alias: str, near: ast.AST) -> Import:
         """How module ``source`` is written at ``near``; imported ``as alias`` when it is not."""
         scope = module.table.scope_of(near)
-        present = _visible(module, scope, source)
+        present = _visible(module, near, source)
         if present:
             return Import(module, "", "", present, near)
-        top = _visible(module, scope, source.split(".", maxsplit=1)[0])
+        top = _visible(module, near, source.split(".", maxsplit=1)[0])
         if top and source in _LOADED_WITH_TORCH:
             return Import(module, "", "", source.replace("torch", top, 1), near)
         known = self._free_import(module, scope, source, alias)

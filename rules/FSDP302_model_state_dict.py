@@ -98,6 +98,49 @@ checkpoint = {"step": step, "model": get_model_state_dict(
 )}
 """,
     ),
+    Example(
+        title="a name that another branch imports",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net):
+    return FSDP(net)
+
+
+def save(net, kind):
+    model = build(net)
+    if kind == "own":
+        return model.state_dict()
+    elif kind == "dcp":
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+        return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+""",
+        after="""\
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions as torch_StateDictOptions,
+    get_model_state_dict as torch_get_model_state_dict,
+)
+from torch.distributed.fsdp import fully_shard
+
+
+def build(net):
+    return fully_shard(net)
+
+
+def save(net, kind):
+    model = build(net)
+    if kind == "own":
+        return torch_get_model_state_dict(
+            model, options=torch_StateDictOptions(full_state_dict=True)
+        )
+    elif kind == "dcp":
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+        return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+""",
+    ),
 ]
 
 KEEP = [

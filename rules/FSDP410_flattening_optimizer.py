@@ -10,7 +10,7 @@ of the whole shape, which cannot be flattened across a sharded dimension: the fi
 
 ## What stays for you
 Another optimizer, or an LBFGS on `p.to_local()` of every parameter, with dot products that are
-reduced over the ranks (in FSDP1 they were not).
+reduced over the ranks.
 
 ## Since torch
 2.6

@@ -297,7 +297,7 @@ def _import_statements(module: Module, need: Import) -> list[ImportStatement]:
     scope = _import_scope(module, need)
     found = _imports_of(module, scope)
     if scope is not module.table.module:
-        found = [s for s in found if _has_run(s, need.near, module)]
+        found = [s for s in found if module.table.has_run(s, need.near)]
         if not found:
             found = _imports_of(module, module.table.module)
     return found
@@ -310,26 +310,6 @@ def _imports_of(module: Module, scope: Scope) -> list[ImportStatement]:
         if isinstance(node, (ast.Import, ast.ImportFrom)) and module.table.scope_of(node) is scope
     ]
     return sorted(found, key=lambda n: n.lineno)
-
-
-def _has_run(statement: ast.stmt, near: ast.AST, module: Module) -> bool:
-    """Whether ``statement`` stands before ``near`` in a block around it."""
-    parents = module.table.parents
-    block = _block(parents[statement], statement)
-    child: ast.AST = near
-    while child in parents:
-        if child in block:
-            return block.index(statement) <= block.index(child)
-        child = parents[child]
-    return False
-
-
-def _block(parent: ast.AST, statement: ast.stmt) -> list[ast.stmt]:
-    for name in ("body", "orelse", "finalbody"):
-        listed = getattr(parent, name, None)
-        if isinstance(listed, list) and statement in listed:
-            return listed
-    return [statement]
 
 
 def _same_source(module: Module, statement: ast.ImportFrom, need: Import) -> bool:
