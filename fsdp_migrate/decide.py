@@ -13,7 +13,17 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from fsdp_migrate import branches, config, fsdp1, ordering, parameters, policies, run_time, sites
+from fsdp_migrate import (
+    branches,
+    checkpointing,
+    config,
+    fsdp1,
+    ordering,
+    parameters,
+    policies,
+    run_time,
+    sites,
+)
 from fsdp_migrate.rule import Outcome
 from fsdp_migrate.sharding import Constructor, ShardPlan
 from fsdp_migrate.sites import Site
@@ -134,6 +144,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
             found += ordering.early_optimizers(study, module)
             if study.constructors:
                 found += ordering.flattening_optimizers(study, module)
+                found += checkpointing.late(study, module)
                 found += parameters.find(study, module)
                 found += sites.attribute_checks(study.tracer, module)
         study.found = found, used

@@ -289,6 +289,7 @@ def _inlined(argument: ast.expr, policy: Policy, plan: ShardPlan, study: Study) 
         lambda name: _operand(policy, _test(policy, name, plan)),
         by_class=_by_class(policy),
         variable=variable,
+        classes=policy.argument if policy.kind is Kind.CLASSES else None,
     )
     return Use(_describe(policy), targets=targets)
 

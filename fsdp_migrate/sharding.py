@@ -105,6 +105,8 @@ class Targets:
     predicate: Predicate
     by_class: bool = True
     variable: str = ""  # the loop variable the predicate would like
+    may_be_root: bool = True  # whether the predicate can hold for the root, which is sharded last
+    classes: ast.expr | None = None  # the classes it asks for, when they are written out here
 
 
 @dataclass(eq=False)
@@ -139,6 +141,7 @@ class ShardPlan:
     ignored: Code | None = None  # the modules that must not become units, as a set
     offloads: Code | None = None  # whether parameters stay on the CPU, as an expression
     from_rank0: bool = False  # only rank 0 has the weights
+    behind: ast.stmt | None = None  # the later statement behind which the model is sharded
     further: list[Site] = field(default_factory=list)  # sites that arguments brought up
 
     def name(self, source: str, name: str) -> str:
@@ -201,6 +204,14 @@ class ShardPlan:
         """Whether one ``fully_shard`` call in place of the constructor says it all."""
         parts = (self.targets, self.walk, self.before, self.after, self.finish)
         return not any(parts) and not self.batch_norm and (not self.setup or self._only_hoist)
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the constructor's statement gives its result the name that is sharded."""
+        target = _single_target(self.constructor.statement, self.constructor.call)
+        if target is None:
+            return False
+        return self.hoisted or _same(target, self.constructor.wrapped)
 
     @property
     def _only_hoist(self) -> bool:
@@ -266,9 +277,13 @@ def render(plan: ShardPlan) -> None:
     after = [*plan.after, *plan.finish]
     statement = constructor.statement
     target = _single_target(statement, constructor.call)
-    in_place = target is not None and (plan.hoisted or _same(target, constructor.wrapped))
+    in_place = plan.is_in_place
     module = constructor.module
-    if in_place and isinstance(statement, ast.Assign):
+    if plan.behind is not None:
+        first = 1 if plan.hoisted else 0  # the model itself is made where it was
+        proposal.replace_statement(module, statement, *lines[:first])
+        proposal.insert_after(module, plan.behind, *lines[first:], call, *after)
+    elif in_place and isinstance(statement, ast.Assign):
         proposal.replace_statement(module, statement, *lines, call, *after)
     elif target is not None and isinstance(statement, (ast.Assign, ast.AnnAssign)):
         proposal.insert_before(module, statement, *lines)
@@ -395,20 +410,24 @@ def _loop(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code
         shared = [a for a in arguments if not a.preview().startswith("mp_policy=")]
         return [*lines, *_loop_with_batch_norm(plan, fully_shard, name, call, shared)]
     assert plan.targets is not None
-    test = plan.targets.predicate(name)
+    test = _below_root(plan.targets, name, plan)
     if plan.targets.by_class:
-        template = (
-            "for {v} in reversed(list({m}.modules())):\n"
-            "    if {v} is not {m} and {test}:\n"
-            "        {call}"
-        )
+        template = "for {v} in reversed(list({m}.modules())):\n    if {test}:\n        {call}"
         return [*lines, code(template, v=name, m=plan.model, test=test, call=call)]
     units = plan.fresh("units")
-    select = "{u} = [{v} for {v} in {m}.modules() if {v} is not {m} and {test}]"
+    select = "{u} = [{v} for {v} in {m}.modules() if {test}]"
     lines.append(code(select, u=units, v=name, m=plan.model, test=test))
     shard = "for {v} in reversed({u}):\n    {call}"
     lines.append(code(shard, v=name, u=units, call=call))
     return lines
+
+
+def _below_root(targets: Targets, variable: str, plan: ShardPlan) -> Code:
+    """The test for a submodule that becomes a unit."""
+    test = targets.predicate(variable)
+    if not targets.may_be_root:
+        return test
+    return code("{v} is not {m} and {t}", v=variable, m=plan.model, t=test)
 
 
 def _loop_with_batch_norm(
@@ -431,8 +450,8 @@ def _loop_with_batch_norm(
         "norm_call": norm_call,
     }
     if plan.targets is not None:
-        template += "\n    elif {v} is not {m} and {test}:\n        {call}"
-        parts["test"] = plan.targets.predicate(name)
+        template += "\n    elif {test}:\n        {call}"
+        parts["test"] = _below_root(plan.targets, name, plan)
         parts["call"] = call
     return [define, Code(template, parts)]
 

@@ -27,6 +27,7 @@ Subclasses of `FullyShardedDataParallel`, and arguments that FSDP1 itself refuse
 - torch/distributed/fsdp/_fully_shard/_fully_shard.py
 """
 
+from fsdp_migrate import checkpointing
 from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.sharding import placement_problem, render
 from fsdp_migrate.sites import Site
@@ -296,5 +297,8 @@ def decide(site: Site, study: Study) -> Decision:
                 "assign the wrapped model to a name in a statement of its own",
                 models=models,
             )
+    late = checkpointing.following(constructor, study)
+    if late is not None:
+        checkpointing.move_behind(plan, late, study)
     render(plan)
     return study.rewritten(site, RULE.code, "fully_shard", plan.proposal, models=models)

@@ -421,7 +421,8 @@ class _Editor(cst.CSTTransformer):
                 raise EditError(f"the statement at line {line_number} would move backwards")
             lines.append(arrived)
         lines += [s for each in edits.after for s in self.render(each, node)]
-        if edits.marks and lines:
+        if edits.marks:
+            lines = lines or [cst.SimpleStatementLine([cst.Expr(cst.Name(_GONE))])]
             lines[0] = self.marked(lines[0], edits.marks, above)
         return lines
 

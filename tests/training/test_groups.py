@@ -157,6 +157,44 @@ def build():
 """,
 }
 
+CHECKPOINTED = """\
+import torch
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+    apply_activation_checkpointing,
+)
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from models import Inner, Nested, Normed, Outer
+
+
+def build():
+    torch.manual_seed(0)
+    model = FSDP(
+        {model}(),
+        auto_wrap_policy=ModuleWrapPolicy({units}),
+        device_id=torch.device("cpu"),
+        use_orig_params=True{arguments},
+    )
+    apply_activation_checkpointing(model, check_fn=lambda m: isinstance(m, {blocks}))
+    return model
+"""
+OTHERS |= {
+    "checkpointed": CHECKPOINTED.format(
+        model="Nested", units="{Inner}", blocks="Inner", arguments=""
+    ),
+    "checkpointed, nested": CHECKPOINTED.format(
+        model="Nested", units="{Inner, Outer}", blocks="(Outer, Inner)", arguments=""
+    ),
+    "checkpointed, other blocks": CHECKPOINTED.format(
+        model="Nested", units="{Outer}", blocks="Inner", arguments=""
+    ),
+    "checkpointed, in half precision": CHECKPOINTED.format(
+        model="Normed", units="{Inner}", blocks="Inner", arguments=HALF
+    ),
+}
+
 
 def snippets() -> dict[str, str]:
     found = {
