@@ -34,7 +34,7 @@ def early_optimizers(study: Study, module: Module) -> Iterator[Site]:
     """Sites for optimizers that are built before their model is wrapped in the same scope."""
     if not study.constructors:
         return
-    for call in _given_parameters(module):
+    for call in given_parameters(module):
         if not any(is_optimizer(v, study) for v in study.values(call.func, module)):
             continue
         found = find(call, module, study)
@@ -50,7 +50,7 @@ FLATTENERS = frozenset({"torch.optim.LBFGS", "torch.optim.lbfgs.LBFGS"})
 
 def flattening_optimizers(study: Study, module: Module) -> Iterator[Site]:
     """Sites for optimizers that see all parameters of a sharded model as one vector."""
-    for call in _given_parameters(module):
+    for call in given_parameters(module):
         if not study.external(call.func, module) & FLATTENERS:
             continue
         for given in parameter_calls(call):
@@ -60,7 +60,7 @@ def flattening_optimizers(study: Study, module: Module) -> Iterator[Site]:
                 break
 
 
-def _given_parameters(module: Module) -> list[ast.Call]:
+def given_parameters(module: Module) -> list[ast.Call]:
     """The calls that are given ``x.parameters()``, in order."""
     table = module.table
     found: dict[ast.Call, None] = {}

@@ -11,6 +11,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
+from fsdp_migrate import ordering
+from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
@@ -146,6 +148,40 @@ def updated(iterated: ast.expr, study: Study, module: Module) -> list[str]:
             if path is not None and study.traced(method.value, module) and path not in found:
                 found.append(path)
     return found
+
+
+def written(iterated: ast.expr, module: Module) -> list[ast.expr]:
+    """The models whose parameters a loop changes in place: ``e`` of ``for e, p in zip(...)``."""
+    loop = module.table.parents[iterated]
+    assert isinstance(loop, (ast.For, ast.AsyncFor))
+    parts: list[tuple[ast.expr, ast.expr]] = [(loop.target, iterated)]
+    match iterated, loop.target:
+        case (
+            ast.Call(func=ast.Name(id="zip"), args=given),
+            ast.Tuple(elts=targets) | ast.List(elts=targets),
+        ) if len(given) == len(targets):
+            parts = list(zip(targets, given, strict=True))
+    found = []
+    for target, source in parts:
+        if not _writes(_names(target), loop.body):
+            continue
+        for node in ast.walk(source):
+            method = node.func if isinstance(node, ast.Call) else None
+            if isinstance(method, ast.Attribute) and method.attr in METHODS:
+                found.append(method.value)
+    return found
+
+
+def trained(study: Study) -> frozenset[Constructor]:
+    """The models whose parameters an optimizer gets."""
+    found: set[Constructor] = set()
+    for module in study.project.modules:
+        for call in ordering.given_parameters(module):
+            if any(ordering.is_optimizer(v, study) for v in study.values(call.func, module)):
+                for given in ordering.parameter_calls(call):
+                    assert isinstance(given.func, ast.Attribute)
+                    found |= study.models(given.func.value, module).constructors
+    return frozenset(found)
 
 
 def _data_assignments(tree: ast.AST) -> Iterator[tuple[ast.Assign, ast.Attribute]]:

@@ -13,7 +13,8 @@ tensors, that do not mix with `DTensor`s, and whose changes are lost (as they we
 
 ## What stays for you
 Reading the marked places: a split by `ndim` that put every parameter in one group in FSDP1 now
-splits. Assignments that change the dtype or the device.
+splits. Assignments that change the dtype or the device. An average that is evaluated: FSDP1's next
+evaluation missed what was written to the root's parameters since the last, now it is there.
 
 ## Since torch
 2.6
@@ -25,7 +26,7 @@ splits. Assignments that change the dtype or the device.
 
 import ast
 
-from fsdp_migrate.parameters import SHAPE, UPDATE, updated
+from fsdp_migrate.parameters import SHAPE, UPDATE, trained, updated, written
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
@@ -59,11 +60,13 @@ from fsdp2_support import reshard_parameters
 def average(net, twin, decay):
     model = fully_shard(net)
     mean = fully_shard(twin)
+    # TODO(fsdp-migrate FSDP408): After an evaluation of this model, FSDP1 lost what was written to its root's parameters, for no backward had freed them; now the next evaluation sees it.
     reshard_parameters(mean)
     reshard_parameters(model)
     for e, p in zip(mean.parameters(), model.parameters()):
         e.data.copy_(e.data * decay + p.data * (1 - decay))
 """,
+        outcome=Outcome.REVIEW,
         support=("reshard_parameters",),
     ),
     Example(
@@ -75,6 +78,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 def clamp(net, limit):
     model = FSDP(net, use_orig_params=True)
+    optimizer = torch.optim.AdamW(model.parameters())
     with torch.no_grad():
         for p in model.parameters():
             p.clamp_(-limit, limit)
@@ -88,6 +92,7 @@ from fsdp2_support import reshard_parameters
 
 def clamp(net, limit):
     model = fully_shard(net)
+    optimizer = torch.optim.AdamW(model.parameters())
     with torch.no_grad():
         reshard_parameters(model)
         for p in model.parameters():
@@ -164,6 +169,7 @@ from fsdp2_support import reshard_parameters
 
 def offload(net):
     model = fully_shard(net)
+    # TODO(fsdp-migrate FSDP408): After an evaluation of this model, FSDP1 lost what was written to its root's parameters, for no backward had freed them; now the next evaluation sees it.
     reshard_parameters(model)
     for parameter in model.parameters():
         # TODO(fsdp-migrate FSDP408): Assigning to .data of a sharded parameter does nothing. Do it before the model is sharded, or in place.
@@ -264,7 +270,16 @@ def _update(site: Site, study: Study) -> Decision:
     ]
     proposal.insert_before(site.module, site.statement, *lines)
     models = study.models(site.receiver, site.module).constructors
-    return study.rewritten(site, RULE.code, "resharded first", proposal, models=models)
+    changed = [study.models(m, site.module).constructors for m in written(site.node, site.module)]
+    review = ""
+    if any(found and found.isdisjoint(trained(study)) for found in changed):
+        review = (
+            "after an evaluation of this model, FSDP1 lost what was written to its root's parameters, "
+            "for no backward had freed them; now the next evaluation sees it"
+        )
+    return study.rewritten(
+        site, RULE.code, "resharded first", proposal, models=models, review=review
+    )
 
 
 def _casts(node: ast.AST) -> bool:
