@@ -23,6 +23,7 @@ from fsdp_migrate import (
     policies,
     run_time,
     sites,
+    subclasses,
 )
 from fsdp_migrate.rule import Outcome
 from fsdp_migrate.sharding import Constructor, ShardPlan
@@ -132,6 +133,8 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         if site.construct in {f"{fsdp1.FSDP}()", f"partial({fsdp1.FSDP})"}:
             assert isinstance(site.node, ast.Call)
             study.constructors[site.node] = Constructor.read(site.node, site.module, site.reference)
+        elif subclasses.is_subclass(site):
+            subclasses.register(site, study)
     if not known:
         only_look_alikes = not found and any(map(sites.uses_fairscale, study.project.modules))
         referring = {site.module for site in found}
@@ -148,7 +151,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
                 found += parameters.find(study, module)
                 found += sites.attribute_checks(study.tracer, module)
         study.found = found, used
-    study.subclassed = any(s.construct == f"class({fsdp1.FSDP})" for s in found)
+    study.subclassed = any(map(subclasses.is_subclass, found))
     for site in found:
         branch = branches.of(site, study.project) if site.construct == INSTANCE else None
         if branch is not None and not _builds_models(branch, study):
@@ -173,6 +176,8 @@ def _builds_models(branch: branches.Branch, study: Study) -> bool:
 
 def _construct(site: Site, study: Study) -> list[Decision]:
     """Decide a constructor together with its arguments: all of them or none."""
+    if subclasses.is_subclass(site):
+        return subclasses.construct(site, study)
     assert isinstance(site.node, ast.Call)
     constructor = study.constructors[site.node]
     if site.node in study.run_time:

@@ -131,7 +131,7 @@ def _wraps(path: str, scope: Scope, module: Module, study: Study) -> Iterator[as
         if not any(access_path(a) == path for a in passed):
             continue
         callees = study.values(call.func, module)
-        if not any(isinstance(v, Function) for v in callees):
+        if not any(isinstance(v, (Function, Class)) for v in callees):
             continue
         if sites.models(study.values(call, module), study.tracer):
             yield call

@@ -47,7 +47,8 @@ def role(constructor: Constructor, study: Study) -> Role:
     """What a constructor's model is to the others of the project."""
     found = {
         _kept_in(holder, module, constructor, study)
-        for holder, module in _holders(constructor.call, constructor.module, study, CALLERS_DEEP)
+        for call, at in constructor.made_at or ((constructor.call, constructor.module),)
+        for holder, module in _holders(call, at, study, CALLERS_DEEP)
     }
     if not found:
         return Role.ROOT
@@ -165,22 +166,19 @@ def _kept_in(holder: ast.AST | None, module: Module, own: Constructor, study: St
     if isinstance(holder, ast.Call) and holder in study.constructors:
         return Role.PART
     assert isinstance(holder, ast.expr)
-    others = [c for c in study.constructors.values() if c is not own and "module" in c.arguments]
+    others = [w for c in study.constructors.values() if c is not own for w in c.wraps]
     scope = module.table.scope_of(holder).function()
-    if scope is not own.module.table.scope_of(own.call).function():
-        others += (
-            [own] if "module" in own.arguments else []
-        )  # called through a function, which may wrap more than one model
+    if scope is not own.module.table.scope_of(own.defined_by or own.call).function():
+        others += own.wraps  # called through a function, which may wrap more than one model
     if not others:
         return Role.ROOT
     path = access_path(holder)
     base = _base(path) if path is not None else ""
     for other in others:
-        wrapped = access_path(other.wrapped)
         same_place = other.module is module and (
-            module.table.scope_of(other.call).function() is scope
+            module.table.scope_of(other.wrapped).function() is scope
         )
-        if base and base != "self" and same_place and wrapped == base:
+        if base and base != "self" and same_place and access_path(other.wrapped) == base:
             return Role.PART
     owner = _class_of(holder, module, study) if base == "self" else None
     if owner is not None and not _is_module(owner, study):

@@ -7,14 +7,15 @@ calls where no statements can stand. ``fully_shard`` written out is preferred wh
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from fsdp_migrate import fsdp1, vocabulary
-from fsdp_migrate.proposal import code
+from fsdp_migrate.proposal import Code, code
 from fsdp_migrate.roles import Role, role
 from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.trace.project import Module
 
 FUNCTION = "shard"
 RULE = "FSDP101"
@@ -39,7 +40,7 @@ def choose(study: Study) -> frozenset[ast.AST]:
         for constructor in conversion.constructors
         if not _stands_in(origin, constructor)
     }
-    return frozenset(c.call for c in failed | sharing)
+    return frozenset(c.defined_by or c.call for c in failed | sharing)
 
 
 def _stands_in(node: ast.AST, constructor: Constructor) -> bool:
@@ -55,32 +56,40 @@ def construct(site: Site, study: Study) -> list[Decision]:
     name = proposal.support(site.module, FUNCTION, site.reference)
     assert isinstance(site.reference, ast.expr)
     proposal.replace(site.module, site.reference, code("{n}", n=name))
-    place = role(constructor, study)
-    if place is Role.PART:
+    added: list[Code] = []
+    review = place(constructor, study, added)
+    if added:
         proposal.add_keyword(site.module, constructor.call, "is_root", code("False"))
+    whole = study.rewritten(
+        site, RULE, "shard takes the same arguments", proposal, models=models, review=review
+    )
+    return [whole, *arguments(constructor, site.module, study)]
+
+
+def place(constructor: Constructor, study: Study, given: list[Code]) -> str:
+    """Say to ``shard``, among the arguments it is given, that a model is part of another.
+
+    Returns what is to be reviewed when nobody knows.
+    """
+    found = role(constructor, study)
+    if found is Role.PART:
+        given.append(code("is_root=False"))
     may_cast = constructor.is_open or constructor.has("mixed_precision")
-    decisions = [
-        study.rewritten(
-            site,
-            RULE,
-            "shard takes the same arguments",
-            proposal,
-            models=models,
-            review=UNSURE if place is Role.UNKNOWN and may_cast else "",
-        )
-    ]
+    return UNSURE if found is Role.UNKNOWN and may_cast else ""
+
+
+def arguments(constructor: Constructor, module: Module, study: Study) -> Iterator[Decision]:
+    """Decisions for the arguments that ``shard`` takes as they are."""
+    models = frozenset({constructor})
     for argument, node in constructor.nodes().items():
         if argument == "module":
             continue
         assert isinstance(node, (ast.expr, ast.keyword))
-        if any(map(fsdp1.canonical, study.external(constructor.arguments[argument], site.module))):
+        if any(map(fsdp1.canonical, study.external(constructor.arguments[argument], module))):
             continue  # FSDP1's own name, passed by itself: a site of its own
-        part = Site(f"{fsdp1.FSDP}({argument}=)", site.module, node, node)
+        part = Site(f"{fsdp1.FSDP}({argument}=)", module, node, node)
         rule = study.registry.find(part.construct)
-        decisions.append(
-            study.rewritten(part, rule.code if rule else RULE, "shard takes it", models=models)
-        )
-    return decisions
+        yield study.rewritten(part, rule.code if rule else RULE, "shard takes it", models=models)
 
 
 def unknown_states(decisions: Iterable[Decision]) -> bool:

@@ -37,6 +37,8 @@ class Constructor:
     arguments: dict[str, ast.expr] = field(default_factory=dict)
     problem: str = ""  # why it cannot be written out as fully_shard
     is_open: bool = False  # it has more arguments than are written at the call
+    defined_by: ast.ClassDef | None = None  # a subclass of FSDP1 that forwards its arguments
+    made_at: tuple[tuple[ast.Call, Module], ...] = ()  # the calls of that subclass
     is_wrong: bool = False  # FSDP1 itself refuses it, or FSDP2 has nothing like it
 
     @classmethod
@@ -76,6 +78,14 @@ class Constructor:
         return self.arguments["module"]
 
     @property
+    def wraps(self) -> list[Wrapped]:
+        """What is wrapped, as far as it is written out, and in which file."""
+        if self.made_at:
+            given = ((_first(call), module) for call, module in self.made_at)
+            return [Wrapped(model, module) for model, module in given if model is not None]
+        return [Wrapped(self.wrapped, self.module)] if "module" in self.arguments else []
+
+    @property
     def statement(self) -> ast.stmt:
         return self.module.table.statement(self.call)
 
@@ -89,6 +99,21 @@ class Constructor:
     def has(self, name: str) -> bool:
         """Whether an argument is given, and as something else than a plain None."""
         return name in self.arguments and not _is_none(self.arguments[name])
+
+
+@dataclass(frozen=True, eq=False)
+class Wrapped:
+    """An expression that is wrapped."""
+
+    wrapped: ast.expr
+    module: Module
+
+
+def _first(call: ast.Call) -> ast.expr | None:
+    """The model that a call of a subclass is given."""
+    if call.args:
+        return None if isinstance(call.args[0], ast.Starred) else call.args[0]
+    return next((k.value for k in call.keywords if k.arg == "module"), None)
 
 
 Predicate = Callable[[str], Code]
