@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.training import observe
 
@@ -61,11 +62,31 @@ def build(directory: Path) -> dict[str, Any]:
     model = construct(directory, seed=0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
     losses = []
+    counts = []
     for step in range(2):
         torch.manual_seed(2 * step + dist.get_rank())
-        loss = model(torch.randn(8, 4)).float().square().mean()
-        loss.backward()
+        with Collectives() as forward:
+            loss = model(torch.randn(8, 4)).float().square().mean()
+        with Collectives() as backward:
+            loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())
-    return {"units": observe.units(model), "losses": losses}
+        counts.append({"forward": forward.counts, "backward": backward.counts})
+    return {"units": observe.units(model), "losses": losses, "collectives": counts}
+
+
+class Collectives(TorchDispatchMode):
+    """Counts collectives by what they do; ``CommDebugMode`` trips over some modules."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: dict[str, int] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func.namespace in {"c10d", "_c10d_functional"}:
+            name = func._opname.strip("_").removesuffix("_base")  # FSDP1 on CPU gathers lists
+            self.counts[name] = self.counts.get(name, 0) + 1
+        return func(*args, **(kwargs or {}))
