@@ -30,6 +30,7 @@ from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.trace.project import Module
 
 RULE = Rule(
     code="FSDP306",
@@ -165,6 +166,76 @@ def sample(net, prompts):
 """,
         support=("unsharded",),
     ),
+    Example(
+        title="a context that is made on demand",
+        before="""\
+import contextlib
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def sample(net, prompts, sharded):
+    policy = FSDP(net)
+    context = lambda: (
+        FSDP.summon_full_params(policy, writeback=False, recurse=False)
+        if sharded
+        else contextlib.nullcontext()
+    )
+    with context():
+        return policy.generate(prompts)
+""",
+        after="""\
+import contextlib
+
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import unsharded
+
+
+def sample(net, prompts, sharded):
+    policy = fully_shard(net)
+    context = lambda: (
+        unsharded(policy, recurse=False)
+        if sharded
+        else contextlib.nullcontext()
+    )
+    with context():
+        return policy.generate(prompts)
+""",
+        support=("unsharded",),
+    ),
+    Example(
+        title="a function that makes the context",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def whole(model):
+    return FSDP.summon_full_params(model, writeback=False)
+
+
+def total(net):
+    model = FSDP(net)
+    with whole(model):
+        return sum(p.sum() for p in model.parameters())
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import full_params
+
+
+def whole(model):
+    return full_params(model, writeback=False)
+
+
+def total(net):
+    model = fully_shard(net)
+    with whole(model):
+        return sum(p.sum() for p in model.parameters())
+""",
+        support=("full_params",),
+    ),
 ]
 
 KEEP = [
@@ -202,6 +273,32 @@ model.apply(init)
 with gathered(model, recurse=False):
     model.generate(prompts)
 """,
+    ),
+    Keep(
+        title="another context that is made on demand",
+        source="""\
+context = lambda: gathered(model, recurse=False)
+with context():
+    model.generate(prompts)
+""",
+    ),
+    Keep(
+        title="a context that something else enters",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def whole(net):
+    return FSDP.summon_full_params(net)
+
+
+def evaluate(net, run):
+    model = FSDP(net)
+    with whole(model):
+        model.head.weight.sum()
+    run(model, whole(model))
+""",
+        left=True,
     ),
     Keep(
         title="a context that is handed out",
@@ -269,7 +366,7 @@ def _is_true(node: ast.expr, site: Site, study: Study) -> bool:
 
 def _runs_model(site: Site, study: Study) -> bool | None:
     """Whether the block calls the model; None when there is no block to be seen."""
-    statements = _entered(site)
+    statements = _entered(site, study)
     if not statements:
         return None
     for statement in statements:
@@ -285,30 +382,61 @@ def _runs_model(site: Site, study: Study) -> bool | None:
     return False
 
 
-def _entered(site: Site) -> list[ast.With | ast.AsyncWith]:
-    """The ``with`` statements that enter the context, also under a name or a condition."""
+def _entered(site: Site, study: Study) -> list[ast.With | ast.AsyncWith]:
+    """The ``with`` statements that enter the context: directly, under a name or a condition, or
+    through a function that makes it."""
     table = site.module.table
     child: ast.AST = site.node
+    made = False  # by a lambda, which the statement calls
     for parent in table.ancestors(child):
         if isinstance(parent, ast.withitem):
-            statement = table.parents[parent]
-            return [statement] if isinstance(statement, (ast.With, ast.AsyncWith)) else []
-        if isinstance(parent, ast.IfExp):
-            child = parent
+            return _statement(parent, site.module)
+        if isinstance(parent, ast.Lambda) and not made:
+            made = True
         elif isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
-            name, scope = parent.targets[0], table.within[parent.targets[0]]
-            return [
-                statement
-                for node in table.names
-                if node.id == name.id and table.within[node] is scope
-                for item in [table.parents[node]]
-                if isinstance(item, ast.withitem) and item.context_expr is node
-                for statement in [table.parents[item]]
-                if isinstance(statement, (ast.With, ast.AsyncWith))
-            ]
-        else:
+            return _under_name(parent.targets[0], site.module, made=made)
+        elif isinstance(parent, ast.Return) and not made:
+            return _through_function(parent, site.module, study)
+        elif not isinstance(parent, ast.IfExp):
             return []
     return []
+
+
+def _statement(item: ast.AST, module: Module) -> list[ast.With | ast.AsyncWith]:
+    statement = module.table.parents[item]
+    return [statement] if isinstance(statement, (ast.With, ast.AsyncWith)) else []
+
+
+def _under_name(name: ast.Name, module: Module, *, made: bool) -> list[ast.With | ast.AsyncWith]:
+    """Where ``with name:`` stands, or ``with name():`` when what has the name makes the context."""
+    table = module.table
+    found = []
+    for node in table.names:
+        if node.id != name.id or table.within[node] is not table.within[name] or node is name:
+            continue
+        used: ast.AST = node
+        if made and isinstance(table.parents[node], ast.Call):
+            used = table.parents[node]
+        item = table.parents[used]
+        if isinstance(item, ast.withitem) and item.context_expr is used:
+            found += _statement(item, module)
+    return found
+
+
+def _through_function(
+    statement: ast.Return, module: Module, study: Study
+) -> list[ast.With | ast.AsyncWith]:
+    """Where the calls of the function are entered; nothing when one of them is not."""
+    scope = module.table.scope_of(statement).function()
+    if scope is None or not isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return []
+    found = []
+    for caller in study.tracer.callers(scope.node, module):
+        item = caller.module.table.parents[caller.call]
+        if not isinstance(item, ast.withitem):
+            return []
+        found += _statement(item, caller.module)
+    return found
 
 
 def _apply(site: Site, study: Study) -> Decision:
