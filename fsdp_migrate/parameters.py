@@ -31,6 +31,10 @@ TORCH_CLIP = frozenset(
 AROUND = frozenset({"zip", "enumerate", "list", "tuple", "sorted", "reversed", "filter"})
 # Methods that end like in-place operations, and write nothing.
 NO_WRITES = frozenset({"requires_grad_", "retain_grad_", "share_memory_"})
+STALE = (  # what to review of writing to a model that no backward goes through
+    "after an evaluation of this model, FSDP1 lost what was written to its root's parameters, for "
+    "no backward had freed them; now the next evaluation sees it"
+)
 WHOLE = frozenset({"summon_full_params", "full_params"})
 
 

@@ -26,7 +26,7 @@ evaluation missed what was written to the root's parameters since the last, now 
 
 import ast
 
-from fsdp_migrate.parameters import SHAPE, UPDATE, trained, updated, written
+from fsdp_migrate.parameters import SHAPE, STALE, UPDATE, trained, updated, written
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
@@ -273,10 +273,7 @@ def _update(site: Site, study: Study) -> Decision:
     changed = [study.models(m, site.module).constructors for m in written(site.node, site.module)]
     review = ""
     if any(found and found.isdisjoint(trained(study)) for found in changed):
-        review = (
-            "after an evaluation of this model, FSDP1 lost what was written to its root's parameters, "
-            "for no backward had freed them; now the next evaluation sees it"
-        )
+        review = STALE
     return study.rewritten(
         site, RULE.code, "resharded first", proposal, models=models, review=review
     )
