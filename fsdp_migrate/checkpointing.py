@@ -81,7 +81,7 @@ def move_behind(plan: ShardPlan, found: Checkpointing, study: Study) -> None:
     same = class_set(targets.classes, module, study) == found.classes
     if not same or not plan.is_in_place or not isinstance(plan.constructor.statement, ast.Assign):
         return
-    classes = class_tuple(targets.classes)
+    classes = plan.unit_classes or class_tuple(targets.classes)
     targets.predicate = lambda v: code(
         'isinstance(getattr({v}, "_checkpoint_wrapped_module", None), {c})', v=v, c=classes
     )

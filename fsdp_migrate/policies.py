@@ -31,6 +31,8 @@ from fsdp_migrate.trace.values import (
     Values,
 )
 
+LONGEST_TEST = 60  # columns of a class tuple in a condition; a longer one gets a name
+
 
 class Kind(Enum):
     NONE = auto()  # no policy: one unit
@@ -285,13 +287,21 @@ def _inlined(argument: ast.expr, policy: Policy, plan: ShardPlan, study: Study) 
         assert statement is not None
         plan.proposal.delete(module, statement)
     variable = _preferred_variable(policy)
+    setup: tuple[Code, ...] = ()
+    if policy.kind is Kind.CLASSES and policy.argument is not None:
+        classes = class_tuple(policy.argument)
+        if len(classes.preview()) > LONGEST_TEST:
+            name = plan.fresh("wrap_classes")
+            setup = (code("{n} = {c}", n=name, c=classes),)
+            classes = code("{n}", n=name)
+        plan.unit_classes = classes
     targets = Targets(
         lambda name: _operand(policy, _test(policy, name, plan)),
         by_class=_by_class(policy),
         variable=variable,
         classes=policy.argument if policy.kind is Kind.CLASSES else None,
     )
-    return Use(_describe(policy), targets=targets)
+    return Use(_describe(policy), targets=targets, setup=setup)
 
 
 def _consume(policy: Policy, plan: ShardPlan, study: Study) -> None:
@@ -315,7 +325,8 @@ def _test(policy: Policy, variable: str, plan: ShardPlan) -> Code:
     """The test for a loop variable where the policy's own names are in scope."""
     argument = policy.argument
     if policy.kind is Kind.CLASSES and argument is not None:
-        return code("isinstance({v}, {c})", v=variable, c=class_tuple(argument))
+        classes = plan.unit_classes or class_tuple(argument)
+        return code("isinstance({v}, {c})", v=variable, c=classes)
     if policy.kind is Kind.PREDICATE and argument is not None:
         if isinstance(argument, ast.Lambda):
             if [a.arg for a in argument.args.args] == [variable]:

@@ -166,6 +166,7 @@ class ShardPlan:
     ignored: Code | None = None  # the modules that must not become units, as a set
     offloads: Code | None = None  # whether parameters stay on the CPU, as an expression
     from_rank0: bool = False  # only rank 0 has the weights
+    unit_classes: Code | None = None  # how the classes of the units are written in the loop
     behind: ast.stmt | None = None  # the later statement behind which the model is sharded
     further: list[Site] = field(default_factory=list)  # sites that arguments brought up
 

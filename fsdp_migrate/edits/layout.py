@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-Breakable = cst.Call | cst.Dict | cst.List | cst.ListComp | cst.SetComp
+Breakable = cst.Call | cst.Dict | cst.List | cst.ListComp | cst.SetComp | cst.Tuple
 
 
 def fit(
@@ -36,6 +36,7 @@ class _Fit(cst.CSTTransformer):
         self.module = module
         self.indent = indent
         self.limit = limit
+        self.opened: list[str] = []  # the indents of the conditions around
 
     def visit_IndentedBlock(self, node: cst.IndentedBlock) -> bool:
         self.indent += self.module.default_indent
@@ -47,10 +48,44 @@ class _Fit(cst.CSTTransformer):
         self.indent = self.indent[: -len(self.module.default_indent)]
         return updated_node
 
+    def visit_If(self, node: cst.If) -> bool:
+        self.opened.append(self.indent)
+        return True
+
+    def leave_If(self, original_node: cst.If, updated_node: cst.If) -> cst.If:
+        indent = self.opened.pop()
+        test = updated_node.test
+        if not isinstance(test, cst.BooleanOperation) or test.lpar:
+            return updated_node
+        first = f"{indent}if {self.module.code_for_node(test)}:"
+        if len(first.expandtabs(4)) <= self.limit:
+            return updated_node
+        return updated_node.with_changes(test=_operand_a_line(test, self.module.default_indent))
+
     def leave_SimpleStatementLine(
         self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
     ) -> cst.SimpleStatementLine:
         return _fitted(updated_node, self.module, self.indent, self.limit, None)
+
+
+def _operand_a_line(test: cst.BooleanOperation, step: str) -> cst.BooleanOperation:
+    """``(a and b)`` with a line for each operand, as formatters put a condition."""
+    inner, closing = line_break(step), line_break("")
+    operator = type(test.operator)
+
+    def split(node: cst.BaseExpression) -> cst.BaseExpression:
+        if not isinstance(node, cst.BooleanOperation) or not isinstance(node.operator, operator):
+            return node
+        if node.lpar and node is not test:
+            return node
+        before = node.operator.with_changes(whitespace_before=inner)
+        return node.with_changes(left=split(node.left), operator=before)
+
+    result = cst.ensure_type(split(test), cst.BooleanOperation)
+    return result.with_changes(
+        lpar=[cst.LeftParen(whitespace_after=inner)],
+        rpar=[cst.RightParen(whitespace_before=closing)],
+    )
 
 
 def _in_parentheses(line: cst.SimpleStatementLine, step: str) -> cst.SimpleStatementLine | None:
@@ -147,8 +182,7 @@ def _outermost(
         current, depth, ours = queue.pop(0)
         ours = ours or (allowed is not None and current in allowed)
         if ours and _is_breakable(current) and not _is_broken(current):
-            assert isinstance(current, (cst.Call, cst.Dict, cst.List, cst.ListComp, cst.SetComp))
-            return current, depth
+            return current, depth  # type: ignore[return-value]
         inner = depths.get(current, depth)
         queue += [(child, inner, ours) for child in current.children]
     return None
@@ -162,6 +196,8 @@ def _is_breakable(node: cst.CSTNode) -> bool:
         return bool(node.args) and not wrapper
     if isinstance(node, (cst.Dict, cst.List)):
         return bool(node.elements)
+    if isinstance(node, cst.Tuple):
+        return len(node.elements) > 1 and len(node.lpar) == 1
     return isinstance(node, (cst.ListComp, cst.SetComp))
 
 
@@ -173,6 +209,8 @@ def _is_broken(node: cst.CSTNode) -> bool:
         opening = node.lbrace.whitespace_after
     elif isinstance(node, (cst.List, cst.ListComp)):
         opening = node.lbracket.whitespace_after
+    elif isinstance(node, cst.Tuple) and node.lpar:
+        opening = node.lpar[0].whitespace_after
     return isinstance(opening, cst.ParenthesizedWhitespace)
 
 
@@ -193,6 +231,9 @@ def explode(node: Breakable, unit: str, depth: int) -> Breakable:
     if isinstance(node, cst.Dict):
         opening = node.lbrace.with_changes(whitespace_after=inner)
         return node.with_changes(elements=elements, lbrace=opening)
+    if isinstance(node, cst.Tuple):
+        opened = node.lpar[0].with_changes(whitespace_after=inner)
+        return node.with_changes(elements=elements, lpar=[opened])
     return node.with_changes(
         elements=elements, lbracket=node.lbracket.with_changes(whitespace_after=inner)
     )
