@@ -21,10 +21,11 @@ prefix.
 """
 
 import ast
+import re
 
 from fsdp_migrate import statedicts
 from fsdp_migrate.fsdp1 import PACKAGE
-from fsdp_migrate.proposal import code
+from fsdp_migrate.proposal import code, join
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
@@ -129,9 +130,71 @@ def inner(net):
     return model
 """,
     ),
+    Example(
+        title="a name that is spelled out",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def biases(net, sharded):
+    model = FSDP(net, use_orig_params=True)
+    excluded = "_fsdp_wrapped_module.embedding.weight" if sharded else "embedding.weight"
+    return [p for n, p in model.named_parameters() if n != excluded]
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+
+def biases(net, sharded):
+    model = fully_shard(net)
+    excluded = "embedding.weight" if sharded else "embedding.weight"
+    return [p for n, p in model.named_parameters() if n != excluded]
+""",
+    ),
+    Example(
+        title="parts of names, removed in a loop",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def names(net):
+    model = FSDP(net, use_orig_params=True)
+    for name, parameter in model.named_parameters():
+        for part in ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module."):
+            name = name.replace(part, "")
+        yield name
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+
+def names(net):
+    model = fully_shard(net)
+    for name, parameter in model.named_parameters():
+        for part in ("_checkpoint_wrapped_module.",):
+            name = name.replace(part, "")
+        yield name
+""",
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="a pattern that has the part in it",
+        source="""\
+import re
+
+CLEAN = re.compile(r"^_fsdp_wrapped_module\\.(.*)$")
+""",
+        left=True,
+    ),
+    Keep(
+        title="parts of other wrappers' names",
+        source="""\
+for part in ("_orig_mod.", "_checkpoint_wrapped_module."):
+    name = name.replace(part, "")
+""",
+    ),
     Keep(
         title="roots only",
         source="""\
@@ -246,12 +309,48 @@ def _string(site: Site, study: Study) -> Decision:
         proposal.replace(site.module, call, code("{v}", v=call.args[2]))
         message = "an FSDP2 model has no inner module"
         return study.rewritten(site, RULE.code, message, proposal, models=models)
+    clean = str(site.node.value).replace("_fsdp_wrapped_module.", "")
+    if clean != site.node.value and PATH.fullmatch(clean) and models and not _in_f_string(call):
+        proposal.replace(site.module, site.node, code("{s}", s=f'"{clean}"'))
+        return study.rewritten(site, RULE.code, "the name without it", proposal, models=models)
+    others = _removed_in_loop(call, site) if exact and models else None
+    if others is not None:
+        assert isinstance(call, ast.expr)
+        listed = join(", ", [code("{o}", o=other) for other in others])
+        proposal.replace(site.module, call, code("({o},)", o=listed))
+        return study.rewritten(site, RULE.code, "names are clean", proposal, models=models)
     return study.left(
         site,
         RULE.code,
         "FSDP2 has no such part in its names",
         "drop what was done for FSDP1's names",
     )
+
+
+PATH = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*\.?")  # a dotted name, no pattern
+
+
+def _in_f_string(parent: ast.AST) -> bool:
+    return isinstance(parent, (ast.JoinedStr, ast.FormattedValue))
+
+
+def _removed_in_loop(parent: ast.AST, site: Site) -> list[ast.expr] | None:
+    """The other words of ``for word in (...): name = name.replace(word, "")``, if it is one."""
+    loop = site.module.table.parents[parent]
+    if not isinstance(parent, (ast.Tuple, ast.List)) or not isinstance(loop, ast.For):
+        return None
+    others = [e for e in parent.elts if e is not site.node]
+    if loop.iter is not parent or not isinstance(loop.target, ast.Name) or not others:
+        return None
+    uses = [n for s in loop.body for n in ast.walk(s) if getattr(n, "id", "") == loop.target.id]
+    for use in uses:
+        match site.module.table.parents[use]:
+            case ast.Call(
+                func=ast.Attribute(attr="replace"), args=[first, ast.Constant(value="")]
+            ) if first is use:
+                continue
+        return None
+    return others if uses else None
 
 
 def _repeats(statement: ast.stmt, call: ast.Call) -> bool:

@@ -61,6 +61,7 @@ class _Spans(CodegenState):
         self.line = 1
         self.column = 0
         self.stack: list[cst.CSTNode] = []
+        self.tuples: list[tuple[int, int]] = []  # where the tuples around begin
         self.nodes: dict[cst.CSTNode, ast.AST] = {}
         self.dirty: set[cst.CSTNode] = set()
         self.indents: dict[cst.CSTNode, str] = {}
@@ -83,8 +84,15 @@ class _Spans(CodegenState):
 
     def before_codegen(self, node: cst.CSTNode) -> None:
         self.stack.append(node)
+        if isinstance(node, cst.Tuple):
+            self.tuples.append((self.line, self.column))
 
     def after_codegen(self, node: cst.CSTNode) -> None:
+        # A tuple's parentheses are part of it for ast, and not for LibCST's positions.
+        if isinstance(node, cst.Tuple):
+            found = self.expressions.get((*self.tuples.pop(), self.line, self.column))
+            if found is not None:
+                self.found(node, found)
         self.stack.pop()
 
     @contextmanager
@@ -104,8 +112,11 @@ class _Spans(CodegenState):
         else:
             return
         if found is not None and node not in self.nodes:
-            self.nodes[node] = found
-            self.dirty.update(self.stack)
-            for parent in self.stack:
-                if isinstance(parent, cst.SimpleStatementLine):
-                    self.indents[parent] = "".join(self.indent_tokens)
+            self.found(node, found)
+
+    def found(self, node: cst.CSTNode, counterpart: ast.AST) -> None:
+        self.nodes[node] = counterpart
+        self.dirty.update(self.stack)
+        for parent in self.stack:
+            if isinstance(parent, cst.SimpleStatementLine):
+                self.indents[parent] = "".join(self.indent_tokens)
