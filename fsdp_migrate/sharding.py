@@ -266,7 +266,7 @@ def render(plan: ShardPlan) -> None:
     after = [*plan.after, *plan.finish]
     statement = constructor.statement
     target = _single_target(statement, constructor.call)
-    in_place = target is not None and (plan.hoisted or _same(target, constructor.wrapped))
+    in_place = target is not None and _is_model(target, plan)
     module = constructor.module
     if in_place and isinstance(statement, ast.Assign):
         proposal.replace_statement(module, statement, *lines, call, *after)
@@ -465,6 +465,9 @@ def _single_target(statement: ast.stmt, call: ast.Call) -> ast.expr | None:
     return None
 
 
-def _same(target: ast.expr, wrapped: ast.expr) -> bool:
+def _is_model(target: ast.expr, plan: ShardPlan) -> bool:
+    """Whether a statement gives its target the object it already is."""
     path = access_path(target)
-    return path is not None and path == access_path(wrapped)
+    if plan.hoisted:
+        return path == plan.model.preview()
+    return path is not None and path == access_path(plan.constructor.wrapped)
