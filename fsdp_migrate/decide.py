@@ -13,7 +13,17 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from fsdp_migrate import branches, config, fsdp1, ordering, parameters, policies, run_time, sites
+from fsdp_migrate import (
+    branches,
+    config,
+    fsdp1,
+    methods,
+    ordering,
+    parameters,
+    policies,
+    run_time,
+    sites,
+)
 from fsdp_migrate.rule import Outcome
 from fsdp_migrate.sharding import Constructor, ShardPlan
 from fsdp_migrate.sites import Site
@@ -136,6 +146,8 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
                 found += ordering.flattening_optimizers(study, module)
                 found += parameters.find(study, module)
                 found += sites.attribute_checks(study.tracer, module)
+        study.entries = methods.find(study)
+        found += [entry.site for entry in study.entries]
         study.found = found, used
     study.subclassed = any(s.construct == f"class({fsdp1.FSDP})" for s in found)
     for site in found:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from fsdp_migrate import fsdp1, vocabulary
+from fsdp_migrate import fsdp1, methods, vocabulary
 from fsdp_migrate.proposal import code
 from fsdp_migrate.roles import Role, role
 from fsdp_migrate.sharding import Constructor
@@ -58,6 +58,7 @@ def construct(site: Site, study: Study) -> list[Decision]:
     place = role(constructor, study)
     if place is Role.PART:
         proposal.add_keyword(site.module, constructor.call, "is_root", code("False"))
+    methods.register_made(constructor, proposal, study)
     may_cast = constructor.is_open or constructor.has("mixed_precision")
     decisions = [
         study.rewritten(

@@ -25,6 +25,7 @@ import ast
 from collections.abc import Iterable
 
 from fsdp_migrate import statedicts
+from fsdp_migrate.methods import Methods
 from fsdp_migrate.proposal import code, join
 from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.sharding import Constructor
@@ -278,11 +279,22 @@ def _runs_model(site: Site, study: Study) -> bool | None:
                 if not isinstance(node, ast.Call):
                     continue
                 called = node.func
-                if isinstance(called, ast.Attribute) and called.attr in CALLS:
+                if isinstance(called, ast.Attribute) and _method_runs(called, site, study):
                     return True
                 if study.models(called, site.module):
                     return True
     return False
+
+
+def _method_runs(called: ast.Attribute, site: Site, study: Study) -> bool:
+    """Whether a method calls the model, its parts, or gathers parameters elsewhere."""
+    if called.attr in CALLS:
+        return True
+    registered = {entry.function for entry in study.entries}
+    return any(
+        use.runs or use.calls_self or use.function in registered
+        for use in Methods(study).uses(called.value, called.attr, site.module)
+    )
 
 
 def _entered(site: Site) -> list[ast.With | ast.AsyncWith]:

@@ -39,6 +39,8 @@ CASES = (
     *(Case("loop", ("--kind", kind)) for kind in ("plain", "grad_op", "scaled")),
     Case("manual"),
     Case("manual", ("--half", "1"), HALF),
+    *(Case("methods", ("--kind", kind)) for kind in ("encode", "auxiliary", "generate")),
+    Case("methods", ("--kind", "half"), HALF),
     *(
         Case("meshes", ("--kind", kind))
         for kind in ("device", "world", "group", "slice", "hybrid", "zero2", "none")
@@ -71,6 +73,14 @@ def test_trains_the_same(case: Case, launcher: Launcher, tmp_path: Path) -> None
     after = launcher.script(both.after, *case.arguments, fsdp1="forbid")
     assert compare(before, after, tolerance=case.tolerance) >= case.numbers
     assert compare_models(before, after, tolerance=10 * case.tolerance)
+
+
+def test_trains_the_same_through_a_method_alone(launcher: Launcher, tmp_path: Path) -> None:
+    """FSDP1's model is never called, so that every layer is the root of its own pass there."""
+    both = pair("rewriting/methods", tmp_path)
+    before = launcher.script(both.before, "--kind", "loss", fsdp1="allow")
+    after = launcher.script(both.after, "--kind", "loss", fsdp1="forbid")
+    assert compare(before, after) == 20
 
 
 @pytest.mark.parametrize("kind", ["data", "in place"])
