@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -664,16 +664,20 @@ def review(entry: Entry, study: Study) -> str:
     """What may differ once an entry is registered."""
     if entry.use.reads:
         return f"{entry.name}() now computes with whole parameters, in FSDP1 it saw flat pieces"
-    casts = any(
-        (c.is_open or c.has("mixed_precision")) and roles.role(c, study) is not roles.Role.PART
-        for c in constructors(entry, study)
-    )
-    if casts and entry.has_inputs:
+    if entry.has_inputs and casts_inputs(constructors(entry, study), study):
         return (
             f"under mixed precision, floating-point inputs of {entry.name}() are now cast to "
             "param_dtype"
         )
     return ""
+
+
+def casts_inputs(models: Iterable[Constructor], study: Study) -> bool:
+    """Whether some of these models cast what they are called with."""
+    return any(
+        (c.is_open or c.has("mixed_precision")) and roles.role(c, study) is not roles.Role.PART
+        for c in models
+    )
 
 
 def _constructor(call: ast.Call, module: Module, study: Study) -> Constructor:

@@ -133,6 +133,58 @@ def publish(net, send):
         support=("full_params",),
     ),
     Example(
+        title="around a method that calls wrapped layers",
+        before="""\
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = FSDP(nn.Linear(8, 8))
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+    def predict(self, x):
+        return self.head(self.body(x)).argmax(-1)
+
+
+def evaluate(x):
+    model = FSDP(Net())
+    with FSDP.summon_full_params(model, writeback=False):
+        return model.predict(x)
+""",
+        after="""\
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import unsharded
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = fully_shard(nn.Linear(8, 8))
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+    def predict(self, x):
+        return self.head(self.body(x)).argmax(-1)
+
+
+def evaluate(x):
+    model = fully_shard(Net())
+    with unsharded(model):
+        return model.predict(x)
+""",
+        support=("unsharded",),
+    ),
+    Example(
         title="around generation",
         before="""\
 import contextlib
@@ -202,6 +254,15 @@ model.apply(init)
         source="""\
 with gathered(model, recurse=False):
     model.generate(prompts)
+""",
+    ),
+    Keep(
+        title="a method in a context of another library",
+        source="""\
+import deepspeed
+
+with deepspeed.zero.GatheredParameters(model.parameters()):
+    model.predict(x)
 """,
     ),
     Keep(

@@ -767,7 +767,7 @@ def _gradients(model: nn.Module, *names: str) -> dict[str, torch.Tensor]:
     for name in names:
         generator = torch.Generator().manual_seed(dist.get_rank())
         width = 5 if name in {"encode", "score"} else 3
-        method = getattr(model, name)
+        method = model if name == "forward" else getattr(model, name)
         total = total + method(torch.randn(4, width, generator=generator)).square().mean()
     total.backward()
     found = {}
@@ -843,3 +843,26 @@ def a_nested_method_frees_what_a_part_still_needs() -> None:
     _same_gradients("again", registered=("again", "full"))
     model = _methods("again", "full", reshard_after_forward=True)
     _fails("mixed torch.Tensor and DTensor", model.again, torch.randn(4, 3))
+
+
+@check
+def methods_of_units_may_come_first_where_parameters_are_gathered() -> None:
+    """``unshard`` alone makes no root, as ``summon_full_params`` did."""
+    x = torch.randn(4, 3)
+    for recurse in (True, False):
+        model = _methods()
+        with torch.no_grad():
+            model.unshard()
+            model.full(x)
+        _fails("lazily initialized", model, x)
+        torch.manual_seed(0)
+        expected = Methods()
+        model = _methods()
+        for _ in range(2):
+            with torch.no_grad(), support.unsharded(model, recurse=recurse):
+                assert torch.allclose(model.full(x), expected.full(x))
+        found = _gradients(model, "forward")
+        assert not any(name.startswith("_run") for name in vars(model))
+        torch.manual_seed(0)
+        whole = _gradients(Methods(), "forward")
+        assert all(torch.allclose(whole[n], found[n], atol=1e-6) for n in whole)

@@ -39,7 +39,10 @@ CASES = (
     *(Case("loop", ("--kind", kind)) for kind in ("plain", "grad_op", "scaled")),
     Case("manual"),
     Case("manual", ("--half", "1"), HALF),
-    *(Case("methods", ("--kind", kind)) for kind in ("encode", "auxiliary", "generate")),
+    *(
+        Case("methods", ("--kind", kind))
+        for kind in ("encode", "auxiliary", "generate", "gathered", "replaced")
+    ),
     Case("methods", ("--kind", "half"), HALF),
     *(
         Case("meshes", ("--kind", kind))
