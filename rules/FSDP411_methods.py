@@ -11,8 +11,9 @@ for such methods either, so they only work there when they compute with wrapped 
 sharding. Registered they work in any case, also before the first call of the model.
 
 ## What stays for you
-Methods that `forward` calls as well (hooks do not nest), generators, and models wrapped where no
-statement can follow. Methods of classes outside the given paths are not looked into; those of
+Methods that `forward` calls as well (at the end of the inner call a unit frees what the outer one
+still needs), generators, and models wrapped where no statement can follow. Methods of single layers
+(`model.layers[0].attend(x)`), and of classes outside the given paths, are not looked into; those of
 `transformers` call `self(...)`, which needs nothing.
 
 ## Since torch

@@ -224,6 +224,57 @@ def test_both_branches_are_registered() -> None:
     assert after["train.py"].count('register_fsdp_forward_method(model, "method")') == 2
 
 
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (
+            "model = wrap(Net([1]), **options)",
+            "    net = shard(net, **options)\n"
+            '    register_fsdp_forward_method(net, "method")\n'
+            "    return net\n",
+        ),
+        (
+            "model = FSDP(Net([1]), **options)",
+            "    model = shard(Net([1]), **options)\n"
+            '    register_fsdp_forward_method(model, "method")\n',
+        ),
+        (
+            "wrapper = functools.partial(FSDP, **options)\n    model = wrapper(Net([1]))",
+            '    model = wrapper(Net([1]))\n    register_fsdp_forward_method(model, "method")\n',
+        ),
+    ],
+    ids=["returned", "assigned", "partial"],
+)
+def test_models_sharded_at_run_time(made: str, expected: str) -> None:
+    source = program("return self.head(x)").replace("model = FSDP(Net([1]))", made)
+    source = f"import functools\n{source}\n\ndef wrap(net, **options):\n    return FSDP(net, **options)\n"
+    _, after = migrate({"train.py": source.replace("def main()", "def main(options)")})
+    assert expected in after["train.py"]
+
+
+def test_attributes_and_parts_are_registered_where_they_are_made() -> None:
+    part = """
+
+class Whole(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = FSDP(Net([1]))
+
+    def forward(self, x):
+        return self.net.method(x)
+
+
+whole = FSDP(Whole())
+"""
+    _, after = migrate({"train.py": program("return self.head(x)", use="pass") + part})
+    expected = """\
+        model = Net([1])
+        self.net = fully_shard(model)
+        register_fsdp_forward_method(model, "method")
+"""
+    assert expected in after["train.py"]
+
+
 def test_whole_parameters_in_place_of_pieces_are_said() -> None:
     assert outcome(program("return self.scale.pow(2).sum()")) is Outcome.REVIEW
     assert outcome(program("return torch.norm(self.scale)")) is Outcome.REVIEW

@@ -55,6 +55,7 @@ CASES = (
     ),
     Case("precision", (), HALF),
     *(Case("rank0", ("--sync", sync)) for sync in "01"),
+    Case("replicated"),
     *(Case("states", ("--kind", kind)) for kind in ("trainer", "sharded", "statics", "kept")),
     *(
         Case("strategies", ("--strategy", strategy))
