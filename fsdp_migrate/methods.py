@@ -654,7 +654,10 @@ def problem(entry: Entry, study: Study) -> tuple[str, str]:
                 "register a method that does all of it",
             )
         written = call is constructor.call and call not in study.run_time
-        obstacle = placement_problem(constructor) if written else _obstacle(call, module)
+        statement = module.table.statement(call)
+        obstacle = placement_problem(constructor) if written else _obstacle(statement, call)
+        if _target(statement, call, study) is not None:
+            obstacle = ""
         if obstacle:
             return f"nothing can follow the wrapping, because {obstacle}", by_hand
     return "", ""
@@ -696,10 +699,18 @@ def _names(call: ast.Call, study: Study) -> list[str]:
 
 def plan_registration(plan: ShardPlan, study: Study) -> None:
     """Register the entry methods of a model, first of all that follows its sharding."""
-    names = _names(plan.constructor.call, study)
-    if names:
-        register = plan.name(FULLY_SHARD, REGISTER)
+    constructor = plan.constructor
+    names = _names(constructor.call, study)
+    if not names:
+        return
+    register = plan.name(FULLY_SHARD, REGISTER)
+    if not placement_problem(constructor):
         plan.after[:0] = [_registration(register, plan.model, name) for name in names]
+        return
+    target = _target(constructor.statement, constructor.call, study)
+    assert target is not None
+    lines = [_registration(register, ast.unparse(target), name) for name in names]
+    plan.proposal.insert_after(constructor.module, constructor.statement, *lines)
 
 
 def _registration(register: str, model: Code | str, name: str) -> Code:
@@ -729,28 +740,36 @@ def register_made(constructor: Constructor, proposal: Proposal, study: Study) ->
             back = code("return {m}", m=model)
             proposal.replace_statement(module, statement, made, *lines, back)
         else:
-            model = ast.unparse(_target(statement, call))  # type: ignore[arg-type]
+            target = _target(statement, call, study)
+            assert target is not None
+            model = ast.unparse(target)
             lines = [_registration(register, model, name) for name in names]
             proposal.insert_after(module, statement, *lines)
 
 
-def _obstacle(call: ast.Call, module: Module) -> str:
-    statement = module.table.statement(call)
+def _obstacle(statement: ast.stmt, call: ast.Call) -> str:
     returned = isinstance(statement, ast.Return) and statement.value is call
-    if returned or _target(statement, call) is not None:
-        return ""
-    return "it is a part of a larger expression"
+    return "" if returned else "it is a part of a larger expression"
 
 
-def _target(statement: ast.stmt, call: ast.Call) -> ast.expr | None:
-    """The name or path that a statement gives to what ``call`` makes."""
+def _target(statement: ast.stmt, call: ast.Call, study: Study) -> ast.expr | None:
+    """The name or path that a statement gives to what ``call`` makes, if it runs.
+
+    ``model = FSDP(net) if sharded else net``: registering does nothing to a model that is not
+    sharded.
+    """
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
         target = statement.targets[0]
     elif isinstance(statement, ast.AnnAssign):
         target = statement.target
     else:
         return None
-    return target if statement.value is call and access_path(target) is not None else None
+    value = statement.value
+    if isinstance(value, ast.IfExp) and call in (value.body, value.orelse):
+        other = value.orelse if call is value.body else value.body
+        if not any(node in study.constructors for node in ast.walk(other)):
+            value = call
+    return target if value is call and access_path(target) is not None else None
 
 
 def _yields(function: FunctionNode) -> bool:

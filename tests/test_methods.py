@@ -247,7 +247,8 @@ def test_both_branches_are_registered() -> None:
 )
 def test_models_sharded_at_run_time(made: str, expected: str) -> None:
     source = program("return self.head(x)").replace("model = FSDP(Net([1]))", made)
-    source = f"import functools\n{source}\n\ndef wrap(net, **options):\n    return FSDP(net, **options)\n"
+    wrap = "def wrap(net, **options):\n    return FSDP(net, **options)\n"
+    source = f"import functools\n{source}\n\n{wrap}"
     _, after = migrate({"train.py": source.replace("def main()", "def main(options)")})
     assert expected in after["train.py"]
 
@@ -273,6 +274,19 @@ whole = FSDP(Whole())
         register_fsdp_forward_method(model, "method")
 """
     assert expected in after["train.py"]
+
+
+def test_a_model_that_may_not_be_sharded_is_registered_all_the_same() -> None:
+    made = "model = FSDP(Net([1])) if sharded else Net([2])"
+    source = program("return self.head(x)").replace("model = FSDP(Net([1]))", made)
+    _, after = migrate({"train.py": source})
+    expected = """\
+    model = fully_shard(Net([1])) if sharded else Net([2])
+    register_fsdp_forward_method(model, "method")
+"""
+    assert expected in after["train.py"]
+    twice = made.replace("Net([2])", "FSDP(Net([2]), **options)")
+    assert outcome(source.replace(made, twice)) is Outcome.LEFT
 
 
 def test_whole_parameters_in_place_of_pieces_are_said() -> None:
