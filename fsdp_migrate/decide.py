@@ -18,6 +18,7 @@ from fsdp_migrate import (
     checkpointing,
     config,
     fsdp1,
+    methods,
     ordering,
     parameters,
     policies,
@@ -150,6 +151,8 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
                 found += checkpointing.late(study, module)
                 found += parameters.find(study, module)
                 found += sites.attribute_checks(study.tracer, module)
+        study.entries = methods.find(study)
+        found += [entry.site for entry in study.entries]
         study.found = found, used
     study.subclassed = any(map(subclasses.is_subclass, found))
     for site in found:

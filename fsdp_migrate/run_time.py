@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from fsdp_migrate import fsdp1, vocabulary
+from fsdp_migrate import fsdp1, methods, vocabulary
 from fsdp_migrate.proposal import Code, code
 from fsdp_migrate.roles import Role, role
 from fsdp_migrate.sharding import Constructor
@@ -60,6 +60,7 @@ def construct(site: Site, study: Study) -> list[Decision]:
     review = place(constructor, study, added)
     if added:
         proposal.add_keyword(site.module, constructor.call, "is_root", code("False"))
+    methods.register_made(constructor, proposal, study)
     whole = study.rewritten(
         site, RULE, "shard takes the same arguments", proposal, models=models, review=review
     )

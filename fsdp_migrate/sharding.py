@@ -235,9 +235,7 @@ class ShardPlan:
     def is_in_place(self) -> bool:
         """Whether the constructor's statement gives its result the name that is sharded."""
         target = _single_target(self.constructor.statement, self.constructor.call)
-        if target is None:
-            return False
-        return self.hoisted or _same(target, self.constructor.wrapped)
+        return target is not None and _is_model(target, self)
 
     @property
     def _only_hoist(self) -> bool:
@@ -510,6 +508,9 @@ def _single_target(statement: ast.stmt, call: ast.Call) -> ast.expr | None:
     return None
 
 
-def _same(target: ast.expr, wrapped: ast.expr) -> bool:
+def _is_model(target: ast.expr, plan: ShardPlan) -> bool:
+    """Whether a statement gives its target the object it already is."""
     path = access_path(target)
-    return path is not None and path == access_path(wrapped)
+    if plan.hoisted:
+        return path == plan.model.preview()
+    return path is not None and path == access_path(plan.constructor.wrapped)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
@@ -17,6 +18,9 @@ from fsdp_migrate.sites import Site
 from fsdp_migrate.trace.flow import Definition
 from fsdp_migrate.trace.project import Module, Project
 from fsdp_migrate.trace.values import Constant, Made, Tracer, Unknown, Value, Values
+
+if TYPE_CHECKING:
+    from fsdp_migrate.methods import Entry
 
 DEFAULT_TARGET = config.DEFAULT_TARGET
 
@@ -121,6 +125,7 @@ class Study:
     subclassed: bool = False  # the project derives classes from FSDP1's
     unwritten: list[Constructor] = field(default_factory=list)  # that fully_shard cannot say
     settled: dict[ast.AST, Decision] = field(default_factory=dict)  # node -> its decision
+    entries: list[Entry] = field(default_factory=list)  # methods that need FSDP2's hooks
 
     def __post_init__(self) -> None:
         self.tracer = Tracer(self.project)
@@ -130,7 +135,7 @@ class Study:
         result = Study(
             self.project, self.registry, self.target, run_time=run_time, run_time_states=states
         )
-        result.tracer, result.found = self.tracer, self.found
+        result.tracer, result.found, result.entries = self.tracer, self.found, self.entries
         return result
 
     # -- values ---------------------------------------------------------------------------------
@@ -222,13 +227,13 @@ class Study:
         """The FSDP1 models ``node`` may be."""
         found = self.values(node, module)
         made = sites.models(found, self.tracer)
-        constructors = frozenset(c for m in made for c in self._made_by(m))
+        constructors = frozenset(c for m in made for c in self.made_by(m))
         if not made and sites.is_taken_for_model(node, module, self.tracer):
             return Models(frozenset(self.constructors.values()))
         others = tuple(v for v in found if v not in made)
         return Models(constructors, others)
 
-    def _made_by(self, model: Made) -> Iterator[Constructor]:
+    def made_by(self, model: Made) -> Iterator[Constructor]:
         """The constructor of a model, or the partial of it that was called."""
         if model.node in self.constructors:
             yield self.constructors[model.node]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from fsdp_migrate import fsdp1, run_time
+from fsdp_migrate import fsdp1, methods, run_time
 from fsdp_migrate.proposal import Code, code, join
 from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.sites import Site
@@ -128,6 +128,7 @@ def construct(site: Site, study: Study) -> list[Decision]:
         lines.append(code("    {d}", d=first.value))
     lines.append(code("    return {s}({a})", s=shard, a=join(", ", arguments)))
     proposal.replace_statement(site.module, found.definition, join("\n", lines))
+    methods.register_made(constructor, proposal, study)
     whole = study.rewritten(
         site, RULE, "a function that calls shard", proposal, models=models, review=review
     )

@@ -28,6 +28,7 @@ Subclasses of `FullyShardedDataParallel`, and arguments that FSDP1 itself refuse
 """
 
 from fsdp_migrate import checkpointing
+from fsdp_migrate.methods import plan_registration
 from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.sharding import placement_problem, render
 from fsdp_migrate.sites import Site
@@ -139,6 +140,34 @@ fully_shard(model)
 """,
     ),
     Example(
+        title="the model is made in the call, for an attribute",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from layers import Block, Net
+
+
+class Trainer:
+    def __init__(self):
+        self.model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}))
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from layers import Block, Net
+
+
+class Trainer:
+    def __init__(self):
+        model = Net()
+        for module in reversed(list(model.modules())):
+            if module is not model and isinstance(module, Block):
+                fully_shard(module)
+        self.model = fully_shard(model)
+""",
+    ),
+    Example(
         title="the whole module is imported",
         before="""\
 import torch.distributed.fsdp as fsdp
@@ -208,6 +237,17 @@ class FSDP:
 
 
 model = FSDP(model)
+""",
+    ),
+    Keep(
+        title="an attribute that is wrapped by something else",
+        source="""\
+from training.wrappers import FullyShardedDataParallel
+
+
+class Trainer:
+    def __init__(self):
+        self.model = FullyShardedDataParallel(Net(), auto_wrap_policy=by_size)
 """,
     ),
     Keep(
@@ -287,6 +327,7 @@ def decide(site: Site, study: Study) -> Decision:
             models=models,
         )
     plan = study.plans[constructor]
+    plan_registration(plan, study)
     if not plan.is_compact:
         problem = placement_problem(constructor)
         if problem:

@@ -25,6 +25,7 @@ import ast
 from collections.abc import Iterable
 
 from fsdp_migrate import statedicts
+from fsdp_migrate.methods import Methods
 from fsdp_migrate.proposal import code, join
 from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.sharding import Constructor
@@ -131,6 +132,58 @@ def publish(net, send):
                 send(name, parameter.data)
 """,
         support=("full_params",),
+    ),
+    Example(
+        title="around a method that calls wrapped layers",
+        before="""\
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = FSDP(nn.Linear(8, 8))
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+    def predict(self, x):
+        return self.head(self.body(x)).argmax(-1)
+
+
+def evaluate(x):
+    model = FSDP(Net())
+    with FSDP.summon_full_params(model, writeback=False):
+        return model.predict(x)
+""",
+        after="""\
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import unsharded
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = fully_shard(nn.Linear(8, 8))
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+    def predict(self, x):
+        return self.head(self.body(x)).argmax(-1)
+
+
+def evaluate(x):
+    model = fully_shard(Net())
+    with unsharded(model):
+        return model.predict(x)
+""",
+        support=("unsharded",),
     ),
     Example(
         title="around generation",
@@ -301,6 +354,15 @@ def evaluate(net, run):
         left=True,
     ),
     Keep(
+        title="a method in a context of another library",
+        source="""\
+import deepspeed
+
+with deepspeed.zero.GatheredParameters(model.parameters()):
+    model.predict(x)
+""",
+    ),
+    Keep(
         title="a context that is handed out",
         source="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -375,11 +437,22 @@ def _runs_model(site: Site, study: Study) -> bool | None:
                 if not isinstance(node, ast.Call):
                     continue
                 called = node.func
-                if isinstance(called, ast.Attribute) and called.attr in CALLS:
+                if isinstance(called, ast.Attribute) and _method_runs(called, site, study):
                     return True
                 if study.models(called, site.module):
                     return True
     return False
+
+
+def _method_runs(called: ast.Attribute, site: Site, study: Study) -> bool:
+    """Whether a method calls the model, its parts, or gathers parameters elsewhere."""
+    if called.attr in CALLS:
+        return True
+    registered = {entry.function for entry in study.entries}
+    return any(
+        use.runs or use.calls_self or use.function in registered
+        for use in Methods(study).uses(called.value, called.attr, site.module)
+    )
 
 
 def _entered(site: Site, study: Study) -> list[ast.With | ast.AsyncWith]:

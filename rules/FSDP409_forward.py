@@ -1,7 +1,8 @@
 """Call the model, not its `forward`.
 
 ## What changes
-`model.forward(x)` becomes `model(x)`.
+`model.forward(x)` becomes `model(x)`. A forward that is only kept to be replaced
+(`model.forward = make(model.forward)`) stays: `model(x)` runs FSDP2's hooks around its replacement.
 
 ## Why
 FSDP1's wrapper gathers parameters in its own `forward`. FSDP2 does it in hooks, which run when the
@@ -9,8 +10,7 @@ module is called; its `forward` alone meets sharded parameters and fails (`got m
 and DTensor`).
 
 ## What stays for you
-Other methods that compute with parameters (`generate` that calls `self.forward`, `encode`): they
-failed in FSDP1, and need `register_fsdp_forward_method` in FSDP2.
+A forward that is handed to code that is not seen. Other methods than `forward` are FSDP411's.
 
 ## Since torch
 2.6
@@ -21,10 +21,12 @@ failed in FSDP1, and need `register_fsdp_forward_method` in FSDP2.
 
 import ast
 
+from fsdp_migrate import methods
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.trace.flow import access_path
 
 RULE = Rule(code="FSDP409", name="forward", handles=("FullyShardedDataParallel.forward",))
 
@@ -76,25 +78,79 @@ class Trainer:
 """,
     ),
     Example(
-        title="kept for later",
+        title="replaced",
         before="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 
-def patch(net, make):
+def patch(net, scale):
     model = FSDP(net)
     original = model.forward
-    model.forward = make(original)
+
+    def scaled(x):
+        return scale * original(x)
+
+    model.forward = scaled
+    return model
 """,
         after="""\
 from torch.distributed.fsdp import fully_shard
 
 
+def patch(net, scale):
+    model = fully_shard(net)
+    original = model.forward
+
+    def scaled(x):
+        return scale * original(x)
+
+    model.forward = scaled
+    return model
+""",
+    ),
+    Example(
+        title="replaced, under mixed precision",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
 def patch(net, make):
+    model = FSDP(net, mixed_precision=MixedPrecision(param_dtype=torch.bfloat16))
+    model.forward = make(model.forward)
+    return model
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+
+def patch(net, make):
+    model = fully_shard(net, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+    # TODO(fsdp-migrate FSDP409): Under mixed precision, what replaces forward now gets inputs in param_dtype.
+    model.forward = make(model.forward)
+    return model
+""",
+        outcome=Outcome.REVIEW,
+    ),
+    Example(
+        title="kept for later",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def export(net, server):
+    model = FSDP(net)
+    server.predict = model.forward
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+
+def export(net, server):
     model = fully_shard(net)
     # TODO(fsdp-migrate FSDP409): What is done with this forward is not seen here. Where it is called, call the model.
-    original = model.forward
-    model.forward = make(original)
+    server.predict = model.forward
 """,
         outcome=Outcome.LEFT,
     ),
@@ -122,6 +178,25 @@ def step(net, x, sharded):
 ]
 
 KEEP = [
+    Keep(
+        title="a plain model's forward that is replaced",
+        source="""\
+def patch(model, make):
+    original = model.forward
+    model.forward = make(original)
+""",
+    ),
+    Keep(
+        title="FSDP2's forward that is replaced",
+        source="""\
+from torch.distributed.fsdp import fully_shard
+
+
+def patch(net, make):
+    model = fully_shard(net)
+    model.forward = make(model.forward)
+""",
+    ),
     Keep(
         title="a model that is not sharded",
         source="""\
@@ -166,6 +241,15 @@ def decide(site: Site, study: Study) -> Decision:
     if any(name.startswith("inspect.") or name in DESCRIBES for name in names):
         return study.rewritten(site, RULE.code, "kept: it is not called here", models=models)
     runs = site.node is outer or any(name.endswith(RUNS) for name in names)
+    if not runs and _is_replaced(site):
+        casts = methods.casts_inputs(models, study)
+        return study.rewritten(
+            site,
+            RULE.code,
+            "kept: hooks run around what replaces it",
+            models=models,
+            review=CAST if casts else "",
+        )
     if not runs:
         return study.left(
             site,
@@ -177,3 +261,38 @@ def decide(site: Site, study: Study) -> Decision:
     proposal = study.proposal()
     proposal.replace(site.module, site.reference, code("{m}", m=site.receiver))
     return study.rewritten(site, RULE.code, "the model itself", proposal, models=models)
+
+
+CAST = "under mixed precision, what replaces forward now gets inputs in param_dtype"
+
+
+def _is_replaced(site: Site) -> bool:
+    """Whether a forward is only used by what takes its place on the same model."""
+    assert site.receiver is not None
+    table = site.module.table
+    places = [
+        statement
+        for attribute in table.attributes
+        if attribute.attr == "forward" and isinstance(attribute.ctx, ast.Store)
+        if access_path(attribute.value) == access_path(site.receiver) is not None
+        for statement in [table.statement(attribute)]
+        if table.scope_of(statement).function() is table.scope_of(site.node).function()
+    ]
+    kept = site.statement
+    if kept in places:
+        return True
+    target = kept.targets[0] if isinstance(kept, ast.Assign) else None
+    if not places or not isinstance(target, ast.Name) or kept.value is not site.reference:  # type: ignore[attr-defined]
+        return False
+    scope = table.within[target]
+    uses = [
+        name
+        for name in table.names
+        if name.id == target.id
+        and isinstance(name.ctx, ast.Load)
+        and table.within[name].lookup(name.id) is scope
+    ]
+    return all(
+        table.statement(name) in places or table.within[name].function() is not scope.function()
+        for name in uses
+    )

@@ -22,6 +22,7 @@ from torch.distributed.fsdp import (
     FSDPModule,
     MixedPrecisionPolicy,
     fully_shard,
+    register_fsdp_forward_method,
 )
 from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -1034,6 +1035,7 @@ def unsharded(model: nn.Module, *, recurse: bool = True) -> Iterator[None]:
     Args:
         recurse: gather all units, not only the model's own.
     """
+    _run_nothing(model)
     units = [
         module
         for module in (model.modules() if recurse else [model])
@@ -1046,6 +1048,18 @@ def unsharded(model: nn.Module, *, recurse: bool = True) -> Iterator[None]:
     finally:
         for unit in units:
             unit.reshard()
+
+
+def _run_nothing(model: nn.Module) -> None:
+    """Make the model the root of its units, which otherwise the first forward does.
+
+    A method that calls a unit by itself would make that one a root, and forwards fail from then on.
+    """
+    name = "_run_nothing"
+    setattr(model, name, lambda: None)
+    register_fsdp_forward_method(model, name)
+    getattr(model, name)()
+    delattr(model, name)
 
 
 @contextlib.contextmanager

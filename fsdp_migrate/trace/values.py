@@ -189,6 +189,10 @@ class Tracer:
             return None
         return call.args[index] if index < len(call.args) else None
 
+    def attribute(self, value: Value, name: str, node: ast.AST, module: Module) -> Values:
+        """The values of an attribute of ``value``, asked for by ``node`` in ``module``."""
+        return frozenset(self._attribute_of(value, name, node, module))
+
     # -- expressions ----------------------------------------------------------------------------
 
     def _evaluate(self, node: ast.expr, module: Module, frame: Frame | None) -> Iterable[Value]:
@@ -731,6 +735,10 @@ class Tracer:
     @cached_property
     def _families(self) -> dict[ast.ClassDef, list[Class]]:
         return {}
+
+    def lineage(self, cls: Class) -> list[Class]:
+        """A class and its bases in the project, nearest first."""
+        return self._bases(cls)
 
     def _bases(self, cls: Class, seen: frozenset[ast.ClassDef] = frozenset()) -> list[Class]:
         if cls.node in seen:

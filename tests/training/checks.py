@@ -25,7 +25,12 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    FSDPModule,
+    MixedPrecisionPolicy,
+    fully_shard,
+    register_fsdp_forward_method,
+)
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
@@ -724,3 +729,140 @@ def a_policy_is_asked_as_fsdp1_asked_it() -> None:
     assert ("block", False, 82) in asked
     assert not any(name == "norm" for name, _, _ in asked)
     support.shard_by_policy(model, None)
+
+
+# -- methods other than forward -------------------------------------------------------------------
+
+
+class Methods(Net):
+    """``full`` computes with the root's parameters, ``encode`` with a unit's alone."""
+
+    def full(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.head(self.norm(self.encode(self.input(x))))
+        return result
+
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.block(x)
+        return result
+
+    def score(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.head(self.norm(x))
+        return result
+
+    def again(self, x: torch.Tensor) -> torch.Tensor:
+        return self.full(x) + self.forward(x) + self(x)
+
+
+def _methods(*registered: str, **kwargs: Any) -> Any:
+    torch.manual_seed(0)
+    model = sharded(Methods(), **kwargs)
+    for name in registered:
+        register_fsdp_forward_method(model, name)
+    return model
+
+
+def _gradients(model: nn.Module, *names: str) -> dict[str, torch.Tensor]:
+    """The gradients of one pass through each of some methods, averaged over the ranks."""
+    total = torch.zeros(())
+    for name in names:
+        generator = torch.Generator().manual_seed(dist.get_rank())
+        width = 5 if name in {"encode", "score"} else 3
+        method = model if name == "forward" else getattr(model, name)
+        total = total + method(torch.randn(4, width, generator=generator)).square().mean()
+    total.backward()
+    found = {}
+    for name, parameter in model.named_parameters():
+        gradient = parameter.grad
+        if isinstance(gradient, DTensor):
+            found[name] = gradient.full_tensor()
+        elif gradient is not None:
+            dist.all_reduce(gradient)
+            found[name] = gradient / dist.get_world_size()
+    return found
+
+
+def _same_gradients(*names: str, registered: tuple[str, ...], **kwargs: Any) -> None:
+    torch.manual_seed(0)
+    expected = _gradients(Methods(), *names)
+    found = _gradients(_methods(*registered, **kwargs), *names)
+    assert expected.keys() == found.keys()
+    assert all(torch.allclose(expected[n], found[n], atol=1e-6) for n in expected)
+
+
+def _fails(message: str, call: Callable[..., Any], *args: Any) -> None:
+    seen = ""
+    try:
+        call(*args)
+    except RuntimeError as error:
+        seen = str(error)
+    assert message in seen
+
+
+@check
+def a_registered_method_has_the_gradients_of_the_whole_model() -> None:
+    _same_gradients("full", registered=("full",))
+    _same_gradients("encode", registered=("encode",))
+    _same_gradients("score", registered=("score",))
+    _same_gradients("again", registered=("again",))
+    _same_gradients("full", "encode", "forward", registered=("full", "encode"))
+    _same_gradients("full", "encode", registered=("full", "encode"), reshard_after_forward=False)
+
+
+@check
+def a_method_without_hooks_meets_shards() -> None:
+    _fails("mixed torch.Tensor and DTensor", _methods().full, torch.randn(4, 3))
+    _fails("mixed torch.Tensor and DTensor", _methods().again, torch.randn(4, 3))
+
+
+@check
+def a_method_without_hooks_trains_nothing_after_an_evaluation() -> None:
+    """It runs on the root's gathered parameters, and their gradients go nowhere."""
+    for registered in ((), ("score",)):
+        model = _methods(*registered)
+        with torch.no_grad():
+            model(torch.randn(4, 3))
+        model.score(torch.randn(4, 5)).square().mean().backward()
+        model.reshard()
+        assert (model.head.weight.grad is not None) == bool(registered)
+
+
+@check
+def a_method_of_units_alone_must_not_come_first() -> None:
+    """FSDP1 has the same limit; registered, the method may come first."""
+    model = _methods()
+    model.encode(torch.randn(4, 5))
+    _fails("lazily initialized", model, torch.randn(4, 3))
+    model = _methods("encode")
+    model.encode(torch.randn(4, 5))
+    model(torch.randn(4, 3))
+
+
+@check
+def a_nested_method_frees_what_a_part_still_needs() -> None:
+    """Only a root that keeps its parameters after forward can have both registered."""
+    _same_gradients("again", registered=("again", "full"))
+    model = _methods("again", "full", reshard_after_forward=True)
+    _fails("mixed torch.Tensor and DTensor", model.again, torch.randn(4, 3))
+
+
+@check
+def methods_of_units_may_come_first_where_parameters_are_gathered() -> None:
+    """``unshard`` alone makes no root, as ``summon_full_params`` did."""
+    x = torch.randn(4, 3)
+    for recurse in (True, False):
+        model = _methods()
+        with torch.no_grad():
+            model.unshard()
+            model.full(x)
+        _fails("lazily initialized", model, x)
+        torch.manual_seed(0)
+        expected = Methods()
+        model = _methods()
+        for _ in range(2):
+            with torch.no_grad(), support.unsharded(model, recurse=recurse):
+                assert torch.allclose(model.full(x), expected.full(x))
+        found = _gradients(model, "forward")
+        assert not any(name.startswith("_run") for name in vars(model))
+        torch.manual_seed(0)
+        whole = _gradients(Methods(), "forward")
+        assert all(torch.allclose(whole[n], found[n], atol=1e-6) for n in whole)

@@ -41,6 +41,11 @@ CASES = (
     Case("manual"),
     Case("manual", ("--half", "1"), HALF),
     *(
+        Case("methods", ("--kind", kind))
+        for kind in ("encode", "auxiliary", "generate", "gathered", "replaced")
+    ),
+    Case("methods", ("--kind", "half"), HALF),
+    *(
         Case("meshes", ("--kind", kind))
         for kind in ("device", "world", "group", "slice", "hybrid", "zero2", "none")
     ),
@@ -51,6 +56,7 @@ CASES = (
     ),
     Case("precision", (), HALF),
     *(Case("rank0", ("--sync", sync)) for sync in "01"),
+    Case("replicated"),
     *(Case("states", ("--kind", kind)) for kind in ("trainer", "sharded", "statics", "kept")),
     *(
         Case("strategies", ("--strategy", strategy))
@@ -72,6 +78,14 @@ def test_trains_the_same(case: Case, launcher: Launcher, tmp_path: Path) -> None
     after = launcher.script(both.after, *case.arguments, fsdp1="forbid")
     assert compare(before, after, tolerance=case.tolerance) >= case.numbers
     assert compare_models(before, after, tolerance=10 * case.tolerance)
+
+
+def test_trains_the_same_through_a_method_alone(launcher: Launcher, tmp_path: Path) -> None:
+    """FSDP1's model is never called, so that every layer is the root of its own pass there."""
+    both = pair("rewriting/methods", tmp_path)
+    before = launcher.script(both.before, "--kind", "loss", fsdp1="allow")
+    after = launcher.script(both.after, "--kind", "loss", fsdp1="forbid")
+    assert compare(before, after) == 20
 
 
 @pytest.mark.parametrize("kind", ["data", "in place"])
