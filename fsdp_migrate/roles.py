@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from enum import Enum, auto
 
+from fsdp_migrate.models import contents
 from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
@@ -20,6 +21,7 @@ from fsdp_migrate.trace.values import Class, Made
 
 MODULE_BASES = ("torch.nn.Module", "torch.nn.modules.module.Module", "LightningModule")
 ADDERS = frozenset({"add_module", "register_module", "append", "insert", "extend", "update"})
+HANDING_BACK = ("checkpoint_wrapper", "offload_wrapper", "torch.compile")
 CALLERS_DEEP = 3
 PASSED_ON = (  # expressions whose value holds, or is, one of their parts
     ast.Call,
@@ -44,7 +46,16 @@ class Role(Enum):
 
 
 def role(constructor: Constructor, study: Study) -> Role:
-    """What a constructor's model is to the others of the project."""
+    """What a constructor's model is to the others of the project.
+
+    Of ``enable_wrap``: a part or unsure if the models wrapped in it are.
+    """
+    if constructor.is_context:
+        wraps = study.wrapping.contexts
+        places = {role(w, study) for w in wraps if constructor in study.wrapping.may_be_in(w)}
+        if Role.UNKNOWN in places:
+            return Role.UNKNOWN
+        return Role.PART if places == {Role.PART} else Role.ROOT
     found = {
         _kept_in(holder, module, constructor, study)
         for holder, module in _holders(constructor.call, constructor.module, study, CALLERS_DEEP)
@@ -73,8 +84,7 @@ def _holders(node: ast.expr, module: Module, study: Study, depth: int) -> Iterat
             if holder is not None:
                 yield holder, module
                 return
-            made = study.values(parent.func, module)
-            if any(isinstance(v, Class) for v in made) or not _is_container(parent, study, module):
+            if not _is_container(parent, study, module):
                 yield None, module
                 return
         elif isinstance(parent, ast.Return):
@@ -100,9 +110,14 @@ def _receiver(call: ast.Call, module: Module) -> ast.expr | None:
 
 def _is_container(call: ast.Call, study: Study, module: Module) -> bool:
     """Whether a call makes a module out of the modules it is given (``nn.Sequential``)."""
+    made = study.values(call.func, module)
+    if any(isinstance(v, Class) for v in made):
+        return any(isinstance(v, Class) and _is_module(v, study) for v in made)
     names = study.external(call.func, module)
     builtin = isinstance(call.func, ast.Name) and call.func.id in {"list", "tuple", "dict"}
-    return builtin or any(n.startswith(("torch.nn.", "collections.")) for n in names)
+    return builtin or any(
+        n.startswith(("torch.nn.", "collections.")) or n.endswith(HANDING_BACK) for n in names
+    )
 
 
 def _returned(statement: ast.Return, module: Module, study: Study, depth: int) -> Iterator[Holder]:
@@ -195,6 +210,11 @@ def _kept_in(holder: ast.AST | None, module: Module, own: Constructor, study: St
             if isinstance(value, Made) and isinstance(value.callee, Class):
                 if value.callee.node in family:
                     return Role.PART
+                # Its class may be made deep inside of what is wrapped.
+                inside = contents(other.wrapped, other.module, study)
+                if not family.isdisjoint(c.node for c in inside.classes):
+                    return Role.PART
+                unknown = unknown or not inside.complete
             elif not isinstance(value, Made):
                 unknown = True
     return Role.UNKNOWN if unknown or not owner else Role.ROOT

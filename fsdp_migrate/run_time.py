@@ -31,6 +31,7 @@ def choose(study: Study) -> frozenset[ast.AST]:
     value has one form in the whole project.
     """
     failed = {c for c in study.unwritten if not c.is_wrong}
+    together = study.wrapping.constructors
     if not failed:
         return frozenset()
     sharing = {
@@ -39,7 +40,12 @@ def choose(study: Study) -> frozenset[ast.AST]:
         for constructor in conversion.constructors
         if not _stands_in(origin, constructor)
     }
-    return frozenset(c.call for c in failed | sharing)
+    chosen = failed | sharing
+    if any(c.is_wrong for c in together):
+        chosen -= together
+    elif chosen & together:
+        chosen |= together
+    return frozenset(c.call for c in chosen)
 
 
 def _stands_in(node: ast.AST, constructor: Constructor) -> bool:
@@ -50,27 +56,33 @@ def _stands_in(node: ast.AST, constructor: Constructor) -> bool:
 def construct(site: Site, study: Study) -> list[Decision]:
     """Decide a constructor, or a partial of it, together with its arguments."""
     constructor = study.constructors[site.node]
-    models = frozenset({constructor})
+    is_wrap = constructor in study.wrapping.contexts
+    together = is_wrap or constructor.is_context
+    models = study.wrapping.constructors if together else frozenset({constructor})
     proposal = study.proposal()
-    name = proposal.support(site.module, FUNCTION, site.reference)
-    assert isinstance(site.reference, ast.expr)
-    proposal.replace(site.module, site.reference, code("{n}", n=name))
-    place = role(constructor, study)
-    if place is Role.PART:
+    message = "kept: it hands shard what enable_wrap and itself are given"
+    if not is_wrap:
+        message = "shard takes the same arguments"
+        message = f"kept, {message}" if together else message
+        assert isinstance(constructor.reference, ast.expr)
+        name = proposal.support(site.module, FUNCTION, constructor.reference)
+        proposal.replace(site.module, constructor.reference, code("{n}", n=name))
+    place = Role.ROOT if constructor.is_context else role(constructor, study)
+    may_cast = _may_cast(constructor, study)
+    if place is Role.PART and (may_cast or not is_wrap):
         proposal.add_keyword(site.module, constructor.call, "is_root", code("False"))
-    may_cast = constructor.is_open or constructor.has("mixed_precision")
     decisions = [
         study.rewritten(
             site,
-            RULE,
-            "shard takes the same arguments",
+            "FSDP104" if together else RULE,
+            message,
             proposal,
             models=models,
             review=UNSURE if place is Role.UNKNOWN and may_cast else "",
         )
     ]
     for argument, node in constructor.nodes().items():
-        if argument == "module":
+        if argument not in constructor.arguments or argument == "module":
             continue
         assert isinstance(node, (ast.expr, ast.keyword))
         if any(map(fsdp1.canonical, study.external(constructor.arguments[argument], site.module))):
@@ -81,6 +93,18 @@ def construct(site: Site, study: Study) -> list[Decision]:
             study.rewritten(part, rule.code if rule else RULE, "shard takes it", models=models)
         )
     return decisions
+
+
+def _may_cast(constructor: Constructor, study: Study) -> bool:
+    """Whether units may compute in another dtype than their inputs come in."""
+    if constructor not in study.wrapping.contexts:
+        return constructor.is_open or constructor.has("mixed_precision")
+    if any(k.arg is None for k in constructor.call.keywords):
+        return True
+    if "mixed_precision" in constructor.arguments:
+        return constructor.has("mixed_precision")
+    contexts = study.wrapping.may_be_in(constructor)
+    return any(c.is_open or c.has("mixed_precision") for c in contexts)
 
 
 def unknown_states(decisions: Iterable[Decision]) -> bool:

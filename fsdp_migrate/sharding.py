@@ -8,7 +8,7 @@ last, then what must happen after sharding.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from fsdp_migrate import fsdp1
@@ -38,6 +38,7 @@ class Constructor:
     problem: str = ""  # why it cannot be written out as fully_shard
     is_open: bool = False  # it has more arguments than are written at the call
     is_wrong: bool = False  # FSDP1 itself refuses it, or FSDP2 has nothing like it
+    is_context: bool = False  # enable_wrap(wrapper_cls=FSDP, ...), the arguments of wrap()
 
     @classmethod
     def read(cls, call: ast.Call, module: Module, reference: ast.AST) -> Constructor:
@@ -72,7 +73,10 @@ class Constructor:
 
     @property
     def wrapped(self) -> ast.expr:
-        """The expression that is wrapped."""
+        """The expression that is wrapped; of ``enable_wrap`` the class, which stands for them."""
+        if self.is_context:
+            assert isinstance(self.reference, ast.expr)
+            return self.reference
         return self.arguments["module"]
 
     @property
@@ -139,6 +143,7 @@ class ShardPlan:
     ignored: Code | None = None  # the modules that must not become units, as a set
     offloads: Code | None = None  # whether parameters stay on the CPU, as an expression
     from_rank0: bool = False  # only rank 0 has the weights
+    parts_elsewhere: bool = False  # other calls shard parts with the same arguments
     further: list[Site] = field(default_factory=list)  # sites that arguments brought up
 
     def name(self, source: str, name: str) -> str:
@@ -282,6 +287,28 @@ def render(plan: ShardPlan) -> None:
         proposal.replace(module, constructor.call, call)
 
 
+def render_context(plan: ShardPlan, roots: Sequence[tuple[Module, ast.Call]]) -> None:
+    """Write a plan without loops as ``enable_wrap(wrapper_cls=fully_shard, ...)``.
+
+    Args:
+        roots: the ``wrap`` calls that need the root's precision, when others make parts.
+    """
+    constructor, proposal = plan.constructor, plan.proposal
+    module = constructor.module
+    arguments = [code("wrapper_cls={f}", f=plan.name(FULLY_SHARD, "fully_shard"))]
+    lines = list(plan.setup)
+    plan.parts_elsewhere = bool(roots)
+    units, root = _precision(plan, lines)
+    arguments += [*(units or root), *_pairs(plan)]
+    new = code("{e}({args})", e=constructor.call.func, args=join(", ", arguments))
+    proposal.replace(module, constructor.call, new)
+    if lines:
+        proposal.insert_before(module, constructor.statement, *lines)
+    if units and root != units:
+        for where, call in roots:
+            proposal.add_keyword(where, call, "mp_policy", code("{p}", p=root[0].parts["p"]))
+
+
 def _ignored(plan: ShardPlan, lines: list[Code]) -> None:
     """Keep the loop away from ignored modules; ask a walked policy to do the same."""
     if plan.ignored is None or not (plan.targets or plan.walk):
@@ -314,7 +341,7 @@ def _precision(plan: ShardPlan, lines: list[Code]) -> tuple[list[Code], list[Cod
     if precision is None:
         return [], []
     policy = precision.policy
-    has_units = bool(plan.targets or plan.walk or plan.batch_norm)
+    has_units = bool(plan.targets or plan.walk or plan.batch_norm or plan.parts_elsewhere)
     if not has_units:
         return [], [code("mp_policy={p}", p=_root_policy(plan, precision))]
     if precision.inline:
