@@ -295,18 +295,23 @@ def render_context(plan: ShardPlan, roots: Sequence[tuple[Module, ast.Call]]) ->
     """
     constructor, proposal = plan.constructor, plan.proposal
     module = constructor.module
-    arguments = [code("wrapper_cls={f}", f=plan.name(FULLY_SHARD, "fully_shard"))]
+    call = constructor.call
+    proposal.replace(module, constructor.wrapped, code("{f}", f=plan.name(FULLY_SHARD, "fully_shard")))
+    for keyword in call.keywords:
+        if keyword.value is not constructor.wrapped:
+            proposal.remove_argument(module, call, keyword)
     lines = list(plan.setup)
     plan.parts_elsewhere = bool(roots)
     units, root = _precision(plan, lines)
-    arguments += [*(units or root), *_pairs(plan)]
-    new = code("{e}({args})", e=constructor.call.func, args=join(", ", arguments))
-    proposal.replace(module, constructor.call, new)
+    for argument in units or root:
+        proposal.add_keyword(module, call, "mp_policy", code("{p}", p=argument.parts["p"]))
+    for name, value in plan.everywhere.items():
+        proposal.add_keyword(module, call, name, value)
     if lines:
         proposal.insert_before(module, constructor.statement, *lines)
     if units and root != units:
-        for where, call in roots:
-            proposal.add_keyword(where, call, "mp_policy", code("{p}", p=root[0].parts["p"]))
+        for where, wrap in roots:
+            proposal.add_keyword(where, wrap, "mp_policy", code("{p}", p=root[0].parts["p"]))
 
 
 def _ignored(plan: ShardPlan, lines: list[Code]) -> None:

@@ -83,7 +83,10 @@ class Net(nn.Module):
 
 
 def build():
-    with enable_wrap(wrapper_cls=fully_shard, reshard_after_forward=False):
+    with enable_wrap(
+        wrapper_cls=fully_shard,
+        reshard_after_forward=False,
+    ):
         return wrap(Net())
 
 
@@ -118,7 +121,9 @@ from net import Net
 mp_policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, cast_forward_inputs=False)
 # Like FSDP1, only the root casts its inputs to param_dtype.
 root_mp_policy = replace(mp_policy, cast_forward_inputs=True)
-with enable_wrap(wrapper_cls=fully_shard, mp_policy=mp_policy):
+with enable_wrap(
+    wrapper_cls=fully_shard, mp_policy=mp_policy
+):
     model = wrap(Net(), mp_policy=root_mp_policy)
 """,
         files={
