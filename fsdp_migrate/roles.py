@@ -17,7 +17,7 @@ from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
-from fsdp_migrate.trace.values import Class, Made
+from fsdp_migrate.trace.values import Class, Display, Made
 
 MODULE_BASES = ("torch.nn.Module", "torch.nn.modules.module.Module", "LightningModule")
 ADDERS = frozenset({"add_module", "register_module", "append", "insert", "extend", "update"})
@@ -82,11 +82,13 @@ def _holders(node: ast.expr, module: Module, study: Study, depth: int) -> Iterat
                 yield parent, module
                 return
             if holder is not None:
-                yield holder, module
+                yield from _put_into(holder, module, study, depth)
                 return
             if not _is_container(parent, study, module):
                 yield None, module
-                return
+                if any(isinstance(v, Class) for v in study.values(parent.func, module)):
+                    return
+                # A function may hand back what it is given, or something that holds it.
         elif isinstance(parent, ast.Return):
             yield from _returned(parent, module, study, depth)
             return
@@ -97,6 +99,20 @@ def _holders(node: ast.expr, module: Module, study: Study, depth: int) -> Iterat
             yield None, module
             return
         child = parent
+
+
+def _put_into(holder: ast.expr, module: Module, study: Study, depth: int) -> Iterator[Holder]:
+    """What an object that a part was added to is; of a list in a name, what is made of that."""
+    values = study.values(holder, module)
+    is_list = bool(values) and all(isinstance(v, Display) for v in values)
+    if not isinstance(holder, ast.Name) or not is_list or not depth:
+        yield holder, module
+        return
+    for definition in study.defined_by(holder, module):
+        for node in ast.walk(definition.node):
+            is_target = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            if is_target and isinstance(node, ast.Name) and node.id == holder.id:
+                yield from _used(node, module, study, depth - 1)
 
 
 def _receiver(call: ast.Call, module: Module) -> ast.expr | None:
@@ -215,9 +231,24 @@ def _kept_in(holder: ast.AST | None, module: Module, own: Constructor, study: St
                 if not family.isdisjoint(c.node for c in inside.classes):
                     return Role.PART
                 unknown = unknown or not inside.complete
+            elif isinstance(value, Made):
+                if not family.isdisjoint(_given(value, study)):
+                    return Role.PART
             elif not isinstance(value, Made):
                 unknown = True
     return Role.UNKNOWN if unknown or not owner else Role.ROOT
+
+
+def _given(made: Made, study: Study) -> set[ast.AST]:
+    """The module classes in what something from outside is made of."""
+    found: set[ast.AST] = set()
+    arguments = [*made.node.args, *made.node.keywords] if isinstance(made.node, ast.Call) else []
+    for argument in arguments:
+        for node in ast.walk(argument):
+            if isinstance(node, (ast.Name, ast.Attribute, ast.Call)):
+                inside = contents(node, made.module, study)
+                found |= {c.node for c in inside.classes if _is_module(c, study)}
+    return found
 
 
 def _base(path: str) -> str:
