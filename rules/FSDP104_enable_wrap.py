@@ -471,7 +471,8 @@ def _outside(site: Site, study: Study) -> Decision:
         site,
         RULE.code,
         "no enable_wrap in the given paths says what it wraps with",
-        "give the path that calls enable_wrap as well",
+        "give the path that calls enable_wrap as well; where a framework calls it, keep wrap and "
+        "change the framework's strategy",
     )
 
 
