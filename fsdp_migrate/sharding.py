@@ -296,7 +296,9 @@ def render_context(plan: ShardPlan, roots: Sequence[tuple[Module, ast.Call]]) ->
     constructor, proposal = plan.constructor, plan.proposal
     module = constructor.module
     call = constructor.call
-    proposal.replace(module, constructor.wrapped, code("{f}", f=plan.name(FULLY_SHARD, "fully_shard")))
+    proposal.replace(
+        module, constructor.wrapped, code("{f}", f=plan.name(FULLY_SHARD, "fully_shard"))
+    )
     for keyword in call.keywords:
         if keyword.value is not constructor.wrapped:
             proposal.remove_argument(module, call, keyword)
