@@ -105,14 +105,17 @@ def _put_into(holder: ast.expr, module: Module, study: Study, depth: int) -> Ite
     """What an object that a part was added to is; of a list in a name, what is made of that."""
     values = study.values(holder, module)
     is_list = bool(values) and all(isinstance(v, Display) for v in values)
-    if not isinstance(holder, ast.Name) or not is_list or not depth:
+    targets = [
+        node
+        for definition in (study.defined_by(holder, module) if is_list else ())
+        for node in ast.walk(definition.node)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]
+    named = [t for t in targets if isinstance(holder, ast.Name) and t.id == holder.id]
+    if not named or not depth:
         yield holder, module
-        return
-    for definition in study.defined_by(holder, module):
-        for node in ast.walk(definition.node):
-            is_target = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-            if is_target and isinstance(node, ast.Name) and node.id == holder.id:
-                yield from _used(node, module, study, depth - 1)
+    for target in named if depth else ():
+        yield from _used(target, module, study, depth - 1)
 
 
 def _receiver(call: ast.Call, module: Module) -> ast.expr | None:
