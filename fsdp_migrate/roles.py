@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from enum import Enum, auto
 
 from fsdp_migrate.models import contents
+from fsdp_migrate.names import Kind
 from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
@@ -23,6 +24,8 @@ MODULE_BASES = ("torch.nn.Module", "torch.nn.modules.module.Module", "LightningM
 ADDERS = frozenset({"add_module", "register_module", "append", "insert", "extend", "update"})
 HANDING_BACK = ("checkpoint_wrapper", "offload_wrapper", "torch.compile")
 CALLERS_DEEP = 3
+LOOPS_DEEP = 4
+CHILDREN = frozenset({"children", "named_children", "modules", "named_modules", "items", "values"})
 PASSED_ON = (  # expressions whose value holds, or is, one of their parts
     ast.Call,
     ast.DictComp,
@@ -209,12 +212,13 @@ def _kept_in(holder: ast.AST | None, module: Module, own: Constructor, study: St
         return Role.ROOT
     path = access_path(holder)
     base = _base(path) if path is not None else ""
+    whole = _looped_over(holder, module, study)
     for other in others:
         wrapped = access_path(other.wrapped)
         same_place = other.module is module and (
             module.table.scope_of(other.call).function() is scope
         )
-        if base and base != "self" and same_place and wrapped == base:
+        if base and base != "self" and same_place and wrapped in {base, whole}:
             return Role.PART
     owner = _class_of(holder, module, study) if base == "self" else None
     if owner is not None and not _is_module(owner, study):
@@ -240,6 +244,26 @@ def _kept_in(holder: ast.AST | None, module: Module, own: Constructor, study: St
             elif not isinstance(value, Made):
                 unknown = True
     return Role.UNKNOWN if unknown or not owner else Role.ROOT
+
+
+def _looped_over(node: ast.expr, module: Module, study: Study) -> str:
+    """The model whose children a loop goes through, for what the loop's variable holds."""
+    for _ in range(LOOPS_DEEP):
+        while isinstance(node, (ast.Attribute, ast.Subscript)):
+            node = node.value
+        if not isinstance(node, ast.Name):
+            return ""
+        found = list(study.defined_by(node, module))
+        if len(found) != 1 or found[0].kind is not Kind.ELEMENT or found[0].value is None:
+            return node.id if node.id != "self" else ""
+        node = found[0].value
+        match node:
+            case ast.Call(func=ast.Name(id="enumerate"), args=[first, *_]):
+                node = first
+        match node:
+            case ast.Call(func=ast.Attribute(attr=attr, value=holder)) if attr in CHILDREN:
+                node = holder
+    return ""
 
 
 def _given(made: Made, study: Study) -> set[ast.AST]:
