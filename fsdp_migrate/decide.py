@@ -25,6 +25,7 @@ from fsdp_migrate import (
     run_time,
     sites,
     subclasses,
+    wrapping,
 )
 from fsdp_migrate.rule import Outcome
 from fsdp_migrate.sharding import Constructor, ShardPlan
@@ -82,7 +83,7 @@ def _decide(study: Study) -> list[Decision]:
         if s not in constructor_sites
         and s.reference not in claimed
         and not (
-            s.construct in fsdp1.POLICIES
+            s.construct in fsdp1.POLICIES - wrapping.NAMES
             and (any_policy or foreign & {s.node, policies.import_of(s.node, s.module)})
             and s.node not in study.conversions
         )
@@ -136,10 +137,11 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
             study.constructors[site.node] = Constructor.read(site.node, site.module, site.reference)
         elif subclasses.is_subclass(site):
             subclasses.register(site, study)
+    found = wrapping.find(found, study)
     if not known:
         only_look_alikes = not found and any(map(sites.uses_fairscale, study.project.modules))
         referring = {site.module for site in found}
-        makes_models = any(site.construct in MODELS for site in found)
+        makes_models = any(s.construct in MODELS for s in found) or bool(study.constructors)
         for module in study.project.modules:
             if makes_models or module in referring:
                 found += sites.methods(study.tracer, module, has_fsdp=module in referring)
@@ -185,6 +187,8 @@ def _construct(site: Site, study: Study) -> list[Decision]:
     constructor = study.constructors[site.node]
     if site.node in study.run_time:
         return run_time.construct(site, study)
+    if constructor in study.wrapping.contexts:
+        return [_ask(site, study)]
     if constructor.problem:
         study.unwritten.append(constructor)
         return [_ask(site, study)]
@@ -235,9 +239,9 @@ def _inside(site: Site, study: Study) -> bool:
 OWNERS = frozenset(f"{fsdp1.FSDP}.{name}" for name in fsdp1.STATICS)
 
 
-def _module_of(constructor: Constructor) -> ast.AST:
+def _module_of(constructor: Constructor) -> ast.AST | None:
     """The node that holds the wrapped module: a keyword, or the expression itself."""
-    return constructor.nodes()["module"]
+    return constructor.nodes().get("module")
 
 
 def _merged(decisions: Sequence[Decision]) -> list[Decision]:

@@ -6,6 +6,7 @@ import ast
 import re
 from dataclasses import dataclass, field
 
+from fsdp_migrate import fsdp1
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Class, External, Function, Made, Values
@@ -55,7 +56,8 @@ def _outside(
     name = value.made_by
     if LANGUAGE_MODELS.search(name):
         return
-    if name in WRAPPERS and call.args and call not in seen:
+    holds = name in WRAPPERS or fsdp1.canonical(name) in {"wrap", fsdp1.FSDP}
+    if holds and call.args and call not in seen:
         seen.add(call)
         _collect(study.tracer.evaluate(call.args[0], value.module), study, result, seen)
         return

@@ -12,15 +12,20 @@ import re
 from collections.abc import Iterator
 from enum import Enum, auto
 
+from fsdp_migrate.models import contents
+from fsdp_migrate.names import Kind
 from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
-from fsdp_migrate.trace.values import Class, Made
+from fsdp_migrate.trace.values import Class, Display, Made
 
 MODULE_BASES = ("torch.nn.Module", "torch.nn.modules.module.Module", "LightningModule")
 ADDERS = frozenset({"add_module", "register_module", "append", "insert", "extend", "update"})
+HANDING_BACK = ("checkpoint_wrapper", "offload_wrapper", "torch.compile")
 CALLERS_DEEP = 3
+LOOPS_DEEP = 4
+CHILDREN = frozenset({"children", "named_children", "modules", "named_modules", "items", "values"})
 PASSED_ON = (  # expressions whose value holds, or is, one of their parts
     ast.Call,
     ast.DictComp,
@@ -44,7 +49,16 @@ class Role(Enum):
 
 
 def role(constructor: Constructor, study: Study) -> Role:
-    """What a constructor's model is to the others of the project."""
+    """What a constructor's model is to the others of the project.
+
+    Of ``enable_wrap``: a part or unsure if the models wrapped in it are.
+    """
+    if constructor.is_context:
+        wraps = study.wrapping.contexts
+        places = {role(w, study) for w in wraps if constructor in study.wrapping.may_be_in(w)}
+        if Role.UNKNOWN in places:
+            return Role.UNKNOWN
+        return Role.PART if places == {Role.PART} else Role.ROOT
     found = {
         _kept_in(holder, module, constructor, study)
         for call, at in constructor.made_at or ((constructor.call, constructor.module),)
@@ -72,12 +86,13 @@ def _holders(node: ast.expr, module: Module, study: Study, depth: int) -> Iterat
                 yield parent, module
                 return
             if holder is not None:
-                yield holder, module
+                yield from _put_into(holder, module, study, depth)
                 return
-            made = study.values(parent.func, module)
-            if any(isinstance(v, Class) for v in made) or not _is_container(parent, study, module):
+            if not _is_container(parent, study, module):
                 yield None, module
-                return
+                if any(isinstance(v, Class) for v in study.values(parent.func, module)):
+                    return
+                # A function may hand back what it is given, or something that holds it.
         elif isinstance(parent, ast.Return):
             yield from _returned(parent, module, study, depth)
             return
@@ -88,6 +103,23 @@ def _holders(node: ast.expr, module: Module, study: Study, depth: int) -> Iterat
             yield None, module
             return
         child = parent
+
+
+def _put_into(holder: ast.expr, module: Module, study: Study, depth: int) -> Iterator[Holder]:
+    """What an object that a part was added to is; of a list in a name, what is made of that."""
+    values = study.values(holder, module)
+    is_list = bool(values) and all(isinstance(v, Display) for v in values)
+    targets = [
+        node
+        for definition in (study.defined_by(holder, module) if is_list else ())
+        for node in ast.walk(definition.node)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]
+    named = [t for t in targets if isinstance(holder, ast.Name) and t.id == holder.id]
+    if not named or not depth:
+        yield holder, module
+    for target in named if depth else ():
+        yield from _used(target, module, study, depth - 1)
 
 
 def _receiver(call: ast.Call, module: Module) -> ast.expr | None:
@@ -101,9 +133,14 @@ def _receiver(call: ast.Call, module: Module) -> ast.expr | None:
 
 def _is_container(call: ast.Call, study: Study, module: Module) -> bool:
     """Whether a call makes a module out of the modules it is given (``nn.Sequential``)."""
+    made = study.values(call.func, module)
+    if any(isinstance(v, Class) for v in made):
+        return any(isinstance(v, Class) and _is_module(v, study) for v in made)
     names = study.external(call.func, module)
     builtin = isinstance(call.func, ast.Name) and call.func.id in {"list", "tuple", "dict"}
-    return builtin or any(n.startswith(("torch.nn.", "collections.")) for n in names)
+    return builtin or any(
+        n.startswith(("torch.nn.", "collections.")) or n.endswith(HANDING_BACK) for n in names
+    )
 
 
 def _returned(statement: ast.Return, module: Module, study: Study, depth: int) -> Iterator[Holder]:
@@ -174,11 +211,12 @@ def _kept_in(holder: ast.AST | None, module: Module, own: Constructor, study: St
         return Role.ROOT
     path = access_path(holder)
     base = _base(path) if path is not None else ""
+    whole = _looped_over(holder, module, study)
     for other in others:
         same_place = other.module is module and (
             module.table.scope_of(other.wrapped).function() is scope
         )
-        if base and base != "self" and same_place and access_path(other.wrapped) == base:
+        if base and base != "self" and same_place and access_path(other.wrapped) in {base, whole}:
             return Role.PART
     owner = _class_of(holder, module, study) if base == "self" else None
     if owner is not None and not _is_module(owner, study):
@@ -193,9 +231,49 @@ def _kept_in(holder: ast.AST | None, module: Module, own: Constructor, study: St
             if isinstance(value, Made) and isinstance(value.callee, Class):
                 if value.callee.node in family:
                     return Role.PART
+                # Its class may be made deep inside of what is wrapped.
+                inside = contents(other.wrapped, other.module, study)
+                if not family.isdisjoint(c.node for c in inside.classes):
+                    return Role.PART
+                unknown = unknown or not inside.complete
+            elif isinstance(value, Made):
+                if not family.isdisjoint(_given(value, study)):
+                    return Role.PART
             elif not isinstance(value, Made):
                 unknown = True
     return Role.UNKNOWN if unknown or not owner else Role.ROOT
+
+
+def _looped_over(node: ast.expr, module: Module, study: Study) -> str:
+    """The model whose children a loop goes through, for what the loop's variable holds."""
+    for _ in range(LOOPS_DEEP):
+        while isinstance(node, (ast.Attribute, ast.Subscript)):
+            node = node.value
+        if not isinstance(node, ast.Name):
+            return ""
+        found = list(study.defined_by(node, module))
+        if len(found) != 1 or found[0].kind is not Kind.ELEMENT or found[0].value is None:
+            return node.id if node.id != "self" else ""
+        node = found[0].value
+        match node:
+            case ast.Call(func=ast.Name(id="enumerate"), args=[first, *_]):
+                node = first
+        match node:
+            case ast.Call(func=ast.Attribute(attr=attr, value=holder)) if attr in CHILDREN:
+                node = holder
+    return ""
+
+
+def _given(made: Made, study: Study) -> set[ast.AST]:
+    """The module classes in what something from outside is made of."""
+    found: set[ast.AST] = set()
+    arguments = [*made.node.args, *made.node.keywords] if isinstance(made.node, ast.Call) else []
+    for argument in arguments:
+        for node in ast.walk(argument):
+            if isinstance(node, (ast.Name, ast.Attribute, ast.Call)):
+                inside = contents(node, made.module, study)
+                found |= {c.node for c in inside.classes if _is_module(c, study)}
+    return found
 
 
 def _base(path: str) -> str:

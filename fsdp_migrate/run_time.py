@@ -32,6 +32,7 @@ def choose(study: Study) -> frozenset[ast.AST]:
     value has one form in the whole project.
     """
     failed = {c for c in study.unwritten if not c.is_wrong}
+    together = study.wrapping.constructors
     if not failed:
         return frozenset()
     sharing = {
@@ -40,7 +41,12 @@ def choose(study: Study) -> frozenset[ast.AST]:
         for constructor in conversion.constructors
         if not _stands_in(origin, constructor)
     }
-    return frozenset(c.defined_by or c.call for c in failed | sharing)
+    chosen = failed | sharing
+    if any(c.is_wrong for c in together):
+        chosen -= together
+    elif chosen & together:
+        chosen |= together
+    return frozenset(c.defined_by or c.call for c in chosen)
 
 
 def _stands_in(node: ast.AST, constructor: Constructor) -> bool:
@@ -51,20 +57,25 @@ def _stands_in(node: ast.AST, constructor: Constructor) -> bool:
 def construct(site: Site, study: Study) -> list[Decision]:
     """Decide a constructor, or a partial of it, together with its arguments."""
     constructor = study.constructors[site.node]
-    models = frozenset({constructor})
+    is_wrap = constructor in study.wrapping.contexts
+    together = is_wrap or constructor.is_context
+    models = study.wrapping.constructors if together else frozenset({constructor})
     proposal = study.proposal()
-    name = proposal.support(site.module, FUNCTION, site.reference)
-    assert isinstance(site.reference, ast.expr)
-    proposal.replace(site.module, site.reference, code("{n}", n=name))
+    message = "kept: it hands shard what enable_wrap and itself are given"
+    if not is_wrap:
+        message = "shard takes the same arguments"
+        message = f"kept, {message}" if together else message
+        assert isinstance(constructor.reference, ast.expr)
+        name = proposal.support(site.module, FUNCTION, constructor.reference)
+        proposal.replace(site.module, constructor.reference, code("{n}", n=name))
     added: list[Code] = []
     review = place(constructor, study, added)
     if added:
         proposal.add_keyword(site.module, constructor.call, "is_root", code("False"))
     methods.register_made(constructor, proposal, study)
-    whole = study.rewritten(
-        site, RULE, "shard takes the same arguments", proposal, models=models, review=review
-    )
-    return [whole, *arguments(constructor, site.module, study)]
+    rule = "FSDP104" if together else RULE
+    whole = study.rewritten(site, rule, message, proposal, models=models, review=review)
+    return [whole, *arguments(constructor, site.module, study, models)]
 
 
 def place(constructor: Constructor, study: Study, given: list[Code]) -> str:
@@ -72,18 +83,23 @@ def place(constructor: Constructor, study: Study, given: list[Code]) -> str:
 
     Returns what is to be reviewed when nobody knows.
     """
-    found = role(constructor, study)
-    if found is Role.PART:
+    is_wrap = constructor in study.wrapping.contexts
+    found = Role.ROOT if constructor.is_context else role(constructor, study)
+    may_cast = _may_cast(constructor, study)
+    if found is Role.PART and (may_cast or not is_wrap):
         given.append(code("is_root=False"))
-    may_cast = constructor.is_open or constructor.has("mixed_precision")
     return UNSURE if found is Role.UNKNOWN and may_cast else ""
 
 
-def arguments(constructor: Constructor, module: Module, study: Study) -> Iterator[Decision]:
+def arguments(
+    constructor: Constructor,
+    module: Module,
+    study: Study,
+    models: frozenset[Constructor],
+) -> Iterator[Decision]:
     """Decisions for the arguments that ``shard`` takes as they are."""
-    models = frozenset({constructor})
     for argument, node in constructor.nodes().items():
-        if argument == "module":
+        if argument not in constructor.arguments or argument == "module":
             continue
         assert isinstance(node, (ast.expr, ast.keyword))
         if any(map(fsdp1.canonical, study.external(constructor.arguments[argument], module))):
@@ -91,6 +107,18 @@ def arguments(constructor: Constructor, module: Module, study: Study) -> Iterato
         part = Site(f"{fsdp1.FSDP}({argument}=)", module, node, node)
         rule = study.registry.find(part.construct)
         yield study.rewritten(part, rule.code if rule else RULE, "shard takes it", models=models)
+
+
+def _may_cast(constructor: Constructor, study: Study) -> bool:
+    """Whether units may compute in another dtype than their inputs come in."""
+    if constructor not in study.wrapping.contexts:
+        return constructor.is_open or constructor.has("mixed_precision")
+    if any(k.arg is None for k in constructor.call.keywords):
+        return True
+    if "mixed_precision" in constructor.arguments:
+        return constructor.has("mixed_precision")
+    contexts = study.wrapping.may_be_in(constructor)
+    return any(c.is_open or c.has("mixed_precision") for c in contexts)
 
 
 def unknown_states(decisions: Iterable[Decision]) -> bool:

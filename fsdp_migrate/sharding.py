@@ -8,7 +8,7 @@ last, then what must happen after sharding.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from fsdp_migrate import fsdp1
@@ -40,6 +40,7 @@ class Constructor:
     defined_by: ast.ClassDef | None = None  # a subclass of FSDP1 that forwards its arguments
     made_at: tuple[tuple[ast.Call, Module], ...] = ()  # the calls of that subclass
     is_wrong: bool = False  # FSDP1 itself refuses it, or FSDP2 has nothing like it
+    is_context: bool = False  # enable_wrap(wrapper_cls=FSDP, ...), the arguments of wrap()
 
     @classmethod
     def read(cls, call: ast.Call, module: Module, reference: ast.AST) -> Constructor:
@@ -74,7 +75,10 @@ class Constructor:
 
     @property
     def wrapped(self) -> ast.expr:
-        """The expression that is wrapped."""
+        """The expression that is wrapped; of ``enable_wrap`` the class, which stands for them."""
+        if self.is_context:
+            assert isinstance(self.reference, ast.expr)
+            return self.reference
         return self.arguments["module"]
 
     @property
@@ -168,6 +172,7 @@ class ShardPlan:
     from_rank0: bool = False  # only rank 0 has the weights
     unit_classes: Code | None = None  # how the classes of the units are written in the loop
     behind: ast.stmt | None = None  # the later statement behind which the model is sharded
+    parts_elsewhere: bool = False  # other calls shard parts with the same arguments
     further: list[Site] = field(default_factory=list)  # sites that arguments brought up
 
     def name(self, source: str, name: str) -> str:
@@ -321,6 +326,35 @@ def render(plan: ShardPlan) -> None:
         proposal.replace(module, constructor.call, call)
 
 
+def render_context(plan: ShardPlan, roots: Sequence[tuple[Module, ast.Call]]) -> None:
+    """Write a plan without loops as ``enable_wrap(wrapper_cls=fully_shard, ...)``.
+
+    Args:
+        roots: the ``wrap`` calls that need the root's precision, when others make parts.
+    """
+    constructor, proposal = plan.constructor, plan.proposal
+    module = constructor.module
+    call = constructor.call
+    proposal.replace(
+        module, constructor.wrapped, code("{f}", f=plan.name(FULLY_SHARD, "fully_shard"))
+    )
+    for keyword in call.keywords:
+        if keyword.value is not constructor.wrapped:
+            proposal.remove_argument(module, call, keyword)
+    lines = list(plan.setup)
+    plan.parts_elsewhere = bool(roots)
+    units, root = _precision(plan, lines)
+    for argument in units or root:
+        proposal.add_keyword(module, call, "mp_policy", code("{p}", p=argument.parts["p"]))
+    for name, value in plan.everywhere.items():
+        proposal.add_keyword(module, call, name, value)
+    if lines:
+        proposal.insert_before(module, constructor.statement, *lines)
+    if units and root != units:
+        for where, wrap in roots:
+            proposal.add_keyword(where, wrap, "mp_policy", code("{p}", p=root[0].parts["p"]))
+
+
 def _ignored(plan: ShardPlan, lines: list[Code]) -> None:
     """Keep the loop away from ignored modules; ask a walked policy to do the same."""
     if plan.ignored is None or not (plan.targets or plan.walk):
@@ -353,7 +387,7 @@ def _precision(plan: ShardPlan, lines: list[Code]) -> tuple[list[Code], list[Cod
     if precision is None:
         return [], []
     policy = precision.policy
-    has_units = bool(plan.targets or plan.walk or plan.batch_norm)
+    has_units = bool(plan.targets or plan.walk or plan.batch_norm or plan.parts_elsewhere)
     if not has_units:
         return [], [code("mp_policy={p}", p=_root_policy(plan, precision))]
     if precision.inline:

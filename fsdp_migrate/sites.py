@@ -273,7 +273,7 @@ def is_model(value: object, tracer: Tracer) -> bool:
     if isinstance(value.callee, Class):
         bases = tracer.external_bases(value.callee)
         return any(fsdp1.canonical(name) == fsdp1.FSDP for name in bases)
-    return fsdp1.canonical(value.made_by) == fsdp1.FSDP
+    return value.node in tracer.wraps or fsdp1.canonical(value.made_by) == fsdp1.FSDP
 
 
 def models(values: Values, tracer: Tracer) -> list[Made]:

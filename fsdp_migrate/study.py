@@ -18,6 +18,7 @@ from fsdp_migrate.sites import Site
 from fsdp_migrate.trace.flow import Definition
 from fsdp_migrate.trace.project import Module, Project
 from fsdp_migrate.trace.values import Constant, Made, Tracer, Unknown, Value, Values
+from fsdp_migrate.wrapping import Wrapping
 
 if TYPE_CHECKING:
     from fsdp_migrate.methods import Entry
@@ -124,6 +125,7 @@ class Study:
     gone: set[ast.AST] = field(default_factory=set)  # code that goes, with the sites in it
     subclassed: bool = False  # the project derives classes from FSDP1's
     unwritten: list[Constructor] = field(default_factory=list)  # that fully_shard cannot say
+    wrapping: Wrapping = field(default_factory=Wrapping)
     settled: dict[ast.AST, Decision] = field(default_factory=dict)  # node -> its decision
     entries: list[Entry] = field(default_factory=list)  # methods that need FSDP2's hooks
 
@@ -236,11 +238,15 @@ class Study:
     def made_by(self, model: Made) -> Iterator[Constructor]:
         """The constructor of a model, or the partial of it that was called."""
         if model.node in self.constructors:
-            yield self.constructors[model.node]
+            yield from self.settings_of(self.constructors[model.node])
         elif isinstance(model.node, ast.Call):
             for callee in self.values(model.node.func, model.module):
                 if callee.node in self.constructors:
                     yield self.constructors[callee.node]
+
+    def settings_of(self, constructor: Constructor) -> tuple[Constructor, ...]:
+        """The constructors whose arguments a model has: ``wrap(x)`` has those of enable_wrap."""
+        return self.wrapping.contexts.get(constructor, (constructor,))
 
     def traced(self, node: ast.expr, module: Module) -> bool:
         """Whether tracing alone shows that ``node`` is an FSDP1 model."""

@@ -132,7 +132,7 @@ def construct(site: Site, study: Study) -> list[Decision]:
     whole = study.rewritten(
         site, RULE, "a function that calls shard", proposal, models=models, review=review
     )
-    return [whole, *run_time.arguments(constructor, site.module, study)]
+    return [whole, *run_time.arguments(constructor, site.module, study, models)]
 
 
 def left(site: Site, study: Study) -> Decision:

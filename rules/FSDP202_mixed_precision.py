@@ -229,6 +229,67 @@ def wrap(model):
 """,
     ),
     Example(
+        title="parts deep inside of what is wrapped later",
+        before="""\
+import torch
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+bf16 = MixedPrecision(param_dtype=torch.bfloat16)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = FSDP(nn.Linear(4, 4), mixed_precision=bf16)
+
+
+class Net(nn.Module):
+    def __init__(self, head):
+        super().__init__()
+        blocks = []
+        for _ in range(3):
+            blocks.append(FSDP(Block(), mixed_precision=bf16))
+        self.blocks = nn.Sequential(*blocks)
+        self.head = head
+
+
+net = Net(FSDP(nn.Linear(4, 2), mixed_precision=bf16))
+model = FSDP(nn.Sequential(net, nn.ReLU()), mixed_precision=bf16)
+""",
+        after="""\
+from dataclasses import replace
+
+import torch
+import torch.nn as nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+bf16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, cast_forward_inputs=False)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = fully_shard(nn.Linear(4, 4), mp_policy=bf16)
+
+
+class Net(nn.Module):
+    def __init__(self, head):
+        super().__init__()
+        blocks = []
+        for _ in range(3):
+            blocks.append(fully_shard(Block(), mp_policy=bf16))
+        self.blocks = nn.Sequential(*blocks)
+        self.head = head
+
+
+net = Net(fully_shard(nn.Linear(4, 2), mp_policy=bf16))
+model = fully_shard(
+    nn.Sequential(net, nn.ReLU()), mp_policy=replace(bf16, cast_forward_inputs=True)
+)
+""",
+    ),
+    Example(
         title="a wrapper for parts and whole models alike",
         before="""\
 import torch
@@ -365,6 +426,20 @@ fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
 from torch.nn.parallel.distributed import _MixedPrecision
 
 policy = _MixedPrecision()
+""",
+    ),
+    Keep(
+        title="units in a list that are already FSDP2",
+        source="""\
+import torch
+import torch.nn as nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+bf16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, cast_forward_inputs=False)
+blocks = []
+for _ in range(3):
+    blocks.append(fully_shard(nn.Linear(4, 4), mp_policy=bf16))
+model = fully_shard(nn.Sequential(*blocks))
 """,
     ),
     Keep(

@@ -173,7 +173,7 @@ def decide(site: Site, study: Study) -> Decision:
 
 def _models(wrap: ast.Call, site: Site, study: Study) -> frozenset[Constructor]:
     if wrap in study.constructors:
-        return frozenset({study.constructors[wrap]})
+        return frozenset(study.settings_of(study.constructors[wrap]))
     return study.models(wrap, site.module).constructors
 
 

@@ -347,7 +347,7 @@ class _Editor(cst.CSTTransformer):
         if gone:
             args, opening = sequence.without(args, gone, opening)
         for name, value in added:
-            args = _with_keyword(args, name, value)
+            args = _with_keyword(args, name, value, opening)
         return updated.with_changes(args=args, whitespace_before_args=opening)
 
     # -- statements -----------------------------------------------------------------------------
@@ -584,8 +584,13 @@ class _Editor(cst.CSTTransformer):
         return lines  # type: ignore[return-value]  # an IndentedBlock holds statements only
 
 
-def _with_keyword(args: list[cst.Arg], name: str, value: cst.BaseExpression) -> list[cst.Arg]:
-    """``args`` with one more keyword, laid out like the last one."""
+def _with_keyword(
+    args: list[cst.Arg],
+    name: str,
+    value: cst.BaseExpression,
+    opening: cst.BaseParenthesizableWhitespace,
+) -> list[cst.Arg]:
+    """``args`` with one more keyword, laid out like the last one; ``opening`` is before them."""
     new = cst.Arg(
         value=value,
         keyword=cst.Name(name),
@@ -603,6 +608,8 @@ def _with_keyword(args: list[cst.Arg], name: str, value: cst.BaseExpression) -> 
     between: cst.BaseParenthesizableWhitespace = closing
     if len(args) > 1 and isinstance(args[-2].comma, cst.Comma):
         between = sequence.plain(args[-2].comma.whitespace_after)
+    elif isinstance(opening, cst.ParenthesizedWhitespace):
+        between = sequence.plain(opening)
     if isinstance(closing, cst.ParenthesizedWhitespace) and isinstance(
         between, cst.ParenthesizedWhitespace
     ):

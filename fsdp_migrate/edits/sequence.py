@@ -40,7 +40,9 @@ def without(items: Sequence[Item], gone: Collection[int], opening: Gap) -> tuple
         else:
             item = item.with_changes(comma=cst.Comma(whitespace_after=gap))
         result.append(item)
-    return result, _joined(opening, gaps[kept[0]]) if kept[0] else opening
+    first = gaps[kept[0]]
+    on_one_line = isinstance(opening, cst.SimpleWhitespace) and isinstance(first, type(opening))
+    return result, opening if on_one_line else _joined(opening, first)
 
 
 def _closing(item: cst.Arg | cst.ImportAlias) -> Gap:

@@ -142,6 +142,7 @@ class Tracer:
         self._stored: dict[Module, dict[ast.AST, frozenset[str]]] = {}
         self._importing: set[tuple[Module, str]] = set()
         self._known_exits: dict[ast.AST, tuple[list[ast.Return], bool]] = {}
+        self.wraps: set[ast.AST] = set()  # calls of torch's wrap() that make FSDP1 models
 
     # -- entry points ---------------------------------------------------------------------------
 

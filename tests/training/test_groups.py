@@ -94,6 +94,27 @@ FUNCTION = f"""\
 def choose(module, recurse, nonwrapped_numel):
     return recurse or nonwrapped_numel >= 50 and not isinstance(module, {LISTS})
 """
+ANNOTATED = """\
+from functools import partial
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+from torch.distributed.fsdp.wrap import (
+    ModuleWrapPolicy,
+    enable_wrap,
+    size_based_auto_wrap_policy,
+    wrap,
+)
+
+from models import Inner, Nested
+
+
+def build():
+    torch.manual_seed(0)
+    model = Nested()
+    with enable_wrap(wrapper_cls=FSDP, device_id=torch.device("cpu"){arguments}):
+{body}"""
 OTHERS = {
     "a function of the project": (
         HEAD.format(model="Nested", policy="choose", arguments="") + FUNCTION
@@ -155,6 +176,59 @@ def build():
         )
     return FSDP(model, device_id=torch.device("cpu"))
 """,
+    "annotated units": ANNOTATED.format(
+        arguments="",
+        body="""\
+        for i, outer in enumerate(model.outers):
+            outer.second = wrap(outer.second)
+            model.outers[i] = wrap(outer)
+        model.named["a"] = wrap(model.named["a"])
+        model.head = nn.Sequential(*(wrap(layer) for layer in model.head))
+        return wrap(model)
+""",
+    ),
+    "annotated units without a whole": ANNOTATED.format(
+        arguments=", sharding_strategy=ShardingStrategy.SHARD_GRAD_OP",
+        body="""\
+        model.outers = nn.ModuleList(wrap(outer) for outer in model.outers)
+    model.head = wrap(model.head)  # the context is closed
+    with enable_wrap(wrapper_cls=FSDP, device_id=torch.device("cpu")):
+        return nn.Sequential(wrap(model))
+""",
+    ),
+    "annotated units, only one": ANNOTATED.format(
+        arguments="",
+        body="""\
+        pass
+    model.head = wrap(model.head)  # the context is closed
+    for outer in model.outers:
+        outer.second = wrap(outer.second)
+    with enable_wrap(wrapper_cls=FSDP, device_id=torch.device("cpu")):
+        return wrap(model)
+""",
+    ),
+    "annotated units with a policy": ANNOTATED.format(
+        arguments=", auto_wrap_policy=ModuleWrapPolicy({Inner})",
+        body="""\
+        for i in range(2):
+            model.outers[i] = wrap(model.outers[i])
+        model.head = wrap(model.head, auto_wrap_policy=None)
+        return wrap(model, auto_wrap_policy=None)
+""",
+    ),
+    "annotated units with ignored modules": ANNOTATED.format(
+        arguments=", use_orig_params=True",
+        body="""\
+        model.outers[0] = wrap(model.outers[0])
+        return wrap(model, ignored_modules=[model.named["a"]])
+""",
+    ),
+    "annotated units with a size policy": ANNOTATED.format(
+        arguments=", auto_wrap_policy=partial(size_based_auto_wrap_policy, min_num_params=60)",
+        body="""\
+        return wrap(model)
+""",
+    ),
 }
 
 CHECKPOINTED = """\

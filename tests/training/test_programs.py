@@ -28,9 +28,12 @@ class Case:
 HALF = 1e-3  # of bf16's relative precision of 4e-3, in mean losses
 
 CASES = (
+    Case("annotated", (), 2e-6),
+    Case("annotated", ("--half", "1"), HALF),
     *(Case("averaging", ("--kind", kind)) for kind in ("data", "in place", "handles", "whole")),
     *(Case("checkpoints", ("--optimizer", name)) for name in ("adamw", "sgd", "momentum")),
     *(Case("configured", ("--strategy", s)) for s in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD")),
+    *(Case("contexts", ("--half", half), HALF if half == "1" else 1e-6) for half in "01"),
     Case("derived", (), HALF),
     Case("distributed"),
     Case("gathering"),

@@ -107,6 +107,18 @@ def settings():
 def build():
     return FSDP(Net(), **settings())
 """,
+    "annotated units": """\
+from torch.distributed.fsdp.wrap import enable_wrap, wrap
+
+
+def build():
+    with enable_wrap(wrapper_cls=FSDP, device_id=CPU, sync_module_states=True):
+        model = Net()
+        for i, block in enumerate(model.blocks):
+            block.linear = wrap(block.linear)
+            model.blocks[i] = wrap(block)
+        return wrap(model)
+""",
     "half precision": """\
 def build():
     model = Net().to(torch.bfloat16)
@@ -115,6 +127,28 @@ def build():
 """,
 }
 FROM_RANK_0 = {
+    "annotated units, others on the meta device": """\
+from torch.distributed.fsdp.wrap import enable_wrap, wrap
+
+
+def build():
+    if torch.distributed.get_rank() == 0:
+        model = Net()
+    else:
+        with torch.device("meta"):
+            model = Net()
+    # FSDP1 cannot keep weights tied on the meta device.
+    model.head.weight = nn.Parameter(model.embed.weight.detach().clone())
+    with enable_wrap(
+        wrapper_cls=FSDP,
+        param_init_fn=lambda module: module.to_empty(device=CPU, recurse=False),
+        device_id=CPU,
+        sync_module_states=True,
+    ):
+        model.blocks[0].linear = wrap(model.blocks[0].linear)
+        model.blocks[0] = wrap(model.blocks[0])
+        return wrap(model)
+""",
     "others on the meta device": """\
 def build():
     if torch.distributed.get_rank() == 0:
