@@ -266,7 +266,7 @@ def render(plan: ShardPlan) -> None:
     after = [*plan.after, *plan.finish]
     statement = constructor.statement
     target = _single_target(statement, constructor.call)
-    in_place = target is not None and (plan.hoisted or _same(target, constructor.wrapped))
+    in_place = target is not None and access_path(target) == plan.model.preview()
     module = constructor.module
     if in_place and isinstance(statement, ast.Assign):
         proposal.replace_statement(module, statement, *lines, call, *after)
@@ -463,8 +463,3 @@ def _single_target(statement: ast.stmt, call: ast.Call) -> ast.expr | None:
     if isinstance(statement, ast.AnnAssign) and statement.value is call:
         return statement.target
     return None
-
-
-def _same(target: ast.expr, wrapped: ast.expr) -> bool:
-    path = access_path(target)
-    return path is not None and path == access_path(wrapped)

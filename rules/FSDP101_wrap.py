@@ -138,6 +138,34 @@ fully_shard(model)
 """,
     ),
     Example(
+        title="an attribute that is made in the call",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from layers import Block, Net
+
+
+class Trainer:
+    def __init__(self):
+        self.model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}))
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from layers import Block, Net
+
+
+class Trainer:
+    def __init__(self):
+        model = Net()
+        for module in reversed(list(model.modules())):
+            if module is not model and isinstance(module, Block):
+                fully_shard(module)
+        self.model = fully_shard(model)
+""",
+    ),
+    Example(
         title="the whole module is imported",
         before="""\
 import torch.distributed.fsdp as fsdp
@@ -215,6 +243,17 @@ model = FSDP(model)
 from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel as FSDP
 
 model = FSDP(model)
+""",
+    ),
+    Keep(
+        title="an attribute that FSDP2 sharded",
+        source="""\
+from torch.distributed.fsdp import fully_shard
+
+
+class Trainer:
+    def __init__(self):
+        self.model = fully_shard(Net())
 """,
     ),
     Keep(
