@@ -134,6 +134,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
             found += ordering.early_optimizers(study, module)
             if study.constructors:
                 found += ordering.flattening_optimizers(study, module)
+                found += ordering.late_optimizers(study, module)
                 found += parameters.find(study, module)
                 found += sites.attribute_checks(study.tracer, module)
         study.found = found, used

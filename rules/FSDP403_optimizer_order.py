@@ -1,17 +1,24 @@
-"""Build the optimizer after the model is sharded.
+"""Build the optimizer after the model is sharded, from sharded parameters.
 
 ## What changes
 An optimizer that was built from `model.parameters()` before the model was wrapped moves behind the
-wrapping, when nothing in between uses it.
+wrapping, when nothing in between uses it. Where the model may have run before its optimizer is
+built (an evaluation to begin with, a forward to learn shapes), `reshard_parameters(model)` comes
+first.
 
 ## Why
 `fully_shard` replaces every parameter. An optimizer built before it holds the old ones: it steps,
 and the model never changes, without an error. FSDP1 with `use_orig_params=True` kept the
 parameters, so such programs worked.
 
+After a forward that no backward follows, the root's parameters are whole tensors, which the next
+forward puts away again: an optimizer built from them never changes the model, without an error.
+FSDP1 gave the optimizer its sharded parameters at any time.
+
 ## What stays for you
 Optimizers that are built elsewhere or used before the model is wrapped: the migration of that model
-is held back until you move them.
+is held back until you move them. A model that is run in another function than the one that calls
+for the optimizer is not seen.
 
 ## Since torch
 2.6
@@ -24,12 +31,13 @@ is held back until you move them.
 import ast
 
 from fsdp_migrate import ordering
+from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 
-RULE = Rule(code="FSDP403", name="optimizer_order", handles=("early optimizer",))
+RULE = Rule(code="FSDP403", name="optimizer_order", handles=("early optimizer", "late optimizer"))
 
 EXAMPLES = [
     Example(
@@ -105,6 +113,82 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 """,
         outcome=Outcome.REVIEW,
     ),
+    Example(
+        title="the model is evaluated first",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+@torch.no_grad()
+def evaluate(model, batches):
+    return sum(model(batch).mean() for batch in batches)
+
+
+def main(net, batches):
+    model = FSDP(net, use_orig_params=True)
+    print("before training", evaluate(model, batches))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    return model, optimizer
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import reshard_parameters
+
+
+@torch.no_grad()
+def evaluate(model, batches):
+    return sum(model(batch).mean() for batch in batches)
+
+
+def main(net, batches):
+    model = fully_shard(net)
+    print("before training", evaluate(model, batches))
+    reshard_parameters(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    return model, optimizer
+""",
+        support=("reshard_parameters",),
+    ),
+    Example(
+        title="parameters are sorted into groups after a forward",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Trainer:
+    def __init__(self, net, example):
+        self.model = FSDP(net, use_orig_params=True)
+        self.classes = self.model(example).shape[-1]
+        decay, other = [], []
+        for name, parameter in self.model.named_parameters():
+            (other if name.endswith("bias") else decay).append(parameter)
+        groups = [{"params": decay}, {"params": other, "weight_decay": 0.0}]
+        self.optimizer = torch.optim.AdamW(groups)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import reshard_parameters
+
+
+class Trainer:
+    def __init__(self, net, example):
+        self.model = fully_shard(net)
+        self.classes = self.model(example).shape[-1]
+        decay, other = [], []
+        reshard_parameters(self.model)
+        for name, parameter in self.model.named_parameters():
+            (other if name.endswith("bias") else decay).append(parameter)
+        groups = [{"params": decay}, {"params": other, "weight_decay": 0.0}]
+        self.optimizer = torch.optim.AdamW(groups)
+""",
+        support=("reshard_parameters",),
+    ),
 ]
 
 KEEP = [
@@ -127,6 +211,26 @@ generator = wrap(generator)
 """,
     ),
     Keep(
+        title="a model that FSDP2 sharded, evaluated first",
+        source="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+fully_shard(model)
+evaluate(model)
+optimizer = torch.optim.AdamW(model.parameters())
+""",
+    ),
+    Keep(
+        title="a plain model, evaluated first",
+        source="""\
+import torch
+
+model(example)
+optimizer = torch.optim.AdamW(model.parameters())
+""",
+    ),
+    Keep(
         title="something uses it in between",
         source="""\
 import torch
@@ -144,6 +248,8 @@ model = FSDP(model, use_orig_params=True)
 
 def decide(site: Site, study: Study) -> Decision:
     assert isinstance(site.node, ast.Call)
+    if site.construct == ordering.LATE:
+        return _late(site, site.node, study)
     found = ordering.find(site.node, site.module, study)
     assert found is not None
     models = _models(found.wrap, site, study)
@@ -169,6 +275,17 @@ def decide(site: Site, study: Study) -> Decision:
     return study.rewritten(
         site, RULE.code, "moved behind the sharding", proposal, models=models, review=review
     )
+
+
+def _late(site: Site, call: ast.Call, study: Study) -> Decision:
+    found = ordering.find_late(call, site.module, study)
+    assert found is not None
+    proposal = study.proposal()
+    function = proposal.support(site.module, "reshard_parameters", found.before)
+    lines = [code("{f}({m})", f=function, m=ast.unparse(model)) for model in found.models]
+    proposal.insert_before(site.module, found.before, *lines)
+    models = {c for m in found.models for c in study.models(m, site.module).constructors}
+    return study.rewritten(site, RULE.code, "resharded first", proposal, models=models)
 
 
 def _models(wrap: ast.Call, site: Site, study: Study) -> frozenset[Constructor]:
