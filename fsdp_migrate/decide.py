@@ -13,7 +13,17 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from fsdp_migrate import branches, config, fsdp1, ordering, parameters, policies, run_time, sites
+from fsdp_migrate import (
+    attributes,
+    branches,
+    config,
+    fsdp1,
+    ordering,
+    parameters,
+    policies,
+    run_time,
+    sites,
+)
 from fsdp_migrate.rule import Outcome
 from fsdp_migrate.sharding import Constructor, ShardPlan
 from fsdp_migrate.sites import Site
@@ -137,6 +147,8 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
                 found += ordering.late_optimizers(study, module)
                 found += parameters.find(study, module)
                 found += sites.attribute_checks(study.tracer, module)
+        if study.constructors:
+            found += attributes.find(study)
         study.found = found, used
     study.subclassed = any(s.construct == f"class({fsdp1.FSDP})" for s in found)
     for site in found:
@@ -180,7 +192,8 @@ def _construct(site: Site, study: Study) -> list[Decision]:
         assert isinstance(node, (ast.expr, ast.keyword))
         argument = Site(f"{fsdp1.FSDP}({name}=)", site.module, node, node)
         arguments.append(_ask(argument, study))
-    arguments += [_ask(further, study) for further in study.plans[constructor].further]
+    further = [*study.plans[constructor].further, *attributes.of(constructor, study)]
+    arguments += [_ask(each, study) for each in further]
     whole = _ask(site, study)
     models = frozenset({constructor})
     blocked = [d for d in (*arguments, whole) if d.outcome is Outcome.LEFT]

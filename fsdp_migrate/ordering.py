@@ -243,9 +243,9 @@ def _traced_in(
     """The paths in some code that are FSDP models."""
     for part in parts:
         for node in ast.walk(part):
-            if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(node.ctx, ast.Load):
+            if not isinstance(node, (ast.Name, ast.Attribute)) or access_path(node) is None:
                 continue
-            if access_path(node) is not None and study.traced(node, module):
+            if isinstance(node.ctx, ast.Load) and study.traced(node, module):
                 yield node
 
 

@@ -28,6 +28,7 @@ class Case:
 HALF = 1e-3  # of bf16's relative precision of 4e-3, in mean losses
 
 CASES = (
+    *(Case("attributes", ("--kind", k)) for k in ("known", "settings", "original", "flat")),
     *(Case("averaging", ("--kind", kind)) for kind in ("data", "in place", "whole")),
     *(Case("checkpoints", ("--optimizer", name)) for name in ("adamw", "sgd", "momentum")),
     *(Case("configured", ("--strategy", s)) for s in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD")),
