@@ -135,24 +135,37 @@ def wrap(model, args):
 """,
     ),
     Example(
-        title="FSDP1 lost them in flat parameters",
+        title="FSDP1 lost them in the flat parameters of one model, and kept them in the other",
         before="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 
-def wrap(model):
-    model.head.weight.lr_scale = 0.1
-    model = FSDP(model)
-    return model, {p: getattr(p, "lr_scale", 1.0) for p in model.parameters()}
+def wrap(policy, critic):
+    for model in (policy, critic):
+        model.head.weight.lr_scale = 0.1
+    policy = FSDP(policy, use_orig_params=True)
+    critic = FSDP(critic)
+    parameters = [*policy.parameters(), *critic.parameters()]
+    return policy, critic, {p: getattr(p, "lr_scale", 1.0) for p in parameters}
 """,
         after="""\
 from torch.distributed.fsdp import fully_shard
 
 
-def wrap(model):
-    model.head.weight.lr_scale = 0.1
-    model = fully_shard(model)
-    return model, {p: getattr(p, "lr_scale", 1.0) for p in model.parameters()}
+def wrap(policy, critic):
+    for model in (policy, critic):
+        model.head.weight.lr_scale = 0.1
+    # fully_shard makes new parameters: what is set on them goes along.
+    attributes = {
+        name: vars(parameter)
+        for name, parameter in policy.named_parameters()
+    }
+    fully_shard(policy)
+    for name, parameter in policy.named_parameters():
+        vars(parameter).update(attributes[name])
+    critic = fully_shard(critic)
+    parameters = [*policy.parameters(), *critic.parameters()]
+    return policy, critic, {p: getattr(p, "lr_scale", 1.0) for p in parameters}
 """,
     ),
     Example(
