@@ -16,6 +16,7 @@ from packaging.version import Version
 from fsdp_migrate import (
     attributes,
     branches,
+    classes,
     config,
     fsdp1,
     ordering,
@@ -147,6 +148,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
                 found += ordering.late_optimizers(study, module)
                 found += parameters.find(study, module)
                 found += sites.attribute_checks(study.tracer, module)
+                found += classes.find(study, module)
         if study.constructors:
             found += attributes.find(study)
         study.found = found, used

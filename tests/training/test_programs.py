@@ -32,6 +32,7 @@ CASES = (
     *(Case("averaging", ("--kind", kind)) for kind in ("data", "in place", "whole")),
     *(Case("checkpoints", ("--optimizer", name)) for name in ("adamw", "sgd", "momentum")),
     *(Case("configured", ("--strategy", s)) for s in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD")),
+    Case("classes"),
     Case("distributed"),
     Case("gathering"),
     Case("ignored"),
