@@ -18,6 +18,7 @@ from fsdp_migrate import (
     branches,
     classes,
     config,
+    copies,
     fsdp1,
     ordering,
     parameters,
@@ -149,6 +150,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
                 found += parameters.find(study, module)
                 found += sites.attribute_checks(study.tracer, module)
                 found += classes.find(study, module)
+                found += copies.find(study, module)
         if study.constructors:
             found += attributes.find(study)
         study.found = found, used
