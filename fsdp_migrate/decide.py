@@ -17,6 +17,7 @@ from fsdp_migrate import (
     attributes,
     branches,
     classes,
+    collected,
     config,
     copies,
     fsdp1,
@@ -24,6 +25,7 @@ from fsdp_migrate import (
     parameters,
     policies,
     run_time,
+    running,
     sites,
 )
 from fsdp_migrate.rule import Outcome
@@ -144,9 +146,10 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
             if not only_look_alikes:
                 found += sites.strings(module)
             found += ordering.early_optimizers(study, module)
+            found += collected.find(study, module)
             if study.constructors:
                 found += ordering.flattening_optimizers(study, module)
-                found += ordering.late_optimizers(study, module)
+                found += running.find(study, module)
                 found += parameters.find(study, module)
                 found += sites.attribute_checks(study.tracer, module)
                 found += classes.find(study, module)

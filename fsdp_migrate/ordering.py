@@ -1,28 +1,27 @@
-"""What runs before what: optimizers, and the wrapping and running of the model they train.
+"""What runs before what: optimizers and the wrapping of the model whose parameters they hold.
 
 ``fully_shard`` replaces every parameter. An optimizer built before it keeps the old ones and
 trains nothing, without an error (pytorch/pytorch#149205 and accelerate's ``benchmarks/fsdp2``).
-After a forward without a backward the root's parameters are whole tensors that the next backward
-throws away: an optimizer built then never trains them.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from fsdp_migrate import fsdp1, sites
+from fsdp_migrate import sites
 from fsdp_migrate.names import Scope
-from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Study, block_of
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
-from fsdp_migrate.trace.values import Class, Display, External, Function, Made, Unknown, Value
+from fsdp_migrate.trace.values import Class, External, Function, Value
 
 PARAMETER_METHODS = frozenset({"parameters", "named_parameters"})
+OPTIMIZER_NAME = re.compile(r"optim|adam|sgd|adagrad|adafactor|rmsprop|lion|lamb|lars|muon", re.I)
+NOT_BUILT = re.compile(r"state|sched|^(load|save|log|print|step|zero)", re.I)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +37,7 @@ def early_optimizers(study: Study, module: Module) -> Iterator[Site]:
     """Sites for optimizers that are built before their model is wrapped in the same scope."""
     if not study.constructors:
         return
-    for call in _given_parameters(module):
+    for call in given_parameters(module):
         if not any(is_optimizer(v, study) for v in study.values(call.func, module)):
             continue
         found = find(call, module, study)
@@ -54,7 +53,7 @@ FLATTENERS = frozenset({"torch.optim.LBFGS", "torch.optim.lbfgs.LBFGS"})
 
 def flattening_optimizers(study: Study, module: Module) -> Iterator[Site]:
     """Sites for optimizers that see all parameters of a sharded model as one vector."""
-    for call in _given_parameters(module):
+    for call in given_parameters(module):
         if not study.external(call.func, module) & FLATTENERS:
             continue
         for given in parameter_calls(call):
@@ -64,321 +63,7 @@ def flattening_optimizers(study: Study, module: Module) -> Iterator[Site]:
                 break
 
 
-LATE = "late optimizer"
-OPTIMIZER_NAME = re.compile(r"optim|adam|sgd|adagrad|adafactor|rmsprop|lion|lamb|lars|muon", re.I)
-NOT_BUILT = re.compile(r"state|sched|^(load|save|log|print|step|zero)", re.I)
-# Methods of a model that run it, and others through which it may be called.
-RUNNING = frozenset({"forward", "module", "generate", "sample", "predict", "encode", "decode"})
-# What functions outside the project that are given a model do with it, as their names say.
-NOT_RUNNING = re.compile(
-    r"^_*(apply|broadcast|build|configure|convert|count|create|freeze|get|init|is|load|log|make"
-    r"|num|patch|prepare|print|register|replace|restore|resume|save|set|shard|sync|unwrap|watch"
-    r"|wrap)(_|[A-Z]|$)|[Pp]aram"
-)
-QUIET_PACKAGES = ("torch.", "builtins.", "fsdp2_support.")
-SELECTORS = PARAMETER_METHODS | {"modules", "named_modules", "children", "named_children"}
-CALLS_DEEP = 4
-
-
-@dataclass(frozen=True, eq=False)
-class LateOptimizer:
-    """An optimizer that is built after its model may have run.
-
-    ``before`` is the first statement that asks for the parameters; ``models`` how the models are
-    written there.
-    """
-
-    optimizer: ast.Call
-    before: ast.stmt
-    models: tuple[ast.expr, ...]
-
-
-def late_optimizers(study: Study, module: Module) -> Iterator[Site]:
-    """Sites for optimizers that are built after a forward of their model in the same scope."""
-    seen: set[ast.stmt] = set()
-    given = set(_given_parameters(module))
-    runs = Runs(study)
-    for call in module.table.calls:
-        statement = module.table.statement(call)
-        if statement in seen or not (call in given or _named_like_an_optimizer(call)):
-            continue
-        found = find_late(call, module, study, runs)
-        if found is not None:
-            seen.add(statement)
-            yield Site(LATE, module, call, call, found.models[0])
-
-
-def _named_like_an_optimizer(call: ast.Call) -> bool:
-    name = _last_name(call.func)
-    return bool(OPTIMIZER_NAME.search(name)) and not NOT_BUILT.search(name)
-
-
-def _last_name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
-
-
-def find_late(
-    call: ast.Call, module: Module, study: Study, runs: Runs | None = None
-) -> LateOptimizer | None:
-    """What must be done before an optimizer is built, if its model may have run by then."""
-    scope = _function_scope(call, module)
-    asked = _asked(call, scope, module, study)
-    if not asked or not _gives_optimizer(call, module, study):
-        return None
-    models = {c for _, node in asked for c in study.models(node, module).constructors}
-    runs = runs or Runs(study)
-    earlier = [
-        module.table.statement(run)
-        for run in _calls_in(scope, module)
-        if run is not call and runs.may_be(run, module, models)
-    ]
-    late = [
-        (asking, node)
-        for asking, node in asked
-        if any(may_follow(run, asking, module) for run in earlier if run is not asking)
-        or _called_late(scope, node, models, module, study, runs)
-    ]
-    if not late:
-        return None
-    order = module.flow(scope).order
-    first = min((s for s, _ in late), key=lambda s: order.get(s, 0))
-    before = _beside(first, module.table.statement(call), earlier, module)
-    named = {access_path(node) or "": node for _, node in late}
-    return LateOptimizer(call, before, tuple(named.values()))
-
-
-def _called_late(
-    scope: Scope,
-    model: ast.expr,
-    models: set[Constructor],
-    module: Module,
-    study: Study,
-    runs: Runs,
-) -> bool:
-    """Whether a method that builds the optimizer of ``self.model`` is called after a forward."""
-    method = scope.node
-    if not isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)) or not method.args.args:
-        return False
-    if not (access_path(model) or "").startswith(f"{method.args.args[0].arg}."):
-        return False
-    for caller in study.tracer.callers(method, module):
-        where = caller.module
-        then = where.table.statement(caller.call)
-        for run in _calls_in(_function_scope(caller.call, where), where):
-            first = where.table.statement(run)
-            comes_first = first is not then and may_follow(first, then, where)
-            if comes_first and runs.may_be(run, where, models):
-                return True
-    return False
-
-
-def _function_scope(node: ast.AST, module: Module) -> Scope:
-    scope = module.table.scope_of(node)
-    while scope.parent is not None and not scope.is_function:
-        scope = scope.parent
-    return scope
-
-
-def _calls_in(scope: Scope, module: Module) -> Iterator[ast.Call]:
-    """The calls that a function (or a module) makes itself."""
-    for call in module.table.calls:
-        own = module.table.within[call]
-        if own is scope or (own.function() or own.module_scope()) is scope:
-            yield call
-
-
-def _gives_optimizer(call: ast.Call, module: Module, study: Study) -> bool:
-    for callee in study.values(call.func, module):
-        if isinstance(callee, External):
-            name = callee.name
-            outside = not name.startswith("torch.") and fsdp1.canonical(name) is None
-            if name.startswith("torch.optim.") or outside:
-                return "lr_scheduler" not in name and _named_like_an_optimizer(call)
-        elif isinstance(callee, Class) and is_optimizer(callee, study):
-            return True
-    method = call.func
-    if isinstance(method, ast.Attribute) and study.traced(method.value, module):
-        return True  # configure_optimizers of the model's own
-    made = list(study.values(call, module))
-    for value in made:
-        if isinstance(value, Display) and isinstance(value.node, (ast.Tuple, ast.List)):
-            for element in value.node.elts:
-                made += study.tracer.evaluate(element, value.module, value.frame)
-        elif isinstance(value, Made) and value.node is not call and value.callee is not None:
-            name = value.made_by
-            if is_optimizer(value.callee, study) and "lr_scheduler" not in name:
-                return True
-    return False
-
-
-def _asked(
-    call: ast.Call, scope: Scope, module: Module, study: Study
-) -> list[tuple[ast.stmt, ast.expr]]:
-    """The statements that ask models for the parameters of an optimizer, and those models."""
-    parts = [*call.args, *(k.value for k in call.keywords)]
-    if isinstance(call.func, ast.Attribute):
-        parts.append(call.func.value)
-    direct = list(_traced_in(parts, module, study))
-    if direct:
-        return [(module.table.statement(call), node) for node in direct]
-    names = {n.id for part in parts for n in ast.walk(part) if isinstance(n, ast.Name)}
-    found: dict[ast.expr, ast.stmt] = {}
-    order = module.flow(scope).order
-    built = order.get(module.table.statement(call), 0)
-    for statement in sorted((s for s in order if order[s] < built), key=order.__getitem__)[::-1]:
-        if not isinstance(statement, ast.stmt) or not _feeds(statement, names):
-            continue
-        if isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
-            value = statement.value
-            names |= {n.id for n in ast.walk(value or statement) if isinstance(n, ast.Name)}
-        for node in _traced_in([statement], module, study):
-            if _is_asked(node, module):
-                found[node] = statement
-    return [(statement, node) for node, statement in found.items()]
-
-
-def _traced_in(
-    parts: Iterable[ast.AST], module: Module, study: Study
-) -> Iterator[ast.Name | ast.Attribute]:
-    """The paths in some code that are FSDP models."""
-    for part in parts:
-        for node in ast.walk(part):
-            if not isinstance(node, (ast.Name, ast.Attribute)) or access_path(node) is None:
-                continue
-            if isinstance(node.ctx, ast.Load) and study.traced(node, module):
-                yield node
-
-
-def _feeds(statement: ast.stmt, names: set[str]) -> bool:
-    """Whether a statement gives one of some names its value, or puts something into it."""
-    match statement:
-        case ast.Assign(targets=targets):
-            stored: list[ast.AST] = list(targets)
-        case ast.AugAssign(target=target) | ast.AnnAssign(target=target):
-            stored = [target]
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=receiver))):
-            stored = [receiver]
-        case ast.For(body=body):
-            stored = list(body)
-        case _:
-            return False
-    return any(
-        isinstance(node, ast.Name) and node.id in names
-        for part in stored
-        for node in ast.walk(part)
-    )
-
-
-def _is_asked(node: ast.expr, module: Module) -> bool:
-    """Whether a model is asked for parameters or modules, or given to what sorts them."""
-    for parent in module.table.ancestors(node):
-        if isinstance(parent, ast.stmt):
-            return False
-        if isinstance(parent, ast.Call):
-            name = _last_name(parent.func)
-            return name in SELECTORS or "param" in name.lower() or "group" in name.lower()
-    return False
-
-
-@dataclass(eq=False)
-class Runs:
-    """Which calls may run a model."""
-
-    study: Study
-    _known: dict[ast.AST, frozenset[Constructor]] = field(default_factory=dict)
-
-    def may_be(self, call: ast.Call, module: Module, models: set[Constructor]) -> bool:
-        return not models.isdisjoint(self._of(call, module, CALLS_DEEP))
-
-    def _of(self, call: ast.Call, module: Module, depth: int) -> frozenset[Constructor]:
-        """The models that a call may run."""
-        study, method = self.study, call.func
-        if study.traced(method, module):
-            return study.models(method, module).constructors
-        if isinstance(method, ast.Attribute) and study.traced(method.value, module):
-            runs = method.attr in RUNNING
-            return study.models(method.value, module).constructors if runs else frozenset()
-        found: set[Constructor] = set()
-        for callee in study.values(method, module):
-            if isinstance(callee, Function) and depth:
-                found |= self._inside(callee, depth - 1)
-            elif isinstance(callee, (External, Unknown)):
-                found |= self._given(call, callee, module)
-        return frozenset(found)
-
-    def _inside(self, function: Function, depth: int) -> frozenset[Constructor]:
-        node = function.node
-        if node not in self._known:
-            self._known[node] = frozenset()  # of a recursive call: nothing more
-            scope = function.module.table.scopes[node]
-            inner = [self._of(c, function.module, depth) for c in _calls_in(scope, function.module)]
-            self._known[node] = frozenset().union(*inner)
-        return self._known[node]
-
-    def _given(
-        self, call: ast.Call, callee: External | Unknown, module: Module
-    ) -> frozenset[Constructor]:
-        """The models that a function outside the project is given, unless it does not run them."""
-        name = callee.name if isinstance(callee, External) else ""
-        last = _last_name(call.func)
-        if f"{name}.".startswith(QUIET_PACKAGES) or NOT_RUNNING.search(last):
-            return frozenset()
-        found: set[Constructor] = set()
-        for argument in (*call.args, *(k.value for k in call.keywords)):
-            if access_path(argument) is not None and self.study.traced(argument, module):
-                found |= self.study.models(argument, module).constructors
-        return frozenset(found)
-
-
-def may_follow(first: ast.stmt, then: ast.stmt, module: Module) -> bool:
-    """Whether ``then`` may run after ``first`` in one run of their scope."""
-    table = module.table
-    around = [then, *table.ancestors(then)]
-    current: ast.AST = first
-    later = (first.lineno, first.col_offset) < (then.lineno, then.col_offset)
-    while current not in table.scopes or current is first:
-        parent = table.parents[current]
-        if isinstance(current, ast.stmt):
-            block = block_of(parent, current) or [current]
-            if any(s in around for s in block):
-                beside = next(s for s in block if s in around)
-                later = later and block.index(current) <= block.index(beside)
-                if later or parent in table.scopes:
-                    return later
-            if any(_leaves(s) for s in block[block.index(current) + 1 :]):
-                return False
-        if isinstance(parent, (ast.For, ast.AsyncFor, ast.While)) and parent in around:
-            return True
-        if isinstance(parent, ast.If) and parent in around:
-            later = False  # the other branch: only another round of a loop comes there
-        current = parent
-    return False
-
-
-def _leaves(statement: ast.stmt) -> bool:
-    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        return _last_name(statement.value.func) in {"exit", "_exit", "quit"}
-    return isinstance(statement, (ast.Return, ast.Raise))
-
-
-def _beside(first: ast.stmt, built: ast.stmt, runs: Iterable[ast.stmt], module: Module) -> ast.stmt:
-    """The statement around ``first`` in the block of the optimizer, behind what ran."""
-    table = module.table
-    around = [built, *table.ancestors(built)]
-    current: ast.AST = first
-    while isinstance(current, ast.stmt):
-        parent = table.parents[current]
-        block = block_of(parent, current) or []
-        inside = set(ast.walk(current))
-        if any(run in inside for run in runs if run is not current):
-            return first
-        if any(s in around for s in block):
-            return current
-        current = parent
-    return first
-
-
-def _given_parameters(module: Module) -> list[ast.Call]:
+def given_parameters(module: Module) -> list[ast.Call]:
     """The calls that are given ``x.parameters()``, in order."""
     table = module.table
     found: dict[ast.Call, None] = {}
@@ -393,6 +78,30 @@ def _given_parameters(module: Module) -> list[ast.Call]:
                 found[parent] = None
             child = parent
     return sorted(found, key=lambda call: (call.lineno, call.col_offset))
+
+
+def named_like_an_optimizer(call: ast.Call) -> bool:
+    """Whether what is called has the name of an optimizer, or of what builds one."""
+    name = last_name(call.func)
+    return bool(OPTIMIZER_NAME.search(name)) and not NOT_BUILT.search(name)
+
+
+def last_name(node: ast.expr) -> str:
+    """``AdamW`` of ``torch.optim.AdamW``."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def function_scope(node: ast.AST, module: Module) -> Scope:
+    """The scope of the function around ``node``, or of the module."""
+    scope = module.table.scope_of(node)
+    while scope.parent is not None and not scope.is_function:
+        scope = scope.parent
+    return scope
+
+
+def arguments(call: ast.Call) -> list[ast.expr]:
+    """Everything that a call is given."""
+    return [*call.args, *(k.value for k in call.keywords)]
 
 
 def is_optimizer(callee: Value, study: Study) -> bool:
@@ -426,14 +135,14 @@ def find(call: ast.Call, module: Module, study: Study) -> EarlyOptimizer | None:
         path = access_path(receiver)
         if path is None or study.models(receiver, module):
             continue
-        for wrap in _wraps(path, scope, module, study):
+        for wrap in wraps(path, scope, module, study):
             statement = module.table.statement(wrap)
             if order.get(statement, -1) > order.get(built, 1 << 30):
                 return EarlyOptimizer(call, parameters, wrap)
     return None
 
 
-def _wraps(path: str, scope: Scope, module: Module, study: Study) -> Iterator[ast.Call]:
+def wraps(path: str, scope: Scope, module: Module, study: Study) -> Iterator[ast.Call]:
     """Calls in a scope that turn the model at ``path`` into an FSDP model."""
     for call in module.table.calls:
         own = module.table.within[call]
@@ -455,24 +164,62 @@ def _wraps(path: str, scope: Scope, module: Module, study: Study) -> Iterator[as
             yield call
 
 
-def move_problem(statement: ast.stmt, behind: ast.stmt, module: Module) -> str:
-    """Why ``statement`` cannot simply move behind a later one, or nothing when it can."""
+def move_problem(
+    statement: ast.stmt,
+    behind: ast.stmt,
+    module: Module,
+    filled: frozenset[str] = frozenset(),
+) -> str:
+    """Why ``statement`` cannot simply move behind a later one, or nothing when it can.
+
+    ``filled`` are the names that a loop puts something into.
+    """
     table = module.table
     block = block_of(table.parents[statement], statement)
     if block is None or behind not in block:
         return "the two are not in the same straight run of statements"
-    if not isinstance(statement, ast.Assign):
+    if not isinstance(statement, ast.Assign) and not (filled and isinstance(statement, ast.For)):
         return "it is not a plain assignment"
     between = block[block.index(statement) + 1 : block.index(behind) + 1]
-    bound = {n.id for t in statement.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
-    used = {n.id for n in ast.walk(statement.value) if isinstance(n, ast.Name)}
+    assigned = isinstance(statement, ast.Assign)
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    bound = {path for target in targets for path in stored(target)} | filled
+    used = _paths(statement.value if isinstance(statement, ast.Assign) else statement)
+    used -= set() if assigned else filled
+    owners = {re.split(r"[.\[]", path)[0] for path in bound if not path.isidentifier()}
     for other in between:
+        if not bound.isdisjoint(_paths(other)):
+            return "it is used before that"
         for node in ast.walk(other):
-            if not isinstance(node, ast.Name):
-                continue
-            if node.id in bound:
-                return "it is used before that"
-            changes = isinstance(node.ctx, (ast.Store, ast.Del)) and other is not behind
-            if changes and node.id in used:
-                return f"{node.id} changes in between"
+            if isinstance(node, ast.Call) and not owners.isdisjoint(_handed(node)):
+                return "it may be used before that"
+            changed = stored(node) if other is not behind and isinstance(node, ast.expr) else []
+            for path in used.intersection(changed):
+                return f"{path} changes in between"
     return ""
+
+
+def _paths(part: ast.AST) -> set[str]:
+    """The names and dotted paths that some code mentions."""
+    nodes = (n for n in ast.walk(part) if isinstance(n, ast.expr))
+    return {path for node in nodes if (path := access_path(node)) is not None}
+
+
+def stored(target: ast.expr) -> Iterator[str]:
+    """The paths that an assignment to ``target`` changes."""
+    if isinstance(target, (ast.Tuple, ast.List)):
+        for element in target.elts:
+            yield from stored(element)
+    elif isinstance(getattr(target, "ctx", None), (ast.Store, ast.Del)):
+        path = access_path(target.value if isinstance(target, ast.Starred) else target)
+        if path is not None:
+            yield path
+
+
+def _handed(call: ast.Call) -> set[str]:
+    """The names of the objects that a call is made on, or is given."""
+    func = call.func
+    while isinstance(func, (ast.Attribute, ast.Subscript)):
+        func = func.value
+    given = [func if func is not call.func else None, *arguments(call)]
+    return {g.id for g in given if isinstance(g, ast.Name)}

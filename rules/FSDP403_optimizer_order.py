@@ -2,7 +2,7 @@
 
 ## What changes
 An optimizer that was built from `model.parameters()` before the model was wrapped moves behind the
-wrapping, when nothing in between uses it. Where the model may have run before its optimizer is
+wrapping, when nothing in between uses it; lists of parameters that are used later do too. Where the model may have run before its optimizer is
 built (an evaluation to begin with, a forward to learn shapes), `reshard_parameters(model)` comes
 first.
 
@@ -30,14 +30,18 @@ for the optimizer is not seen.
 
 import ast
 
-from fsdp_migrate import ordering
+from fsdp_migrate import collected, ordering, running
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 
-RULE = Rule(code="FSDP403", name="optimizer_order", handles=("early optimizer", "late optimizer"))
+RULE = Rule(
+    code="FSDP403",
+    name="optimizer_order",
+    handles=("early optimizer", "early parameters", "late optimizer"),
+)
 
 EXAMPLES = [
     Example(
@@ -112,6 +116,91 @@ model = fully_shard(model)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 """,
         outcome=Outcome.REVIEW,
+    ),
+    Example(
+        title="parameters are listed before",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def main(net, limit):
+    trained = [p for p in net.parameters() if p.requires_grad]
+    model = FSDP(net, use_orig_params=True)
+    return model, torch.optim.AdamW(trained, lr=1e-3)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+def main(net, limit):
+    model = fully_shard(net)
+    trained = [p for p in net.parameters() if p.requires_grad]
+    return model, torch.optim.AdamW(trained, lr=1e-3)
+""",
+    ),
+    Example(
+        title="parameters are sorted before",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def main(model):
+    decay, other = [], []
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            other.append(parameter)
+        else:
+            decay.append(parameter)
+    model = FSDP(model, use_orig_params=True)
+    groups = [{"params": decay}, {"params": other, "weight_decay": 0.0}]
+    return model, torch.optim.AdamW(groups)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+def main(model):
+    decay, other = [], []
+    model = fully_shard(model)
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            other.append(parameter)
+        else:
+            decay.append(parameter)
+    groups = [{"params": decay}, {"params": other, "weight_decay": 0.0}]
+    return model, torch.optim.AdamW(groups)
+""",
+    ),
+    Example(
+        title="parameter groups are made before",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def main(model):
+    decay = [p for p in model.parameters() if p.ndim > 1]
+    groups = [{"params": decay}]
+    model = FSDP(model, use_orig_params=True)
+    return model, torch.optim.AdamW(groups)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def main(model):
+    # TODO(fsdp-migrate FSDP403): Parameters are collected before their model is wrapped, and they are passed on before that. Collect them after the model is sharded, which makes new ones.
+    decay = [p for p in model.parameters() if p.ndim > 1]
+    groups = [{"params": decay}]
+    model = FSDP(model, use_orig_params=True)
+    return model, torch.optim.AdamW(groups)
+""",
+        outcome=Outcome.LEFT,
     ),
     Example(
         title="the model is evaluated first",
@@ -202,12 +291,42 @@ optimizer = torch.optim.AdamW(model.parameters())
 """,
     ),
     Keep(
+        title="parameters that are counted before",
+        source="""\
+from torch.distributed.fsdp import fully_shard
+
+total = sum(p.numel() for p in model.parameters())
+fully_shard(model)
+print(total)
+""",
+    ),
+    Keep(
         title="an optimizer of another model",
         source="""\
 import torch
 
 optimizer = torch.optim.AdamW(discriminator.parameters())
 generator = wrap(generator)
+""",
+    ),
+    Keep(
+        title="parameters listed before FSDP2 shards the model",
+        source="""\
+from torch.distributed.fsdp import fully_shard
+
+trained = [p for p in model.parameters() if p.requires_grad]
+fully_shard(model)
+print(len(trained))
+""",
+    ),
+    Keep(
+        title="parameters of a plain model",
+        source="""\
+import torch
+
+trained = list(model.parameters())
+model = torch.compile(model)
+optimizer = torch.optim.AdamW(trained)
 """,
     ),
     Keep(
@@ -248,8 +367,10 @@ model = FSDP(model, use_orig_params=True)
 
 def decide(site: Site, study: Study) -> Decision:
     assert isinstance(site.node, ast.Call)
-    if site.construct == ordering.LATE:
+    if site.construct == running.CONSTRUCT:
         return _late(site, site.node, study)
+    if site.construct == collected.CONSTRUCT:
+        return _early(site, site.node, study)
     found = ordering.find(site.node, site.module, study)
     assert found is not None
     models = _models(found.wrap, site, study)
@@ -277,8 +398,32 @@ def decide(site: Site, study: Study) -> Decision:
     )
 
 
+def _early(site: Site, call: ast.Call, study: Study) -> Decision:
+    found = collected.read(call, site.module, study)
+    assert found is not None
+    models = _models(found.wrap, site, study)
+    behind = site.module.table.statement(found.wrap)
+    problem = "they are passed on before that"
+    if not found.passed_on:
+        loop = isinstance(found.statement, ast.For)
+        filled = found.names if loop else frozenset()
+        problem = ordering.move_problem(found.statement, behind, site.module, filled)
+    if problem:
+        return study.left(
+            site,
+            RULE.code,
+            f"parameters are collected before their model is wrapped, and {problem}",
+            "collect them after the model is sharded, which makes new ones",
+            models=models,
+            quiet=True,
+        )
+    proposal = study.proposal()
+    proposal.move_after(site.module, found.statement, behind)
+    return study.rewritten(site, RULE.code, "moved behind the sharding", proposal, models=models)
+
+
 def _late(site: Site, call: ast.Call, study: Study) -> Decision:
-    found = ordering.find_late(call, site.module, study)
+    found = running.read(call, site.module, study)
     assert found is not None
     proposal = study.proposal()
     function = proposal.support(site.module, "reshard_parameters", found.before)

@@ -45,7 +45,7 @@ CASES = (
         Case("meshes", ("--kind", kind))
         for kind in ("device", "world", "group", "slice", "hybrid", "zero2", "none")
     ),
-    *(Case("ordering", ("--kind", kind)) for kind in ("early", "late", "trainer")),
+    *(Case("ordering", ("--kind", kind)) for kind in ("early", "listed", "late", "trainer")),
     *(
         Case("policies", ("--policy", policy))
         for policy in ("classes", "lambda", "custom", "or", "size")
