@@ -24,6 +24,7 @@ from fsdp_migrate import (
     ordering,
     parameters,
     policies,
+    remaking,
     run_time,
     running,
     sites,
@@ -154,6 +155,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
                 found += sites.attribute_checks(study.tracer, module)
                 found += classes.find(study, module)
                 found += copies.find(study, module)
+                found += remaking.find(study, module)
         if study.constructors:
             found += attributes.find(study)
         study.found = found, used
