@@ -39,6 +39,7 @@ NOT_RUNNING = re.compile(
     r"|num|patch|prepare|print|register|replace|restore|resume|save|set|shard|sync|unwrap|watch"
     r"|wrap)(_|[A-Z]|$)|[Pp]aram"
 )
+MEASURING = re.compile(r"flop|macs|complexity|profil", re.I)  # which they do with a forward
 QUIET_PACKAGES = ("torch.", "builtins.", "fsdp2_support.")
 SELECTORS = PARAMETER_METHODS | {"modules", "named_modules", "children", "named_children"}
 CALLS_DEEP = 4
@@ -67,8 +68,8 @@ def find(study: Study, module: Module) -> Iterator[Site]:
         if statement in seen or not (call in given or named_like_an_optimizer(call)):
             continue
         found = read(call, module, study, runs)
-        if found is not None:
-            seen.add(statement)
+        if found is not None and found.before not in seen:
+            seen |= {statement, found.before}
             yield Site(CONSTRUCT, module, call, call, found.models[0])
 
 
@@ -178,6 +179,8 @@ def _asked(
             continue
         if isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
             value = statement.value
+            if isinstance(value, ast.Call) and named_like_an_optimizer(value):
+                continue  # an optimizer that was built before
             names |= {n.id for n in ast.walk(value or statement) if isinstance(n, ast.Name)}
         for node in _traced_in([statement], module, study):
             if _is_asked(node, module):
@@ -269,7 +272,8 @@ class Runs:
         """The models that a function outside the project is given, unless it does not run them."""
         name = callee.name if isinstance(callee, External) else ""
         last = last_name(call.func)
-        if f"{name}.".startswith(QUIET_PACKAGES) or NOT_RUNNING.search(last):
+        quiet = NOT_RUNNING.search(last) and not MEASURING.search(last)
+        if f"{name}.".startswith(QUIET_PACKAGES) or quiet:
             return frozenset()
         found: set[Constructor] = set()
         for argument in arguments(call):

@@ -195,6 +195,36 @@ def wrap(model, **kwargs):
         support=("shard",),
     ),
     Example(
+        title="a model that is wrapped in one way or another",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+def wrap(model, half, **kwargs):
+    if half:
+        model = FSDP(model, mixed_precision=MixedPrecision(torch.bfloat16), **kwargs)
+    else:
+        model = FSDP(model, **kwargs)
+    return model
+""",
+        after="""\
+import torch
+
+from fsdp2_support import MixedPrecision, shard
+
+def wrap(model, half, **kwargs):
+    if half:
+        model = shard(model, mixed_precision=MixedPrecision(torch.bfloat16), **kwargs)
+    else:
+        model = shard(model, **kwargs)
+    return model
+""",
+        support=(
+            "MixedPrecision",
+            "shard",
+        ),
+    ),
+    Example(
         title="a policy where no statement can stand",
         before="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -235,6 +265,14 @@ class FSDP:
 
 
 model = FSDP(model)
+""",
+    ),
+    Keep(
+        title="accelerate's wrapper",
+        source="""\
+from accelerate import Accelerator
+
+model = Accelerator().prepare(model)
 """,
     ),
     Keep(
