@@ -8,7 +8,7 @@ over, what reads it finds nothing, and the parameter groups are others, without 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from fsdp_migrate import models
 from fsdp_migrate.names import Kind
@@ -30,19 +30,30 @@ LAYERS = frozenset({"weight", "bias"})
 
 def find(study: Study) -> Iterator[Site]:
     """Sites for attributes that are set on parameters of FSDP models, and read somewhere."""
+    modules = [*study.project.modules, *_defining(study)]
     stores = [
         (module, node, owner, name)
-        for module in study.project.modules
+        for module in modules
         for node, owner, name in _stores(module)
         if name not in TENSORS
     ]
-    read = _read({name for _, _, _, name in stores}, study) if stores else set()
+    read = _read({name for _, _, _, name in stores}, modules, study) if stores else set()
     for module, node, owner, name in stores:
         if name not in read or not _may_be_parameter(owner, module, study):
             continue
         site = Site(CONSTRUCT, module, node, node, owner)
         if any(keeps(c, study) is not None for c in concerned(site, study)):
             yield site
+
+
+def _defining(study: Study) -> list[Module]:
+    """The library modules that define parts of models whose parameters FSDP1 keeps."""
+    found: dict[Module, None] = {}
+    for constructor in study.constructors.values():
+        if "module" in constructor.arguments and keeps(constructor, study) is not None:
+            parts = models.contents(constructor.wrapped, constructor.module, study)
+            found |= dict.fromkeys(cls.module for cls in parts.classes)
+    return [module for module in found if module not in study.project.modules]
 
 
 def _stores(module: Module) -> Iterator[tuple[ast.expr, ast.expr, str]]:
@@ -58,10 +69,10 @@ def _stores(module: Module) -> Iterator[tuple[ast.expr, ast.expr, str]]:
                 yield call, owner, name
 
 
-def _read(names: set[str], study: Study) -> set[str]:
+def _read(names: set[str], modules: Iterable[Module], study: Study) -> set[str]:
     """Which of some attributes the project reads from something that may be a parameter."""
     found: set[str] = set()
-    for module in study.project.modules:
+    for module in modules:
         for call in module.table.calls:
             match call:
                 case ast.Call(

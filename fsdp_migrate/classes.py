@@ -167,8 +167,18 @@ def known_subclasses(node: ast.expr, study: Study, module: Module) -> list[str] 
     for value in study.values(node, module):
         if isinstance(value, Class):
             found += [c.node.name for c in study.tracer.subclasses(value)]
+            found += _derived_beside(value, study)
         elif isinstance(value, External) and value.name.split(".")[0] != "builtins":
             found += [c.node.name for c in study.tracer.derived(value.name)]
         else:
             return None
     return found
+
+
+def _derived_beside(cls: Class, study: Study) -> Iterator[str]:
+    """Classes derived from another in its own module, which may be one of a library."""
+    for node in cls.module.table.scopes:
+        for base in node.bases if isinstance(node, ast.ClassDef) else ():
+            if any(v.node is cls.node for v in study.values(base, cls.module)):
+                assert isinstance(node, ast.ClassDef)
+                yield node.name
