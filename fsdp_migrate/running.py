@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from fsdp_migrate import fsdp1
@@ -231,55 +231,82 @@ def _is_asked(node: ast.expr, module: Module) -> bool:
     return False
 
 
+Given = Mapping[str, frozenset[Constructor]]  # parameters of a function that are models
+NOTHING: frozenset[Constructor] = frozenset()
+
+
 @dataclass(eq=False)
 class Runs:
     """Which calls may run a model."""
 
     study: Study
-    _known: dict[ast.AST, frozenset[Constructor]] = field(default_factory=dict)
+    _known: dict[tuple[ast.AST, frozenset[object]], frozenset[Constructor]] = field(
+        default_factory=dict
+    )
 
     def may_be(self, call: ast.Call, module: Module, models: set[Constructor]) -> bool:
-        return not models.isdisjoint(self._of(call, module, CALLS_DEEP))
+        return not models.isdisjoint(self._of(call, module, {}, CALLS_DEEP))
 
-    def _of(self, call: ast.Call, module: Module, depth: int) -> frozenset[Constructor]:
+    def _models(self, node: ast.expr, module: Module, given: Given) -> frozenset[Constructor]:
+        """The models that an expression may be, as far as a function is told by its callers."""
+        if isinstance(node, ast.Name) and node.id in given:
+            return given[node.id]
+        if access_path(node) is None or not self.study.traced(node, module):
+            return NOTHING
+        return self.study.models(node, module).constructors
+
+    def _of(
+        self, call: ast.Call, module: Module, given: Given, depth: int
+    ) -> frozenset[Constructor]:
         """The models that a call may run."""
-        study, method = self.study, call.func
-        if study.traced(method, module):
-            return study.models(method, module).constructors
-        if isinstance(method, ast.Attribute) and study.traced(method.value, module):
-            runs = method.attr in RUNNING
-            return study.models(method.value, module).constructors if runs else frozenset()
+        method = call.func
+        called = self._models(method, module, given)
+        if called:
+            return called
+        if isinstance(method, ast.Attribute):
+            owner = self._models(method.value, module, given)
+            if owner:
+                return owner if method.attr in RUNNING else NOTHING
         found: set[Constructor] = set()
-        for callee in study.values(method, module):
+        for callee in self.study.values(method, module):
             if isinstance(callee, Function) and depth:
-                found |= self._inside(callee, depth - 1)
+                found |= self._inside(callee, self._passed(call, callee, module, given), depth - 1)
             elif isinstance(callee, (External, Unknown)):
-                found |= self._given(call, callee, module)
+                found |= self._outside(call, callee, module, given)
         return frozenset(found)
 
-    def _inside(self, function: Function, depth: int) -> frozenset[Constructor]:
-        node = function.node
-        if node not in self._known:
-            self._known[node] = frozenset()  # of a recursive call: nothing more
-            scope = function.module.table.scopes[node]
-            inner = [self._of(c, function.module, depth) for c in _calls_in(scope, function.module)]
-            self._known[node] = frozenset().union(*inner)
-        return self._known[node]
+    def _passed(self, call: ast.Call, callee: Function, module: Module, given: Given) -> Given:
+        """The parameters of a function that a call gives models for."""
+        args = callee.node.args
+        found: dict[str, frozenset[Constructor]] = {}
+        for parameter in (*args.posonlyargs, *args.args, *args.kwonlyargs):
+            bound = callee.owner is not None
+            value = self.study.tracer.argument(call, callee.node, parameter.arg, bound=bound)
+            models = self._models(value, module, given) if value is not None else NOTHING
+            if models:
+                found[parameter.arg] = models
+        return found
 
-    def _given(
-        self, call: ast.Call, callee: External | Unknown, module: Module
+    def _inside(self, function: Function, given: Given, depth: int) -> frozenset[Constructor]:
+        key = function.node, frozenset(given.items())
+        if key not in self._known:
+            self._known[key] = NOTHING  # of a recursive call: nothing more
+            module = function.module
+            scope = module.table.scopes[function.node]
+            inner = [self._of(c, module, given, depth) for c in _calls_in(scope, module)]
+            self._known[key] = NOTHING.union(*inner)
+        return self._known[key]
+
+    def _outside(
+        self, call: ast.Call, callee: External | Unknown, module: Module, given: Given
     ) -> frozenset[Constructor]:
         """The models that a function outside the project is given, unless it does not run them."""
         name = callee.name if isinstance(callee, External) else ""
         last = last_name(call.func)
         quiet = NOT_RUNNING.search(last) and not MEASURING.search(last)
         if f"{name}.".startswith(QUIET_PACKAGES) or quiet:
-            return frozenset()
-        found: set[Constructor] = set()
-        for argument in arguments(call):
-            if access_path(argument) is not None and self.study.traced(argument, module):
-                found |= self.study.models(argument, module).constructors
-        return frozenset(found)
+            return NOTHING
+        return NOTHING.union(*(self._models(a, module, given) for a in arguments(call)))
 
 
 def may_follow(first: ast.stmt, then: ast.stmt, module: Module) -> bool:

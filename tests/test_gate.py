@@ -129,6 +129,22 @@ groups = [p for p in model.parameters() if getattr(p, "decays", True)]
     assert sites["parameter attribute"] == "net.py"
 
 
+def test_files_that_run_a_model_for_others_tell_so(tmp_path: Path) -> None:
+    helper = "def evaluate(model):\n    return _mean(model)\n\ndef _mean(net):\n    return net(1)\n"
+    main = f"""\
+{IMPORT}
+from torch.optim import SGD
+
+from helper import evaluate
+
+model = FSDP(net)
+evaluate(model)
+optimizer = SGD(model.parameters())
+"""
+    run = session.run([lay(tmp_path, {"helper.py": helper, "train.py": main})])
+    assert b"reshard_parameters(model)\noptimizer" in run.result.changes[tmp_path / "train.py"]
+
+
 @pytest.mark.parametrize(
     "later",
     [
