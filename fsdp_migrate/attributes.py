@@ -30,16 +30,19 @@ LAYERS = frozenset({"weight", "bias"})
 
 def find(study: Study) -> Iterator[Site]:
     """Sites for attributes that are set on parameters of FSDP models, and read somewhere."""
+    if all(keeps(c, study) is None for c in study.constructors.values()):
+        return
     modules = [*study.project.modules, *_defining(study)]
+    mentioned = _mentioned(modules)
     stores = [
         (module, node, owner, name)
         for module in modules
         for node, owner, name in _stores(module)
-        if name not in TENSORS
+        if name in mentioned and name not in TENSORS and _may_be_parameter(owner, module, study)
     ]
     read = _read({name for _, _, _, name in stores}, modules, study) if stores else set()
     for module, node, owner, name in stores:
-        if name not in read or not _may_be_parameter(owner, module, study):
+        if name not in read:
             continue
         site = Site(CONSTRUCT, module, node, node, owner)
         if any(keeps(c, study) is not None for c in concerned(site, study)):
@@ -69,6 +72,15 @@ def _stores(module: Module) -> Iterator[tuple[ast.expr, ast.expr, str]]:
                 yield call, owner, name
 
 
+def _mentioned(modules: Iterable[Module]) -> set[str]:
+    """The attributes that are read, or may be, from whatever object."""
+    found: set[str] = set()
+    for module in modules:
+        found |= {str(s.value) for s in module.table.strings}
+        found |= {a.attr for a in module.table.attributes if isinstance(a.ctx, ast.Load)}
+    return found
+
+
 def _read(names: set[str], modules: Iterable[Module], study: Study) -> set[str]:
     """Which of some attributes the project reads from something that may be a parameter."""
     found: set[str] = set()
@@ -93,6 +105,8 @@ def _read(names: set[str], modules: Iterable[Module], study: Study) -> set[str]:
 def _may_be_parameter(node: ast.expr, module: Module, study: Study) -> bool:
     if isinstance(node, ast.Attribute) and node.attr in LAYERS:
         return True
+    if isinstance(node, ast.Name) and node.id in {"self", "cls"}:
+        return False
     if isinstance(node, ast.Call):  # getattr(self, name)
         return isinstance(node.func, ast.Name) and node.func.id == "getattr"
     if _loop(node, module) is not None:
