@@ -14,15 +14,21 @@ from dataclasses import replace
 from packaging.version import Version
 
 from fsdp_migrate import (
+    attributes,
     branches,
     checkpointing,
+    classes,
+    collected,
     config,
+    copies,
     fsdp1,
     methods,
     ordering,
     parameters,
     policies,
+    remaking,
     run_time,
+    running,
     sites,
     subclasses,
     wrapping,
@@ -148,11 +154,18 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
             if not only_look_alikes:
                 found += sites.strings(module)
             found += ordering.early_optimizers(study, module)
+            found += collected.find(study, module)
             if study.constructors:
                 found += ordering.flattening_optimizers(study, module)
+                found += running.find(study, module)
                 found += checkpointing.late(study, module)
                 found += parameters.find(study, module)
                 found += sites.attribute_checks(study.tracer, module)
+                found += classes.find(study, module)
+                found += copies.find(study, module)
+                found += remaking.find(study, module)
+        if study.constructors:
+            found += attributes.find(study)
         study.entries = methods.find(study)
         found += [entry.site for entry in study.entries]
         study.found = found, used
@@ -202,7 +215,8 @@ def _construct(site: Site, study: Study) -> list[Decision]:
         assert isinstance(node, (ast.expr, ast.keyword))
         argument = Site(f"{fsdp1.FSDP}({name}=)", site.module, node, node)
         arguments.append(_ask(argument, study))
-    arguments += [_ask(further, study) for further in study.plans[constructor].further]
+    further = [*study.plans[constructor].further, *attributes.of(constructor, study)]
+    arguments += [_ask(each, study) for each in further]
     whole = _ask(site, study)
     models = frozenset({constructor})
     blocked = [d for d in (*arguments, whole) if d.outcome is Outcome.LEFT]

@@ -64,6 +64,8 @@ PARAMETER_NAMES = (b"_fpw_module", b"_flat_param")
 # What code does to a model it was given: such files matter once the project wraps one.
 LATER_LIFE = re.compile(
     rb"\.(?:(?:named_)?parameters\(|(?:%s)\b)|load_sharded_optimizer_state_dict"
+    rb"|\btype\(\w+\)(?:\.__name__)? *(?:is|==|!=|in|not)\b|\.__class__\b"
+    rb"|\b(?:deepcopy|AveragedModel)\("
     % "|".join(sorted(fsdp1.METHODS | fsdp1.STATE_METHODS | fsdp1.STATICS)).encode()
 )
 

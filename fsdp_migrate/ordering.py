@@ -7,6 +7,7 @@ trains nothing, without an error (pytorch/pytorch#149205 and accelerate's ``benc
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -19,6 +20,8 @@ from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Class, External, Function, Value
 
 PARAMETER_METHODS = frozenset({"parameters", "named_parameters"})
+OPTIMIZER_NAME = re.compile(r"optim|adam|sgd|adagrad|adafactor|rmsprop|lion|lamb|lars|muon", re.I)
+NOT_BUILT = re.compile(r"state|sched|^(load|save|log|print|step|zero)", re.I)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +80,30 @@ def given_parameters(module: Module) -> list[ast.Call]:
     return sorted(found, key=lambda call: (call.lineno, call.col_offset))
 
 
+def named_like_an_optimizer(call: ast.Call) -> bool:
+    """Whether what is called has the name of an optimizer, or of what builds one."""
+    name = last_name(call.func)
+    return bool(OPTIMIZER_NAME.search(name)) and not NOT_BUILT.search(name)
+
+
+def last_name(node: ast.expr) -> str:
+    """``AdamW`` of ``torch.optim.AdamW``."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def function_scope(node: ast.AST, module: Module) -> Scope:
+    """The scope of the function around ``node``, or of the module."""
+    scope = module.table.scope_of(node)
+    while scope.parent is not None and not scope.is_function:
+        scope = scope.parent
+    return scope
+
+
+def arguments(call: ast.Call) -> list[ast.expr]:
+    """Everything that a call is given."""
+    return [*call.args, *(k.value for k in call.keywords)]
+
+
 def is_optimizer(callee: Value, study: Study) -> bool:
     """Whether calling ``callee`` gives a torch optimizer."""
     if isinstance(callee, Class):
@@ -108,14 +135,14 @@ def find(call: ast.Call, module: Module, study: Study) -> EarlyOptimizer | None:
         path = access_path(receiver)
         if path is None or study.models(receiver, module):
             continue
-        for wrap in _wraps(path, scope, module, study):
+        for wrap in wraps(path, scope, module, study):
             statement = module.table.statement(wrap)
             if order.get(statement, -1) > order.get(built, 1 << 30):
                 return EarlyOptimizer(call, parameters, wrap)
     return None
 
 
-def _wraps(path: str, scope: Scope, module: Module, study: Study) -> Iterator[ast.Call]:
+def wraps(path: str, scope: Scope, module: Module, study: Study) -> Iterator[ast.Call]:
     """Calls in a scope that turn the model at ``path`` into an FSDP model."""
     for call in module.table.calls:
         own = module.table.within[call]
@@ -137,24 +164,62 @@ def _wraps(path: str, scope: Scope, module: Module, study: Study) -> Iterator[as
             yield call
 
 
-def move_problem(statement: ast.stmt, behind: ast.stmt, module: Module) -> str:
-    """Why ``statement`` cannot simply move behind a later one, or nothing when it can."""
+def move_problem(
+    statement: ast.stmt,
+    behind: ast.stmt,
+    module: Module,
+    filled: frozenset[str] = frozenset(),
+) -> str:
+    """Why ``statement`` cannot simply move behind a later one, or nothing when it can.
+
+    ``filled`` are the names that a loop puts something into.
+    """
     table = module.table
     block = block_of(table.parents[statement], statement)
     if block is None or behind not in block:
         return "the two are not in the same straight run of statements"
-    if not isinstance(statement, ast.Assign):
+    if not isinstance(statement, ast.Assign) and not (filled and isinstance(statement, ast.For)):
         return "it is not a plain assignment"
     between = block[block.index(statement) + 1 : block.index(behind) + 1]
-    bound = {n.id for t in statement.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
-    used = {n.id for n in ast.walk(statement.value) if isinstance(n, ast.Name)}
+    assigned = isinstance(statement, ast.Assign)
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    bound = {path for target in targets for path in stored(target)} | filled
+    used = _paths(statement.value if isinstance(statement, ast.Assign) else statement)
+    used -= set() if assigned else filled
+    owners = {re.split(r"[.\[]", path)[0] for path in bound if not path.isidentifier()}
     for other in between:
+        if not bound.isdisjoint(_paths(other)):
+            return "it is used before that"
         for node in ast.walk(other):
-            if not isinstance(node, ast.Name):
-                continue
-            if node.id in bound:
-                return "it is used before that"
-            changes = isinstance(node.ctx, (ast.Store, ast.Del)) and other is not behind
-            if changes and node.id in used:
-                return f"{node.id} changes in between"
+            if isinstance(node, ast.Call) and not owners.isdisjoint(_handed(node)):
+                return "it may be used before that"
+            changed = stored(node) if other is not behind and isinstance(node, ast.expr) else []
+            for path in used.intersection(changed):
+                return f"{path} changes in between"
     return ""
+
+
+def _paths(part: ast.AST) -> set[str]:
+    """The names and dotted paths that some code mentions."""
+    nodes = (n for n in ast.walk(part) if isinstance(n, ast.expr))
+    return {path for node in nodes if (path := access_path(node)) is not None}
+
+
+def stored(target: ast.expr) -> Iterator[str]:
+    """The paths that an assignment to ``target`` changes."""
+    if isinstance(target, (ast.Tuple, ast.List)):
+        for element in target.elts:
+            yield from stored(element)
+    elif isinstance(getattr(target, "ctx", None), (ast.Store, ast.Del)):
+        path = access_path(target.value if isinstance(target, ast.Starred) else target)
+        if path is not None:
+            yield path
+
+
+def _handed(call: ast.Call) -> set[str]:
+    """The names of the objects that a call is made on, or is given."""
+    func = call.func
+    while isinstance(func, (ast.Attribute, ast.Subscript)):
+        func = func.value
+    given = [func if func is not call.func else None, *arguments(call)]
+    return {g.id for g in given if isinstance(g, ast.Name)}

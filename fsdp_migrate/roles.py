@@ -184,6 +184,9 @@ def _used(target: ast.Name, module: Module, study: Study, depth: int) -> Iterato
         )
         if not is_use:
             continue
+        reaching = study.defined_by(name, module)
+        if reaching and all(d.node is not statement for d in reaching):
+            continue  # another value, of another branch, say
         parent = table.parents[name]
         calls_it = isinstance(parent, ast.Call) and parent.func is name
         if calls_it or isinstance(parent, ast.Attribute) or not depth:

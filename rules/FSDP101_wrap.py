@@ -197,6 +197,36 @@ def wrap(model, **kwargs):
         support=("shard",),
     ),
     Example(
+        title="a model that is wrapped in one way or another",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+def wrap(model, half, **kwargs):
+    if half:
+        model = FSDP(model, mixed_precision=MixedPrecision(torch.bfloat16), **kwargs)
+    else:
+        model = FSDP(model, **kwargs)
+    return model
+""",
+        after="""\
+import torch
+
+from fsdp2_support import MixedPrecision, shard
+
+def wrap(model, half, **kwargs):
+    if half:
+        model = shard(model, mixed_precision=MixedPrecision(torch.bfloat16), **kwargs)
+    else:
+        model = shard(model, **kwargs)
+    return model
+""",
+        support=(
+            "MixedPrecision",
+            "shard",
+        ),
+    ),
+    Example(
         title="a policy where no statement can stand",
         before="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -256,6 +286,17 @@ class Trainer:
 from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel as FSDP
 
 model = FSDP(model)
+""",
+    ),
+    Keep(
+        title="an attribute that FSDP2 sharded",
+        source="""\
+from torch.distributed.fsdp import fully_shard
+
+
+class Trainer:
+    def __init__(self):
+        self.model = fully_shard(Net())
 """,
     ),
     Keep(

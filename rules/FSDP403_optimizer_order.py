@@ -1,17 +1,24 @@
-"""Build the optimizer after the model is sharded.
+"""Build the optimizer after the model is sharded, from sharded parameters.
 
 ## What changes
 An optimizer that was built from `model.parameters()` before the model was wrapped moves behind the
-wrapping, when nothing in between uses it.
+wrapping, when nothing in between uses it; lists of parameters that are used later do too. Where the model may have run before its optimizer is
+built (an evaluation to begin with, a forward to learn shapes), `reshard_parameters(model)` comes
+first.
 
 ## Why
 `fully_shard` replaces every parameter. An optimizer built before it holds the old ones: it steps,
 and the model never changes, without an error. FSDP1 with `use_orig_params=True` kept the
 parameters, so such programs worked.
 
+After a forward that no backward follows, the root's parameters are whole tensors, which the next
+forward puts away again: an optimizer built from them never changes the model, without an error.
+FSDP1 gave the optimizer its sharded parameters at any time.
+
 ## What stays for you
 Optimizers that are built elsewhere or used before the model is wrapped: the migration of that model
-is held back until you move them.
+is held back until you move them. A model that is run in another function than the one that calls
+for the optimizer is not seen.
 
 ## Since torch
 2.6
@@ -23,13 +30,18 @@ is held back until you move them.
 
 import ast
 
-from fsdp_migrate import ordering
+from fsdp_migrate import collected, ordering, running
+from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 
-RULE = Rule(code="FSDP403", name="optimizer_order", handles=("early optimizer",))
+RULE = Rule(
+    code="FSDP403",
+    name="optimizer_order",
+    handles=("early optimizer", "early parameters", "late optimizer"),
+)
 
 EXAMPLES = [
     Example(
@@ -105,6 +117,167 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 """,
         outcome=Outcome.REVIEW,
     ),
+    Example(
+        title="parameters are listed before",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def main(net, limit):
+    trained = [p for p in net.parameters() if p.requires_grad]
+    model = FSDP(net, use_orig_params=True)
+    return model, torch.optim.AdamW(trained, lr=1e-3)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+def main(net, limit):
+    model = fully_shard(net)
+    trained = [p for p in net.parameters() if p.requires_grad]
+    return model, torch.optim.AdamW(trained, lr=1e-3)
+""",
+    ),
+    Example(
+        title="parameters are sorted before",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def main(model):
+    decay, other = [], []
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            other.append(parameter)
+        else:
+            decay.append(parameter)
+    model = FSDP(model, use_orig_params=True)
+    groups = [{"params": decay}, {"params": other, "weight_decay": 0.0}]
+    return model, torch.optim.AdamW(groups)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+def main(model):
+    decay, other = [], []
+    model = fully_shard(model)
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            other.append(parameter)
+        else:
+            decay.append(parameter)
+    groups = [{"params": decay}, {"params": other, "weight_decay": 0.0}]
+    return model, torch.optim.AdamW(groups)
+""",
+    ),
+    Example(
+        title="parameter groups are made before",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def main(model):
+    decay = [p for p in model.parameters() if p.ndim > 1]
+    groups = [{"params": decay}]
+    model = FSDP(model, use_orig_params=True)
+    return model, torch.optim.AdamW(groups)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def main(model):
+    # TODO(fsdp-migrate FSDP403): Parameters are collected before their model is wrapped, and they are passed on before that. Collect them after the model is sharded, which makes new ones.
+    decay = [p for p in model.parameters() if p.ndim > 1]
+    groups = [{"params": decay}]
+    model = FSDP(model, use_orig_params=True)
+    return model, torch.optim.AdamW(groups)
+""",
+        outcome=Outcome.LEFT,
+    ),
+    Example(
+        title="the model is evaluated first",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+@torch.no_grad()
+def evaluate(model, batches):
+    return sum(model(batch).mean() for batch in batches)
+
+
+def main(net, batches):
+    model = FSDP(net, use_orig_params=True)
+    print("before training", evaluate(model, batches))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    return model, optimizer
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import reshard_parameters
+
+
+@torch.no_grad()
+def evaluate(model, batches):
+    return sum(model(batch).mean() for batch in batches)
+
+
+def main(net, batches):
+    model = fully_shard(net)
+    print("before training", evaluate(model, batches))
+    reshard_parameters(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    return model, optimizer
+""",
+        support=("reshard_parameters",),
+    ),
+    Example(
+        title="parameters are sorted into groups after a forward",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Trainer:
+    def __init__(self, net, example):
+        self.model = FSDP(net, use_orig_params=True)
+        self.classes = self.model(example).shape[-1]
+        decay, other = [], []
+        for name, parameter in self.model.named_parameters():
+            (other if name.endswith("bias") else decay).append(parameter)
+        groups = [{"params": decay}, {"params": other, "weight_decay": 0.0}]
+        self.optimizer = torch.optim.AdamW(groups)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import reshard_parameters
+
+
+class Trainer:
+    def __init__(self, net, example):
+        self.model = fully_shard(net)
+        self.classes = self.model(example).shape[-1]
+        decay, other = [], []
+        reshard_parameters(self.model)
+        for name, parameter in self.model.named_parameters():
+            (other if name.endswith("bias") else decay).append(parameter)
+        groups = [{"params": decay}, {"params": other, "weight_decay": 0.0}]
+        self.optimizer = torch.optim.AdamW(groups)
+""",
+        support=("reshard_parameters",),
+    ),
 ]
 
 KEEP = [
@@ -118,12 +291,62 @@ optimizer = torch.optim.AdamW(model.parameters())
 """,
     ),
     Keep(
+        title="parameters that are counted before",
+        source="""\
+from torch.distributed.fsdp import fully_shard
+
+total = sum(p.numel() for p in model.parameters())
+fully_shard(model)
+print(total)
+""",
+    ),
+    Keep(
         title="an optimizer of another model",
         source="""\
 import torch
 
 optimizer = torch.optim.AdamW(discriminator.parameters())
 generator = wrap(generator)
+""",
+    ),
+    Keep(
+        title="parameters listed before FSDP2 shards the model",
+        source="""\
+from torch.distributed.fsdp import fully_shard
+
+trained = [p for p in model.parameters() if p.requires_grad]
+fully_shard(model)
+print(len(trained))
+""",
+    ),
+    Keep(
+        title="parameters of a plain model",
+        source="""\
+import torch
+
+trained = list(model.parameters())
+model = torch.compile(model)
+optimizer = torch.optim.AdamW(trained)
+""",
+    ),
+    Keep(
+        title="a model that FSDP2 sharded, evaluated first",
+        source="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+fully_shard(model)
+evaluate(model)
+optimizer = torch.optim.AdamW(model.parameters())
+""",
+    ),
+    Keep(
+        title="a plain model, evaluated first",
+        source="""\
+import torch
+
+model(example)
+optimizer = torch.optim.AdamW(model.parameters())
 """,
     ),
     Keep(
@@ -144,6 +367,10 @@ model = FSDP(model, use_orig_params=True)
 
 def decide(site: Site, study: Study) -> Decision:
     assert isinstance(site.node, ast.Call)
+    if site.construct == running.CONSTRUCT:
+        return _late(site, site.node, study)
+    if site.construct == collected.CONSTRUCT:
+        return _early(site, site.node, study)
     found = ordering.find(site.node, site.module, study)
     assert found is not None
     models = _models(found.wrap, site, study)
@@ -169,6 +396,41 @@ def decide(site: Site, study: Study) -> Decision:
     return study.rewritten(
         site, RULE.code, "moved behind the sharding", proposal, models=models, review=review
     )
+
+
+def _early(site: Site, call: ast.Call, study: Study) -> Decision:
+    found = collected.read(call, site.module, study)
+    assert found is not None
+    models = _models(found.wrap, site, study)
+    behind = site.module.table.statement(found.wrap)
+    problem = "they are passed on before that"
+    if not found.passed_on:
+        loop = isinstance(found.statement, ast.For)
+        filled = found.names if loop else frozenset()
+        problem = ordering.move_problem(found.statement, behind, site.module, filled)
+    if problem:
+        return study.left(
+            site,
+            RULE.code,
+            f"parameters are collected before their model is wrapped, and {problem}",
+            "collect them after the model is sharded, which makes new ones",
+            models=models,
+            quiet=True,
+        )
+    proposal = study.proposal()
+    proposal.move_after(site.module, found.statement, behind)
+    return study.rewritten(site, RULE.code, "moved behind the sharding", proposal, models=models)
+
+
+def _late(site: Site, call: ast.Call, study: Study) -> Decision:
+    found = running.read(call, site.module, study)
+    assert found is not None
+    proposal = study.proposal()
+    function = proposal.support(site.module, "reshard_parameters", found.before)
+    lines = [code("{f}({m})", f=function, m=ast.unparse(model)) for model in found.models]
+    proposal.insert_before(site.module, found.before, *lines)
+    models = {c for m in found.models for c in study.models(m, site.module).constructors}
+    return study.rewritten(site, RULE.code, "resharded first", proposal, models=models)
 
 
 def _models(wrap: ast.Call, site: Site, study: Study) -> frozenset[Constructor]:

@@ -104,6 +104,62 @@ def test_files_that_meet_an_fsdp_model_are_read_with_it(tmp_path: Path) -> None:
     assert found.seen == 5
 
 
+def test_files_that_define_a_model_tell_what_is_set_on_its_parameters(tmp_path: Path) -> None:
+    defining = """\
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(ones(3))
+        self.scale.decays = False
+"""
+    using = f"""\
+{IMPORT}
+from net import Net
+
+model = FSDP(Net(), use_orig_params=True)
+groups = [p for p in model.parameters() if getattr(p, "decays", True)]
+"""
+    run = session.run([lay(tmp_path, {"net.py": defining, "train.py": using})])
+    assert [p.name for p in run.changed] == ["train.py"]
+    assert b"vars(parameter)" in run.result.changes[tmp_path / "train.py"]
+    sites = {d.site.construct: d.site.module.path.name for d in run.result.decisions}
+    assert sites["parameter attribute"] == "net.py"
+
+
+def test_files_that_run_a_model_for_others_tell_so(tmp_path: Path) -> None:
+    helper = "def evaluate(model):\n    return _mean(model)\n\ndef _mean(net):\n    return net(1)\n"
+    main = f"""\
+{IMPORT}
+from torch.optim import SGD
+
+from helper import evaluate
+
+model = FSDP(net)
+evaluate(model)
+optimizer = SGD(model.parameters())
+"""
+    run = session.run([lay(tmp_path, {"helper.py": helper, "train.py": main})])
+    assert b"reshard_parameters(model)\noptimizer" in run.result.changes[tmp_path / "train.py"]
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        "    return [m for m in model.modules() if type(m) is Block]\n",
+        "    return [m for m in model.modules() if m.__class__.__name__ == 'Block']\n",
+        "    return copy.deepcopy(model)\n",
+    ],
+)
+def test_files_that_ask_for_the_class_of_a_model_are_read(tmp_path: Path, later: str) -> None:
+    helper = f"import copy\nfrom layers import Block\n\ndef look(model):\n{later}"
+    main = f"{IMPORT}from look import look\n\nlook(FSDP(net))\n"
+    run = session.run([lay(tmp_path, {"look.py": helper, "train.py": main})])
+    assert {d.code for d in run.result.decisions} & {"FSDP413", "FSDP414"}
+
+
 # -- the walk -------------------------------------------------------------------------------------
 
 

@@ -34,6 +34,7 @@ from fsdp_migrate.trace.project import Module
 if TYPE_CHECKING:
     from fsdp_migrate.edits.apply import _Editor
 
+PLAIN_STRING = re.compile(r'(?<!\w)"[^"\\\n]*"')  # as opposed to one with names in it
 ImportStatement = ast.Import | ast.ImportFrom
 
 
@@ -215,7 +216,8 @@ def _consumed(module: Module, edits: Sequence[Edit]) -> tuple[set[ast.AST], set[
                 codes = (edit.code,)
         for each in codes:
             nodes: list[ast.expr] = []
-            mentioned.update(re.findall(r"\b[A-Za-z_]\w*\b", each.flatten(nodes)))
+            text = PLAIN_STRING.sub("", each.flatten(nodes))
+            mentioned.update(re.findall(r"\b[A-Za-z_]\w*\b", text))
             kept.update(nodes)
     gone: set[ast.AST] = set()
     for name in module.table.names:

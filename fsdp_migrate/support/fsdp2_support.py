@@ -126,6 +126,10 @@ def shard(
         "mixed_precision": mixed_precision,
         "device_mesh": device_mesh,
     }
+    attributes: dict[str, dict[str, Any]] = {}
+    if use_orig_params:  # FSDP1 kept the parameters then, with all that was set on them
+        named = module.named_parameters()
+        attributes = {name: vars(p) for name, p in named if not p.is_meta}
     root_kwargs = _fully_shard_kwargs(device.type, is_root=is_root, **given)
     unit_kwargs = {**root_kwargs, **_precision_kwargs(mixed_precision, is_root=False)}
 
@@ -154,6 +158,8 @@ def shard(
         else:
             shard_unit(unit, unit_kwargs)
     shard_unit(module, root_kwargs)
+    for name, parameter in module.named_parameters():
+        vars(parameter).update(attributes.get(name, {}))
 
     if mixed_precision is not None and mixed_precision.buffer_dtype is not None:
         cast: dict[torch.Tensor, torch.Tensor] = {}

@@ -729,7 +729,7 @@ class Tracer:
         """A class with its bases and subclasses in the project, nearest bases first."""
         known = self._families.get(cls.node)
         if known is None:
-            known = [*self._bases(cls), *self._subclasses(cls)]
+            known = [*self._bases(cls), *self.subclasses(cls)]
             self._families[cls.node] = known
         return known
 
@@ -761,7 +761,12 @@ class Tracer:
                         found.add(value.name)
         return frozenset(found)
 
-    def _subclasses(self, cls: Class) -> list[Class]:
+    def derived(self, name: str) -> list[Class]:
+        """The project's classes with a base of that dotted name outside the project."""
+        return [c for c in self._classes_with_bases if name in self.external_bases(c)]
+
+    def subclasses(self, cls: Class) -> list[Class]:
+        """The project's classes that are derived from a class, however far down."""
         found: list[Class] = []
         for other in self._classes_with_bases:
             if other.node is not cls.node and any(b.node is cls.node for b in self._bases(other)):
@@ -816,7 +821,7 @@ class Tracer:
         found: list[CallSite] = []
         names = [name]
         if owner is not None and is_init:
-            names += [c.node.name for c in self._subclasses(Class(owner, module))]
+            names += [c.node.name for c in self.subclasses(Class(owner, module))]
         for each in names:
             for call, where in self._calls.get(each, []):
                 if self._may_run(call, where, function, owner, is_init):

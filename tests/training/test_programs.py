@@ -35,6 +35,8 @@ CASES = (
     *(Case("configured", ("--strategy", s)) for s in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD")),
     *(Case("contexts", ("--half", half), HALF if half == "1" else 1e-6) for half in "01"),
     Case("derived", (), HALF),
+    *(Case("attributes", ("--kind", k)) for k in ("known", "settings", "original", "flat")),
+    Case("classes"),
     Case("distributed"),
     Case("gathering"),
     Case("ignored"),
@@ -52,7 +54,7 @@ CASES = (
         Case("meshes", ("--kind", kind))
         for kind in ("device", "world", "group", "slice", "hybrid", "zero2", "none")
     ),
-    Case("ordering"),
+    *(Case("ordering", ("--kind", kind)) for kind in ("early", "listed", "late", "trainer")),
     *(
         Case("policies", ("--policy", policy))
         for policy in ("classes", "lambda", "custom", "or", "size")

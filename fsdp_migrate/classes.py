@@ -1,0 +1,184 @@
+"""Code that asks for the exact class of a module of a sharded model.
+
+``fully_shard`` gives a module a class of its own: ``Block`` becomes ``FSDPBlock``, derived from
+``FSDPModule`` and ``Block``. ``type(m) is Block`` is false then, without an error. On FSDP1 models
+it is true of the wrapped module, which ``modules()`` visits after its wrapper. Looking at one
+attribute or at the children of one module finds the wrapper in FSDP1, so that the test is false in
+both.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdp_migrate.names import FUNCTIONS, Kind
+from fsdp_migrate.sites import Site, definitions
+from fsdp_migrate.study import Study
+from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.values import Class, External, Function
+
+CONSTRUCT = "exact class"
+WRAPPER = "FullyShardedDataParallel"
+VISITS = frozenset({"modules", "named_modules"})
+CHILDREN = frozenset({"children", "named_children"})
+NAMES = frozenset({"__name__", "__qualname__"})
+
+
+@dataclass(frozen=True, eq=False)
+class Test:
+    """A comparison of the class of ``subject``, or of its name, with ``other``."""
+
+    node: ast.Compare
+    subject: ast.expr
+    kind: ast.expr  # ``type(m)``, ``m.__class__``, or the name of it
+    other: ast.expr
+
+    @property
+    def by_name(self) -> bool:
+        return isinstance(self.kind, ast.Attribute) and self.kind.attr in NAMES
+
+    @property
+    def is_negated(self) -> bool:
+        return isinstance(self.node.ops[0], (ast.IsNot, ast.NotEq, ast.NotIn))
+
+    @property
+    def is_membership(self) -> bool:
+        return isinstance(self.node.ops[0], (ast.In, ast.NotIn))
+
+
+def find(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for tests of the exact class of modules of FSDP models."""
+    tests = list(_tests(module))
+    handed = _handed_on(study, module) if tests else {}
+    for test in tests:
+        model = _visited(test.subject, study, module, handed)
+        if model is None and names_wrapper(test) and study.constructors:
+            model = test.subject
+        if model is not None:
+            yield Site(CONSTRUCT, module, test.node, test.node, model)
+
+
+def read(node: ast.Compare, module: Module) -> Test:
+    """The test that a site found by :func:`find` is."""
+    return next(t for t in _tests(module) if t.node is node)
+
+
+def _tests(module: Module) -> Iterator[Test]:
+    asked: list[tuple[ast.expr, ast.expr]] = []
+    for call in module.table.calls:
+        if isinstance(call.func, ast.Name) and call.func.id == "type" and len(call.args) == 1:
+            asked.append((call, call.args[0]))
+    asked += [(a, a.value) for a in module.table.attributes if a.attr == "__class__"]
+    for kind, subject in asked:
+        parent = module.table.parents[kind]
+        if isinstance(parent, ast.Attribute) and parent.attr in NAMES:
+            kind, parent = parent, module.table.parents[parent]  # noqa: PLW2901
+        if not isinstance(parent, ast.Compare) or len(parent.ops) != 1:
+            continue
+        right = parent.comparators[0]
+        member = isinstance(parent.ops[0], (ast.In, ast.NotIn))
+        other = right if parent.left is kind else parent.left
+        of_class = isinstance(other, ast.Call) and getattr(other.func, "id", "") == "type"
+        if of_class or (member and right is kind):
+            continue  # the classes of two modules; a part of a name
+        yield Test(parent, subject, kind, other)
+
+
+def names_wrapper(test: Test) -> bool:
+    """Whether a test asks for FSDP1's own wrapper by its name."""
+    return test.by_name and any(
+        isinstance(node, ast.Constant) and node.value == WRAPPER for node in ast.walk(test.other)
+    )
+
+
+def _visited(
+    node: ast.expr, study: Study, module: Module, handed: dict[ast.AST, ast.expr]
+) -> ast.expr | None:
+    """The model, if ``node`` is the variable that its modules are visited with."""
+    if not isinstance(node, ast.Name):
+        return None
+    for definition in definitions(node, module):
+        if definition.kind is Kind.PARAMETER and definition.node in handed:
+            return handed[definition.node]
+        if definition.kind is not Kind.ELEMENT or definition.value is None:
+            continue
+        for part in ast.walk(definition.value):
+            method = part.func if isinstance(part, ast.Call) else None
+            if not isinstance(method, ast.Attribute) or method.attr not in VISITS | CHILDREN:
+                continue
+            deep = method.attr in VISITS or _recurs(node, module)
+            model = _model_in(method.value, study, module) if deep else None
+            if model is not None:
+                return model
+    return None
+
+
+def _model_in(node: ast.expr, study: Study, module: Module) -> ast.expr | None:
+    """The FSDP model that a path starts with: ``model`` of ``model.layers``."""
+    current: ast.expr | None = node
+    while current is not None:
+        if study.traced(current, module):
+            return current
+        inner = isinstance(current, (ast.Attribute, ast.Subscript))
+        current = current.value if inner else None  # type: ignore[attr-defined]
+    return None
+
+
+def _recurs(node: ast.expr, module: Module) -> bool:
+    """Whether the function around ``node`` calls itself."""
+    for parent in module.table.ancestors(node):
+        if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return any(
+                isinstance(call, ast.Call) and _last_name(call.func) == parent.name
+                for call in ast.walk(parent)
+            )
+    return False
+
+
+def _handed_on(study: Study, module: Module) -> dict[ast.AST, ast.expr]:
+    """The first parameters of functions that are asked about every module of a model."""
+    found: dict[ast.AST, ast.expr] = {}
+    for call in module.table.calls:
+        model, function = None, None
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "apply" and call.args:
+            model, function = call.func.value, call.args[0]
+        elif _last_name(call.func) == "apply_activation_checkpointing" and call.args:
+            model = call.args[0]
+            function = next((k.value for k in call.keywords if k.arg == "check_fn"), None)
+        if model is None or function is None or not study.traced(model, module):
+            continue
+        for value in study.values(function, module):
+            if isinstance(value, Function) and isinstance(value.node, FUNCTIONS):
+                arguments = value.node.args
+                for first in [*arguments.posonlyargs, *arguments.args][:1]:
+                    found[first] = model
+    return found
+
+
+def _last_name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def known_subclasses(node: ast.expr, study: Study, module: Module) -> list[str] | None:
+    """The subclasses of the classes that ``node`` names; None if it is not known to name any."""
+    found: list[str] = []
+    for value in study.values(node, module):
+        if isinstance(value, Class):
+            found += [c.node.name for c in study.tracer.subclasses(value)]
+            found += _derived_beside(value, study)
+        elif isinstance(value, External) and value.name.split(".")[0] != "builtins":
+            found += [c.node.name for c in study.tracer.derived(value.name)]
+        else:
+            return None
+    return found
+
+
+def _derived_beside(cls: Class, study: Study) -> Iterator[str]:
+    """Classes derived from another in its own module, which may be one of a library."""
+    for node in cls.module.table.scopes:
+        for base in node.bases if isinstance(node, ast.ClassDef) else ():
+            if any(v.node is cls.node for v in study.values(base, cls.module)):
+                assert isinstance(node, ast.ClassDef)
+                yield node.name
