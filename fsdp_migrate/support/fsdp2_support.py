@@ -269,7 +269,9 @@ def _units(
             return (
                 recurse
                 or isinstance(module, norms)
-                or policy(module=module, recurse=False, nonwrapped_numel=nonwrapped_numel)
+                or policy(
+                    module=module, recurse=False, nonwrapped_numel=nonwrapped_numel
+                )
             )
 
         chosen = extended if norms else policy
@@ -543,19 +545,22 @@ def _take_state(
 ) -> None:
     """Turn a whole state that a unit is given into this rank's part of it."""
     settings = module.__dict__.get("_state_dict_settings")
-    if settings is None or settings.state_dict_type is not StateDictType.FULL_STATE_DICT:
+    if (
+        settings is None
+        or settings.state_dict_type is not StateDictType.FULL_STATE_DICT
+    ):
         return
     reshard_parameters(module)
-    own = {_plain_name(n): p for n, p in module.named_parameters(remove_duplicate=False)}
+    own = {
+        _plain_name(n): p for n, p in module.named_parameters(remove_duplicate=False)
+    }
     for name, value in list(state_dict.items()):
         if name.startswith(prefix):
             like = own.get(_plain_name(name[len(prefix) :]))
             state_dict[name] = _part(value, like)
 
 
-def optim_state_dict(
-    model: nn.Module, optim: torch.optim.Optimizer
-) -> dict[str, Any]:
+def optim_state_dict(model: nn.Module, optim: torch.optim.Optimizer) -> dict[str, Any]:
     """The state of an optimizer by parameter name, of the kind that the model is set to."""
     settings = get_state_dict_type(model)
     config = settings.optim_state_dict_config
@@ -881,9 +886,7 @@ def load_full_optimizer(
         state_dict: the state. Not changed.
         from_rank0: only rank 0 has it; other ranks pass None or ``{}``.
     """
-    state = optimizer_state_to_load(
-        model, optimizer, state_dict, from_rank0=from_rank0
-    )
+    state = optimizer_state_to_load(model, optimizer, state_dict, from_rank0=from_rank0)
     optimizer.load_state_dict(state)
 
 
@@ -941,6 +944,44 @@ def optimizer_state_to_load(
         settings = (holding or box[0][number : number + 1] or [{}])[0]
         groups.append({**group, **settings, "params": places})
     return {"state": state, "param_groups": groups}
+
+
+def rekey_optimizer_state(
+    state_dict: dict[str, Any],
+    model: nn.Module,
+    optim_input: Any = None,
+    optim: torch.optim.Optimizer | None = None,
+    *,
+    by_name: bool,
+) -> dict[str, Any]:
+    """A whole optimizer state with parameter names for indices, or the other way round.
+
+    Args:
+        state_dict: the state. Not changed; handed back when its keys are of the kind asked for.
+        model: the model whose names are meant; sharded or not.
+        optim_input: the parameters or groups that the optimizer with these indices was made of.
+        optim: that optimizer; without either, indices count ``model.parameters()``.
+    """
+    kind = str if by_name else int
+    if all(isinstance(key, kind) for key in state_dict["state"]):
+        return state_dict
+    names = {p: _plain_name(n) for n, p in model.named_parameters()}
+    listed = (
+        optim.param_groups
+        if optim is not None
+        else list(optim_input or model.parameters())
+    )
+    groups = [x["params"] if isinstance(x, dict) else [x] for x in listed]
+    keys: Any = [names[p] for group in groups for p in group]
+    if not by_name:
+        keys = {name: index for index, name in enumerate(keys)}
+    return {
+        "state": {keys[key]: value for key, value in state_dict["state"].items()},
+        "param_groups": [
+            {**group, "params": sorted(keys[key] for key in group["params"])}
+            for group in state_dict["param_groups"]
+        ],
+    }
 
 
 def _sharded_state(model: nn.Module) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import OptimStateKeyType
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -535,6 +536,38 @@ def states_keyed_by_index_load_too() -> None:
     given = state if dist.get_rank() == 0 else {}
     set_optimizer_state_dict(model, other, given, options=options)
     assert train(model, other, 3) != expected
+
+
+@check
+def states_are_rekeyed_as_fsdp1_did() -> None:
+    plain = Net()
+    order = [*plain.head.parameters(), *plain.block.parameters()]
+    groups = [{"params": order[:1], "lr": 0.2}, {"params": order[1:]}]
+    other = torch.optim.AdamW(groups, lr=0.1)
+    plain(torch.ones(2, 3)).sum().backward()
+    other.step()
+    other.zero_grad()
+    model = sharded()
+    for options in ({"optim": other}, {"optim_input": order}):
+        indexed = {**other.state_dict()}
+        if "optim_input" in options:
+            indexed["param_groups"] = indexed["param_groups"][:1]
+        expected = FSDP.rekey_optim_state_dict(
+            indexed, OptimStateKeyType.PARAM_NAME, plain, **options
+        )
+        named = support.rekey_optimizer_state(indexed, plain, **options, by_name=True)
+        assert named == expected
+        assert support.rekey_optimizer_state(named, plain, **options, by_name=True) is named
+        expected = FSDP.rekey_optim_state_dict(named, OptimStateKeyType.PARAM_ID, plain, **options)
+        again = support.rekey_optimizer_state(named, plain, **options, by_name=False)
+        assert again == expected == indexed
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    train(model, optimizer)
+    state = support.full_optimizer_state(model, optimizer)
+    indexed = support.rekey_optimizer_state(state, Net(), by_name=False)
+    assert list(indexed["state"]) == list(range(len(state["state"])))
+    named = support.rekey_optimizer_state(indexed, model, by_name=True)
+    assert named["state"] == state["state"]
 
 
 @check
