@@ -3,8 +3,9 @@
 ## What changes
 `FSDP.optim_state_dict` and `FSDP.full_optim_state_dict` become `full_optimizer_state`, a support
 function around `get_optimizer_state_dict`; `FSDP.sharded_optim_state_dict`, and `optim_state_dict`
-under SHARDED_STATE_DICT, become `get_optimizer_state_dict(model, optimizer)`, behind
-`reshard_parameters(model)` unless the model's own state was asked for just before.
+under SHARDED_STATE_DICT, become `sharded_optimizer_state`; or, where DCP reads a checkpoint into
+it, `get_optimizer_state_dict(model, optimizer)`, behind `reshard_parameters(model)` unless the model's
+own state was asked for just before.
 
 A state that is taken under `if rank == 0` is gathered above the condition, where every rank takes
 part.
@@ -12,7 +13,8 @@ part.
 ## Why
 FSDP1's statics look for flat parameters and fail on an FSDP2 model. DCP's getter, asked directly,
 fails after an evaluation (the root is still gathered) and takes an optimizer step when the
-optimizer has not stepped yet; the support function does neither. The result has FSDP1's layout.
+optimizer has not stepped yet, which changes what Adam does next; the support functions do neither.
+The result has FSDP1's layout.
 
 ## What stays for you
 An explicit `optim_state_dict=` other than the optimizer's own, and a state of a function that is
@@ -32,7 +34,7 @@ from fsdp_migrate import hoisting, statedicts
 from fsdp_migrate.proposal import Code, Proposal, code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sharding import DCP
-from fsdp_migrate.sites import Site
+from fsdp_migrate.sites import Site, enclosing_function
 from fsdp_migrate.study import Decision, Study, block_of
 from fsdp_migrate.trace.flow import access_path
 
@@ -106,14 +108,43 @@ model = FSDP(model)
 state = FSDP.sharded_optim_state_dict(model, optimizer)
 """,
         after="""\
-from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import sharded_optimizer_state
+
+model = fully_shard(model)
+state = sharded_optimizer_state(model, optimizer)
+""",
+        support=("sharded_optimizer_state",),
+    ),
+    Example(
+        title="sharded, for DCP to read into",
+        before="""\
+import torch.distributed.checkpoint as dcp
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+model = FSDP(model)
+with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+    states = {"optimizer": FSDP.optim_state_dict(model, optimizer)}
+    dcp.load(states, checkpoint_id="checkpoint")
+    state = FSDP.optim_state_dict_to_load(model, optimizer, states["optimizer"])
+    optimizer.load_state_dict(state)
+""",
+        after="""\
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import (
+    get_optimizer_state_dict,
+    set_optimizer_state_dict,
+)
 from torch.distributed.fsdp import fully_shard
 
 from fsdp2_support import reshard_parameters
 
 model = fully_shard(model)
 reshard_parameters(model)
-state = get_optimizer_state_dict(model, optimizer)
+states = {"optimizer": get_optimizer_state_dict(model, optimizer)}
+dcp.load(states, checkpoint_id="checkpoint")
+set_optimizer_state_dict(model, optimizer, states["optimizer"])
 """,
         support=("reshard_parameters",),
     ),
@@ -264,6 +295,15 @@ states = [optimizer.state_dict() for optimizer in optimizers] if rank == 0 else 
 """,
     ),
     Keep(
+        title="an optimizer's state that DCP reads into",
+        source="""\
+import torch.distributed.checkpoint as dcp
+
+states = {"optimizer": optimizer.state_dict()}
+dcp.load(states, checkpoint_id="checkpoint")
+""",
+    ),
+    Keep(
         title="DCP's getter",
         source="""\
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
@@ -297,6 +337,13 @@ ARGUMENTS = {
     "full_optim_state_dict": ("model", "optim", "optim_input", "rank0_only", "group"),
     "sharded_optim_state_dict": ("model", "optim", "group"),
 }
+
+LOADING = "torch.distributed.checkpoint"
+READERS = frozenset(
+    f"{LOADING}{part}.{name}"
+    for part in ("", ".state_dict_loader")
+    for name in ("load", "load_state_dict")
+)
 
 
 def decide(site: Site, study: Study) -> Decision:
@@ -340,8 +387,8 @@ def decide(site: Site, study: Study) -> Decision:
         get = proposal.support(site.module, message, site.node)
         new = code("{g}({m}, {o})", g=get, m=bound["model"], o=bound["optim"])
     elif sharded:
-        new = _sharded(bound["model"], bound["optim"], site, proposal)
-        message = "get_optimizer_state_dict"
+        filled = _is_read_into(site, study)
+        new, message = _sharded(bound, site, proposal, filled=filled)
     else:
         near = site.node if place is None else place.statement
         get = proposal.support(site.module, "full_optimizer_state", near)
@@ -393,14 +440,33 @@ def _rank0_only(bound: dict[str, ast.expr] | None, site: Site, study: Study) -> 
     return None if flag is None else bool(flag.value)
 
 
-def _sharded(model: ast.expr, optimizer: ast.expr, site: Site, proposal: Proposal) -> Code:
+def _sharded(
+    bound: dict[str, ast.expr], site: Site, proposal: Proposal, *, filled: bool
+) -> tuple[Code, str]:
+    """The sharded state: ``filled`` also when the optimizer has not stepped, to be read into."""
+    model, optimizer = bound["model"], bound["optim"]
+    if not filled:
+        get = proposal.support(site.module, "sharded_optimizer_state", site.node)
+        new = code("{g}({m}, {o})", g=get, m=model, o=optimizer)
+        return new, "sharded_optimizer_state"
     get = proposal.name(site.module, DCP, "get_optimizer_state_dict", site.node)
     path = access_path(model)
     if path is not None and not _follows_model_state(site, path):
         reshard = proposal.support(site.module, "reshard_parameters", site.node)
         line = code("{f}({m})", f=reshard, m=path)
         proposal.insert_before(site.module, site.statement, line)
-    return code("{g}({m}, {o})", g=get, m=model, o=optimizer)
+    return code("{g}({m}, {o})", g=get, m=model, o=optimizer), "get_optimizer_state_dict"
+
+
+def _is_read_into(site: Site, study: Study) -> bool:
+    """Whether DCP reads a checkpoint further down in the same function."""
+    function = enclosing_function(site.module, site.node)
+    return any(
+        study.external(call.func, site.module) & READERS
+        for call in site.module.table.calls
+        if enclosing_function(site.module, call) is function
+        and site.module.position(call) > site.position
+    )
 
 
 def _follows_model_state(site: Site, path: str) -> bool:

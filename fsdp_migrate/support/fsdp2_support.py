@@ -269,9 +269,7 @@ def _units(
             return (
                 recurse
                 or isinstance(module, norms)
-                or policy(
-                    module=module, recurse=False, nonwrapped_numel=nonwrapped_numel
-                )
+                or policy(module=module, recurse=False, nonwrapped_numel=nonwrapped_numel)
             )
 
         chosen = extended if norms else policy
@@ -545,22 +543,19 @@ def _take_state(
 ) -> None:
     """Turn a whole state that a unit is given into this rank's part of it."""
     settings = module.__dict__.get("_state_dict_settings")
-    if (
-        settings is None
-        or settings.state_dict_type is not StateDictType.FULL_STATE_DICT
-    ):
+    if settings is None or settings.state_dict_type is not StateDictType.FULL_STATE_DICT:
         return
     reshard_parameters(module)
-    own = {
-        _plain_name(n): p for n, p in module.named_parameters(remove_duplicate=False)
-    }
+    own = {_plain_name(n): p for n, p in module.named_parameters(remove_duplicate=False)}
     for name, value in list(state_dict.items()):
         if name.startswith(prefix):
             like = own.get(_plain_name(name[len(prefix) :]))
             state_dict[name] = _part(value, like)
 
 
-def optim_state_dict(model: nn.Module, optim: torch.optim.Optimizer) -> dict[str, Any]:
+def optim_state_dict(
+    model: nn.Module, optim: torch.optim.Optimizer
+) -> dict[str, Any]:
     """The state of an optimizer by parameter name, of the kind that the model is set to."""
     settings = get_state_dict_type(model)
     config = settings.optim_state_dict_config
@@ -571,9 +566,7 @@ def optim_state_dict(model: nn.Module, optim: torch.optim.Optimizer) -> dict[str
             cpu_offload=config.offload_to_cpu,
             rank0_only=getattr(config, "rank0_only", False),
         )
-    reshard_parameters(model)
-    options = StateDictOptions(cpu_offload=config.offload_to_cpu)
-    return dict(get_optimizer_state_dict(model, optim, options=options))
+    return sharded_optimizer_state(model, optim, cpu_offload=config.offload_to_cpu)
 
 
 def optim_state_dict_to_load(
@@ -886,7 +879,9 @@ def load_full_optimizer(
         state_dict: the state. Not changed.
         from_rank0: only rank 0 has it; other ranks pass None or ``{}``.
     """
-    state = optimizer_state_to_load(model, optimizer, state_dict, from_rank0=from_rank0)
+    state = optimizer_state_to_load(
+        model, optimizer, state_dict, from_rank0=from_rank0
+    )
     optimizer.load_state_dict(state)
 
 
@@ -944,6 +939,29 @@ def optimizer_state_to_load(
         settings = (holding or box[0][number : number + 1] or [{}])[0]
         groups.append({**group, **settings, "params": places})
     return {"state": state, "param_groups": groups}
+
+
+def sharded_optimizer_state(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    cpu_offload: bool = False,
+) -> dict[str, Any]:
+    """The sharded optimizer state by parameter name.
+
+    Of an optimizer that has not stepped it is empty, as FSDP1's was:
+    ``get_optimizer_state_dict`` would take a step to have one.
+    """
+    reshard_parameters(model)
+    if optimizer.state:
+        options = StateDictOptions(cpu_offload=cpu_offload)
+        return dict(get_optimizer_state_dict(model, optimizer, options=options))
+    names = {p: _plain_name(n) for n, p in model.named_parameters()}
+    groups = [
+        {**group, "params": [names[p] for p in group["params"]]}
+        for group in optimizer.param_groups
+    ]
+    return {"state": {}, "param_groups": groups}
 
 
 def rekey_optimizer_state(

@@ -25,9 +25,13 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OptimStateKeyType,
+    fully_shard,
+)
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-from torch.distributed.fsdp import OptimStateKeyType
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -445,17 +449,27 @@ def missing_and_unexpected_keys_are_errors_on_all_ranks() -> None:
 def an_optimizer_that_has_not_stepped_stays_so() -> None:
     results: list[list[float]] = []
     ask: Callable[..., Any]
-    for ask in (support.full_optimizer_state, get_optimizer_state_dict, lambda *_: None):
+    safe = (support.full_optimizer_state, support.sharded_optimizer_state, _optim_state_dict)
+    for ask in (get_optimizer_state_dict, lambda *_: None, *safe):
         torch.manual_seed(0)
         model = sharded()
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
         state: Any = ask(model, optimizer)
-        if ask is support.full_optimizer_state:
+        if ask in safe:
             assert state["state"] == {}
             assert len(state["param_groups"][0]["params"]) == len(whole(model))
         results.append(train(model, optimizer, 3))
-    assert results[0] == results[2]
-    assert results[1] != results[2]  # torch takes a step to have a state
+        if ask in safe:
+            stepped: Any = ask(model, optimizer)
+            assert len(stepped["state"]) == len(whole(model))
+    assert results[0] != results[1]  # torch takes a step to have a state
+    assert all(result == results[1] for result in results[2:])
+
+
+def _optim_state_dict(model: nn.Module, optimizer: torch.optim.Optimizer) -> Any:
+    kind = support.StateDictType.SHARDED_STATE_DICT
+    with support.state_dict_type(model, kind):
+        return support.optim_state_dict(model, optimizer)
 
 
 @check
