@@ -8,9 +8,14 @@
 | FULL, one of the two | a support function |
 | SHARDED | `get_model_state_dict(m)` |
 
+A state that is still used after further training steps, such as the best one so far, is copied:
+`full_model_state`, a support function, or a clone of every shard.
+
 ## Why
 On an FSDP2 model, `model.state_dict()` gives this rank's shards. Saved by rank 0, the file holds a
-part of the model, and nothing complains.
+part of the model, and nothing complains. `get_model_state_dict` hands out the parameters
+themselves where nothing needs gathering, FSDP1 gave copies: a best state that is kept in memory
+would follow the training.
 
 A state that is taken under `if rank == 0` is gathered above the condition, where every rank takes
 part (FSDP1 waited for the other ranks forever). Parts of the condition that are the same on every
@@ -30,7 +35,7 @@ there first.
 import ast
 from dataclasses import replace
 
-from fsdp_migrate import hoisting, statedicts
+from fsdp_migrate import hoisting, snapshots, statedicts
 from fsdp_migrate.proposal import Code, Proposal, code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sharding import DCP
@@ -301,6 +306,66 @@ if rank == 0:
 """,
         outcome=Outcome.REVIEW,
     ),
+    Example(
+        title="the best state so far",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+best = None
+for epoch in range(epochs):
+    train(model)
+    if evaluate(model) > score:
+        best = model.state_dict()
+model.load_state_dict(best)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import full_model_state, load_full_model
+
+model = fully_shard(model)
+best = None
+for epoch in range(epochs):
+    train(model)
+    if evaluate(model) > score:
+        best = full_model_state(model, cpu_offload=False, rank0_only=False)
+load_full_model(model, best)
+""",
+        support=(
+            "full_model_state",
+            "load_full_model",
+        ),
+    ),
+    Example(
+        title="shards that are kept",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+class Trainer:
+    def __init__(self, net):
+        self.model = FSDP(net)
+
+    def remember(self):
+        with FSDP.state_dict_type(self.model, StateDictType.SHARDED_STATE_DICT):
+            self.best = self.model.state_dict()
+""",
+        after="""\
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+
+class Trainer:
+    def __init__(self, net):
+        self.model = fully_shard(net)
+
+    def remember(self):
+        self.best = {name: value.clone() for name, value in get_model_state_dict(
+            self.model
+        ).items()}
+""",
+    ),
 ]
 
 KEEP = [
@@ -398,6 +463,24 @@ def save(self):
 """,
     ),
     Keep(
+        title="the best state of a model that is not wrapped",
+        source="""\
+best = None
+for epoch in range(epochs):
+    train(model)
+    if evaluate(model) > score:
+        best = model.state_dict()
+""",
+    ),
+    Keep(
+        title="a copy of a plain model's state",
+        source="""\
+import copy
+
+best = copy.deepcopy(model.state_dict())
+""",
+    ),
+    Keep(
         title="arguments that change what is asked for",
         source="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -452,7 +535,10 @@ def decide(site: Site, study: Study) -> Decision:
     first = place is not None and hoisting.is_saved_by_first(site, place, study)
     if first and setting == statedicts.DEFAULT:
         setting = replace(setting, offload=True, rank0_only=True)
-    new, message = _new(site, setting, proposal, place)
+    if snapshots.is_kept(site, study):
+        new, message = _copied(site, setting, proposal, place)
+    else:
+        new, message = _new(site, setting, proposal, place)
     review, marked = hoisting.put(site, found_at, new, "state", proposal, RULE.code)
     if any("DistributedDataParallel" in getattr(v, "made_by", "") for v in found.others):
         marked = False
@@ -471,15 +557,7 @@ def _new(
     near = site.node if place is None else place.statement
     model = hoisting.spelled(site.receiver, place)
     if setting.kind == "FULL" and setting.offload != setting.rank0_only:
-        support = proposal.support(module, "full_model_state", near)
-        new = code(
-            "{f}({m}, cpu_offload={c}, rank0_only={r})",
-            f=support,
-            m=model,
-            c=str(setting.offload),
-            r=str(setting.rank0_only),
-        )
-        return new, "full_model_state"
+        return _copied(site, setting, proposal, place)
     get = proposal.name(module, DCP, "get_model_state_dict", near)
     flags = ["full_state_dict=True"] if setting.kind == "FULL" else []
     flags += ["cpu_offload=True"] if setting.offload else []
@@ -489,3 +567,25 @@ def _new(
     else:
         new = code("{g}({m})", g=get, m=model)
     return new, f"get_model_state_dict ({setting})"
+
+
+def _copied(
+    site: Site, setting: statedicts.Setting, proposal: Proposal, place: hoisting.Place | None
+) -> tuple[Code, str]:
+    """As :func:`_new`, in tensors that no training changes."""
+    assert site.receiver is not None
+    if setting.kind != "FULL":
+        state, message = _new(site, setting, proposal, place)
+        name = proposal.fresh(site.module, site.node, "name", loop=True)
+        value = proposal.fresh(site.module, site.node, "value", loop=True)
+        template = f"{{{{{name}: {value}.clone() for {name}, {value} in {{s}}.items()}}}}"
+        return code(template, s=state), f"copies of {message}"
+    near = site.node if place is None else place.statement
+    new = code(
+        "{f}({m}, cpu_offload={c}, rank0_only={r})",
+        f=proposal.support(site.module, "full_model_state", near),
+        m=hoisting.spelled(site.receiver, place),
+        c=str(setting.offload),
+        r=str(setting.rank0_only),
+    )
+    return new, "full_model_state"

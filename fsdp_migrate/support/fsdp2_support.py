@@ -534,6 +534,8 @@ def _give_state(
         elif full:
             cpu = config.offload_to_cpu
             state_dict[name] = _copied(whole, cpu=cpu, made_from=value)
+        elif isinstance(value, DTensor):
+            state_dict[name] = _copied(value, cpu=config.offload_to_cpu)
         elif config.offload_to_cpu and torch.is_tensor(value):
             state_dict[name] = value.cpu()
 
