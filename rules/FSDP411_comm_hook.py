@@ -38,12 +38,13 @@ EXAMPLES = [
     Example(
         title="the reduction that is used anyway",
         before="""\
+import torch.distributed as dist
 from torch.distributed.algorithms._comm_hooks import default_hooks
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 model = FSDP(model)
 model.register_comm_hook(
-    default_hooks.DefaultState(process_group=None), default_hooks.reduce_scatter_hook
+    default_hooks.DefaultState(process_group=dist.new_group()), default_hooks.reduce_scatter_hook
 )
 """,
         after="""\
@@ -92,7 +93,7 @@ from torch.distributed.algorithms._comm_hooks import default_hooks
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 model = FSDP(model)
-state = default_hooks.LowPrecisionState(process_group=None)
+state = default_hooks.LowPrecisionState(process_group=group)
 model.register_comm_hook(state, default_hooks.bf16_compress_hook)
 """,
         after="""\
@@ -100,7 +101,7 @@ from torch.distributed.algorithms._comm_hooks import default_hooks
 from torch.distributed.fsdp import fully_shard
 
 model = fully_shard(model)
-state = default_hooks.LowPrecisionState(process_group=None)
+state = default_hooks.LowPrecisionState(process_group=group)
 # TODO(fsdp-migrate FSDP411): FSDP2 reduces in less precision by policy, not by bf16_compress_hook. Give every fully_shard of the model MixedPrecisionPolicy(reduce_dtype=torch.bfloat16) and drop the hook.
 model.register_comm_hook(state, default_hooks.bf16_compress_hook)
 """,
@@ -109,6 +110,17 @@ model.register_comm_hook(state, default_hooks.bf16_compress_hook)
 ]
 
 KEEP = [
+    Keep(
+        title="a hook that is chosen elsewhere",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def prepare(model, state, hook):
+    FSDP.register_comm_hook(model, state, hook)
+""",
+        left=True,
+    ),
     Keep(
         title="DDP's hook",
         source="""\
@@ -138,6 +150,7 @@ def prepare(model, hook):
 HOOKS = "torch.distributed.algorithms._comm_hooks"
 DEFAULTS = ("allreduce_hook", "reduce_scatter_hook")
 COMPRESSING = {"bf16_compress_hook": "bfloat16", "fp16_compress_hook": "float16"}
+WHOLE = ("._get_default_group", ".new_group")
 FACTORS = frozenset({"gradient_predivide_factor", "gradient_postdivide_factor"})
 
 
@@ -192,7 +205,9 @@ def _is_of_all(state: Made, study: Study) -> bool:
     group = (bound or {}).get("process_group")
     if group is None:
         return False
-    if isinstance(group, ast.Constant):
-        return group.value is None
+    if isinstance(group, ast.Call):
+        names = study.external(group.func, state.module)
+        made = group.args or group.keywords
+        return not made and bool(names) and all(name.endswith(WHOLE) for name in names)
     names = study.external(group, state.module)
     return bool(names) and all(name.endswith("group.WORLD") for name in names)
