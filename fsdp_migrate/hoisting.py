@@ -25,6 +25,7 @@ SETTINGS = frozenset(
     {"args", "cfg", "conf", "config", "hparams", "opt", "options", "params", "training_args"}
 )
 COUNTERS = ("step", "epoch", "iter", "interval", "every", "freq")
+MODES = ("fsdp", "shard", "ddp", "distributed", "use_", "mode")
 CALLED = (
     "one of the calls of this function stands under '{}': the state is gathered from every rank, "
     "so every rank must make the call"
@@ -60,7 +61,7 @@ class Place:
     conditions: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     problem: str = ""
-    tests: tuple[ast.expr, ...] = ()  # what holds where the state was taken
+    tests: tuple[ast.expr, ...] = ()  # what holds where the state was taken, or else returned
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,12 +121,14 @@ def find(site: Site, needed: tuple[ast.expr, ...], study: Study) -> Place | None
     conditions, dropped = _conditions(site.node, statement, passed, module)
     if not around:  # conditions behind the return do not matter
         conditions, dropped = _sorted([(outer.test, False)], passed, module)
-    tests = tuple(part for each in found if not each.exits for part in _held(each, site))
+    tests = tuple(part for each in found for part in _held(each, site))
     return Place(statement, str(outer), around, conditions, dropped, problem, tests)
 
 
 def _held(guard: ranks.Guard, site: Site) -> list[ast.expr]:
-    """The parts of a condition that hold where ``site`` stands."""
+    """The parts of a condition that hold where ``site`` stands, or do not behind a return."""
+    if guard.exits:
+        return _parts(guard.test, ast.Or)
     table = site.module.table
     child: ast.AST = site.node
     for parent in table.ancestors(site.node):
@@ -201,7 +204,8 @@ def spelled(needed: ast.expr, place: Place | None) -> ast.expr | str:
 
 def is_saved_by_first(site: Site, place: Place, study: Study) -> bool:
     """Whether the first rank of all, and no other, has the state, and only writes it to a file."""
-    first = any(_is_first(part, site.module, study) for part in place.tests)
+    exits = not place.around
+    first = any(_is_first(part, site.module, study, exits=exits) for part in place.tests)
     if not first or _is_saved(site.node, site.module, study):
         return first
     name = _own_name(site)
@@ -215,12 +219,14 @@ def is_saved_by_first(site: Site, place: Place, study: Study) -> bool:
     return bool(uses) and all(_is_saved(n, site.module, study) for n in uses)
 
 
-def _is_first(test: ast.expr, module: Module, study: Study) -> bool:
-    """``torch.distributed.get_rank() == 0``, by any name."""
+def _is_first(test: ast.expr, module: Module, study: Study, *, exits: bool) -> bool:
+    """``torch.distributed.get_rank() == 0``, by any name; ``!=`` where the others returned."""
     if not isinstance(test, ast.Compare) or len(test.ops) != 1:
         return False
-    zero = test.comparators[0]
-    if not isinstance(zero, ast.Constant) or zero.value != 0 or not isinstance(test.ops[0], ast.Eq):
+    zero, op = test.comparators[0], test.ops[0]
+    if not isinstance(zero, ast.Constant) or zero.value != 0:
+        return False
+    if not isinstance(op, ast.NotEq if exits else ast.Eq):
         return False
     found = study.values(test.left, module)
     made = {v.made_by.replace(".distributed_c10d", "") for v in found if isinstance(v, Made)}
@@ -413,7 +419,7 @@ def _parts(test: ast.expr, kind: type[ast.boolop]) -> list[ast.expr]:
 def _is_steady(test: ast.expr) -> bool:
     """Whether a condition is the same on every rank and costs nothing to ask twice.
 
-    Only of counters and settings that can be told: losses and scores are each rank's own.
+    Only of counters, modes and settings that can be told: losses and scores are each rank's own.
     """
     if not all(isinstance(node, PURE) for node in ast.walk(test)):
         return False
@@ -428,7 +434,7 @@ def _is_steady_name(path: str) -> bool:
     *owners, last = path.split(".")
     if any(owner in SETTINGS for owner in owners):
         return True
-    return path.isupper() or any(word in last.lower() for word in COUNTERS)
+    return path.isupper() or any(word in last.lower() for word in COUNTERS + MODES)
 
 
 def _paths(test: ast.expr) -> set[str]:

@@ -120,8 +120,9 @@ def _spares_one(test: ast.expr) -> bool:
         inner = test.operand
         return mentions_rank(inner) and not isinstance(inner, ast.BoolOp)
     if isinstance(test, ast.Compare):
-        zero = any(isinstance(c, ast.Constant) and c.value == 0 for c in test.comparators)
-        apart = isinstance(test.ops[0], (ast.NotEq, ast.Gt, ast.IsNot))
+        listed = [getattr(c, "elts", [c]) for c in test.comparators]
+        zero = any(isinstance(c, ast.Constant) and c.value == 0 for cs in listed for c in cs)
+        apart = isinstance(test.ops[0], (ast.NotEq, ast.Gt, ast.IsNot, ast.NotIn))
         return mentions_rank(test) and zero and apart
     return False
 

@@ -539,6 +539,8 @@ def decide(site: Site, study: Study) -> Decision:
         new, message = _copied(site, setting, proposal, place)
     else:
         new, message = _new(site, setting, proposal, place)
+    if place is not None:
+        message += f", gathered above '{place.guard}'"
     review, marked = hoisting.put(site, found_at, new, "state", proposal, RULE.code)
     if any("DistributedDataParallel" in getattr(v, "made_by", "") for v in found.others):
         marked = False

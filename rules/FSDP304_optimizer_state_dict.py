@@ -401,6 +401,8 @@ def decide(site: Site, study: Study) -> Decision:
             o=hoisting.spelled(bound["optim"], place),
         )
         message = "full_optimizer_state"
+    if place is not None:
+        message += f", gathered above '{place.guard}'"
     review, marked = hoisting.put(site, found_at, new, "optimizer_state", proposal, RULE.code)
     return study.rewritten(
         site, RULE.code, message, proposal, models=models, review=review, marked=marked
