@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdp_migrate import ranks, sites, statedicts
-from fsdp_migrate.names import FUNCTIONS
+from fsdp_migrate.names import COMPREHENSIONS, FUNCTIONS
 from fsdp_migrate.proposal import Code, Proposal, code
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Study, sentences
@@ -116,6 +116,8 @@ def find(site: Site, needed: tuple[ast.expr, ...], study: Study) -> Place | None
             problem = problem or f"{ast.unparse(expression)} is made there"
         elif not around and path.rpartition(".")[2] in {"module", "_fsdp_wrapped_module"}:
             problem = problem or f"{path} is unwrapped there"
+        elif path.split(".")[0] in _loop_names(site.node, module):
+            problem = problem or f"{path} is one of several there"
         else:
             problem = problem or _disturbed(path, passed, module, study)
     conditions, dropped = _conditions(site.node, statement, passed, module)
@@ -123,6 +125,18 @@ def find(site: Site, needed: tuple[ast.expr, ...], study: Study) -> Place | None
         conditions, dropped = _sorted([(outer.test, False)], passed, module)
     tests = tuple(part for each in found for part in _held(each, site))
     return Place(statement, str(outer), around, conditions, dropped, problem, tests)
+
+
+def _loop_names(node: ast.AST, module: Module) -> set[str]:
+    """What the comprehensions around a node in its statement bind."""
+    return {
+        name.id
+        for parent in module.table.ancestors(node)
+        if isinstance(parent, COMPREHENSIONS)
+        for generator in parent.generators
+        for name in ast.walk(generator.target)
+        if isinstance(name, ast.Name)
+    }
 
 
 def _held(guard: ranks.Guard, site: Site) -> list[ast.expr]:
@@ -143,11 +157,11 @@ def _called_under(node: ast.AST, module: Module, study: Study, depth: int) -> tu
     """A condition on the rank, or an empty text, under which the function around ``node`` is
     called, and whether every known call stands under one."""
     function = sites.enclosing_function(module, node)
-    if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+    if not isinstance(function, FUNCTIONS):
         return "", False
-    decorated = ranks.decorator(function)
-    if decorated is not None:
-        return decorated, True
+    defined = ranks.decorator(function) or ranks.guard(function, module)
+    if defined is not None:
+        return defined, True
     if depth == 0:
         return "", False
     conditions = []
@@ -263,8 +277,11 @@ def _own_name(site: Site) -> str:
     scope = table.scope_of(statement).lookup(target.id)
     if scope is None or scope is not table.scope_of(statement):
         return ""
+    last = statement.end_lineno or statement.lineno
     if len(scope.bindings[target.id]) != 1:
         return ""
+    if any(site.module.source.comments(max(1, statement.lineno - 1), last)):
+        return ""  # they stay with the statement
     return target.id if _leaves_something(statement, site.module) else ""
 
 

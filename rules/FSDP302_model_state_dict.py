@@ -445,6 +445,30 @@ if rank == 0:
         left=True,
     ),
     Keep(
+        title="a state that rank 0 asks for later",
+        source="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+if rank == 0:
+    saver.submit(lambda: torch.save(model.state_dict(), "model.pt"))
+""",
+        left=True,
+    ),
+    Keep(
+        title="states that rank 0 collects",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+student = FSDP(student)
+teacher = FSDP(teacher)
+if rank == 0:
+    states = [model.state_dict() for model in (student, teacher)]
+""",
+        left=True,
+    ),
+    Keep(
         title="a state that rank 0 saves, of a model that is not wrapped",
         source="""\
 import torch
