@@ -12,11 +12,13 @@ import io
 import tempfile
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
+from torch.distributed.algorithms._comm_hooks import default_hooks
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -771,3 +773,27 @@ def a_policy_is_asked_as_fsdp1_asked_it() -> None:
     assert ("block", False, 82) in asked
     assert not any(name == "norm" for name, _, _ in asked)
     support.shard_by_policy(model, None)
+
+
+@check
+def a_policy_reduces_as_the_compressing_hooks_did() -> None:
+    """What is advised for ``bf16_compress_hook``, which needs streams that a CPU does not have."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    losses = []
+    for kind in ("hook", "policy", "neither"):
+        torch.manual_seed(0)
+        model: Any = nn.Sequential(nn.Linear(3, 7), nn.Tanh(), nn.Linear(7, 2))
+        if kind == "hook":
+            model = FSDP(model, device_id=torch.device("cpu"), use_orig_params=True)
+            state = default_hooks.LowPrecisionState(dist.group.WORLD)
+            model.register_comm_hook(state, default_hooks.bf16_compress_hook)
+        elif kind == "policy":
+            half = MixedPrecisionPolicy(reduce_dtype=torch.bfloat16)
+            model = fully_shard(model, mesh=mesh, mp_policy=half)
+        else:
+            model = fully_shard(model, mesh=mesh)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with mock.patch.object(torch.Tensor, "record_stream"):
+            losses.append(train(model, optimizer, 5))
+    assert losses[0] == losses[1]
+    assert losses[0] != losses[2]
