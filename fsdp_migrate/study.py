@@ -273,12 +273,18 @@ class Study:
         *,
         models: Iterable[Constructor] = (),
         review: str = "",
+        marked: bool = False,
     ) -> Decision:
-        """Applied; with ``review``, a sentence on what may differ, it is marked for review."""
+        """Applied; with ``review``, a sentence on what may differ, it is marked for review.
+
+        Args:
+            marked: the proposal holds the marker, at a better place.
+        """
         edits = list(proposal.edits) if proposal is not None else []
         outcome = Outcome.REWRITTEN
         if review:
             outcome = Outcome.REVIEW
+        if review and not marked:
             edits.append(Mark(site.module, site.node, code, sentences(review)))
         return Decision(site, code, outcome, message, review, tuple(edits), frozenset(models))
 

@@ -8,12 +8,22 @@
 | FULL, one of the two | a support function |
 | SHARDED | `get_model_state_dict(m)` |
 
+A state that is still used after further training steps, such as the best one so far, is copied:
+`full_model_state`, a support function, or a clone of every shard.
+
 ## Why
 On an FSDP2 model, `model.state_dict()` gives this rank's shards. Saved by rank 0, the file holds a
-part of the model, and nothing complains.
+part of the model, and nothing complains. `get_model_state_dict` hands out the parameters
+themselves where nothing needs gathering, FSDP1 gave copies: a best state that is kept in memory
+would follow the training.
+
+A state that is taken under `if rank == 0` is gathered above the condition, where every rank takes
+part (FSDP1 waited for the other ranks forever). Parts of the condition that are the same on every
+rank (`step % 100 == 0`) go with it.
 
 ## What stays for you
-A state dict taken under `if rank == 0`: every rank must take part.
+A state taken by a function that is only called under `if rank == 0`, or of a model that is changed
+there first.
 
 ## Since torch
 2.6
@@ -23,10 +33,11 @@ A state dict taken under `if rank == 0`: every rank must take part.
 """
 
 import ast
+from dataclasses import replace
 
-from fsdp_migrate import ranks, statedicts
-from fsdp_migrate.proposal import Proposal, code
-from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate import hoisting, snapshots, statedicts
+from fsdp_migrate.proposal import Code, Proposal, code
+from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sharding import DCP
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
@@ -141,6 +152,220 @@ def save(net, kind):
         return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
 """,
     ),
+    Example(
+        title="saved by rank 0",
+        before="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+if dist.get_rank() == 0:
+    torch.save(model.state_dict(), "model.pt")
+""",
+        after="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+state = get_model_state_dict(
+    model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+)
+if dist.get_rank() == 0:
+    torch.save(state, "model.pt")
+""",
+    ),
+    Example(
+        title="saved by rank 0 every hundred steps, from a context",
+        before="""\
+import torch
+from torch.distributed.fsdp import (
+    FullStateDictConfig,
+    FullyShardedDataParallel as FSDP,
+    StateDictType,
+)
+
+model = FSDP(model)
+whole = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+for step, batch in enumerate(loader):
+    train(model, batch)
+    if rank == 0 and step % 100 == 0:
+        print("saving")
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, whole):
+            state = model.state_dict()
+        torch.save(state, f"{step}.pt")
+""",
+        after="""\
+import torch
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+for step, batch in enumerate(loader):
+    train(model, batch)
+    if step % 100 == 0:
+        state = get_model_state_dict(
+            model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+        )
+    if rank == 0 and step % 100 == 0:
+        print("saving")
+        torch.save(state, f"{step}.pt")
+""",
+    ),
+    Example(
+        title="behind an early return",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Trainer:
+    def __init__(self, net):
+        self.model = FSDP(net)
+
+    def save(self, path):
+        if self.rank != 0:
+            return
+        torch.save({"model": self.model.state_dict()}, path)
+""",
+        after="""\
+import torch
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+
+class Trainer:
+    def __init__(self, net):
+        self.model = fully_shard(net)
+
+    def save(self, path):
+        state = get_model_state_dict(self.model, options=StateDictOptions(full_state_dict=True))
+        if self.rank != 0:
+            return
+        torch.save({"model": state}, path)
+""",
+    ),
+    Example(
+        title="a condition on which ranks may disagree",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+if rank == 0 and loss < best:
+    torch.save(model.state_dict(), "best.pt")
+""",
+        after="""\
+import torch
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+# TODO(fsdp-migrate FSDP302): The state is gathered whether 'loss < best' holds or not, because every rank must take part and ranks may disagree; ask for it here if it is the same on all of them.
+state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+if rank == 0 and loss < best:
+    torch.save(state, "best.pt")
+""",
+        outcome=Outcome.REVIEW,
+    ),
+    Example(
+        title="one call among others is rank 0's",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+
+
+def save(path):
+    torch.save(model.state_dict(), path)
+
+
+save("all.pt")
+if rank == 0:
+    save("first.pt")
+""",
+        after="""\
+import torch
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+
+
+def save(path):
+    # TODO(fsdp-migrate FSDP302): One of the calls of this function stands under 'rank == 0': the state is gathered from every rank, so every rank must make the call.
+    torch.save(get_model_state_dict(model, options=StateDictOptions(full_state_dict=True)), path)
+
+
+save("all.pt")
+if rank == 0:
+    save("first.pt")
+""",
+        outcome=Outcome.REVIEW,
+    ),
+    Example(
+        title="the best state so far",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+best = None
+for epoch in range(epochs):
+    train(model)
+    if evaluate(model) > score:
+        best = model.state_dict()
+model.load_state_dict(best)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import full_model_state, load_full_model
+
+model = fully_shard(model)
+best = None
+for epoch in range(epochs):
+    train(model)
+    if evaluate(model) > score:
+        best = full_model_state(model, cpu_offload=False, rank0_only=False)
+load_full_model(model, best)
+""",
+        support=(
+            "full_model_state",
+            "load_full_model",
+        ),
+    ),
+    Example(
+        title="shards that are kept",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+class Trainer:
+    def __init__(self, net):
+        self.model = FSDP(net)
+
+    def remember(self):
+        with FSDP.state_dict_type(self.model, StateDictType.SHARDED_STATE_DICT):
+            self.best = self.model.state_dict()
+""",
+        after="""\
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+
+class Trainer:
+    def __init__(self, net):
+        self.model = fully_shard(net)
+
+    def remember(self):
+        self.best = {name: value.clone() for name, value in get_model_state_dict(
+            self.model
+        ).items()}
+""",
+    ),
 ]
 
 KEEP = [
@@ -161,15 +386,123 @@ state = optimizer.state_dict()
 """,
     ),
     Keep(
-        title="a state taken by rank 0 alone",
+        title="a function that only rank 0 calls",
         source="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+
+
+def save(path):
+    torch.save(model.state_dict(), path)
+
+
+if rank == 0:
+    save("model.pt")
+""",
+        left=True,
+    ),
+    Keep(
+        title="a function that only rank 0 runs",
+        source="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+
+
+@rank_zero_only
+def save(path):
+    torch.save(model.state_dict(), path)
+""",
+        left=True,
+    ),
+    Keep(
+        title="a model that is changed by rank 0 first",
+        source="""\
+import torch
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 model = FSDP(model)
 if rank == 0:
-    state = model.state_dict()
+    merge(model)
+    torch.save(model.state_dict(), "model.pt")
 """,
         left=True,
+    ),
+    Keep(
+        title="models that rank 0 goes through",
+        source="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+models = [FSDP(net)]
+if rank == 0:
+    for model in models:
+        torch.save(model.state_dict(), "model.pt")
+""",
+        left=True,
+    ),
+    Keep(
+        title="a state that rank 0 asks for later",
+        source="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+if rank == 0:
+    saver.submit(lambda: torch.save(model.state_dict(), "model.pt"))
+""",
+        left=True,
+    ),
+    Keep(
+        title="states that rank 0 collects",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+student = FSDP(student)
+teacher = FSDP(teacher)
+if rank == 0:
+    states = [model.state_dict() for model in (student, teacher)]
+""",
+        left=True,
+    ),
+    Keep(
+        title="a state that rank 0 saves, of a model that is not wrapped",
+        source="""\
+import torch
+
+if rank == 0:
+    torch.save(model.state_dict(), "model.pt")
+""",
+    ),
+    Keep(
+        title="a state behind an early return, of a model that is not wrapped",
+        source="""\
+def save(self):
+    if self.rank != 0:
+        return None
+    return self.model.state_dict()
+""",
+    ),
+    Keep(
+        title="the best state of a model that is not wrapped",
+        source="""\
+best = None
+for epoch in range(epochs):
+    train(model)
+    if evaluate(model) > score:
+        best = model.state_dict()
+""",
+    ),
+    Keep(
+        title="a copy of a plain model's state",
+        source="""\
+import copy
+
+best = copy.deepcopy(model.state_dict())
+""",
     ),
     Keep(
         title="arguments that change what is asked for",
@@ -206,13 +539,15 @@ def decide(site: Site, study: Study) -> Decision:
             quiet=True,
             unknown_state=unknown,
         )
-    guard = ranks.guard(site.node, site.module)
-    if guard is not None and setting.kind == "FULL":
+    found_at = hoisting.Standing()
+    if setting.kind == "FULL":
+        found_at = hoisting.standing(site, (site.receiver,), study, fixed=at_run_time)
+    if found_at.problem:
         return study.left(
             site,
             RULE.code,
-            f"the state is gathered under '{guard}', where not every rank takes part",
-            "move get_model_state_dict out of the condition",
+            found_at.problem,
+            "call get_model_state_dict on every rank, above the condition",
             models=models,
             quiet=True,
         )
@@ -220,42 +555,63 @@ def decide(site: Site, study: Study) -> Decision:
         message = "kept: the model is set to the state it gives"
         return study.rewritten(site, RULE.code, message, models=models)
     proposal = study.proposal()
-    message = _replace(site, setting, proposal)
-    review = ""
+    place = found_at.place
+    first = place is not None and hoisting.is_saved_by_first(site, place, study)
+    if first and setting == statedicts.DEFAULT:
+        setting = replace(setting, offload=True, rank0_only=True)
+    if snapshots.is_kept(site, study):
+        new, message = _copied(site, setting, proposal, place)
+    else:
+        new, message = _new(site, setting, proposal, place)
+    if place is not None:
+        message += f", gathered above '{place.guard}'"
+    review, marked = hoisting.put(site, found_at, new, "state", proposal, RULE.code)
     if any("DistributedDataParallel" in getattr(v, "made_by", "") for v in found.others):
+        marked = False
         review = "the model may also be wrapped by DDP here, whose 'module.' prefix is now removed"
-    return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
+    return study.rewritten(
+        site, RULE.code, message, proposal, models=models, review=review, marked=marked
+    )
 
 
-def _replace(site: Site, setting: statedicts.Setting, proposal: Proposal) -> str:
-    """The call that gives the same state; returns what it is called in reports."""
-    assert isinstance(site.node, ast.expr)
+def _new(
+    site: Site, setting: statedicts.Setting, proposal: Proposal, place: hoisting.Place | None
+) -> tuple[Code, str]:
+    """The call that gives the same state, and what it is called in reports."""
     assert site.receiver is not None
-    module, near = site.module, site.node
+    module = site.module
+    near = site.node if place is None else place.statement
+    model = hoisting.spelled(site.receiver, place)
     if setting.kind == "FULL" and setting.offload != setting.rank0_only:
-        support = proposal.support(module, "full_model_state", near)
-        new = code(
-            "{f}({m}, cpu_offload={c}, rank0_only={r})",
-            f=support,
-            m=site.receiver,
-            c=str(setting.offload),
-            r=str(setting.rank0_only),
-        )
-        proposal.replace(module, site.node, new)
-        return "full_model_state"
+        return _copied(site, setting, proposal, place)
     get = proposal.name(module, DCP, "get_model_state_dict", near)
     flags = ["full_state_dict=True"] if setting.kind == "FULL" else []
     flags += ["cpu_offload=True"] if setting.offload else []
     if flags:
         options = proposal.name(module, DCP, "StateDictOptions", near)
-        new = code(
-            "{g}({m}, options={o}({f}))",
-            g=get,
-            m=site.receiver,
-            o=options,
-            f=", ".join(flags),
-        )
+        new = code("{g}({m}, options={o}({f}))", g=get, m=model, o=options, f=", ".join(flags))
     else:
-        new = code("{g}({m})", g=get, m=site.receiver)
-    proposal.replace(module, site.node, new)
-    return f"get_model_state_dict ({setting})"
+        new = code("{g}({m})", g=get, m=model)
+    return new, f"get_model_state_dict ({setting})"
+
+
+def _copied(
+    site: Site, setting: statedicts.Setting, proposal: Proposal, place: hoisting.Place | None
+) -> tuple[Code, str]:
+    """As :func:`_new`, in tensors that no training changes."""
+    assert site.receiver is not None
+    if setting.kind != "FULL":
+        state, message = _new(site, setting, proposal, place)
+        name = proposal.fresh(site.module, site.node, "name", loop=True)
+        value = proposal.fresh(site.module, site.node, "value", loop=True)
+        template = f"{{{{{name}: {value}.clone() for {name}, {value} in {{s}}.items()}}}}"
+        return code(template, s=state), f"copies of {message}"
+    near = site.node if place is None else place.statement
+    new = code(
+        "{f}({m}, cpu_offload={c}, rank0_only={r})",
+        f=proposal.support(site.module, "full_model_state", near),
+        m=hoisting.spelled(site.receiver, place),
+        c=str(setting.offload),
+        r=str(setting.rank0_only),
+    )
+    return new, "full_model_state"

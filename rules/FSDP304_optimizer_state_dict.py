@@ -3,16 +3,22 @@
 ## What changes
 `FSDP.optim_state_dict` and `FSDP.full_optim_state_dict` become `full_optimizer_state`, a support
 function around `get_optimizer_state_dict`; `FSDP.sharded_optim_state_dict`, and `optim_state_dict`
-under SHARDED_STATE_DICT, become `get_optimizer_state_dict(model, optimizer)`, behind
-`reshard_parameters(model)` unless the model's own state was asked for just before.
+under SHARDED_STATE_DICT, become `sharded_optimizer_state`; or, where DCP reads a checkpoint into
+it, `get_optimizer_state_dict(model, optimizer)`, behind `reshard_parameters(model)` unless the model's
+own state was asked for just before.
+
+A state that is taken under `if rank == 0` is gathered above the condition, where every rank takes
+part.
 
 ## Why
 FSDP1's statics look for flat parameters and fail on an FSDP2 model. DCP's getter, asked directly,
 fails after an evaluation (the root is still gathered) and takes an optimizer step when the
-optimizer has not stepped yet; the support function does neither. The result has FSDP1's layout.
+optimizer has not stepped yet, which changes what Adam does next; the support functions do neither.
+The result has FSDP1's layout.
 
 ## What stays for you
-An explicit `optim_state_dict=` other than the optimizer's own.
+An explicit `optim_state_dict=` other than the optimizer's own, and a state of a function that is
+only called under `if rank == 0`.
 
 ## Since torch
 2.6
@@ -22,12 +28,13 @@ An explicit `optim_state_dict=` other than the optimizer's own.
 """
 
 import ast
+from dataclasses import replace
 
-from fsdp_migrate import ranks, statedicts
+from fsdp_migrate import hoisting, statedicts
 from fsdp_migrate.proposal import Code, Proposal, code
-from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sharding import DCP
-from fsdp_migrate.sites import Site
+from fsdp_migrate.sites import Site, enclosing_function
 from fsdp_migrate.study import Decision, Study, block_of
 from fsdp_migrate.trace.flow import access_path
 
@@ -101,16 +108,153 @@ model = FSDP(model)
 state = FSDP.sharded_optim_state_dict(model, optimizer)
 """,
         after="""\
-from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import sharded_optimizer_state
+
+model = fully_shard(model)
+state = sharded_optimizer_state(model, optimizer)
+""",
+        support=("sharded_optimizer_state",),
+    ),
+    Example(
+        title="sharded, for DCP to read into",
+        before="""\
+import torch.distributed.checkpoint as dcp
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+model = FSDP(model)
+with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+    states = {"optimizer": FSDP.optim_state_dict(model, optimizer)}
+    dcp.load(states, checkpoint_id="checkpoint")
+    state = FSDP.optim_state_dict_to_load(model, optimizer, states["optimizer"])
+    optimizer.load_state_dict(state)
+""",
+        after="""\
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import (
+    get_optimizer_state_dict,
+    set_optimizer_state_dict,
+)
 from torch.distributed.fsdp import fully_shard
 
 from fsdp2_support import reshard_parameters
 
 model = fully_shard(model)
 reshard_parameters(model)
-state = get_optimizer_state_dict(model, optimizer)
+states = {"optimizer": get_optimizer_state_dict(model, optimizer)}
+dcp.load(states, checkpoint_id="checkpoint")
+set_optimizer_state_dict(model, optimizer, states["optimizer"])
 """,
         support=("reshard_parameters",),
+    ),
+    Example(
+        title="saved by rank 0",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+for epoch in range(epochs):
+    train(model, optimizer)
+    if is_main_process() and epoch % 10 == 0:
+        states = {
+            "model": model.state_dict(),
+            "optimizer": FSDP.optim_state_dict(model, optimizer),
+        }
+        torch.save(states, f"{epoch}.pt")
+""",
+        after="""\
+import torch
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import full_optimizer_state
+
+model = fully_shard(model)
+for epoch in range(epochs):
+    train(model, optimizer)
+    if epoch % 10 == 0:
+        state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+        optimizer_state = full_optimizer_state(model, optimizer)
+    if is_main_process() and epoch % 10 == 0:
+        states = {
+            "model": state,
+            "optimizer": optimizer_state,
+        }
+        torch.save(states, f"{epoch}.pt")
+""",
+        support=("full_optimizer_state",),
+    ),
+    Example(
+        title="the optimizer's own state, passed in",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Trainer:
+    def __init__(self, net, optimizer):
+        self.model = FSDP(net)
+        self.optimizer = optimizer
+
+    def state(self):
+        return FSDP.optim_state_dict(self.model, self.optimizer, self.optimizer.state_dict())
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import full_optimizer_state
+
+
+class Trainer:
+    def __init__(self, net, optimizer):
+        self.model = fully_shard(net)
+        self.optimizer = optimizer
+
+    def state(self):
+        return full_optimizer_state(self.model, self.optimizer)
+""",
+        support=("full_optimizer_state",),
+    ),
+    Example(
+        title="a state of other making",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+state = FSDP.optim_state_dict(model, optimizer, optim_state_dict=merged(optimizer))
+""",
+        after="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, fully_shard
+
+model = fully_shard(model)
+# TODO(fsdp-migrate FSDP304): The state to gather is passed as merged(optimizer). Use get_optimizer_state_dict with the StateDictOptions that are meant.
+state = FSDP.optim_state_dict(model, optimizer, optim_state_dict=merged(optimizer))
+""",
+        outcome=Outcome.LEFT,
+    ),
+    Example(
+        title="an optimizer that rank 0 makes",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+if rank == 0:
+    optimizer = make()
+    torch.save(FSDP.optim_state_dict(model, optimizer), "optimizer.pt")
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, fully_shard
+
+model = fully_shard(model)
+if rank == 0:
+    optimizer = make()
+    # TODO(fsdp-migrate FSDP304): The state is gathered under 'rank == 0', where not every rank takes part, and optimizer is assigned there. Use get_optimizer_state_dict with the StateDictOptions that are meant.
+    torch.save(FSDP.optim_state_dict(model, optimizer), "optimizer.pt")
+""",
+        outcome=Outcome.LEFT,
     ),
 ]
 
@@ -136,6 +280,47 @@ def save(model, optimizer, group):
         left=True,
     ),
     Keep(
+        title="a state that rank 0 is given, of an optimizer that is not FSDP's",
+        source="""\
+import torch
+
+if rank == 0:
+    torch.save(optimizer.state_dict(), "optimizer.pt")
+""",
+    ),
+    Keep(
+        title="the states of several optimizers",
+        source="""\
+states = [optimizer.state_dict() for optimizer in optimizers] if rank == 0 else []
+""",
+    ),
+    Keep(
+        title="an optimizer's state that DCP reads into",
+        source="""\
+import torch.distributed.checkpoint as dcp
+
+states = {"optimizer": optimizer.state_dict()}
+dcp.load(states, checkpoint_id="checkpoint")
+""",
+    ),
+    Keep(
+        title="DCP's getter",
+        source="""\
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+
+state = get_optimizer_state_dict(model, optimizer)
+""",
+    ),
+    Keep(
+        title="a method of the project's own",
+        source="""\
+def save(self):
+    if self.rank != 0:
+        return None
+    return self.optim_state_dict(self.model, self.optimizer, self.optimizer.state_dict())
+""",
+    ),
+    Keep(
         title="a function of the same name",
         source="""\
 def full_optim_state_dict(model, optimizer):
@@ -153,6 +338,13 @@ ARGUMENTS = {
     "sharded_optim_state_dict": ("model", "optim", "group"),
 }
 
+LOADING = "torch.distributed.checkpoint"
+READERS = frozenset(
+    f"{LOADING}{part}.{name}"
+    for part in ("", ".state_dict_loader")
+    for name in ("load", "load_state_dict")
+)
+
 
 def decide(site: Site, study: Study) -> Decision:
     name = site.construct.rpartition(".")[2]
@@ -160,32 +352,24 @@ def decide(site: Site, study: Study) -> Decision:
     bound = statedicts.arguments(call, ARGUMENTS[name]) if isinstance(call, ast.Call) else None
     model = bound.get("model") if bound else None
     models = study.models_of_static(model, site.module).constructors
-    problem = ""
-    if bound is None or "model" not in bound or "optim" not in bound:
-        problem = "its arguments cannot be read"
-    elif "group" in bound:
-        problem = "the state is gathered over a process group of its own"
-    elif "optim_state_dict" in bound:
-        problem = "an explicit optim_state_dict is passed"
     setting = statedicts.at(site.node, site.module, models, study)
     by_setting = name == "optim_state_dict"
     at_run_time = by_setting and bool(setting.problem) and study.run_time_states
+    problem = _unreadable(bound)
     if by_setting and not problem:
         problem = "" if at_run_time else setting.problem
     unknown = bool(problem) and problem == setting.problem
-    rank0 = setting.optim_rank0_only
-    if name == "full_optim_state_dict" and bound is not None:
-        given = bound.get("rank0_only")
-        flag = study.literal(given, site.module) if given is not None else None
-        rank0 = True if given is None else bool(flag is not None and flag.value)
-        if given is not None and flag is None:
-            problem = problem or "rank0_only is only known at run time"
-    sharded = name == "sharded_optim_state_dict" or (
-        name == "optim_state_dict" and setting.kind == "SHARDED"
-    )
-    guard = ranks.guard(site.node, site.module)
-    if guard is not None and not sharded:
-        problem = problem or f"it stands under '{guard}', where not every rank takes part"
+    if name == "full_optim_state_dict":
+        rank0 = _rank0_only(bound, site, study)
+        problem = problem or ("" if rank0 is not None else "rank0_only is only known at run time")
+        setting = replace(setting, optim_offload=True, optim_rank0_only=bool(rank0))
+    sharded = name == "sharded_optim_state_dict" or (by_setting and setting.kind == "SHARDED")
+    found_at = hoisting.Standing()
+    if not problem and not sharded:
+        assert bound is not None
+        needed = (bound["model"], bound["optim"])
+        found_at = hoisting.standing(site, needed, study, fixed=at_run_time)
+        problem = found_at.problem
     if problem:
         return study.left(
             site,
@@ -196,40 +380,95 @@ def decide(site: Site, study: Study) -> Decision:
             unknown_state=unknown,
         )
     assert bound is not None
-    assert isinstance(call, ast.Call)
     proposal = study.proposal()
+    place = found_at.place
     if at_run_time:
         message = "optim_state_dict"
-        get = proposal.support(site.module, message, call)
+        get = proposal.support(site.module, message, site.node)
         new = code("{g}({m}, {o})", g=get, m=bound["model"], o=bound["optim"])
     elif sharded:
-        new = _sharded(bound["model"], bound["optim"], site, proposal)
-        message = "get_optimizer_state_dict"
+        filled = _is_read_into(site, study)
+        new, message = _sharded(bound, site, proposal, filled=filled)
     else:
-        offload = True if name == "full_optim_state_dict" else setting.optim_offload
-        get = proposal.support(site.module, "full_optimizer_state", call)
-        flags = ["rank0_only=True"] if rank0 else []
-        flags += [] if offload else ["cpu_offload=False"]
+        near = site.node if place is None else place.statement
+        get = proposal.support(site.module, "full_optimizer_state", near)
+        flags = ", rank0_only=True" if setting.optim_rank0_only else ""
+        flags += "" if setting.optim_offload else ", cpu_offload=False"
         new = code(
-            "{g}({m}, {o}{f})",
+            f"{{g}}({{m}}, {{o}}{flags})",
             g=get,
-            m=bound["model"],
-            o=bound["optim"],
-            f="".join(f", {flag}" for flag in flags),
+            m=hoisting.spelled(bound["model"], place),
+            o=hoisting.spelled(bound["optim"], place),
         )
         message = "full_optimizer_state"
-    proposal.replace(site.module, call, new)
-    return study.rewritten(site, RULE.code, message, proposal, models=models)
+    if place is not None:
+        message += f", gathered above '{place.guard}'"
+    review, marked = hoisting.put(site, found_at, new, "optimizer_state", proposal, RULE.code)
+    return study.rewritten(
+        site, RULE.code, message, proposal, models=models, review=review, marked=marked
+    )
 
 
-def _sharded(model: ast.expr, optimizer: ast.expr, site: Site, proposal: Proposal) -> Code:
+def _unreadable(bound: dict[str, ast.expr] | None) -> str:
+    """Why a call cannot be understood, or an empty text."""
+    if bound is None or "model" not in bound or "optim" not in bound:
+        return "its arguments cannot be read"
+    if "group" in bound:
+        return "the state is gathered over a process group of its own"
+    state = bound.get("optim_state_dict")
+    if state is None or _is_own_state(state, bound["optim"]):
+        return ""
+    return f"the state to gather is passed as {ast.unparse(state)}"
+
+
+def _is_own_state(state: ast.expr, optimizer: ast.expr) -> bool:
+    """``optimizer.state_dict()``, which is what FSDP1 takes when it is given nothing."""
+    if isinstance(state, ast.Constant):
+        return state.value is None
+    if not isinstance(state, ast.Call) or state.args or state.keywords:
+        return False
+    method, path = state.func, access_path(optimizer)
+    if not isinstance(method, ast.Attribute) or method.attr != "state_dict":
+        return False
+    return path is not None and access_path(method.value) == path
+
+
+def _rank0_only(bound: dict[str, ast.expr] | None, site: Site, study: Study) -> bool | None:
+    """The argument of ``full_optim_state_dict``; None when only the running program knows."""
+    given = (bound or {}).get("rank0_only")
+    if given is None:
+        return True
+    flag = study.literal(given, site.module)
+    return None if flag is None else bool(flag.value)
+
+
+def _sharded(
+    bound: dict[str, ast.expr], site: Site, proposal: Proposal, *, filled: bool
+) -> tuple[Code, str]:
+    """The sharded state: ``filled`` also when the optimizer has not stepped, to be read into."""
+    model, optimizer = bound["model"], bound["optim"]
+    if not filled:
+        get = proposal.support(site.module, "sharded_optimizer_state", site.node)
+        new = code("{g}({m}, {o})", g=get, m=model, o=optimizer)
+        return new, "sharded_optimizer_state"
     get = proposal.name(site.module, DCP, "get_optimizer_state_dict", site.node)
     path = access_path(model)
     if path is not None and not _follows_model_state(site, path):
         reshard = proposal.support(site.module, "reshard_parameters", site.node)
         line = code("{f}({m})", f=reshard, m=path)
         proposal.insert_before(site.module, site.statement, line)
-    return code("{g}({m}, {o})", g=get, m=model, o=optimizer)
+    return code("{g}({m}, {o})", g=get, m=model, o=optimizer), "get_optimizer_state_dict"
+
+
+def _is_read_into(site: Site, study: Study) -> bool:
+    """Whether DCP reads a checkpoint further down in the same function."""
+    function = enclosing_function(site.module, site.node)
+    return any(
+        study.external(call.func, site.module) & READERS
+        for call in site.module.table.calls
+        if enclosing_function(site.module, call) is function
+        and site.module.position(call) > site.position
+    )
 
 
 def _follows_model_state(site: Site, path: str) -> bool:

@@ -3,14 +3,15 @@
 ## What changes
 `FSDP.fsdp_modules(m)` becomes a list of the `FSDPModule`s in `m.modules()`. `m.module` and
 `m._fsdp_wrapped_module` become `m`. String surgery that removes `_fsdp_wrapped_module.` from names
-disappears.
+disappears; of `clean_tensor_name(name)`, a private function of FSDP1's, the part stays that removes
+what activation checkpointing adds.
 
 ## Why
 FSDP2 wraps nothing: there is no inner module and no prefix in names. `fsdp_modules` returns an
 empty list on an FSDP2 model, without an error.
 
 ## What stays for you
-`root_only=True`, unwrapping of values that may also be another wrapper (DDP), and other uses of the
+`root_only=True`, `check_is_root()`, unwrapping of values that may also be another wrapper (DDP), and other uses of the
 prefix.
 
 ## Since torch
@@ -41,6 +42,8 @@ RULE = Rule(
         "string(_fsdp_wrapped_module)",
         "string(_fpw_module)",
         "string(_flat_param)",
+        "FullyShardedDataParallel.check_is_root",
+        "private:_common_utils.clean_tensor_name",
     ),
 )
 
@@ -110,6 +113,43 @@ from torch.distributed.fsdp import fully_shard
 model = fully_shard(model)
 names = [n for n, _ in model.named_parameters()]
 """,
+    ),
+    Example(
+        title="clean names",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp._common_utils import clean_tensor_name
+
+model = FSDP(model)
+parameters = {clean_tensor_name(n): p for n, p in model.named_parameters()}
+joined = [clean_tensor_name(prefix + "." + n) for n in parameters]
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+parameters = {n.replace("_checkpoint_wrapped_module.", ""): p for n, p in model.named_parameters()}
+joined = [(prefix + "." + n).replace("_checkpoint_wrapped_module.", "") for n in parameters]
+""",
+    ),
+    Example(
+        title="a question that is answered later",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+if model.check_is_root():
+    print(model)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model)
+# TODO(fsdp-migrate FSDP406): An FSDP2 model only knows whether it is a root after its first forward. Compare with the module that fully_shard was called on last.
+if model.check_is_root():
+    print(model)
+""",
+        outcome=Outcome.LEFT,
     ),
     Example(
         title="the inner module, if there is one",
@@ -206,10 +246,38 @@ roots = FSDP.fsdp_modules(model, root_only=True)
         left=True,
     ),
     Keep(
+        title="a function of that name of the project's own",
+        source="""\
+from naming import clean_tensor_name
+
+names = [clean_tensor_name(n) for n, _ in model.named_parameters()]
+""",
+    ),
+    Keep(
+        title="torch's function where no model is wrapped",
+        source="""\
+from torch.distributed.fsdp._common_utils import clean_tensor_name
+
+names = list(map(clean_tensor_name, names))
+""",
+        left=True,
+    ),
+    Keep(
         title="an attribute called module",
         source="""\
 inner = trainer.module
 """,
+    ),
+    Keep(
+        title="the state of the module inside",
+        source="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+torch.save(model.module.state_dict(), "model.pt")
+""",
+        left=True,
     ),
     Keep(
         title="DDP's module",
@@ -238,6 +306,17 @@ inner = getattr(model, "module", model)
 def decide(site: Site, study: Study) -> Decision:
     if site.construct.startswith("string("):
         return _string(site, study)
+    if site.construct.endswith(".clean_tensor_name"):
+        return _clean(site, study)
+    if site.construct.endswith(".check_is_root"):
+        assert site.receiver is not None
+        return study.left(
+            site,
+            RULE.code,
+            "an FSDP2 model only knows whether it is a root after its first forward",
+            "compare with the module that fully_shard was called on last",
+            models=study.models(site.receiver, site.module).constructors,
+        )
     if site.construct.endswith(".fsdp_modules"):
         return _modules(site, study)
     return _unwrap(site, study)
@@ -274,6 +353,15 @@ def _unwrap(site: Site, study: Study) -> Decision:
     assert site.receiver is not None
     found = study.models(site.receiver, site.module)
     assert isinstance(site.reference, ast.expr)
+    if found.certain and _asks_inner_state(site, study):
+        return study.left(
+            site,
+            RULE.code,
+            "FSDP1 gave the state of the module inside as it held it, in parts of its flat parameters",
+            "use get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))",
+            models=found.constructors,
+            quiet=True,
+        )
     if not found.certain:
         return study.left(
             site,
@@ -285,6 +373,42 @@ def _unwrap(site: Site, study: Study) -> Decision:
     proposal = study.proposal()
     proposal.replace(site.module, site.reference, code("{m}", m=site.receiver))
     return study.rewritten(site, RULE.code, "the model itself", proposal, models=found.constructors)
+
+
+def _asks_inner_state(site: Site, study: Study) -> bool:
+    """``model.module.state_dict()``, which would quietly become the shards of the model."""
+    table = site.module.table
+    method = table.parents[site.reference]
+    if not isinstance(method, ast.Attribute) or method.attr not in {
+        "state_dict",
+        "load_state_dict",
+    }:
+        return False
+    return not any(
+        statedicts.is_context(item.context_expr, site.module, study)
+        for parent in table.ancestors(site.node)
+        if isinstance(parent, ast.With)
+        for item in parent.items
+    )
+
+
+def _clean(site: Site, study: Study) -> Decision:
+    """torch's private function: of FSDP2's names it removes what checkpointing adds."""
+    call = site.node
+    models = study.constructors.values()
+    bound = statedicts.arguments(call, ("tensor_name",)) if isinstance(call, ast.Call) else None
+    if not models or not bound:
+        return study.left(
+            site,
+            RULE.code,
+            "it belongs to FSDP1's private modules",
+            "write it out: name.replace('_checkpoint_wrapped_module.', '')",
+        )
+    proposal = study.proposal()
+    assert isinstance(call, ast.Call)
+    new = code('{n}.replace("_checkpoint_wrapped_module.", "")', n=bound["tensor_name"])
+    proposal.replace(site.module, call, new)
+    return study.rewritten(site, RULE.code, "names are clean", proposal, models=models)
 
 
 def _string(site: Site, study: Study) -> Decision:

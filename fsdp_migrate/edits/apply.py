@@ -404,7 +404,7 @@ class _Editor(cst.CSTTransformer):
         if edits is None:
             return [line]
         self.updated[node] = line
-        lines = [s for each in edits.before for s in self.render(each, node)]
+        lines = _joined([s for each in edits.before for s in self.render(each, node)])
         if edits.replacement is not None:
             new = [s for each in edits.replacement for s in self.render(each, node)]
             if new:
@@ -582,6 +582,24 @@ class _Editor(cst.CSTTransformer):
                 above.pop(0)  # the blank line under the with
             lines[0] = lines[0].with_changes(leading_lines=[*comments, *above])
         return lines  # type: ignore[return-value]  # an IndentedBlock holds statements only
+
+
+def _joined(lines: list[Line]) -> list[Line]:
+    """New lines, those under one condition put together."""
+    found: list[Line] = []
+    for line in lines:
+        last = found[-1] if found else None
+        if isinstance(last, cst.If) and isinstance(line, cst.If) and _same_condition(last, line):
+            lines = [*last.body.body, *line.body.body]
+            found[-1] = last.with_changes(body=last.body.with_changes(body=lines))
+        else:
+            found.append(line)
+    return found
+
+
+def _same_condition(first: cst.If, second: cst.If) -> bool:
+    alone = first.orelse is None and second.orelse is None
+    return alone and first.test.deep_equals(second.test)
 
 
 def _with_keyword(

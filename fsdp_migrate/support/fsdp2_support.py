@@ -541,6 +541,8 @@ def _give_state(
         elif full:
             cpu = config.offload_to_cpu
             state_dict[name] = _copied(whole, cpu=cpu, made_from=value)
+        elif isinstance(value, DTensor):
+            state_dict[name] = _copied(value, cpu=config.offload_to_cpu)
         elif config.offload_to_cpu and torch.is_tensor(value):
             state_dict[name] = value.cpu()
 
@@ -573,9 +575,7 @@ def optim_state_dict(
             cpu_offload=config.offload_to_cpu,
             rank0_only=getattr(config, "rank0_only", False),
         )
-    reshard_parameters(model)
-    options = StateDictOptions(cpu_offload=config.offload_to_cpu)
-    return dict(get_optimizer_state_dict(model, optim, options=options))
+    return sharded_optimizer_state(model, optim, cpu_offload=config.offload_to_cpu)
 
 
 def optim_state_dict_to_load(
@@ -948,6 +948,67 @@ def optimizer_state_to_load(
         settings = (holding or box[0][number : number + 1] or [{}])[0]
         groups.append({**group, **settings, "params": places})
     return {"state": state, "param_groups": groups}
+
+
+def sharded_optimizer_state(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    cpu_offload: bool = False,
+) -> dict[str, Any]:
+    """The sharded optimizer state by parameter name.
+
+    Of an optimizer that has not stepped it is empty, as FSDP1's was:
+    ``get_optimizer_state_dict`` would take a step to have one.
+    """
+    reshard_parameters(model)
+    if optimizer.state:
+        options = StateDictOptions(cpu_offload=cpu_offload)
+        return dict(get_optimizer_state_dict(model, optimizer, options=options))
+    names = {p: _plain_name(n) for n, p in model.named_parameters()}
+    groups = [
+        {**group, "params": [names[p] for p in group["params"]]}
+        for group in optimizer.param_groups
+    ]
+    return {"state": {}, "param_groups": groups}
+
+
+def rekey_optimizer_state(
+    state_dict: dict[str, Any],
+    model: nn.Module,
+    optim_input: Any = None,
+    optim: torch.optim.Optimizer | None = None,
+    *,
+    by_name: bool,
+) -> dict[str, Any]:
+    """A whole optimizer state with parameter names for indices, or the other way round.
+
+    Args:
+        state_dict: the state. Not changed; handed back when its keys are of the kind asked for.
+        model: the model whose names are meant; sharded or not.
+        optim_input: the parameters or groups that the optimizer with these indices was made of.
+        optim: that optimizer; without either, indices count ``model.parameters()``.
+    """
+    kind = str if by_name else int
+    if all(isinstance(key, kind) for key in state_dict["state"]):
+        return state_dict
+    names = {p: _plain_name(n) for n, p in model.named_parameters()}
+    listed = (
+        optim.param_groups
+        if optim is not None
+        else list(optim_input or model.parameters())
+    )
+    groups = [x["params"] if isinstance(x, dict) else [x] for x in listed]
+    keys: Any = [names[p] for group in groups for p in group]
+    if not by_name:
+        keys = {name: index for index, name in enumerate(keys)}
+    return {
+        "state": {keys[key]: value for key, value in state_dict["state"].items()},
+        "param_groups": [
+            {**group, "params": sorted(keys[key] for key in group["params"])}
+            for group in state_dict["param_groups"]
+        ],
+    }
 
 
 def _sharded_state(model: nn.Module) -> dict[str, Any]:

@@ -12,11 +12,13 @@ import io
 import tempfile
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
+from torch.distributed.algorithms._comm_hooks import default_hooks
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -28,6 +30,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import (
     FSDPModule,
     MixedPrecisionPolicy,
+    OptimStateKeyType,
     fully_shard,
     register_fsdp_forward_method,
 )
@@ -449,17 +452,27 @@ def missing_and_unexpected_keys_are_errors_on_all_ranks() -> None:
 def an_optimizer_that_has_not_stepped_stays_so() -> None:
     results: list[list[float]] = []
     ask: Callable[..., Any]
-    for ask in (support.full_optimizer_state, get_optimizer_state_dict, lambda *_: None):
+    safe = (support.full_optimizer_state, support.sharded_optimizer_state, _optim_state_dict)
+    for ask in (get_optimizer_state_dict, lambda *_: None, *safe):
         torch.manual_seed(0)
         model = sharded()
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
         state: Any = ask(model, optimizer)
-        if ask is support.full_optimizer_state:
+        if ask in safe:
             assert state["state"] == {}
             assert len(state["param_groups"][0]["params"]) == len(whole(model))
         results.append(train(model, optimizer, 3))
-    assert results[0] == results[2]
-    assert results[1] != results[2]  # torch takes a step to have a state
+        if ask in safe:
+            stepped: Any = ask(model, optimizer)
+            assert len(stepped["state"]) == len(whole(model))
+    assert results[0] != results[1]  # torch takes a step to have a state
+    assert all(result == results[1] for result in results[2:])
+
+
+def _optim_state_dict(model: nn.Module, optimizer: torch.optim.Optimizer) -> Any:
+    kind = support.StateDictType.SHARDED_STATE_DICT
+    with support.state_dict_type(model, kind):
+        return support.optim_state_dict(model, optimizer)
 
 
 @check
@@ -540,6 +553,38 @@ def states_keyed_by_index_load_too() -> None:
     given = state if dist.get_rank() == 0 else {}
     set_optimizer_state_dict(model, other, given, options=options)
     assert train(model, other, 3) != expected
+
+
+@check
+def states_are_rekeyed_as_fsdp1_did() -> None:
+    plain = Net()
+    order = [*plain.head.parameters(), *plain.block.parameters()]
+    groups = [{"params": order[:1], "lr": 0.2}, {"params": order[1:]}]
+    other = torch.optim.AdamW(groups, lr=0.1)
+    plain(torch.ones(2, 3)).sum().backward()
+    other.step()
+    other.zero_grad()
+    model = sharded()
+    for options in ({"optim": other}, {"optim_input": order}):
+        indexed = {**other.state_dict()}
+        if "optim_input" in options:
+            indexed["param_groups"] = indexed["param_groups"][:1]
+        expected = FSDP.rekey_optim_state_dict(
+            indexed, OptimStateKeyType.PARAM_NAME, plain, **options
+        )
+        named = support.rekey_optimizer_state(indexed, plain, **options, by_name=True)
+        assert named == expected
+        assert support.rekey_optimizer_state(named, plain, **options, by_name=True) is named
+        expected = FSDP.rekey_optim_state_dict(named, OptimStateKeyType.PARAM_ID, plain, **options)
+        again = support.rekey_optimizer_state(named, plain, **options, by_name=False)
+        assert again == expected == indexed
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    train(model, optimizer)
+    state = support.full_optimizer_state(model, optimizer)
+    indexed = support.rekey_optimizer_state(state, Net(), by_name=False)
+    assert list(indexed["state"]) == list(range(len(state["state"])))
+    named = support.rekey_optimizer_state(indexed, model, by_name=True)
+    assert named["state"] == state["state"]
 
 
 @check
@@ -866,3 +911,27 @@ def methods_of_units_may_come_first_where_parameters_are_gathered() -> None:
         torch.manual_seed(0)
         whole = _gradients(Methods(), "forward")
         assert all(torch.allclose(whole[n], found[n], atol=1e-6) for n in whole)
+
+
+@check
+def a_policy_reduces_as_the_compressing_hooks_did() -> None:
+    """What is advised for ``bf16_compress_hook``, which needs streams that a CPU does not have."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    losses = []
+    for kind in ("hook", "policy", "neither"):
+        torch.manual_seed(0)
+        model: Any = nn.Sequential(nn.Linear(3, 7), nn.Tanh(), nn.Linear(7, 2))
+        if kind == "hook":
+            model = FSDP(model, device_id=torch.device("cpu"), use_orig_params=True)
+            state = default_hooks.LowPrecisionState(dist.group.WORLD)
+            model.register_comm_hook(state, default_hooks.bf16_compress_hook)
+        elif kind == "policy":
+            half = MixedPrecisionPolicy(reduce_dtype=torch.bfloat16)
+            model = fully_shard(model, mesh=mesh, mp_policy=half)
+        else:
+            model = fully_shard(model, mesh=mesh)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with mock.patch.object(torch.Tensor, "record_stream"):
+            losses.append(train(model, optimizer, 5))
+    assert losses[0] == losses[1]
+    assert losses[0] != losses[2]
