@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+from packaging.version import Version
+
 from fsdp_migrate import fsdp1, vocabulary
 from fsdp_migrate.proposal import code
 from fsdp_migrate.roles import Role, role
@@ -77,6 +79,9 @@ def construct(site: Site, study: Study) -> list[Decision]:
             continue  # FSDP1's own name, passed by itself: a site of its own
         part = Site(f"{fsdp1.FSDP}({argument}=)", site.module, node, node)
         rule = study.registry.find(part.construct)
+        if rule is not None and Version(rule.rule.since) > study.target:
+            decisions.append(study.too_new(part, rule, models=models))
+            continue
         decisions.append(
             study.rewritten(part, rule.code if rule else RULE, "shard takes it", models=models)
         )
