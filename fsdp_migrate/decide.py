@@ -147,6 +147,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
                 found += checkpointing.late(study, module)
                 found += parameters.find(study, module)
                 found += sites.attribute_checks(study.tracer, module)
+                found += sites.evaluations(module)
         study.found = found, used
     study.subclassed = any(s.construct == f"class({fsdp1.FSDP})" for s in found)
     for site in found:
