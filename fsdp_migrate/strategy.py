@@ -67,9 +67,7 @@ def argument(site: Site, study: Study, rule: str) -> Decision:
                 f", and before {CLEAN_REPLICATION} NCCL may reduce wrongly over the one rank that "
                 "shards"
             )
-        return study.rewritten(
-            site, rule, "NO_SHARD -> a mesh that only replicates", review=review
-        )
+        return study.rewritten(site, rule, "NO_SHARD -> a mesh that only replicates", review=review)
     if name in RESHARD_NEVER:
         return study.rewritten(site, rule, f"{name} -> reshard_after_forward=False")
     return study.rewritten(site, rule, f"dropped, {name} is the default")
