@@ -30,7 +30,7 @@ class Mesh:
 
 
 def read(node: ast.expr, module: Module, study: Study) -> Mesh:
-    """Follow a mesh to where it is made; a slice ``mesh["dp"]`` is 1-D, ``mesh["dp", "tp"]`` 2-D."""
+    """Follow a mesh to where it is made; ``mesh["dp"]`` is 1-D, ``mesh["dp", "tp"]`` 2-D."""
     result = Mesh()
     if isinstance(node, ast.Subscript):
         if isinstance(node.slice, ast.Tuple):

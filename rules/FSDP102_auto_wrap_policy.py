@@ -456,6 +456,38 @@ def build(net):
     return fully_shard(net)
 """,
     ),
+    Example(
+        title="classes, and a custom policy that says yes or no",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import CustomPolicy, ModuleWrapPolicy
+
+from layers import Block, Head
+
+
+def build(encoder, decoder):
+    encoder = FSDP(encoder, auto_wrap_policy=ModuleWrapPolicy([Block, Head]))
+    decoder = FSDP(decoder, auto_wrap_policy=CustomPolicy(lambda m: isinstance(m, Block)))
+    return encoder, decoder
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from layers import Block, Head
+
+
+def build(encoder, decoder):
+    for module in reversed(list(encoder.modules())):
+        if module is not encoder and isinstance(module, (Block, Head)):
+            fully_shard(module)
+    fully_shard(encoder)
+    units = [m for m in decoder.modules() if m is not decoder and isinstance(m, Block)]
+    for m in reversed(units):
+        fully_shard(m)
+    fully_shard(decoder)
+    return encoder, decoder
+""",
+    ),
 ]
 
 KEEP = [
@@ -586,6 +618,14 @@ units = [m for m in model.modules() if getattr(m, "always_wrap_policy", False)]
 from composer.distributed import prepare_fsdp_module
 
 prepare_fsdp_module(model, min_num_params=1_000_000, sharding_strategy="FULL_SHARD")
+""",
+    ),
+    Keep(
+        title="a policy of DeepSpeed's",
+        source="""\
+from deepspeed.runtime.zero import policies
+
+policy = policies.CustomPolicy(lambda m: isinstance(m, Block))
 """,
     ),
 ]

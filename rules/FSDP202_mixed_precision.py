@@ -464,6 +464,46 @@ def build(net):
             "shard",
         ),
     ),
+    Example(
+        title="units chosen by size",
+        before="""\
+from functools import partial
+
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
+
+
+def build(net):
+    policy = partial(size_based_auto_wrap_policy, min_num_params=1_000_000)
+    half = MixedPrecision(param_dtype=torch.bfloat16)
+    return FSDP(net, auto_wrap_policy=policy, mixed_precision=half)
+""",
+        after="""\
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
+
+from fsdp2_support import shard_by_policy
+
+
+def build(net):
+    policy = partial(size_based_auto_wrap_policy, min_num_params=1_000_000)
+    half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, cast_forward_inputs=False)
+    # Like FSDP1, only the root casts its inputs to param_dtype.
+    root_mp_policy = replace(half, cast_forward_inputs=True)
+    # Like FSDP1, BatchNorm layers compute in fp32 and hand on the units' dtype.
+    batch_norm_policy = MixedPrecisionPolicy(
+        param_dtype=torch.float32, output_dtype=half.param_dtype
+    )
+    shard_by_policy(net, policy, batch_norm_policy=batch_norm_policy, mp_policy=half)
+    return fully_shard(net, mp_policy=root_mp_policy)
+""",
+        support=("shard_by_policy",),
+    ),
 ]
 
 KEEP = [
@@ -581,6 +621,16 @@ accelerator = Accelerator(mixed_precision="bf16")
         source="""\
 with torch.no_grad(), torch.autocast("cuda", dtype=torch.bfloat16):
     loss = model(batch)
+""",
+    ),
+    Keep(
+        title="a policy that FSDP2 units share",
+        source="""\
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+half = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+for block in model.blocks:
+    fully_shard(block, mp_policy=half)
 """,
     ),
 ]
