@@ -88,9 +88,7 @@ def left(section: str, fsdp1: str, becomes: str, rule: str, example: str) -> Row
 
 
 def nothing(section: str, fsdp1: str, why: str, trained: str = "") -> Row:
-    return Row(
-        section=section, fsdp1=fsdp1, becomes=why, outcome="nothing to do", trained=trained
-    )
+    return Row(section=section, fsdp1=fsdp1, becomes=why, outcome="nothing to do", trained=trained)
 
 
 def unseen(section: str, fsdp1: str, happens: str) -> Row:
@@ -232,7 +230,6 @@ ROWS = (
         "functools.partial(shard, …)",
         "FSDP101",
         "arguments bound by functools.partial",
-        program("configured --strategy FULL_SHARD"),
     ),
     left(
         "1",
@@ -311,7 +308,7 @@ ROWS = (
         "mesh=",
         "FSDP114",
         "a mesh of one dimension",
-        program("meshes --kind device"),
+        arguments("over_a_mesh"),
     ),
     rewritten(
         "2",
@@ -327,7 +324,6 @@ ROWS = (
         "mesh=, with names where it is made",
         "FSDP114",
         "a mesh of ranks that are written out",
-        program("meshes --kind zero2"),
     ),
     rewritten(
         "2",
@@ -365,6 +361,7 @@ ROWS = (
         "dropped",
         "FSDP115",
         "the default of CPUOffload is no offload",
+        arguments("offloaded"),
     ),
     review(
         "2",
@@ -372,7 +369,6 @@ ROWS = (
         "offload_policy=CPUOffloadPolicy()",
         "FSDP115",
         "parameters are offloaded",
-        arguments("offloaded"),
     ),
     rewritten(
         "2",
@@ -454,6 +450,7 @@ ROWS = (
         "dropped: memory only",
         "FSDP116",
         "both at once",
+        arguments("offloaded"),
     ),
     rewritten(
         "2",
@@ -698,7 +695,6 @@ ROWS = (
         "isinstance of the same expression",
         "FSDP102",
         "classes that the model's library names",
-        units("Nested, classes"),
     ),
     unseen("3", "enable_wrap, wrap", "left with a marker that says nothing of how"),
     review(
@@ -770,7 +766,6 @@ ROWS = (
         "shard takes it",
         "FSDP202",
         "classes of the project's own that stay in full precision",
-        arguments("bf16_with_units"),
     ),
     nothing("4", "output_dtype", "FSDP1 never cast outputs: unset, but for BatchNorm"),
     rewritten(
@@ -853,7 +848,6 @@ ROWS = (
         "shard calls it before each unit is sharded, on whole parameters",
         "FSDP111",
         "a function that initialises weights itself",
-        arguments("made_from_nothing"),
     ),
     rewritten(
         "5.1",
@@ -894,7 +888,6 @@ ROWS = (
         "shard broadcasts within the mesh",
         "FSDP110",
         "within a process group of its own",
-        arguments("weights_of_rank_0"),
     ),
     rewritten(
         "5.2",
@@ -974,7 +967,7 @@ ROWS = (
         program("wrapped --kind low_rank"),
     ),
     nothing("7", "LoRA with AdamW", "the same losses", program("wrapped --kind low_rank_flat")),
-    nothing("7", "tied weights in one unit", "tied in both", weights("others on the meta device")),
+    nothing("7", "tied weights in one unit", "tied in both", weights("one unit")),
     unseen("7", "tied weights in two units", "loud from torch 2.12, untied before; FSDP1 failed"),
     nothing("7", "a list of modules as the root", "never emitted"),
     nothing("7", "a parameter without dimensions", "an error in both"),
