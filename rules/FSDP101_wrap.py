@@ -270,6 +270,34 @@ model = wrap(model)
             "shard",
         ),
     ),
+    Example(
+        title="settings in a dictionary, everything imported by a star",
+        before="""\
+from torch.distributed.fsdp import *
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+settings = dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, use_orig_params=True)
+
+
+def build(net):
+    return FSDP(net, **settings)
+""",
+        after="""\
+from torch.distributed.fsdp import *
+
+from fsdp2_support import ShardingStrategy, shard
+
+settings = dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, use_orig_params=True)
+
+
+def build(net):
+    return shard(net, **settings)
+""",
+        support=(
+            "ShardingStrategy",
+            "shard",
+        ),
+    ),
 ]
 
 KEEP = [
