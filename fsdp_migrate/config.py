@@ -20,7 +20,8 @@ if TYPE_CHECKING:  # imported where torch is required: it takes longer to load t
     from packaging.specifiers import Specifier
 
 DEFAULT_TARGET = Version("2.7")
-OLDEST = Version("2.6")
+OLDEST = Version("2.6")  # with a public fully_shard
+FIRST = Version("2.4")  # with FSDP2 at all
 DEFAULT_LINE, SHORTEST_LINE = 100, 40
 TABLE = "[tool.fsdp-migrate]"
 KEYS = frozenset(
@@ -209,15 +210,17 @@ def _release(clause: Specifier) -> Version:
 
 
 def parse_target(text: str, origin: str) -> Version:
-    """Raises:
-    ConfigError: not a torch release that FSDP2 exists in.
+    """A release to make code for; before 2.6 there is none to make, and every site says so.
+
+    Raises:
+        ConfigError: not a torch release that FSDP2 exists in.
     """
     try:
         version = Version(text)
     except InvalidVersion:
         raise ConfigError(f"{origin}: {text!r} is not a torch version") from None
-    if version < OLDEST:
-        raise ConfigError(f"{origin}: torch {text} has no public fully_shard, {OLDEST} has")
+    if version < FIRST:
+        raise ConfigError(f"{origin}: torch {text} has no FSDP2; the new code needs {OLDEST}")
     return Version(f"{version.major}.{version.minor}")
 
 

@@ -161,6 +161,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
                 found += checkpointing.late(study, module)
                 found += parameters.find(study, module)
                 found += sites.attribute_checks(study.tracer, module)
+                found += sites.evaluations(module)
                 found += classes.find(study, module)
                 found += copies.find(study, module)
                 found += remaking.find(study, module)
@@ -199,12 +200,14 @@ def _construct(site: Site, study: Study) -> list[Decision]:
     assert isinstance(site.node, ast.Call)
     constructor = study.constructors[site.node]
     if site.node in study.run_time:
-        return run_time.construct(site, study)
+        decided = run_time.construct(site, study)
+        blocked = [d for d in decided if d.outcome is Outcome.LEFT]
+        return [held(d, blocked[0]) if blocked and d not in blocked else d for d in decided]
     if constructor in study.wrapping.contexts:
         return [_ask(site, study)]
     if constructor.problem:
         study.unwritten.append(constructor)
-        return [_ask(site, study)]
+        return [_too_new(site, constructor, study) or _ask(site, study)]
     study.plans[constructor] = ShardPlan(constructor, study.proposal())
     nodes = constructor.nodes()
     arguments: list[Decision] = []
@@ -227,6 +230,22 @@ def _construct(site: Site, study: Study) -> list[Decision]:
         constructor.is_wrong = any(d.final for d in blocked)
         arguments = [d if d.outcome is Outcome.LEFT else held(d, blocked[0]) for d in arguments]
     return [replace(d, models=d.models | models) for d in (whole, *arguments)]
+
+
+def _too_new(site: Site, constructor: Constructor, study: Study) -> Decision | None:
+    """Left because of an argument that the target torch has nothing for."""
+    for name in constructor.arguments:
+        rule = study.registry.find(f"{fsdp1.FSDP}({name}=)")
+        if rule is not None and constructor.has(name) and Version(rule.rule.since) > study.target:
+            constructor.is_wrong = True
+            return study.too_new(site, rule, models=[constructor])
+    return None
+
+
+def _is_none(node: ast.AST) -> bool:
+    """Whether an argument is None: whatever rule it has, nothing replaces it."""
+    value = node.value if isinstance(node, ast.keyword) else node
+    return isinstance(value, ast.Constant) and value.value is None
 
 
 def _inside(site: Site, study: Study) -> bool:
@@ -277,16 +296,9 @@ def _ask(site: Site, study: Study) -> Decision:
     if rule is None:
         rule = study.registry.find("*")
         assert rule is not None, "the catch-all rule is missing"
-    if Version(rule.rule.since) > study.target:
-        return study.left(
-            site,
-            rule.code,
-            f"what replaces it needs torch {rule.rule.since}, the project's target is "
-            f"{study.target}",
-            "raise the project's torch requirement or pass --target-torch",
-            models=_models_at(site, study),
-            quiet=True,
-        )
+    if Version(rule.rule.since) > study.target and not _is_none(site.node):
+        models = _models_at(site, study)
+        return study.too_new(site, rule, models=models)
     if not study.constructors and site.construct.startswith(f"{fsdp1.FSDP}."):
         help_ = "give the path that wraps it as well"
         study.settled[site.node] = study.left(site, rule.code, study.no_models, help_)

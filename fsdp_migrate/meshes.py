@@ -30,27 +30,47 @@ class Mesh:
 
 
 def read(node: ast.expr, module: Module, study: Study) -> Mesh:
-    """Follow a mesh to its ``init_device_mesh`` calls; a slice ``mesh["dp"]`` is 1-D."""
+    """Follow a mesh to where it is made; ``mesh["dp"]`` is 1-D, ``mesh["dp", "tp"]`` 2-D."""
     result = Mesh()
     if isinstance(node, ast.Subscript):
-        result.dimensions.add(1)
+        if isinstance(node.slice, ast.Tuple):
+            result.dimensions.add(len(node.slice.elts))
+        elif isinstance(node.slice, ast.Constant):
+            result.dimensions.add(1)
         return result
     for value in study.values(node, module):
-        if not isinstance(value, Made) or not value.made_by.endswith(".init_device_mesh"):
+        if not isinstance(value, Made) or value.made_by.rpartition(".")[2] not in MAKERS:
             continue
         call = value.node
         assert isinstance(call, ast.Call)
-        shape = call.args[1] if len(call.args) > 1 else None
-        for keyword in call.keywords:
-            if keyword.arg == "mesh_shape":
-                shape = keyword.value
-        if not isinstance(shape, (ast.Tuple, ast.List)):
-            continue
-        result.dimensions.add(len(shape.elts))
-        named = len(call.args) > 2 or any(k.arg == "mesh_dim_names" for k in call.keywords)
-        if len(shape.elts) == 2 and not named:
+        second = call.args[1] if len(call.args) > 1 else None
+        given = {k.arg: k.value for k in call.keywords}
+        if value.made_by.endswith(".DeviceMesh"):
+            count = _depth(given.get("mesh", second))
+            named = "mesh_dim_names" in given
+        else:
+            shape = given.get("mesh_shape", second)
+            count = len(shape.elts) if isinstance(shape, (ast.Tuple, ast.List)) else 0
+            named = "mesh_dim_names" in given or len(call.args) > 2
+        if count:
+            result.dimensions.add(count)
+        if count == 2 and not named:
             result.unnamed.append((call, value.module))
     return result
+
+
+MAKERS = frozenset({"init_device_mesh", "DeviceMesh"})
+
+
+def _depth(ranks: ast.expr | None) -> int:
+    """How many dimensions a nested list of ranks has that is written out, or 0."""
+    if not isinstance(ranks, (ast.List, ast.Tuple)) or not ranks.elts:
+        return 0
+    first = ranks.elts[0]
+    if isinstance(first, (ast.List, ast.Tuple)):
+        inner = _depth(first)
+        return inner + 1 if inner else 0
+    return 1
 
 
 def name_dimensions(call: ast.Call, module: Module, plan: ShardPlan, study: Study) -> None:

@@ -19,6 +19,8 @@ from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
 
 SHAPE = "parameter shape"
+COUNT = "parameter count"
+NAME = "parameter name"
 DATA = "parameter data"
 UPDATE = "parameter update"
 CLIP = "torch.nn.utils.clip_grad_norm_(parameters)"
@@ -53,6 +55,8 @@ def find(study: Study, module: Module) -> Iterator[Site]:
             if names & TORCH_CLIP:
                 yield Site(CLIP, module, outer, outer, method.value)
         for node, construct in _in_loop(call, module):
+            if construct == NAME and not _is_flat(method.value, module, study):
+                continue
             if node not in found:
                 found.add(node)
                 yield Site(construct, module, node, node, method.value)
@@ -63,6 +67,17 @@ def find(study: Study, module: Module) -> Iterator[Site]:
             if study.traced(owner, module) and not _is_gathered(statement, module):
                 found.add(statement)
                 yield Site(DATA, module, statement, statement, owner)
+
+
+def _is_flat(model: ast.expr, module: Module, study: Study) -> bool:
+    """Whether FSDP1 may have shown one flat parameter a unit, without ``use_orig_params=True``."""
+    for constructor in study.models(model, module).constructors:
+        given = constructor.arguments.get("use_orig_params")
+        if given is None and not constructor.is_open:
+            return True
+        if given is not None and not (isinstance(given, ast.Constant) and given.value is True):
+            return True
+    return False
 
 
 def _is_gathered(node: ast.AST, module: Module) -> bool:
@@ -96,6 +111,12 @@ def _in_loop(call: ast.Call, module: Module) -> Iterator[tuple[ast.expr | ast.st
         child = parent
 
 
+def _target(whole: ast.expr | ast.stmt) -> ast.expr | None:
+    """The variables of a comprehension."""
+    generators = getattr(whole, "generators", None)
+    return generators[0].target if generators else None
+
+
 def _names(target: ast.expr) -> set[str]:
     return {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
 
@@ -103,16 +124,35 @@ def _names(target: ast.expr) -> set[str]:
 def _uses(
     loop: ast.expr | ast.stmt, names: set[str], region: Sequence[ast.AST]
 ) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
-    looked = False
+    looked = counted = named = False
+    target = loop.target if isinstance(loop, (ast.For, ast.AsyncFor)) else _target(loop)
+    first = ""  # the name of ``for name, parameter in model.named_parameters()``
+    if isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
+        first = target.elts[0].id
     for part in region:
         for node in ast.walk(part):
             if isinstance(node, ast.Attribute) and node.attr in SHAPES:
                 looked |= isinstance(node.value, ast.Name) and node.value.id in names
+            if isinstance(node, ast.Attribute) and node.attr == "numel":
+                counted |= isinstance(node.value, ast.Name) and node.value.id in names
+            for test in _tests(node):
+                named |= any(isinstance(n, ast.Name) and n.id == first for n in ast.walk(test))
         for statement, target in _data_assignments(part):
             if isinstance(target.value, ast.Name) and target.value.id in names:
                 yield statement, DATA
     if looked:
         yield loop, SHAPE
+    elif named:
+        yield loop, NAME
+    elif counted:
+        yield loop, COUNT
+
+
+def _tests(node: ast.AST) -> list[ast.expr]:
+    """The conditions of an ``if``, wherever it stands."""
+    if isinstance(node, (ast.If, ast.IfExp)):
+        return [node.test]
+    return node.ifs if isinstance(node, ast.comprehension) else []
 
 
 def _writes(names: set[str], region: Sequence[ast.AST]) -> bool:

@@ -129,7 +129,11 @@ def _partial(value: Made, call: ast.Call, study: Study) -> Policy:
         case ["_module_wrap_policy"]:
             return Policy(Kind.CLASSES, module, call, _argument(call, -1, "module_classes"))
         case ["lambda_auto_wrap_policy"]:
-            return Policy(Kind.PREDICATE, module, call, _argument(call, -1, "lambda_fn"))
+            function = _argument(call, -1, "lambda_fn")
+            asked = study.tracer.evaluate(function, module, value.frame)
+            if any(isinstance(v, Function) and _minds_order(v, study) for v in asked):
+                return Policy(Kind.WALK, module, call)  # FSDP1 asks it while it wraps
+            return Policy(Kind.PREDICATE, module, call, function)
         case ["size_based_auto_wrap_policy"]:
             return Policy(Kind.WALK, module, call)
         case ["always_wrap_policy"]:
@@ -183,14 +187,59 @@ def _refuse_dicts(values: Values) -> None:
     for value in values:
         if not isinstance(value, Function):
             raise Unreadable("the function given to CustomPolicy cannot be followed")
-        node = value.node
-        bodies = (
-            [node.body]
-            if isinstance(node, ast.Lambda)
-            else [r.value for r in ast.walk(node) if isinstance(r, ast.Return)]
-        )
-        if any(isinstance(b, (ast.Dict, ast.DictComp, ast.Name)) for b in bodies):
-            raise Unreadable("the CustomPolicy returns arguments for single modules")
+        if not all(map(_is_truth, _answers(value))):
+            raise Unreadable("the CustomPolicy may return arguments for single modules")
+
+
+def _answers(function: Function) -> list[ast.expr]:
+    """What a function or lambda returns; nothing stands for None."""
+    node = function.node
+    if isinstance(node, ast.Lambda):
+        return [node.body]
+    return [r.value for r in ast.walk(node) if isinstance(r, ast.Return) and r.value is not None]
+
+
+# Calls that change what the next answer may be.
+CHANGES = frozenset({"add", "append", "discard", "extend", "next", "pop", "remove", "update"})
+
+
+def _minds_order(function: Function, study: Study) -> bool:
+    """Whether the answers depend on what was asked, or sharded, before."""
+    for node in ast.walk(function.node):
+        if isinstance(node, (ast.Global, ast.Nonlocal)):
+            return True
+        called = node.func if isinstance(node, ast.Call) else None
+        name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+        if name in CHANGES:
+            return True
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            names = study.external(node, function.module)
+            if fsdp1.FSDP in {fsdp1.canonical(n) for n in names}:
+                return True
+    return False
+
+
+# Calls that answer a question.
+QUESTIONS = frozenset(
+    {"isinstance", "issubclass", "hasattr", "callable", "bool", "any", "all"}
+    | {"startswith", "endswith", "issubset", "issuperset", "isdisjoint"}
+)
+
+
+def _is_truth(node: ast.expr) -> bool:
+    """Whether an expression is certainly True or False."""
+    match node:
+        case ast.Constant(value=value):
+            return isinstance(value, bool) or value is None
+        case ast.Compare() | ast.UnaryOp(op=ast.Not()):
+            return True
+        case ast.BoolOp(values=values):
+            return all(map(_is_truth, values))
+        case ast.IfExp(body=body, orelse=orelse):
+            return _is_truth(body) and _is_truth(orelse)
+        case ast.Call(func=ast.Name(id=name)) | ast.Call(func=ast.Attribute(attr=name)):
+            return name in QUESTIONS
+    return False
 
 
 # -- what the constructor does with it --------------------------------------------------------
@@ -290,8 +339,8 @@ def _inlined(argument: ast.expr, policy: Policy, plan: ShardPlan, study: Study) 
     setup: tuple[Code, ...] = ()
     if policy.kind is Kind.CLASSES and policy.argument is not None:
         classes = class_tuple(policy.argument)
-        if len(classes.preview()) > LONGEST_TEST:
-            name = plan.fresh("wrap_classes")
+        if len(classes.preview()) > LONGEST_TEST or _is_made(policy.argument):
+            name = plan.fresh("wrap_classes")  # made once, not for every module
             setup = (code("{n} = {c}", n=name, c=classes),)
             classes = code("{n}", n=name)
         plan.unit_classes = classes
@@ -302,6 +351,12 @@ def _inlined(argument: ast.expr, policy: Policy, plan: ShardPlan, study: Study) 
         classes=policy.argument if policy.kind is Kind.CLASSES else None,
     )
     return Use(_describe(policy), targets=targets, setup=setup)
+
+
+def _is_made(classes: ast.expr) -> bool:
+    """Whether classes are neither written out nor a name's."""
+    written = isinstance(classes, (ast.Set, ast.List, ast.Tuple))
+    return not written and access_path(classes) is None
 
 
 def _consume(policy: Policy, plan: ShardPlan, study: Study) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
+from packaging.version import Version
+
 from fsdp_migrate import fsdp1, methods, vocabulary
 from fsdp_migrate.proposal import Code, code
 from fsdp_migrate.roles import Role, role
@@ -106,6 +108,9 @@ def arguments(
             continue  # FSDP1's own name, passed by itself: a site of its own
         part = Site(f"{fsdp1.FSDP}({argument}=)", module, node, node)
         rule = study.registry.find(part.construct)
+        if rule is not None and Version(rule.rule.since) > study.target:
+            yield study.too_new(part, rule, models=models)
+            continue
         yield study.rewritten(part, rule.code if rule else RULE, "shard takes it", models=models)
 
 

@@ -300,6 +300,7 @@ def dead_imports(project: Project, module: Module, used: set[ast.AST]) -> Iterat
 
 
 WRAPPER_NAMES = ("_fsdp_wrapped_module", "_flat_param", "_fpw_module")
+FULL_PRECISION_EVAL = "FSDP_USE_FULL_PREC_IN_EVAL"  # an environment variable
 
 
 def strings(module: Module) -> Iterator[Site]:
@@ -311,6 +312,13 @@ def strings(module: Module) -> Iterator[Site]:
         if found is None or _is_docstring(module, constant):
             continue
         yield Site(f"string({found})", module, constant, constant)
+
+
+def evaluations(module: Module) -> Iterator[Site]:
+    """The variable that makes FSDP1 evaluate in full precision."""
+    for constant in module.table.strings:
+        if constant.value == FULL_PRECISION_EVAL:
+            yield Site(f"string({FULL_PRECISION_EVAL})", module, constant, constant)
 
 
 def uses_fairscale(module: Module) -> bool:

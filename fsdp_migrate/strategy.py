@@ -10,6 +10,8 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
+from packaging.version import Version
+
 from fsdp_migrate import devices, fsdp1, vocabulary
 from fsdp_migrate.proposal import code, join
 from fsdp_migrate.sharding import Constructor, ShardPlan
@@ -20,6 +22,8 @@ from fsdp_migrate.trace.values import Constant, External, Value
 RESHARD_NEVER = frozenset({"SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"})
 HYBRID = frozenset({"HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"})
 ENUM = "ShardingStrategy"
+# Earlier releases reduce-scatter over a group of one with AVG, which torch's comments distrust.
+CLEAN_REPLICATION = Version("2.10")
 MEMBERS = frozenset({"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", *HYBRID})
 
 
@@ -57,12 +61,13 @@ def argument(site: Site, study: Study, rule: str) -> Decision:
         help = "build a 2-D device mesh and pass it as device_mesh"
         return study.left(site, rule, problem, help, final=True)
     if name == "NO_SHARD":
-        return study.rewritten(
-            site,
-            rule,
-            "NO_SHARD -> a mesh that only replicates",
-            review="NO_SHARD became a (world_size, 1) mesh; torch recommends DDP or replicate()",
-        )
+        review = "NO_SHARD became a (world_size, 1) mesh; torch recommends DDP or replicate()"
+        if study.target < CLEAN_REPLICATION:
+            review += (
+                f", and before {CLEAN_REPLICATION} NCCL may reduce wrongly over the one rank that "
+                "shards"
+            )
+        return study.rewritten(site, rule, "NO_SHARD -> a mesh that only replicates", review=review)
     if name in RESHARD_NEVER:
         return study.rewritten(site, rule, f"{name} -> reshard_after_forward=False")
     return study.rewritten(site, rule, f"dropped, {name} is the default")

@@ -12,7 +12,7 @@ from packaging.version import Version
 from fsdp_migrate import config, sites
 from fsdp_migrate.branches import Branch
 from fsdp_migrate.proposal import Code, Edit, Mark, Namer, Proposal
-from fsdp_migrate.rule import Outcome, Registry
+from fsdp_migrate.rule import LoadedRule, Outcome, Registry
 from fsdp_migrate.sharding import Constructor, ShardPlan
 from fsdp_migrate.sites import Site
 from fsdp_migrate.trace.flow import Definition
@@ -336,6 +336,21 @@ class Study:
             quiet,
             final=final,
             unknown_state=unknown_state,
+        )
+
+    def too_new(
+        self, site: Site, rule: LoadedRule, *, models: Iterable[Constructor] = ()
+    ) -> Decision:
+        """Left, because the target torch does not have what would replace it."""
+        return self.left(
+            site,
+            rule.code,
+            f"what replaces it needs torch {rule.rule.since}, the project's target is "
+            f"{self.target}",
+            "raise the project's torch requirement or pass --target-torch",
+            models=models,
+            quiet=True,
+            final=True,  # the support module needs it as well
         )
 
     def defined_by(self, node: ast.expr, module: Module) -> frozenset[Definition]:

@@ -16,8 +16,13 @@ FSDP1 wraps modules in new objects around flat parameters. FSDP2 shards every pa
 root call is always emitted: parameters that no `fully_shard` call covers are not reduced, without
 an error.
 
+A model made under `torch.device("meta")` takes `shard` too: it gives every unit memory and calls
+`reset_parameters`, as FSDP1 did.
+
 ## What stays for you
-Subclasses of `FullyShardedDataParallel`, and arguments that FSDP1 itself refuses.
+Subclasses of `FullyShardedDataParallel`, and arguments that FSDP1 itself refuses. What
+`fully_shard` refuses: an `nn.ModuleList` or `nn.ModuleDict`, a scripted module, a module that is
+sharded already, a part of a model that is sharded before it.
 
 ## Since torch
 2.6 (`torch.distributed.fsdp.fully_shard`)
@@ -27,7 +32,7 @@ Subclasses of `FullyShardedDataParallel`, and arguments that FSDP1 itself refuse
 - torch/distributed/fsdp/_fully_shard/_fully_shard.py
 """
 
-from fsdp_migrate import checkpointing
+from fsdp_migrate import checkpointing, wrapped
 from fsdp_migrate.methods import plan_registration
 from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.sharding import placement_problem, render
@@ -247,6 +252,111 @@ wrapped = [shard(m, auto_wrap_policy=ModuleWrapPolicy({Block})) for m in models]
 """,
         support=("shard",),
     ),
+    Example(
+        title="a model on the meta device",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+from models import Net
+
+with torch.device("meta"):
+    net = Net()
+model = FSDP(net, device_id=torch.cuda.current_device())
+""",
+        after="""\
+import torch
+
+from models import Net
+
+from fsdp2_support import shard
+
+with torch.device("meta"):
+    net = Net()
+model = shard(net, device_id=torch.cuda.current_device())
+""",
+        support=("shard",),
+    ),
+    Example(
+        title="the element of a container, an attribute, an argument",
+        before="""\
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Trainer:
+    def __init__(self, net, device):
+        for i, layer in enumerate(net.layers):
+            net.layers[i] = FSDP(layer)
+        for name, head in net.heads.named_children():
+            setattr(net.heads, name, FSDP(module=head))
+        self.net: nn.Module = FSDP(net.to(device))
+""",
+        after="""\
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Trainer:
+    def __init__(self, net, device):
+        for i, layer in enumerate(net.layers):
+            net.layers[i] = fully_shard(layer)
+        for name, head in net.heads.named_children():
+            setattr(net.heads, name, fully_shard(head))
+        self.net: nn.Module = fully_shard(net.to(device))
+""",
+    ),
+    Example(
+        title="arguments bound by functools.partial",
+        before="""\
+from functools import partial
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+wrap = partial(FSDP, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, use_orig_params=True)
+model = wrap(model)
+""",
+        after="""\
+from functools import partial
+
+from fsdp2_support import ShardingStrategy, shard
+
+wrap = partial(shard, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, use_orig_params=True)
+model = wrap(model)
+""",
+        support=(
+            "ShardingStrategy",
+            "shard",
+        ),
+    ),
+    Example(
+        title="settings in a dictionary, everything imported by a star",
+        before="""\
+from torch.distributed.fsdp import *
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+settings = dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, use_orig_params=True)
+
+
+def build(net):
+    return FSDP(net, **settings)
+""",
+        after="""\
+from torch.distributed.fsdp import *
+
+from fsdp2_support import ShardingStrategy, shard
+
+settings = dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, use_orig_params=True)
+
+
+def build(net):
+    return shard(net, **settings)
+""",
+        support=(
+            "ShardingStrategy",
+            "shard",
+        ),
+    ),
 ]
 
 KEEP = [
@@ -353,6 +463,72 @@ wrap = functools.partial(DistributedDataParallel, device_ids=[0])
 model = wrap(model, **options)
 """,
     ),
+    Keep(
+        title="a module that is wrapped twice",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(FSDP(model))
+""",
+        left=True,
+    ),
+    Keep(
+        title="one module wrapped under two names",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+from models import Net
+
+net = Net()
+student = FSDP(net)
+teacher = FSDP(net)
+""",
+        left=True,
+    ),
+    Keep(
+        title="the parts after the whole",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(model)
+model.head = FSDP(model.head)
+""",
+        left=True,
+    ),
+    Keep(
+        title="a list of modules",
+        source="""\
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+layers = FSDP(nn.ModuleList(nn.Linear(4, 4) for _ in range(2)))
+""",
+        left=True,
+    ),
+    Keep(
+        title="a scripted module",
+        source="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+from models import Net
+
+model = FSDP(torch.jit.script(Net()))
+""",
+        left=True,
+    ),
+    Keep(
+        title="a model whose initialisation is put off by torchdistX",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torchdistx.deferred_init import deferred_init
+
+from models import Net
+
+model = FSDP(deferred_init(Net))
+""",
+        left=True,
+    ),
 ]
 
 
@@ -366,6 +542,17 @@ def decide(site: Site, study: Study) -> Decision:
             f"the arguments of FSDP cannot be read: {constructor.problem}",
             "write them out at the call",
             models=models,
+        )
+    refused = wrapped.refusal(constructor, study)
+    if refused is not None:
+        return study.left(
+            site,
+            RULE.code,
+            refused.reason,
+            refused.help,
+            models=[constructor, *refused.models],
+            quiet=bool(refused.models),  # one FSDP in the other
+            final=refused.final,
         )
     plan = study.plans[constructor]
     plan_registration(plan, study)

@@ -5,15 +5,16 @@ The modules that FSDP1's policy would have wrapped become units by a loop that s
 before parents: `isinstance` tests for class policies (`transformer_auto_wrap_policy`,
 `ModuleWrapPolicy`), the predicate for `lambda_auto_wrap_policy` and `CustomPolicy`, all of them for
 `_or_policy`. A policy made in another function or file is converted where it is made. Policies that
-count parameters are walked by a support function with FSDP1's arithmetic.
+count parameters, or that look at what is wrapped already, are walked by a support function with
+FSDP1's arithmetic and order. A `CustomPolicy` that may return arguments for single modules is
+handed on to the support function `shard`.
 
 ## Why
 `fully_shard` shards the module it is given and nothing else. Too few units gather the whole model
 at once; units in the wrong order fail (`Invariant encountered`).
 
 ## What stays for you
-Policies whose origin is outside the given paths, and `CustomPolicy` functions that return arguments
-for single modules.
+Policies whose origin is outside the given paths: they are walked, and marked for review.
 
 ## Since torch
 2.6
@@ -312,6 +313,181 @@ model = shard(model, auto_wrap_policy=CustomPolicy(choose))
 """,
         support=("shard",),
     ),
+    Example(
+        title="a custom policy whose answers come from elsewhere",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import CustomPolicy
+
+from settings import overrides
+
+model = FSDP(model, auto_wrap_policy=CustomPolicy(lambda m: overrides.get(type(m), False)))
+""",
+        after="""\
+from torch.distributed.fsdp.wrap import CustomPolicy
+
+from settings import overrides
+
+from fsdp2_support import shard
+
+model = shard(model, auto_wrap_policy=CustomPolicy(lambda m: overrides.get(type(m), False)))
+""",
+        support=("shard",),
+    ),
+    Example(
+        title="a predicate that asks what is wrapped already",
+        before="""\
+from functools import partial
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy
+
+
+def has_no_units(module):
+    return not any(isinstance(m, FSDP) for m in module.modules())
+
+
+def build(net):
+    return FSDP(net, auto_wrap_policy=partial(lambda_auto_wrap_policy, lambda_fn=has_no_units))
+""",
+        after="""\
+from functools import partial
+
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy
+
+from fsdp2_support import shard_by_policy
+
+
+def has_no_units(module):
+    return not any(isinstance(m, FSDPModule) for m in module.modules())
+
+
+def build(net):
+    shard_by_policy(net, partial(lambda_auto_wrap_policy, lambda_fn=has_no_units))
+    return fully_shard(net)
+""",
+        support=("shard_by_policy",),
+    ),
+    Example(
+        title="the default policies of torch",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import always_wrap_policy, size_based_auto_wrap_policy
+
+
+def build(encoder, decoder):
+    encoder = FSDP(encoder, auto_wrap_policy=size_based_auto_wrap_policy)
+    decoder = FSDP(decoder, auto_wrap_policy=always_wrap_policy)
+    return encoder, decoder
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
+import torch.nn as nn
+
+from fsdp2_support import shard_by_policy
+
+
+def build(encoder, decoder):
+    shard_by_policy(encoder, size_based_auto_wrap_policy)
+    fully_shard(encoder)
+    for module in reversed(list(decoder.modules())):
+        if module is not decoder and not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+            fully_shard(module)
+    fully_shard(decoder)
+    return encoder, decoder
+""",
+        support=("shard_by_policy",),
+    ),
+    Example(
+        title="a function of the project that counts parameters",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def is_large(module, recurse, nonwrapped_numel):
+    return recurse or nonwrapped_numel > 1_000_000
+
+
+def build(net):
+    return FSDP(net, auto_wrap_policy=is_large)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import shard_by_policy
+
+
+def is_large(module, recurse, nonwrapped_numel):
+    return recurse or nonwrapped_numel > 1_000_000
+
+
+def build(net):
+    shard_by_policy(net, is_large)
+    return fully_shard(net)
+""",
+        support=("shard_by_policy",),
+    ),
+    Example(
+        title="classes that the model's library names",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from transformers.trainer_pt_utils import get_module_class_from_name
+
+
+def build(net):
+    names = net._no_split_modules
+    policy = ModuleWrapPolicy({get_module_class_from_name(net, name) for name in names})
+    return FSDP(net, auto_wrap_policy=policy)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+from transformers.trainer_pt_utils import get_module_class_from_name
+
+
+def build(net):
+    names = net._no_split_modules
+    wrap_classes = tuple({get_module_class_from_name(net, name) for name in names})
+    for module in reversed(list(net.modules())):
+        if module is not net and isinstance(module, wrap_classes):
+            fully_shard(module)
+    return fully_shard(net)
+""",
+    ),
+    Example(
+        title="classes, and a custom policy that says yes or no",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import CustomPolicy, ModuleWrapPolicy
+
+from layers import Block, Head
+
+
+def build(encoder, decoder):
+    encoder = FSDP(encoder, auto_wrap_policy=ModuleWrapPolicy([Block, Head]))
+    decoder = FSDP(decoder, auto_wrap_policy=CustomPolicy(lambda m: isinstance(m, Block)))
+    return encoder, decoder
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from layers import Block, Head
+
+
+def build(encoder, decoder):
+    for module in reversed(list(encoder.modules())):
+        if module is not encoder and isinstance(module, (Block, Head)):
+            fully_shard(module)
+    fully_shard(encoder)
+    units = [m for m in decoder.modules() if m is not decoder and isinstance(m, Block)]
+    for m in reversed(units):
+        fully_shard(m)
+    fully_shard(decoder)
+    return encoder, decoder
+""",
+    ),
 ]
 
 KEEP = [
@@ -397,6 +573,59 @@ policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={
         title="a policy by name for another library",
         source="""\
 arguments = TrainingArguments(fsdp="full_shard auto_wrap", fsdp_config={"min_num_params": 100})
+""",
+    ),
+    Keep(
+        title="a predicate that decides what is compiled",
+        source="""\
+def is_block(module):
+    return isinstance(module, Block)
+
+
+for module in model.modules():
+    if is_block(module):
+        module.compile()
+""",
+    ),
+    Keep(
+        title="a dictionary of policies as a policy",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net):
+    return FSDP(net, auto_wrap_policy={Block: True})
+""",
+        left=True,
+    ),
+    Keep(
+        title="fairscale's policy by size",
+        source="""\
+from fairscale.nn.wrap import auto_wrap, default_auto_wrap_policy
+
+model = auto_wrap(model, auto_wrap_policy=default_auto_wrap_policy)
+""",
+    ),
+    Keep(
+        title="a module list of ones own",
+        source="""\
+units = [m for m in model.modules() if getattr(m, "always_wrap_policy", False)]
+""",
+    ),
+    Keep(
+        title="another framework's policy by size",
+        source="""\
+from composer.distributed import prepare_fsdp_module
+
+prepare_fsdp_module(model, min_num_params=1_000_000, sharding_strategy="FULL_SHARD")
+""",
+    ),
+    Keep(
+        title="a policy of DeepSpeed's",
+        source="""\
+from deepspeed.runtime.zero import policies
+
+policy = policies.CustomPolicy(lambda m: isinstance(m, Block))
 """,
     ),
 ]

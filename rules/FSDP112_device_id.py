@@ -100,6 +100,48 @@ def shard(model):
     return fully_shard(model, mesh=mesh)
 """,
     ),
+    Example(
+        title="the CPU",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net):
+    return FSDP(net, device_id=torch.device("cpu"))
+""",
+        after="""\
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+
+def build(net):
+    mesh = init_device_mesh("cpu", (torch.distributed.get_world_size(),))
+    return fully_shard(net, mesh=mesh)
+""",
+    ),
+    Example(
+        title="an index that is made current before",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net, local_rank):
+    torch.cuda.set_device(local_rank)
+    return FSDP(net, device_id=local_rank)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+def build(net, local_rank):
+    torch.cuda.set_device(local_rank)
+    return fully_shard(net)
+""",
+    ),
 ]
 
 KEEP = [
@@ -127,6 +169,24 @@ def place(model, device_id):
 
 
 place(model, device_id=0)
+""",
+    ),
+    Keep(
+        title="a device made current for something else",
+        source="""\
+import torch
+
+torch.cuda.set_device(local_rank)
+model = model.to(local_rank)
+""",
+    ),
+    Keep(
+        title="a mesh on the CPU",
+        source="""\
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
 """,
     ),
 ]

@@ -9,8 +9,9 @@
 second, and insists on names. A dropped `process_group` would shard over all ranks.
 
 ## What stays for you
-FULL_SHARD on a 2-D mesh (FSDP1 used its first dimension only, FSDP2 would make it hybrid), and
-tuples of groups.
+Meshes of three dimensions, and hybrid strategies on a mesh of one, which FSDP1 refused. FULL_SHARD
+on a 2-D mesh (FSDP1 used its first dimension only, FSDP2 would make it hybrid) and tuples of groups
+are left to the support function `shard`.
 
 ## Since torch
 2.6
@@ -151,6 +152,61 @@ def shard(model, groups):
             "shard",
         ),
     ),
+    Example(
+        title="a mesh of ranks that are written out",
+        before="""\
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+mesh = DeviceMesh("cuda", [[0, 1], [2, 3]])
+model = FSDP(model, device_mesh=mesh, sharding_strategy=ShardingStrategy._HYBRID_SHARD_ZERO2)
+""",
+        after="""\
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+
+mesh = DeviceMesh("cuda", [[0, 1], [2, 3]], mesh_dim_names=("replicate", "shard"))
+model = fully_shard(model, reshard_after_forward=False, mesh=mesh)
+""",
+    ),
+    Example(
+        title="a mesh of one dimension",
+        before="""\
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+mesh = init_device_mesh("cuda", (8,))
+model = FSDP(model, process_group=None, device_mesh=mesh)
+""",
+        after="""\
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+mesh = init_device_mesh("cuda", (8,))
+model = fully_shard(model, mesh=mesh)
+""",
+    ),
+    Example(
+        title="two dimensions of a larger mesh",
+        before="""\
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+mesh = init_device_mesh("cuda", (2, 2, 2), mesh_dim_names=("replicate", "shard", "tp"))
+model = FSDP(
+    model,
+    device_mesh=mesh["replicate", "shard"],
+    sharding_strategy=ShardingStrategy.HYBRID_SHARD,
+)
+""",
+        after="""\
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+mesh = init_device_mesh("cuda", (2, 2, 2), mesh_dim_names=("replicate", "shard", "tp"))
+model = fully_shard(model, mesh=mesh["replicate", "shard"])
+""",
+    ),
 ]
 
 KEEP = [
@@ -210,6 +266,37 @@ from fairscale.nn import FullyShardedDataParallel as FSDP
 model = FSDP(model, process_group=group)
 """,
     ),
+    Keep(
+        title="a mesh of three dimensions for FSDP1",
+        source="""\
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+mesh = init_device_mesh("cuda", (2, 2, 2), mesh_dim_names=("pp", "dp", "tp"))
+model = FSDP(model, device_mesh=mesh)
+""",
+        left=True,
+    ),
+    Keep(
+        title="hybrid sharding on a mesh of one dimension",
+        source="""\
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+mesh = init_device_mesh("cuda", (8,))
+model = FSDP(model, device_mesh=mesh, sharding_strategy=ShardingStrategy.HYBRID_SHARD)
+""",
+        left=True,
+    ),
+    Keep(
+        title="ranks that are written out for a pipeline",
+        source="""\
+from torch.distributed.device_mesh import DeviceMesh
+
+mesh = DeviceMesh("cuda", [[0, 1], [2, 3]])
+stage = build_stage(mesh)
+""",
+    ),
 ]
 
 
@@ -236,6 +323,10 @@ def _mesh(site: Site, study: Study) -> Decision:
     if found.dimensions and max(found.dimensions) > 2:
         reason = "the mesh has more than two dimensions"
         return study.left(site, RULE.code, reason, "pass a slice of it", final=True)
+    if found.dimensions == {1} and chosen in strategy.HYBRID:
+        reason = f"{chosen} on a mesh of one dimension is an error in FSDP1"
+        help_ = "build a 2-D mesh, or shard over the one that is given"
+        return study.left(site, RULE.code, reason, help_, final=True)
     for call, module in found.unnamed:
         meshes.name_dimensions(call, module, plan, study)
     if chosen is not None:  # a run-time strategy hands the mesh to sharding_kwargs itself

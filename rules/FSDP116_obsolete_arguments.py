@@ -78,6 +78,31 @@ def shard(model, args):
     return fully_shard(model)
 """,
     ),
+    Example(
+        title="one learning rate a layer",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def optimize(net, rates):
+    model = FSDP(net, use_orig_params=True)
+    groups = [{"params": [p], "lr": rates[n]} for n, p in model.named_parameters()]
+    head = [p for n, p in model.named_parameters() if n.startswith("head.")]
+    return torch.optim.SGD(groups), head
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+def optimize(net, rates):
+    model = fully_shard(net)
+    groups = [{"params": [p], "lr": rates[n]} for n, p in model.named_parameters()]
+    head = [p for n, p in model.named_parameters() if n.startswith("head.")]
+    return torch.optim.SGD(groups), head
+""",
+    ),
 ]
 
 KEEP = [
@@ -103,6 +128,12 @@ plugin = FullyShardedDataParallelPlugin(use_orig_params=True)
         title="a dictionary that no constructor takes",
         source="""\
 fsdp_config = {"use_orig_params": True, "limit_all_gathers": True}
+""",
+    ),
+    Keep(
+        title="a learning rate a layer without FSDP",
+        source="""\
+groups = [{"params": [p], "lr": rates[n]} for n, p in model.named_parameters()]
 """,
     ),
 ]

@@ -127,7 +127,7 @@ from torch.distributed.fsdp import fully_shard
 
 
 def shard(model):
-    # TODO(fsdp-migrate FSDP201): NO_SHARD became a (world_size, 1) mesh; torch recommends DDP or replicate().
+    # TODO(fsdp-migrate FSDP201): NO_SHARD became a (world_size, 1) mesh; torch recommends DDP or replicate(), and before 2.10 NCCL may reduce wrongly over the one rank that shards.
     mesh = init_device_mesh(
         "cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard")
     )

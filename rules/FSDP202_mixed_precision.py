@@ -10,8 +10,10 @@ FSDP2's default casts the inputs of *every* unit: fp32 rotary tables and masks h
 would be cast to bf16, which costs precision without an error.
 
 ## What stays for you
-`keep_low_precision_grads=True` and `_module_classes_to_ignore` have no counterpart. `buffer_dtype`
-is FSDP203's business.
+`keep_low_precision_grads=True` has no counterpart, nor has evaluation in full precision
+(`FSDP_USE_FULL_PREC_IN_EVAL=1`): code that sets the variable is marked. A policy with
+`_module_classes_to_ignore` of its own is left to the support function `shard`. `buffer_dtype` is
+FSDP203's business.
 
 ## Since torch
 2.6
@@ -35,8 +37,14 @@ from fsdp_migrate.trace.flow import access_path
 RULE = Rule(
     code="FSDP202",
     name="mixed_precision",
-    handles=("FullyShardedDataParallel(mixed_precision=)", "MixedPrecision"),
+    handles=(
+        "FullyShardedDataParallel(mixed_precision=)",
+        "MixedPrecision",
+        "string(FSDP_USE_FULL_PREC_IN_EVAL)",
+    ),
 )
+
+EVALUATION = RULE.handles[2]
 
 PART = (
     "it casts its inputs, as FSDP1's root does: if this model becomes part of another FSDP model, "
@@ -376,6 +384,187 @@ def shard_model(model, args):
             "shard",
         ),
     ),
+    Example(
+        title="evaluation in full precision",
+        before="""\
+import os
+
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+os.environ["FSDP_USE_FULL_PREC_IN_EVAL"] = "1"
+
+
+def build(net):
+    return FSDP(net, mixed_precision=MixedPrecision(param_dtype=torch.bfloat16))
+""",
+        after="""\
+import os
+
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+# TODO(fsdp-migrate FSDP202): FSDP2 does not read this variable: with mixed precision, evaluation computes in param_dtype like training.
+os.environ["FSDP_USE_FULL_PREC_IN_EVAL"] = "1"
+
+
+def build(net):
+    return fully_shard(net, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+""",
+        outcome=Outcome.REVIEW,
+    ),
+    Example(
+        title="inputs that every unit casts",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from layers import Block
+
+half = MixedPrecision(param_dtype=torch.bfloat16, cast_forward_inputs=True)
+
+
+def build(net):
+    return FSDP(net, auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=half)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from layers import Block
+
+half = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+
+
+def build(net):
+    # Like FSDP1, BatchNorm layers compute in fp32 and hand on the units' dtype.
+    batch_norm_policy = MixedPrecisionPolicy(
+        param_dtype=torch.float32, output_dtype=half.param_dtype
+    )
+    for module in reversed(list(net.modules())):
+        if isinstance(module, _BatchNorm):
+            fully_shard(module, mp_policy=batch_norm_policy)
+        elif module is not net and isinstance(module, Block):
+            fully_shard(module, mp_policy=half)
+    return fully_shard(net, mp_policy=half)
+""",
+    ),
+    Example(
+        title="inputs that nothing casts, gradients reduced in another dtype",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+def build(net):
+    reduced = MixedPrecision(reduce_dtype=torch.bfloat16, cast_root_forward_inputs=False)
+    return FSDP(net, mixed_precision=reduced)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+
+def build(net):
+    reduced = MixedPrecisionPolicy(reduce_dtype=torch.bfloat16, cast_forward_inputs=False)
+    return fully_shard(net, mp_policy=reduced)
+""",
+    ),
+    Example(
+        title="a policy that changes nothing",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+def build(net):
+    return FSDP(net, mixed_precision=MixedPrecision())
+""",
+        after="""\
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+
+def build(net):
+    return fully_shard(net, mp_policy=MixedPrecisionPolicy())
+""",
+    ),
+    Example(
+        title="classes of the project's own that stay in full precision",
+        before="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from layers import Block
+
+half = MixedPrecision(param_dtype=torch.bfloat16, _module_classes_to_ignore=[nn.LayerNorm])
+
+
+def build(net):
+    return FSDP(net, auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=half)
+""",
+        after="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from layers import Block
+
+from fsdp2_support import MixedPrecision, shard
+
+half = MixedPrecision(param_dtype=torch.bfloat16, _module_classes_to_ignore=[nn.LayerNorm])
+
+
+def build(net):
+    return shard(net, auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=half)
+""",
+        support=(
+            "MixedPrecision",
+            "shard",
+        ),
+    ),
+    Example(
+        title="units chosen by size",
+        before="""\
+from functools import partial
+
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
+
+
+def build(net):
+    policy = partial(size_based_auto_wrap_policy, min_num_params=1_000_000)
+    half = MixedPrecision(param_dtype=torch.bfloat16)
+    return FSDP(net, auto_wrap_policy=policy, mixed_precision=half)
+""",
+        after="""\
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
+
+from fsdp2_support import shard_by_policy
+
+
+def build(net):
+    policy = partial(size_based_auto_wrap_policy, min_num_params=1_000_000)
+    half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, cast_forward_inputs=False)
+    # Like FSDP1, only the root casts its inputs to param_dtype.
+    root_mp_policy = replace(half, cast_forward_inputs=True)
+    # Like FSDP1, BatchNorm layers compute in fp32 and hand on the units' dtype.
+    batch_norm_policy = MixedPrecisionPolicy(
+        param_dtype=torch.float32, output_dtype=half.param_dtype
+    )
+    shard_by_policy(net, policy, batch_norm_policy=batch_norm_policy, mp_policy=half)
+    return fully_shard(net, mp_policy=root_mp_policy)
+""",
+        support=("shard_by_policy",),
+    ),
 ]
 
 KEEP = [
@@ -470,10 +659,61 @@ from lightning.pytorch.plugins import MixedPrecision
 plugin = MixedPrecision(precision="bf16-mixed", device="cuda")
 """,
     ),
+    Keep(
+        title="another variable",
+        source="""\
+import os
+
+os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "1"
+""",
+    ),
+    Keep(
+        title="the gradients' dtype in DDP's communication hook",
+        source="""\
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+""",
+    ),
+    Keep(
+        title="modules that are cast by hand",
+        source="""\
+for module in model.modules():
+    if isinstance(module, nn.LayerNorm):
+        module.float()
+""",
+    ),
+    Keep(
+        title="accelerate's setting",
+        source="""\
+from accelerate import Accelerator
+
+accelerator = Accelerator(mixed_precision="bf16")
+""",
+    ),
+    Keep(
+        title="evaluation under autocast",
+        source="""\
+with torch.no_grad(), torch.autocast("cuda", dtype=torch.bfloat16):
+    loss = model(batch)
+""",
+    ),
+    Keep(
+        title="a policy that FSDP2 units share",
+        source="""\
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+half = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+for block in model.blocks:
+    fully_shard(block, mp_policy=half)
+""",
+    ),
 ]
 
 
 def decide(site: Site, study: Study) -> Decision:
+    if site.construct == EVALUATION:
+        return _evaluation(site, study)
     if site.construct == "MixedPrecision":
         return _origin(site, study)
     plan, _, _ = study.argument(site)
@@ -481,6 +721,20 @@ def decide(site: Site, study: Study) -> Decision:
         return _argument(site, plan, study)
     except precision.Unreadable as problem:
         return study.left(site, RULE.code, str(problem), "write the MixedPrecisionPolicy by hand")
+
+
+def _evaluation(site: Site, study: Study) -> Decision:
+    """The environment variable that only FSDP1 reads."""
+    return study.rewritten(
+        site,
+        RULE.code,
+        "kept, and read by nothing any more",
+        models=study.constructors.values(),
+        review=(
+            "FSDP2 does not read this variable: with mixed precision, evaluation computes in "
+            "param_dtype like training"
+        ),
+    )
 
 
 def _argument(site: Site, plan: ShardPlan, study: Study) -> Decision:

@@ -14,7 +14,7 @@ forwards, in the dtype these compute in.
 Contexts that are handed out, and blocks that call the model on parameters of rank 0 or of the CPU.
 
 ## Since torch
-2.7 (`distribute_tensor(src_data_rank=None)`)
+2.6
 
 ## References
 - torch/distributed/fsdp/_unshard_param_utils.py
@@ -40,7 +40,6 @@ RULE = Rule(
         "FullyShardedDataParallel.summon_full_params",
         "FullyShardedDataParallel.apply",
     ),
-    since="2.7",
 )
 
 EXAMPLES = [

@@ -125,6 +125,42 @@ context = partial(no_sync, model) if accumulate else nullcontext
 """,
         support=("no_sync",),
     ),
+    Example(
+        title="gradients reduced in another dtype than they are computed in",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+def accumulate(net, batches):
+    half = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    model = FSDP(net, mixed_precision=half)
+    with model.no_sync():
+        for batch in batches:
+            model(batch).sum().backward()
+""",
+        after="""\
+from dataclasses import replace
+
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+from fsdp2_support import no_sync
+
+
+def accumulate(net, batches):
+    half = MixedPrecisionPolicy(
+        param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False
+    )
+    model = fully_shard(net, mp_policy=replace(half, cast_forward_inputs=True))
+    # TODO(fsdp-migrate FSDP402): Unsynchronised gradients are now accumulated in reduce_dtype, which is more precise than FSDP1's param_dtype.
+    with no_sync(model):
+        for batch in batches:
+            model(batch).sum().backward()
+""",
+        outcome=Outcome.REVIEW,
+        support=("no_sync",),
+    ),
 ]
 
 KEEP = [
@@ -156,6 +192,13 @@ with trainer.no_sync():
         title="FSDP2's setter",
         source="""\
 model.set_requires_gradient_sync(False)
+""",
+    ),
+    Keep(
+        title="a method of that name",
+        source="""\
+with bucket.no_sync():
+    bucket.upload("model.pt")
 """,
     ),
 ]

@@ -2,8 +2,9 @@
 
 ## What changes
 `p.data = ...` on parameters of a sharded model becomes `p.data.copy_(...)`. Loops that change
-parameters in place call `reshard_parameters(model)` first. Code that looks at `ndim` or `shape` of
-parameters (to leave biases out of weight decay, say) stays, and is marked.
+parameters in place call `reshard_parameters(model)` first. Code that looks at `ndim`, `shape` or
+`numel()` of parameters (to leave biases out of weight decay, say) stays, and is marked; so is code
+that picks parameters by name where FSDP1 had flat ones.
 
 ## Why
 FSDP1 showed flat pieces: one dimension, this rank's share of the elements. FSDP2's parameters are
@@ -26,7 +27,16 @@ evaluation missed what was written to the root's parameters since the last, now 
 
 import ast
 
-from fsdp_migrate.parameters import SHAPE, STALE, UPDATE, trained, updated, written
+from fsdp_migrate.parameters import (
+    COUNT,
+    NAME,
+    SHAPE,
+    STALE,
+    UPDATE,
+    trained,
+    updated,
+    written,
+)
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
@@ -35,7 +45,13 @@ from fsdp_migrate.study import Decision, Study
 RULE = Rule(
     code="FSDP408",
     name="parameters",
-    handles=("parameter shape", "parameter data", "parameter update"),
+    handles=(
+        "parameter shape",
+        "parameter name",
+        "parameter count",
+        "parameter data",
+        "parameter update",
+    ),
 )
 
 EXAMPLES = [
@@ -178,6 +194,55 @@ def offload(net):
         outcome=Outcome.LEFT,
         support=("reshard_parameters",),
     ),
+    Example(
+        title="weight decay by name, where FSDP1 had one flat parameter",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def optimize(net):
+    model = FSDP(net)
+    decay = [p for n, p in model.named_parameters() if not n.endswith("bias")]
+    biases = [p for n, p in model.named_parameters() if n.endswith("bias")]
+    return torch.optim.AdamW([{"params": decay}, {"params": biases, "weight_decay": 0.0}])
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+def optimize(net):
+    model = fully_shard(net)
+    # TODO(fsdp-migrate FSDP408): Without use_orig_params=True FSDP1 had one flat parameter a unit here, under a name of its own; now parameters are picked by their names.
+    decay = [p for n, p in model.named_parameters() if not n.endswith("bias")]
+    # TODO(fsdp-migrate FSDP408): Without use_orig_params=True FSDP1 had one flat parameter a unit here, under a name of its own; now parameters are picked by their names.
+    biases = [p for n, p in model.named_parameters() if n.endswith("bias")]
+    return torch.optim.AdamW([{"params": decay}, {"params": biases, "weight_decay": 0.0}])
+""",
+        outcome=Outcome.REVIEW,
+    ),
+    Example(
+        title="parameters are counted",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def report(net):
+    model = FSDP(net, use_orig_params=True)
+    print(sum(p.numel() for p in model.parameters()))
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+
+def report(net):
+    model = fully_shard(net)
+    # TODO(fsdp-migrate FSDP408): FSDP1 counted this rank's part here, now numel() is that of the whole parameter.
+    print(sum(p.numel() for p in model.parameters()))
+""",
+        outcome=Outcome.REVIEW,
+    ),
 ]
 
 KEEP = [
@@ -220,8 +285,37 @@ for batch in model.batches():
 batch.data = batch.data.to(device)
 """,
     ),
+    Keep(
+        title="names of a model that is not sharded",
+        source="""\
+decay = [p for n, p in model.named_parameters() if not n.endswith("bias")]
+""",
+    ),
+    Keep(
+        title="a count of a model that is not sharded",
+        source="""\
+total = sum(p.numel() for p in model.parameters())
+""",
+    ),
+    Keep(
+        title="names of buffers",
+        source="""\
+tables = [b for n, b in model.named_buffers() if n.endswith("inv_freq")]
+""",
+    ),
 ]
 
+MEANINGS = {
+    SHAPE: (
+        "FSDP1's parameters were flat pieces here, of one dimension; now ndim and shape are those "
+        "of the whole parameter"
+    ),
+    NAME: (
+        "without use_orig_params=True FSDP1 had one flat parameter a unit here, under a name of its "
+        "own; now parameters are picked by their names"
+    ),
+    COUNT: "FSDP1 counted this rank's part here, now numel() is that of the whole parameter",
+}
 # Calls whose result is not what a parameter is: another dtype, another device.
 CASTS = frozenset({"to", "half", "float", "double", "bfloat16", "cpu", "cuda", "type", "type_as"})
 
@@ -229,17 +323,9 @@ CASTS = frozenset({"to", "half", "float", "double", "bfloat16", "cpu", "cuda", "
 def decide(site: Site, study: Study) -> Decision:
     assert site.receiver is not None
     models = study.models(site.receiver, site.module).constructors
-    if site.construct == SHAPE:
-        return study.rewritten(
-            site,
-            RULE.code,
-            "kept, with another meaning",
-            models=models,
-            review=(
-                "FSDP1's parameters were flat pieces here, of one dimension; now ndim and shape are "
-                "those of the whole parameter"
-            ),
-        )
+    if site.construct in MEANINGS:
+        message, review = "kept, with another meaning", MEANINGS[site.construct]
+        return study.rewritten(site, RULE.code, message, models=models, review=review)
     if site.construct == UPDATE:
         return _update(site, study)
     statement = site.node

@@ -157,6 +157,35 @@ FORMS = (
     "yield {call}",
     "{m} = {call}; log({m})",
     "if config.shard: {m} = {call}",
+    "setattr(self, 'net', {call})",
+    "self.net: torch.nn.Module = {call}",
+    "models[1] = {call}",
+    "wrapped = [{call}, {m}]",
+    "wrapped = torch.nn.Sequential({call}, {call})",
+    "wrapped = {call}.to(device).eval()",
+    "wrapped = {call} if config.shard else None",
+)
+
+# How the constructor is called.
+CALLEES = ("by name", "by name", "by name", "by name", "by partial", "by condition")
+# A part of the model that is wrapped by itself, ``{part}``, and when.
+PARTS = {
+    "before": "{m}.head = {part}",
+    "in a loop before": "for i, block in enumerate({m}.blocks):\n    {m}.blocks[i] = {part}",
+    "by setattr before": "for i, block in enumerate({m}.children()):\n"
+    "    setattr({m}, str(i), {part})",
+    "after": "{m}.head = {part}",
+}
+
+# Everything that must be drawn sooner or later.
+EXPECTED = frozenset(
+    {
+        *(f"form {form}" for form in FORMS),
+        *(f"by keyword {name}" for name in CONSTRUCTOR_ARGUMENTS),
+        *(f"by position {name}" for name in CONSTRUCTOR_ARGUMENTS),
+        *CALLEES,
+        *(f"part {when}" for when in PARTS),
+    }
 )
 
 # What becomes of a model, after a constructor that stands in a straight line.
@@ -263,6 +292,7 @@ class Program:
     """A program of a few files, ``example.py`` its entry."""
 
     files: dict[str, str]
+    drawn: frozenset[str] = frozenset()  # of EXPECTED
 
     @property
     def source(self) -> str:
@@ -304,19 +334,23 @@ class _File:
 
 
 @st.composite
-def programs(draw: st.DrawFn) -> Program:
-    """A program that calls the constructor once or twice, its values from anywhere."""
+def programs(draw: st.DrawFn, wanted: str = "") -> Program:
+    """A program that calls the constructor once or twice, its values from anywhere.
+
+    ``wanted`` is the form of its last call, if given.
+    """
     example = _File(draw(st.sampled_from(SPELLINGS)))
     settings = _File(draw(st.sampled_from(SPELLINGS)))
     body = ["made, NAME = 0, 'FULL_SHARD'"]
     constants: list[str] = []
     names: dict[str, str] = {}
+    drawn: set[str] = set()
 
     def value(argument: str, model: str) -> str:
         if argument in names and draw(st.booleans()):
             return names[argument]  # what another call got
         raw = draw(st.sampled_from(VALUES[argument])).format(m=model)
-        place = draw(st.sampled_from(PLACES))
+        place = draw(st.sampled_from(PLACES)) if model != "block" else "at the call"
         free = not LOCAL.search(raw)
         name = f"{argument}_{len(body)}"
         if place == "in the function" and raw != "None":
@@ -337,13 +371,26 @@ def programs(draw: st.DrawFn) -> Program:
             names[argument] = name
         return name
 
-    for _ in range(draw(st.sampled_from((1, 1, 2)))):
+    for further in reversed(range(draw(st.sampled_from((1, 1, 2))))):
         model = draw(st.sampled_from(RECEIVERS))
         target = model if not model.endswith(")") else "made"
-        call = _call(draw, example.spelling, model, value)
-        straight = draw(st.booleans())
-        form = draw(st.sampled_from(FORMS[:STRAIGHT] if straight else FORMS))
+        when = draw(st.sampled_from(("", "", "", *PARTS))) if target == model else ""
+        part = ""
+        if when:
+            inner = "block" if "in a loop" in when or "setattr" in when else f"{target}.head"
+            wrapped = _call(draw, example.spelling, inner, value, drawn)
+            part = PARTS[when].format(m=target, part=_indented(wrapped, PARTS[when]))
+            drawn.add(f"part {when}")
+        if part and when != "after":
+            body.append(part)
+        call = _call(draw, example.spelling, model, value, drawn)
+        last = wanted if not further else ""
+        straight = draw(st.booleans()) and last in ("", *FORMS[:STRAIGHT])
+        form = last or draw(st.sampled_from(FORMS[:STRAIGHT] if straight else FORMS))
+        drawn.add(f"form {form}")
         body.append(form.format(call=call, m=target, fsdp=example.spelling))
+        if when == "after":
+            body.append(part)
         if straight:
             bound = target if form.startswith("{m}") else "wrapped"
             uses = draw(st.lists(st.sampled_from(USES), max_size=3))
@@ -353,18 +400,40 @@ def programs(draw: st.DrawFn) -> Program:
     files = {"example.py": example.header() + source, "models.py": MODELS}
     if settings.lines:
         files["settings.py"] = settings.header() + "\n" + "\n".join(settings.lines) + "\n"
-    return Program(files)
+    return Program(files, frozenset(drawn))
 
 
-def _call(draw: st.DrawFn, spelling: str, model: str, value: Callable[[str, str], str]) -> str:
+def _indented(call: str, form: str) -> str:
+    """A call on many lines where the form stands deeper."""
+    return call.replace("\n", "\n    ") if "\n" in form else call
+
+
+def _call(
+    draw: st.DrawFn,
+    spelling: str,
+    model: str,
+    value: Callable[[str, str], str],
+    drawn: set[str],
+) -> str:
     """The constructor call: arguments by position and by keyword, on one line or on many."""
     chosen = draw(st.lists(st.sampled_from(CONSTRUCTOR_ARGUMENTS[1:]), unique=True, max_size=5))
-    positional = draw(st.integers(0, 3)) if draw(st.booleans()) else 0
+    callee = draw(st.sampled_from(CALLEES))
+    positional = draw(st.sampled_from((0, 0, 0, 0, 1, 2, 3, 7, 15)))
+    if callee == "by partial":
+        positional = 0
     first = CONSTRUCTOR_ARGUMENTS[1 : 1 + positional]
+    by_keyword = not first and draw(st.integers(0, 5)) == 0
+    drawn |= {callee, f"by {'keyword' if by_keyword else 'position'} module"}
+    drawn |= {f"by position {name}" for name in first}
+    drawn |= {f"by keyword {name}" for name in chosen if name not in first}
     arguments = [value(name, model) for name in first]
     arguments += [f"{name}={value(name, model)}" for name in chosen if name not in first]
-    by_keyword = not first and draw(st.integers(0, 5)) == 0
-    arguments.insert(0, f"module={model}" if by_keyword else model)
+    given = f"module={model}" if by_keyword else model
+    if callee == "by partial":
+        return f"functools.partial({', '.join([spelling, *arguments])})({given})"
+    if callee == "by condition":
+        spelling = f"({spelling} if config.shard else log)"
+    arguments.insert(0, given)
     layout = draw(st.sampled_from(("one line", "many lines", "comments")))
     if layout == "one line":
         return f"{spelling}({', '.join(arguments)})"

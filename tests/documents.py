@@ -1,8 +1,8 @@
-"""Renew what is generated in README.md and docs/: ``python -m tests.documents [rules] [corpus]``.
+"""Renew what is generated in README.md and docs/: ``python -m tests.documents [PART ...]``.
 
-``rules`` is the table of rules. ``corpus`` runs the tool on the published packages of
-``tests/corpus/requirements.txt`` and takes minutes; ``FSDP_MIGRATE_CORPUS`` names a directory to
-keep the downloads in.
+``rules`` is the table of rules, ``coverage`` the tables of ``tests/coverage``. ``corpus`` runs the
+tool on the published packages of ``tests/corpus/requirements.txt`` and takes minutes;
+``FSDP_MIGRATE_CORPUS`` names a directory to keep the downloads in.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ import re
 import sys
 import tempfile
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
 from fsdp_migrate.pages import pages
 from tests.corpus import packages
+from tests.coverage import OUTCOMES, Row, construct
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 CORPUS = ROOT / "docs" / "corpus.md"
+COVERAGE = ROOT / "docs" / "coverage.md"
 
 
 def between(name: str, text: str, new: str) -> str:
@@ -44,6 +47,29 @@ def rules() -> str:
 
 def with_rules(readme: str) -> str:
     return between("rules", readme, rules())
+
+
+def coverage(rows: Sequence[Row], sections: dict[str, str]) -> str:
+    """A table a section, and how many rows end how."""
+    counted = [f"{sum(r.outcome == o for r in rows)} {o}" for o in OUTCOMES]
+    parts = [f"{len(rows)} rows: {', '.join(counted)}."]
+    for section, listed in groupby(rows, key=lambda row: row.section):
+        parts.append(f"### {section} {sections[section]}")
+        lines = ["| FSDP1 | what becomes of it | outcome | shown by | trained by |"]
+        lines += ["|---|---|---|---|---|", *map(_coverage_row, listed)]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def _coverage_row(row: Row) -> str:
+    shown = f"{row.rule}: {row.example.removeprefix('tests/')}" if row.rule else ""
+    _, _, case = row.trained.partition("::test_")
+    cells = (row.fsdp1, row.becomes, row.outcome, shown, case)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def with_coverage(document: str) -> str:
+    return between("construct", document, coverage(construct.ROWS, construct.SECTIONS))
 
 
 def corpus_table(rows: Sequence[packages.Row]) -> str:
@@ -87,6 +113,8 @@ def renew_corpus() -> None:
 def main(parts: Sequence[str]) -> None:
     if not parts or "rules" in parts:
         README.write_text(with_rules(README.read_text(encoding="utf-8")), encoding="utf-8")
+    if not parts or "coverage" in parts:
+        COVERAGE.write_text(with_coverage(COVERAGE.read_text(encoding="utf-8")), encoding="utf-8")
     if not parts or "corpus" in parts:
         renew_corpus()
 

@@ -10,6 +10,7 @@ import pytest
 
 from fsdp_migrate import config
 from tests.commandline import ROOT, Command, answering
+from tests.migrating import unmarked
 
 DOCUMENT = ROOT / "docs" / "configuration.md"
 WRAPS = """\
@@ -75,7 +76,7 @@ def test_without_a_table_the_defaults_hold(tmp_path: Path) -> None:
         ("line-length = true", "line-length must be a number of at least 40"),
         ("line-length = 10", "line-length must be a number of at least 40"),
         ("target-torch = 'new'", "target-torch: 'new' is not a torch version"),
-        ("target-torch = '2.1'", "target-torch: torch 2.1 has no public fully_shard"),
+        ("target-torch = '2.1'", "target-torch: torch 2.1 has no FSDP2; the new code needs 2.6"),
     ],
 )
 def test_what_is_wrong_is_said_with_file_and_key(
@@ -227,6 +228,15 @@ def test_words_go_before_requirements(tmp_path: Path) -> None:
     assert load(tmp_path, "target-torch = '2.8'").target_from == "[tool.fsdp-migrate] target-torch"
     found = config.load(tmp_path, target="2.10.1")
     assert (str(found.target), found.target_from) == ("2.10", "--target-torch")
+
+
+@pytest.mark.parametrize("release", ["2.4", "2.5.1"])
+def test_before_the_public_fully_shard_sites_say_what_they_need(
+    here: Path, run: Command, release: str
+) -> None:
+    answer = run("rewrite", "--target-torch", release, ".")
+    assert "needs torch 2.6, the project's target is " + release[:3] in answer.out
+    assert unmarked((here / "a.py").read_text()) == WRAPS
 
 
 def test_a_pin_and_a_low_bound_are_mentioned(here: Path, run: Command) -> None:

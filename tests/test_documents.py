@@ -17,6 +17,11 @@ def test_the_table_of_rules_is_current() -> None:
     assert documents.with_rules(text) == text
 
 
+def test_the_tables_of_coverage_are_current() -> None:
+    text = documents.COVERAGE.read_text(encoding="utf-8")
+    assert documents.with_coverage(text) == text
+
+
 def test_readme_and_corpus_document_have_the_same_table() -> None:
     def table(text: str) -> str:
         found = re.search(r"<!-- corpus: .*?<!-- /corpus -->", text, re.DOTALL)

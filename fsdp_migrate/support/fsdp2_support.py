@@ -24,7 +24,7 @@ from torch.distributed.fsdp import (
     fully_shard,
     register_fsdp_forward_method,
 )
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor, Replicate
 
 
 class ShardingStrategy(enum.Enum):
@@ -1049,9 +1049,10 @@ def _part(value: Any, like: Any) -> Any:
         return value.detach()
     if value.shape != like.shape:
         return value
-    mesh, placements = like.device_mesh, like.placements
+    mesh = like.device_mesh
     # Every rank keeps its own values, nothing is communicated.
-    return distribute_tensor(value.detach(), mesh, placements, src_data_rank=None)
+    whole = DTensor.from_local(value.detach(), mesh, [Replicate()] * mesh.ndim, run_check=False)
+    return whole.redistribute(mesh, like.placements)
 
 
 def _copied(value: Any, *, cpu: bool = False, made_from: Any = None) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -284,7 +285,7 @@ class Project:
         for _, star in module.table.stars:
             resolved = self.resolve(star, module)
             if resolved is None:
-                if star.startswith("torch"):
+                if star.startswith("torch") and not hasattr(builtins, head.id):
                     stars.add(f"{star}.{suffix}")
             elif self.exports(resolved[0], head.id):
                 stars.add(f"{star}.{suffix}")

@@ -50,6 +50,10 @@ POLICIES = {
     "lambda": (
         "partial(lambda_auto_wrap_policy, lambda_fn=lambda m: isinstance(m, (Outer, nn.LayerNorm)))"
     ),
+    "what is not wrapped yet": (
+        "partial(lambda_auto_wrap_policy, lambda_fn=lambda m: isinstance(m, (Inner, Outer)) "
+        "and not any(isinstance(c, FSDP) for c in m.modules()))"
+    ),
     "custom": "CustomPolicy(lambda m: type(m) is Inner)",
     "or": (
         "partial(_or_policy, policies=[ModuleWrapPolicy({Inner}), "

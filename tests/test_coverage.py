@@ -1,0 +1,98 @@
+"""The coverage tables are held to the rules, to their examples, and to the tests that train."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+
+import pytest
+
+from fsdp_migrate.rule import Outcome
+from tests.coverage import OUTCOMES, Row, construct
+from tests.documents import ROOT
+from tests.migrating import REGISTRY, migrate
+
+ROWS = construct.ROWS
+SHOWN = [row for row in ROWS if row.rule]
+ELSEWHERE = [row for row in SHOWN if row.example.startswith("tests/")]
+BY_EXAMPLE = [row for row in SHOWN if row not in ELSEWHERE]
+
+
+def name(row: Row) -> str:
+    return f"{row.section} {row.fsdp1}"
+
+
+def test_rows_are_of_known_sections_and_outcomes() -> None:
+    assert {row.section for row in ROWS} == set(construct.SECTIONS)
+    assert {row.outcome for row in ROWS} <= set(OUTCOMES)
+    assert len({(row.section, row.fsdp1) for row in ROWS}) == len(ROWS)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=name)
+def test_what_is_decided_is_shown(row: Row) -> None:
+    decided = row.outcome in {o.value for o in Outcome}
+    assert bool(row.rule and row.example) is decided
+    assert row.becomes
+
+
+@pytest.mark.parametrize("row", BY_EXAMPLE, ids=name)
+def test_the_example_ends_as_the_row_says(row: Row) -> None:
+    rule = REGISTRY.rules[row.rule]
+    ends = {example.title: example.outcome.value for example in rule.examples}
+    ends |= {keep.title: "left" for keep in rule.keep if keep.left}
+    assert ends[row.example] == row.outcome
+
+
+@pytest.mark.parametrize("row", ELSEWHERE, ids=name)
+def test_the_test_exists(row: Row) -> None:
+    assert row.rule in REGISTRY.rules
+    path, _, function = row.example.partition("::")
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    assert function in {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
+
+
+@cache
+def training() -> frozenset[str]:
+    """The tests that train, by node id below ``tests/training``."""
+    pytest.importorskip("torch")
+    from tests.training import (
+        arguments,
+        checks,
+        test_groups,
+        test_programs,
+        test_weights,
+    )
+
+    found = [f"test_programs.py::test_trains_the_same[{case}]" for case in test_programs.CASES]
+    found.append("test_programs.py::test_the_demo_trains_evaluates_and_resumes_the_same")
+    found += [f"test_groups.py::test_units_are_the_same[{n}]" for n in test_groups.snippets()]
+    found += [f"test_shard.py::test_trains_the_same[{n}]" for n in arguments.CASES]
+    found += [f"test_support.py::test_on_two_ranks[{n}]" for n in checks.CHECKS]
+    for table, function in (
+        (test_weights.SYNCED | test_weights.FROM_RANK_0, "synchronised_models_are_rank_0s"),
+        (test_weights.OWN, "other_models_are_what_every_rank_drew"),
+    ):
+        found += [f"test_weights.py::test_{function}[{n}]" for n in table]
+    return frozenset(found)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.trained], ids=name)
+def test_what_trains_it_is_collected(row: Row) -> None:
+    assert row.trained in training()
+
+
+def test_an_early_optimizer_holds_its_model_back() -> None:
+    source = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net, sharded):
+    optimizer = torch.optim.AdamW(net.parameters())
+    if sharded:
+        net = FSDP(net, use_orig_params=True)
+    return net, optimizer
+"""
+    result, _ = migrate({"example.py": source})
+    assert {d.outcome for d in result.decisions} == {Outcome.LEFT}
+    assert {d.code for d in result.decisions} == {"FSDP190", "FSDP403"}
