@@ -178,6 +178,12 @@ def _target(
             chosen = _bound(clause)
             if chosen is not None:
                 told = f"{where} asks for torch{clause}: the new code is made for torch {chosen}"
+                if chosen < OLDEST:
+                    told = (
+                        f"{where} asks for torch{clause} and fully_shard needs {OLDEST}: nothing "
+                        "is rewritten. Raise it, or look at the migration with --target-torch "
+                        f"{DEFAULT_TARGET}"
+                    )
                 return chosen, where, (told,)
             if clause.operator in {">=", ">", "~="} and _release(clause) < DEFAULT_TARGET:
                 notes.append(

@@ -53,7 +53,7 @@ def decide(study: Study) -> list[Decision]:
     """
     best = _decide(study)
     if study.target < config.OLDEST:
-        return best  # the support module needs fully_shard as well
+        return [_too_early(d, study) for d in best]
     calls = run_time.choose(study)
     if calls:
         best = _better(best, _decide(study.again(calls, states=False)))
@@ -62,6 +62,19 @@ def decide(study: Study) -> list[Decision]:
         if calls:
             best = _better(best, _decide(study.again(frozenset(), states=True)))
     return best
+
+
+def _too_early(decision: Decision, study: Study) -> Decision:
+    """``decision`` for a project whose torch has no ``fully_shard``: one thing to say of every
+    site, which the report says, so the files stay as they are."""
+    return replace(
+        decision,
+        outcome=Outcome.LEFT,
+        message=f"fully_shard needs torch {config.OLDEST}, the project's target is {study.target}",
+        help="raise the project's torch requirement, or pass --target-torch",
+        edits=(),
+        quiet=False,
+    )
 
 
 def _better(first: list[Decision], second: list[Decision]) -> list[Decision]:

@@ -68,15 +68,17 @@ def shown(construct: str) -> str:
 
 
 def rewrite_lines(found: list[Event], *, every: bool) -> list[str]:
-    """One line a site: code, verb, place, message; the next step below what needs a human."""
+    """One line a site: code, verb, place, message; the next step below what needs a human, once
+    below several in a row that have the same."""
     chosen = [e for e in found if every or e.outcome is not Outcome.REWRITTEN]
     places = [f"{e.path}:{e.line}:{e.column}" for e in chosen]
     width = max(map(len, places), default=0)
     lines = []
-    for event, place in zip(chosen, places, strict=True):
+    following = [*(e.help for e in chosen), ""][1:]
+    for event, place, next_help in zip(chosen, places, following, strict=True):
         verb = VERBS[event.outcome]
         lines.append(f"{event.code}  {verb:<7}  {place:<{width}}  {headline(event)}")
-        if event.help and not event.held:
+        if event.help and not event.held and event.help != next_help:
             lines.append(f"{'':>{18 + width}}  {event.help}")
     return lines
 
