@@ -19,6 +19,7 @@ class Case:
     program: str
     arguments: tuple[str, ...] = ()
     tolerance: float = 1e-6
+    atol: float = 1e-7  # of trained parameters
     numbers: int = 3  # at least so many are printed, by all ranks together
 
     def __str__(self) -> str:
@@ -43,6 +44,9 @@ CASES = (
     # Ranks have norms of their own then, and scale other parts of a parameter by them.
     Case("ignored", ("--trainable", "1"), 5e-4),
     *(Case("loop", ("--kind", kind)) for kind in ("plain", "grad_op", "scaled")),
+    Case("inputs"),
+    # Three gradients meet in a hidden state, and hooks change the order in which bf16 adds them.
+    Case("inputs", ("--half", "1"), HALF, atol=1e-4),
     Case("manual"),
     Case("manual", ("--half", "1"), HALF),
     *(
@@ -82,7 +86,7 @@ def test_trains_the_same(case: Case, launcher: Launcher, tmp_path: Path) -> None
     before = launcher.script(both.before, *case.arguments, fsdp1="allow")
     after = launcher.script(both.after, *case.arguments, fsdp1="forbid")
     assert compare(before, after, tolerance=case.tolerance) >= case.numbers
-    assert compare_models(before, after, tolerance=10 * case.tolerance)
+    assert compare_models(before, after, tolerance=10 * case.tolerance, atol=case.atol)
 
 
 def test_trains_the_same_through_a_method_alone(launcher: Launcher, tmp_path: Path) -> None:
