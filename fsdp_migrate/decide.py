@@ -13,28 +13,22 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from fsdp_migrate import (
+from fsdp_migrate import branches, config, fsdp1, sites
+from fsdp_migrate.around import (
     attributes,
-    branches,
     checkpointing,
     classes,
     collected,
-    config,
     copies,
-    fsdp1,
     methods,
     ordering,
     parameters,
-    policies,
     remaking,
-    run_time,
     running,
-    sites,
-    subclasses,
-    wrapping,
 )
+from fsdp_migrate.construct import policies, run_time, subclasses, wrapping
+from fsdp_migrate.construct.sharding import Constructor, ShardPlan
 from fsdp_migrate.rule import Outcome
-from fsdp_migrate.sharding import Constructor, ShardPlan
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 

@@ -11,17 +11,17 @@ from packaging.version import Version
 
 from fsdp_migrate import config, sites
 from fsdp_migrate.branches import Branch
+from fsdp_migrate.construct.sharding import Constructor, ShardPlan
+from fsdp_migrate.construct.wrapping import Wrapping
 from fsdp_migrate.proposal import Code, Edit, Mark, Namer, Proposal
 from fsdp_migrate.rule import LoadedRule, Outcome, Registry
-from fsdp_migrate.sharding import Constructor, ShardPlan
 from fsdp_migrate.sites import Site
 from fsdp_migrate.trace.flow import Definition
 from fsdp_migrate.trace.project import Module, Project
 from fsdp_migrate.trace.values import Constant, Made, Tracer, Unknown, Value, Values
-from fsdp_migrate.wrapping import Wrapping
 
 if TYPE_CHECKING:
-    from fsdp_migrate.methods import Entry
+    from fsdp_migrate.around.methods import Entry
 
 DEFAULT_TARGET = config.DEFAULT_TARGET
 

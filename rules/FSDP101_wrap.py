@@ -32,10 +32,11 @@ sharded already, a part of a model that is sharded before it.
 - torch/distributed/fsdp/_fully_shard/_fully_shard.py
 """
 
-from fsdp_migrate import checkpointing, wrapped
-from fsdp_migrate.methods import plan_registration
+from fsdp_migrate.around import checkpointing
+from fsdp_migrate.around.methods import plan_registration
+from fsdp_migrate.construct import wrapped
+from fsdp_migrate.construct.sharding import placement_problem, render
 from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sharding import placement_problem, render
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 

@@ -24,7 +24,7 @@ Policies whose origin is outside the given paths: they are walked, and marked fo
 - https://github.com/pytorch/torchtitan/blob/main/torchtitan/models/llama3/parallelize.py
 """
 
-from fsdp_migrate import policies
+from fsdp_migrate.construct import policies
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study

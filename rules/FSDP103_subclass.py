@@ -20,7 +20,7 @@ builds the module and shards it, or a plain `nn.Module` whose `__init__` ends wi
 - torch/distributed/fsdp/_fully_shard/_fully_shard.py
 """
 
-from fsdp_migrate import subclasses
+from fsdp_migrate.construct import subclasses
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study

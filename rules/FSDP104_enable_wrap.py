@@ -30,9 +30,14 @@ migrated together or not at all: a `wrap` runs in whichever context is open.
 
 import ast
 
-from fsdp_migrate.roles import Role, role
+from fsdp_migrate.construct.roles import Role, role
+from fsdp_migrate.construct.sharding import (
+    Constructor,
+    ShardPlan,
+    placement_problem,
+    render_context,
+)
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sharding import Constructor, ShardPlan, placement_problem, render_context
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 

@@ -23,9 +23,9 @@ Models that only rank 0 materialises (`param_init_fn` with `to_empty`) are FSDP1
 
 import ast
 
+from fsdp_migrate.construct.sharding import DCP, ShardPlan
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sharding import DCP, ShardPlan
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 

@@ -23,7 +23,7 @@ Functions that initialise weights themselves (`reset_parameters`, `nn.init`): th
 
 import ast
 
-from fsdp_migrate import devices
+from fsdp_migrate.construct import devices
 from fsdp_migrate.proposal import Code, code
 from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.sites import Site

@@ -21,10 +21,10 @@ Nothing.
 
 import ast
 
-from fsdp_migrate import devices
+from fsdp_migrate.construct import devices
+from fsdp_migrate.construct.sharding import ShardPlan
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sharding import ShardPlan
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 

@@ -23,7 +23,7 @@ are left to the support function `shard`.
 
 import ast
 
-from fsdp_migrate import devices, meshes, strategy
+from fsdp_migrate.construct import devices, meshes, strategy
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.sites import Site

@@ -25,7 +25,7 @@ Strategies that are only known at run time are chosen by a support function.
 - torch/distributed/fsdp/_fully_shard/_fully_shard.py
 """
 
-from fsdp_migrate import strategy
+from fsdp_migrate.construct import strategy
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study

@@ -25,11 +25,11 @@ FSDP203's business.
 
 import ast
 
-from fsdp_migrate import models, precision
+from fsdp_migrate.construct import models, precision
+from fsdp_migrate.construct.roles import Role, role
+from fsdp_migrate.construct.sharding import Precision, ShardPlan, with_default
 from fsdp_migrate.proposal import Code, code
-from fsdp_migrate.roles import Role, role
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sharding import Precision, ShardPlan, with_default
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 from fsdp_migrate.trace.flow import access_path

@@ -19,7 +19,7 @@ rewrite persistent ones are written in `buffer_dtype`.
 - torch/distributed/fsdp/_runtime_utils.py (`_cast_buffers_to_dtype_and_device`)
 """
 
-from fsdp_migrate import models, precision
+from fsdp_migrate.construct import models, precision
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study

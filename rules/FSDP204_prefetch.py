@@ -21,7 +21,7 @@ There are no such switches any more. Explicit prefetching, for CPU-bound models,
 
 import ast
 
-from fsdp_migrate import vocabulary
+from fsdp_migrate.construct import vocabulary
 from fsdp_migrate.fsdp1 import canonical
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site

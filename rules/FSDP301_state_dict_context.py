@@ -24,11 +24,11 @@ function outside the given paths, which may ask it for its state.
 import ast
 from collections.abc import Iterable
 
-from fsdp_migrate import statedicts
+from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.sites import Site
+from fsdp_migrate.states import statedicts
 from fsdp_migrate.study import Decision, Study
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module

@@ -35,11 +35,11 @@ there first.
 import ast
 from dataclasses import replace
 
-from fsdp_migrate import hoisting, snapshots, statedicts
+from fsdp_migrate.construct.sharding import DCP
 from fsdp_migrate.proposal import Code, Proposal, code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sharding import DCP
 from fsdp_migrate.sites import Site
+from fsdp_migrate.states import hoisting, snapshots, statedicts
 from fsdp_migrate.study import Decision, Study
 
 RULE = Rule(

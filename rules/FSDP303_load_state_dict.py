@@ -22,11 +22,11 @@ keys and fails on every rank, as `load_state_dict(strict=True)` did.
 
 import ast
 
-from fsdp_migrate import statedicts
+from fsdp_migrate.construct.sharding import DCP
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sharding import DCP
 from fsdp_migrate.sites import Site
+from fsdp_migrate.states import statedicts
 from fsdp_migrate.study import Decision, Study
 
 RULE = Rule(

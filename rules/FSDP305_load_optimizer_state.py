@@ -24,11 +24,11 @@ Results that are used for anything but `load_state_dict`.
 
 import ast
 
-from fsdp_migrate import optimstates, statedicts
+from fsdp_migrate.construct.sharding import DCP
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sharding import DCP
 from fsdp_migrate.sites import Site
+from fsdp_migrate.states import optimstates, statedicts
 from fsdp_migrate.study import Decision, Study
 
 RULE = Rule(

@@ -24,12 +24,12 @@ Contexts that are handed out, and blocks that call the model on parameters of ra
 import ast
 from collections.abc import Iterable
 
-from fsdp_migrate import statedicts
-from fsdp_migrate.methods import Methods
+from fsdp_migrate.around.methods import Methods
+from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.proposal import code, join
 from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.sites import Site
+from fsdp_migrate.states import statedicts
 from fsdp_migrate.study import Decision, Study
 from fsdp_migrate.trace.project import Module
 

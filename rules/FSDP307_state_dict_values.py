@@ -19,9 +19,10 @@ Values that are kept in configurations or compared at run time.
 
 import ast
 
-from fsdp_migrate import statedicts, vocabulary
+from fsdp_migrate.construct import vocabulary
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
+from fsdp_migrate.states import statedicts
 from fsdp_migrate.study import Decision, Study
 
 RULE = Rule(

@@ -20,11 +20,11 @@ As with FSDP1, every rank must call it. Calls that already pass a `state_dict` a
 
 import ast
 
-from fsdp_migrate import ranks
+from fsdp_migrate.construct.sharding import DCP
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sharding import DCP
 from fsdp_migrate.sites import Site
+from fsdp_migrate.states import ranks
 from fsdp_migrate.study import Decision, Study
 
 RULE = Rule(

@@ -21,11 +21,11 @@ which it is called with different settings.
 import ast
 from collections.abc import Iterable
 
-from fsdp_migrate import statedicts
+from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.sites import Site
+from fsdp_migrate.states import statedicts
 from fsdp_migrate.study import Decision, Study
 
 RULE = Rule(

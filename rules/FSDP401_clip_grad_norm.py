@@ -25,11 +25,11 @@ With CPU offload the norm is computed on the CPU and needs a CPU backend
 
 import ast
 
-from fsdp_migrate import statedicts
-from fsdp_migrate.parameters import CLIP
+from fsdp_migrate.around.parameters import CLIP
 from fsdp_migrate.proposal import Code, code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
+from fsdp_migrate.states import statedicts
 from fsdp_migrate.study import Decision, Study
 
 RULE = Rule(

@@ -23,10 +23,10 @@ the middle of an accumulation no longer drops what was accumulated.
 
 import ast
 
-from fsdp_migrate import precision, strategy
+from fsdp_migrate.construct import precision, strategy
+from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 

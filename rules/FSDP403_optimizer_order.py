@@ -30,10 +30,10 @@ for the optimizer is not seen.
 
 import ast
 
-from fsdp_migrate import collected, ordering, running
+from fsdp_migrate.around import collected, ordering, running
+from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 

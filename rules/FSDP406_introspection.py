@@ -24,11 +24,11 @@ prefix.
 import ast
 import re
 
-from fsdp_migrate import statedicts
 from fsdp_migrate.fsdp1 import PACKAGE
 from fsdp_migrate.proposal import code, join
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
+from fsdp_migrate.states import statedicts
 from fsdp_migrate.study import Decision, Study
 from fsdp_migrate.trace.flow import access_path
 

@@ -27,7 +27,7 @@ evaluation missed what was written to the root's parameters since the last, now 
 
 import ast
 
-from fsdp_migrate.parameters import (
+from fsdp_migrate.around.parameters import (
     COUNT,
     NAME,
     SHAPE,

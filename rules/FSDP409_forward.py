@@ -21,7 +21,7 @@ A forward that is handed to code that is not seen. Other methods than `forward` 
 
 import ast
 
-from fsdp_migrate import methods
+from fsdp_migrate.around import methods
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site

@@ -24,7 +24,7 @@ still needs), generators, and models wrapped where no statement can follow. Meth
 - torch/distributed/fsdp/_fully_shard/_fully_shard.py
 """
 
-from fsdp_migrate import methods
+from fsdp_migrate.around import methods
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study

@@ -20,7 +20,7 @@ Attributes that are set through functions outside the project, and hooks on para
 - torch/distributed/fsdp/_fully_shard/_fsdp_param.py (`_init_sharded_param`)
 """
 
-from fsdp_migrate import attributes
+from fsdp_migrate.around import attributes
 from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study

@@ -24,11 +24,12 @@ place is marked. Tables by class (`table[type(m)]`), and `super(type(self), self
 
 import ast
 
-from fsdp_migrate import classes, models
+from fsdp_migrate.around import classes
+from fsdp_migrate.construct import models
+from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.fsdp1 import PACKAGE
 from fsdp_migrate.proposal import Code, code, join
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 from fsdp_migrate.trace.values import Display, Value

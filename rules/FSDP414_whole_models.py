@@ -19,7 +19,7 @@ shard, without communication. Save a state dict, and build the model anew before
 - torch/distributed/fsdp/_fully_shard/_fully_shard.py (`_unimplemented_deepcopy`)
 """
 
-from fsdp_migrate import copies
+from fsdp_migrate.around import copies
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study

@@ -22,7 +22,7 @@ Put the module into the model, and draw its values, before the model is sharded.
 - torch/distributed/tensor/_random.py
 """
 
-from fsdp_migrate import remaking
+from fsdp_migrate.around import remaking
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study

@@ -23,10 +23,10 @@ Code that looks at sizes, storages or the state of handles.
 import ast
 from collections.abc import Iterable
 
-from fsdp_migrate.parameters import STALE, trained
+from fsdp_migrate.around.parameters import STALE, trained
+from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.proposal import Code, Proposal, code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 

@@ -11,9 +11,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fsdp_migrate import attributes
-from fsdp_migrate.names import Scope
-from fsdp_migrate.ordering import (
+from fsdp_migrate.around import attributes
+from fsdp_migrate.around.ordering import (
     OPTIMIZER_NAME,
     PARAMETER_METHODS,
     arguments,
@@ -24,6 +23,7 @@ from fsdp_migrate.ordering import (
     stored,
     wraps,
 )
+from fsdp_migrate.names import Scope
 from fsdp_migrate.sites import Site, definitions
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path

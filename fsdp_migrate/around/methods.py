@@ -19,10 +19,11 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from fsdp_migrate import fsdp1, roles
+from fsdp_migrate import fsdp1
+from fsdp_migrate.construct import roles
+from fsdp_migrate.construct.sharding import FULLY_SHARD, Constructor, ShardPlan, placement_problem
 from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.proposal import Code, Proposal, code
-from fsdp_migrate.sharding import FULLY_SHARD, Constructor, ShardPlan, placement_problem
 from fsdp_migrate.sites import Site, models
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module

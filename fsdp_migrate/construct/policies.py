@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from fsdp_migrate import fsdp1
+from fsdp_migrate.construct.sharding import ShardPlan, Targets
 from fsdp_migrate.proposal import Code, Proposal, code, join
-from fsdp_migrate.sharding import ShardPlan, Targets
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fsdp_migrate.sharding import Constructor
+from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.study import Study, block_of
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module

@@ -11,8 +11,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from fsdp_migrate import ordering
-from fsdp_migrate.sharding import Constructor
+from fsdp_migrate.around import ordering
+from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path

@@ -10,9 +10,11 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from fsdp_migrate import fsdp1, methods, run_time
+from fsdp_migrate import fsdp1
+from fsdp_migrate.around import methods
+from fsdp_migrate.construct import run_time
+from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.proposal import Code, code, join
-from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 from fsdp_migrate.trace.project import Module

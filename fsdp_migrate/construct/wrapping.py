@@ -13,8 +13,8 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from fsdp_migrate import fsdp1
+from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.names import FUNCTIONS
-from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.trace.values import Class, External, Function
 
 if TYPE_CHECKING:

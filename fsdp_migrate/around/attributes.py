@@ -10,11 +10,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from fsdp_migrate import models
+from fsdp_migrate.around.parameters import METHODS
+from fsdp_migrate.construct import models
+from fsdp_migrate.construct.sharding import Constructor, ShardPlan
 from fsdp_migrate.names import Kind
-from fsdp_migrate.parameters import METHODS
 from fsdp_migrate.proposal import Code, code, join
-from fsdp_migrate.sharding import Constructor, ShardPlan
 from fsdp_migrate.sites import Site, definitions
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module

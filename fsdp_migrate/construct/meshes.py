@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
+from fsdp_migrate.construct.sharding import ShardPlan
 from fsdp_migrate.proposal import code
-from fsdp_migrate.sharding import ShardPlan
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from fsdp_migrate import fsdp1
-from fsdp_migrate.names import Scope
-from fsdp_migrate.ordering import (
+from fsdp_migrate.around.ordering import (
     PARAMETER_METHODS,
     arguments,
     function_scope,
@@ -23,7 +22,8 @@ from fsdp_migrate.ordering import (
     last_name,
     named_like_an_optimizer,
 )
-from fsdp_migrate.sharding import Constructor
+from fsdp_migrate.construct.sharding import Constructor
+from fsdp_migrate.names import Scope
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Study, block_of
 from fsdp_migrate.trace.flow import access_path

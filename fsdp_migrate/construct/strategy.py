@@ -12,9 +12,10 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from fsdp_migrate import devices, fsdp1, vocabulary
+from fsdp_migrate import fsdp1
+from fsdp_migrate.construct import devices, vocabulary
+from fsdp_migrate.construct.sharding import Constructor, ShardPlan
 from fsdp_migrate.proposal import code, join
-from fsdp_migrate.sharding import Constructor, ShardPlan
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 from fsdp_migrate.trace.values import Constant, External, Value

@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator
 from enum import Enum, auto
 
-from fsdp_migrate.models import contents
+from fsdp_migrate.construct.models import contents
+from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.names import Kind
-from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module

@@ -11,8 +11,8 @@ import ast
 from dataclasses import dataclass, replace
 
 from fsdp_migrate import fsdp1
+from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.names import FUNCTIONS
-from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module

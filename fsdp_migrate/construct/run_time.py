@@ -11,10 +11,12 @@ from collections.abc import Iterable, Iterator
 
 from packaging.version import Version
 
-from fsdp_migrate import fsdp1, methods, vocabulary
+from fsdp_migrate import fsdp1
+from fsdp_migrate.around import methods
+from fsdp_migrate.construct import vocabulary
+from fsdp_migrate.construct.roles import Role, role
+from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.proposal import Code, code
-from fsdp_migrate.roles import Role, role
-from fsdp_migrate.sharding import Constructor
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 from fsdp_migrate.trace.project import Module

@@ -10,10 +10,11 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fsdp_migrate import ranks, sites, statedicts
+from fsdp_migrate import sites
 from fsdp_migrate.names import COMPREHENSIONS, FUNCTIONS
 from fsdp_migrate.proposal import Code, Proposal, code
 from fsdp_migrate.sites import Site
+from fsdp_migrate.states import ranks, statedicts
 from fsdp_migrate.study import Study, sentences
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module

@@ -11,7 +11,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from fsdp_migrate.parameters import METHODS, WHOLE
+from fsdp_migrate.around.parameters import METHODS, WHOLE
 from fsdp_migrate.sites import Site, definitions
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module

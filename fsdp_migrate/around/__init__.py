@@ -1,0 +1,1 @@
+"""Code that names nothing of FSDP1, and means something else around a migrated model."""

@@ -1,0 +1,1 @@
+"""What a constructor and its arguments become."""
