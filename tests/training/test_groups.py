@@ -235,6 +235,16 @@ def build():
     ),
 }
 
+STRATEGIES = {
+    f"strategy {name}": HEAD.format(
+        model="Nested",
+        policy="ModuleWrapPolicy({Inner, Outer})",
+        arguments=f", sharding_strategy=ShardingStrategy.{name}",
+    ).replace("MixedPrecision\n", "MixedPrecision, ShardingStrategy\n")
+    for name in ("FULL_SHARD", "SHARD_GRAD_OP")
+}
+OTHERS |= STRATEGIES
+
 CHECKPOINTED = """\
 import torch
 from torch import nn
