@@ -20,10 +20,12 @@ class Case:
     arguments: tuple[str, ...] = ()
     tolerance: float = 1e-6
     atol: float = 1e-7  # of trained parameters
+    ranks: int = 2
     numbers: int = 3  # at least so many are printed, by all ranks together
 
     def __str__(self) -> str:
-        return " ".join((self.program, *self.arguments))
+        name = " ".join((self.program, *self.arguments))
+        return name if self.ranks == 2 else f"{name} on {self.ranks} ranks"
 
 
 HALF = 1e-3  # of bf16's relative precision of 4e-3, in mean losses
@@ -58,6 +60,7 @@ CASES = (
         Case("meshes", ("--kind", kind))
         for kind in ("device", "world", "group", "slice", "hybrid", "zero2", "none")
     ),
+    *(Case("meshes", ("--kind", kind), ranks=4) for kind in ("device", "hybrid", "zero2", "none")),
     *(Case("ordering", ("--kind", kind)) for kind in ("early", "listed", "late", "trainer")),
     *(
         Case("policies", ("--policy", policy))
@@ -83,8 +86,8 @@ CASES = (
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_trains_the_same(case: Case, launcher: Launcher, tmp_path: Path) -> None:
     both = pair(f"rewriting/{case.program}", tmp_path)
-    before = launcher.script(both.before, *case.arguments, fsdp1="allow")
-    after = launcher.script(both.after, *case.arguments, fsdp1="forbid")
+    before = launcher.script(both.before, *case.arguments, fsdp1="allow", ranks=case.ranks)
+    after = launcher.script(both.after, *case.arguments, fsdp1="forbid", ranks=case.ranks)
     assert compare(before, after, tolerance=case.tolerance) >= case.numbers
     assert compare_models(before, after, tolerance=10 * case.tolerance, atol=case.atol)
 
