@@ -119,7 +119,6 @@ def _fitted(
     allowed: set[cst.CSTNode] | None,
 ) -> cst.SimpleStatementLine:
     """Explode calls and displays, outermost first, until every line fits or nothing is left."""
-    depths: dict[cst.CSTNode, int] = {}
     if _too_wide(node, module, indent, limit):
         wrapped = _in_parentheses(node, module.default_indent)
         if wrapped is not None and not _too_wide(wrapped, module, indent, limit):
@@ -127,16 +126,15 @@ def _fitted(
     for _ in range(4):
         if not _too_wide(node, module, indent, limit):
             break
-        found = _outermost(node, module, allowed, depths)
-        if found is None:
+        target = _outermost(node, allowed)
+        if target is None:
             break
-        target, depth = found
-        replacement = _gathered(target, module.default_indent, depth)
+        base = _indent_at(target, node, module)
+        replacement = _gathered(target, module.default_indent, base)
         if replacement is None or _too_wide(
             _replaced(node, target, replacement), module, indent, limit
         ):
-            replacement = explode(target, module.default_indent, depth)
-        depths[replacement] = depth + 1
+            replacement = explode(target, module.default_indent, base)
         if allowed is not None:
             allowed = allowed | {replacement, *replacement.children}
         node = _replaced(node, target, replacement)
@@ -150,15 +148,26 @@ def _too_wide(node: cst.SimpleStatementLine, module: cst.Module, indent: str, li
     return max(len((indent + part).expandtabs(4)) for part in text.split("\n")) > limit
 
 
-def _gathered(node: Breakable, unit: str, depth: int) -> Breakable | None:
+_HERE = "__fsdp_migrate_here__"
+
+
+def _indent_at(target: cst.CSTNode, line: cst.SimpleStatementLine, module: cst.Module) -> str:
+    """How much deeper than its statement the line is on which an expression of it begins."""
+    bare = line.with_changes(leading_lines=(), trailing_whitespace=cst.TrailingWhitespace())
+    text = module.code_for_node(_replaced(bare, target, cst.Name(_HERE))).replace("\r", "")
+    found = next(part for part in text.split("\n") if _HERE in part)
+    return found[: len(found) - len(found.lstrip())]
+
+
+def _gathered(node: Breakable, unit: str, base: str) -> Breakable | None:
     """black's first try for a call: all arguments on one line of their own."""
     if not isinstance(node, cst.Call):
         return None
     args = list(node.args)
     args[-1] = args[-1].with_changes(
-        comma=cst.MaybeSentinel.DEFAULT, whitespace_after_arg=line_break(unit * depth)
+        comma=cst.MaybeSentinel.DEFAULT, whitespace_after_arg=line_break(base)
     )
-    return node.with_changes(args=args, whitespace_before_args=line_break(unit * (depth + 1)))
+    return node.with_changes(args=args, whitespace_before_args=line_break(base + unit))
 
 
 def _replaced(
@@ -169,22 +178,15 @@ def _replaced(
     return result
 
 
-def _outermost(
-    node: cst.CSTNode,
-    module: cst.Module,
-    allowed: set[cst.CSTNode] | None,
-    depths: dict[cst.CSTNode, int],
-) -> tuple[Breakable, int] | None:
-    """The outermost breakable expression that is still on one line, and how deep it is nested
-    in expressions that were already broken."""
-    queue: list[tuple[cst.CSTNode, int, bool]] = [(node, 0, allowed is None)]
+def _outermost(node: cst.CSTNode, allowed: set[cst.CSTNode] | None) -> Breakable | None:
+    """The outermost breakable expression that is still on one line."""
+    queue: list[tuple[cst.CSTNode, bool]] = [(node, allowed is None)]
     while queue:
-        current, depth, ours = queue.pop(0)
+        current, ours = queue.pop(0)
         ours = ours or (allowed is not None and current in allowed)
         if ours and _is_breakable(current) and not _is_broken(current):
-            return current, depth  # type: ignore[return-value]
-        inner = depths.get(current, depth)
-        queue += [(child, inner, ours) for child in current.children]
+            return current  # type: ignore[return-value]
+        queue += [(child, ours) for child in current.children]
     return None
 
 
@@ -214,10 +216,10 @@ def _is_broken(node: cst.CSTNode) -> bool:
     return isinstance(opening, cst.ParenthesizedWhitespace)
 
 
-def explode(node: Breakable, unit: str, depth: int) -> Breakable:
+def explode(node: Breakable, unit: str, base: str) -> Breakable:
     """One argument or element a line, indented one ``unit`` deeper, with a trailing comma."""
-    inner = line_break(unit * (depth + 1))
-    closing = line_break(unit * depth)
+    inner = line_break(base + unit)
+    closing = line_break(base)
     if isinstance(node, cst.Call):
         args = [a.with_changes(comma=cst.Comma(whitespace_after=inner)) for a in node.args]
         args[-1] = args[-1].with_changes(
