@@ -78,9 +78,12 @@ def wrapped_attribute(module: nn.Module) -> str | None:
     if is_fsdp1(module):
         return "_fsdp_wrapped_module"
     kind = type(module)
-    for inner in ("_checkpoint_wrapped_module", "_orig_mod"):
-        if inner in module._modules and kind.__module__.startswith("torch."):
-            return inner
+    # By base class: what fully_shard makes of a CheckpointWrapper says it were of module "abc".
+    torchs = {base.__name__ for base in kind.__mro__ if base.__module__.startswith("torch.")}
+    if "ActivationWrapper" in torchs:
+        return "_checkpoint_wrapped_module"
+    if "OptimizedModule" in torchs:
+        return "_orig_mod"
     if kind.__name__ == "DistributedDataParallel" and kind.__module__.startswith("torch."):
         return "module"
     return None
