@@ -171,9 +171,52 @@ def convert(net, optimizer, saved):
 """,
         support=("optimizer_state_to_load",),
     ),
+    Example(
+        title="only for models that are sharded",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def resume(net, args, saved):
+    model = FSDP(net) if args.fsdp else net
+    optimizer = torch.optim.AdamW(model.parameters())
+    state = saved["optimizer"]
+    if args.fsdp:
+        state = FSDP.optim_state_dict_to_load(model, optimizer, state)
+    optimizer.load_state_dict(state)
+    return model, optimizer
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import load_full_optimizer
+
+
+def resume(net, args, saved):
+    model = fully_shard(net) if args.fsdp else net
+    optimizer = torch.optim.AdamW(model.parameters())
+    state = saved["optimizer"]
+    if args.fsdp:
+        load_full_optimizer(model, optimizer, state)
+    if not args.fsdp:
+        optimizer.load_state_dict(state)
+    return model, optimizer
+""",
+        support=("load_full_optimizer",),
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="a state that is renamed for some models",
+        source="""\
+if args.compiled:
+    state = without_prefix(state)
+optimizer.load_state_dict(state)
+""",
+    ),
     Keep(
         title="a result that is only returned",
         source="""\
@@ -275,6 +318,15 @@ def decide(site: Site, study: Study) -> Decision:
         proposal.replace(module, site.node, new)
         return study.rewritten(site, RULE.code, message, proposal, models=models)
     assert load.target is not None
+    if load.branch is not None:
+        assert load.assignment is not None
+        proposal.replace_statement(module, load.assignment, new)
+        statement = module.table.statement(load.target)
+        simple = isinstance(load.branch.test, (ast.Name, ast.Attribute, ast.Call))
+        template = "if not {t}:\n    {l}" if simple else "if not ({t}):\n    {l}"
+        other = code(template, t=load.branch.test, l=load.target)
+        proposal.replace_statement(module, statement, other)
+        return study.rewritten(site, RULE.code, message, proposal, models=models)
     proposal.replace(module, load.target, new)
     if load.assignment is not None:
         proposal.delete(module, load.assignment)

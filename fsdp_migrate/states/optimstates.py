@@ -31,8 +31,10 @@ class Load:
     """One conversion together with the load of its result.
 
     ``target`` is the call to replace (the ``load_state_dict``, or the conversion itself when it
-    loads directly); ``assignment`` the statement that only held the result. ``problem`` says why
-    the two could not be found; the conversion alone may still be complete.
+    loads directly); ``assignment`` the statement that only held the result. ``branch`` is the
+    condition under which it runs, when the load behind it also takes a state that was not
+    converted. ``problem`` says why the two could not be found; the conversion alone may still be
+    complete.
     """
 
     model: ast.expr | None = None
@@ -40,6 +42,7 @@ class Load:
     state: ast.expr | None = None
     target: ast.Call | None = None
     assignment: ast.stmt | None = None
+    branch: ast.If | None = None
     problem: str = ""
 
 
@@ -105,7 +108,20 @@ def _paired(
     consumer = table.parents[uses[0]]
     if not isinstance(consumer, ast.Call) or not _loads(consumer):
         return Load(model, optimizer, state, problem=NOT_HANDED)
-    return Load(model, optimizer or _receiver(consumer), state, consumer, parent)
+    branch = _only_for_some(parent, consumer, site)
+    return Load(model, optimizer or _receiver(consumer), state, consumer, parent, branch)
+
+
+def _only_for_some(assignment: ast.Assign, load: ast.Call, site: Site) -> ast.If | None:
+    """``if sharded: state = convert(state)`` before a load that stands beside it."""
+    table = site.module.table
+    branch, statement = table.parents[assignment], table.parents[load]
+    if not isinstance(branch, ast.If) or not isinstance(statement, ast.Expr) or branch.orelse:
+        return None
+    is_last = branch.body[-1] is assignment
+    beside = table.parents[branch] is table.parents[statement]
+    is_elif = isinstance(table.parents[branch], ast.If) and not beside
+    return branch if is_last and beside and not is_elif else None
 
 
 def _uses(assignment: ast.Assign, path: str, site: Site) -> list[ast.expr]:
