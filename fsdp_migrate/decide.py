@@ -24,6 +24,7 @@ from fsdp_migrate import (
     fsdp1,
     methods,
     ordering,
+    parameter_classes,
     parameters,
     policies,
     remaking,
@@ -167,6 +168,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
                 found += remaking.find(study, module)
         if study.constructors:
             found += attributes.find(study)
+            found += parameter_classes.find(study)
         study.entries = methods.find(study)
         found += [entry.site for entry in study.entries]
         study.found = found, used

@@ -1022,7 +1022,13 @@ ROWS = (
     nothing("7", "frozen integer parameters", "allowed now"),
     unseen("7", "modules that take their shape from the first input", "loud: RuntimeError"),
     nothing("7", "weight_norm as a parametrization", "runs in both"),
-    unseen("7", "subclasses of nn.Parameter", "silent: plain parameters now"),
+    review(
+        "7",
+        "subclasses of nn.Parameter, where FSDP1 kept them (use_orig_params=True)",
+        "plain parameters now: marked at the class",
+        "FSDP418",
+        "a class of the project's for its parameters",
+    ),
     rewritten(
         "7",
         "attributes on parameters, set before and read after",
@@ -1031,7 +1037,20 @@ ROWS = (
         "set in a loop",
         program("attributes --kind original"),
     ),
-    unseen("7", "4-bit parameters of bitsandbytes", "silent or loud, by their storage"),
+    review(
+        "7",
+        "4-bit parameters of bitsandbytes, somewhere in the project",
+        "marked where they are made",
+        "FSDP418",
+        "4 bits are a setting",
+    ),
+    left(
+        "7",
+        "4-bit parameters in the model that is wrapped",
+        "left, and its migration held back: silent or loud, by their storage",
+        "FSDP418",
+        "a model with 4-bit layers is wrapped",
+    ),
     nothing("7", "a parameter used outside its unit", "an error in both"),
     rewritten(
         "7",
