@@ -67,7 +67,7 @@ LATER_LIFE = re.compile(
     rb"|\btype\(\w+\)(?:\.__name__)? *(?:is|==|!=|in|not)\b|\.__class__\b"
     rb"|\b(?:deepcopy|AveragedModel)\("
     rb"|[Ll]inear4bit|[Pp]arams4bit|load_in_4bit|\bclass \w+\([^)]*\bParameter\b"
-    rb"|\b_?gradient_p(?:re|ost)divide_factor\b"
+    rb"|\b_gradient_p(?:re|ost)divide_factor\b"
     % "|".join(sorted(fsdp1.METHODS | fsdp1.STATE_METHODS | fsdp1.STATICS)).encode()
 )
 

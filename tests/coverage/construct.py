@@ -1081,7 +1081,13 @@ ROWS = (
     # -- gradients --
     nothing("8", "the mean over all ranks", "in both", program("meshes --kind hybrid")),
     nothing("8", "set_gradient_divide_factor", "never emitted"),
-    unseen("8", "_gradient_predivide_factor", "silent: an attribute that nothing reads"),
+    left(
+        "8",
+        "_gradient_predivide_factor, _gradient_postdivide_factor",
+        "left, and the model's migration held back: nothing would read them",
+        "FSDP419",
+        "set on every unit",
+    ),
     nothing("8", "ranks with fewer batches", "hang in both"),
     nothing("8", "one rank", "no collectives in both"),
     nothing("8", "dtype of gradients", "the parameter's in both", program("precision")),
