@@ -3,7 +3,8 @@
 ## What changes
 `FSDP.fsdp_modules(m)` becomes a list of the `FSDPModule`s in `m.modules()`. `m.module` and
 `m._fsdp_wrapped_module` become `m`; where another wrapper (DDP) may be taken off, `m.module` becomes
-`getattr(m, "module", m)`, and stays under `if hasattr(m, "module")`. String surgery that removes `_fsdp_wrapped_module.` from names
+`getattr(m, "module", m)`, and stays under `if hasattr(m, "module")`. `m.process_group` becomes
+`dist.group.WORLD` where the model is sharded over all ranks. String surgery that removes `_fsdp_wrapped_module.` from names
 disappears; of `clean_tensor_name(name)`, a private function of FSDP1's, the part stays that removes
 what activation checkpointing adds.
 
@@ -13,7 +14,8 @@ empty list on an FSDP2 model, without an error.
 
 ## What stays for you
 `root_only=True`, `check_is_root()`, states that are taken of the module inside, models that have an
-attribute `module` of their own, and other uses of the prefix.
+attribute `module` of their own, groups of models that are not known to be sharded over all ranks, and
+other uses of the prefix.
 
 ## Since torch
 2.6
@@ -25,7 +27,7 @@ attribute `module` of their own, and other uses of the prefix.
 import ast
 import re
 
-from fsdp_migrate import statedicts
+from fsdp_migrate import statedicts, strategy
 from fsdp_migrate.fsdp1 import PACKAGE
 from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.proposal import code, join
@@ -44,6 +46,7 @@ RULE = Rule(
         "FullyShardedDataParallel.fsdp_modules",
         "FullyShardedDataParallel.module",
         "FullyShardedDataParallel._fsdp_wrapped_module",
+        "FullyShardedDataParallel.process_group",
         "string(_fsdp_wrapped_module)",
         "string(_fpw_module)",
         "string(_flat_param)",
@@ -153,6 +156,54 @@ def load(net, sharded, state):
     # TODO(fsdp-migrate FSDP406): The wrapper that is taken off here may be FSDP's or another one's. An FSDP2 model has no inner module: use the model itself.
     model.module.load_state_dict(state)
     return model
+""",
+        outcome=Outcome.LEFT,
+    ),
+    Example(
+        title="the group of all ranks",
+        before="""\
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def mean(net, loss):
+    model = FSDP(net)
+    dist.all_reduce(loss, group=model.process_group)
+    return loss / dist.get_world_size(model.process_group)
+""",
+        after="""\
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+
+def mean(net, loss):
+    model = fully_shard(net)
+    dist.all_reduce(loss, group=dist.group.WORLD)
+    return loss / dist.get_world_size(dist.group.WORLD)
+""",
+    ),
+    Example(
+        title="a group of some ranks",
+        before="""\
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+def mean(net, loss, mesh):
+    model = FSDP(net, device_mesh=mesh, sharding_strategy=ShardingStrategy.HYBRID_SHARD)
+    dist.all_reduce(loss, group=model.process_group)
+    return loss
+""",
+        after="""\
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+
+def mean(net, loss, mesh):
+    model = fully_shard(net, mesh=mesh)
+    # TODO(fsdp-migrate FSDP406): An FSDP2 model has no process_group. Take the group of its mesh, between two steps: next(model.parameters()).device_mesh.get_group(-1).
+    dist.all_reduce(loss, group=model.process_group)
+    return loss
 """,
         outcome=Outcome.LEFT,
     ),
@@ -375,6 +426,26 @@ def build(net, sharded):
         left=True,
     ),
     Keep(
+        title="DDP's group",
+        source="""\
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+model = DDP(model)
+group = model.process_group
+""",
+    ),
+    Keep(
+        title="a group of the project's own",
+        source="""\
+class Reducer:
+    def __init__(self, group):
+        self.process_group = group
+
+    def ranks(self):
+        return self.process_group.size()
+""",
+    ),
+    Keep(
         title="DDP's module",
         source="""\
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -414,6 +485,8 @@ def decide(site: Site, study: Study) -> Decision:
         )
     if site.construct.endswith(".fsdp_modules"):
         return _modules(site, study)
+    if site.construct.endswith(".process_group"):
+        return _group(site, study)
     return _unwrap(site, study)
 
 
@@ -442,6 +515,33 @@ def _modules(site: Site, study: Study) -> Decision:
     new = code("[{v} for {v} in {m}.modules() if isinstance({v}, {k})]", v=name, m=model, k=kind)
     proposal.replace(site.module, call, new)
     return study.rewritten(site, RULE.code, "the FSDPModules", proposal, models=models)
+
+
+def _group(site: Site, study: Study) -> Decision:
+    """The group whose ranks hold the shards: of hybrid sharding the smaller one."""
+    assert site.receiver is not None
+    assert isinstance(site.reference, ast.expr)
+    found = study.models(site.receiver, site.module)
+    if not found.certain or not all(_over_all_ranks(c, study) for c in found.constructors):
+        return study.left(
+            site,
+            RULE.code,
+            "an FSDP2 model has no process_group",
+            f"take the group of its mesh, between two steps: next({ast.unparse(site.receiver)}"
+            ".parameters()).device_mesh.get_group(-1)",
+            models=found.constructors,
+        )
+    proposal = study.proposal()
+    package = proposal.module_name(site.module, "torch.distributed", "dist", site.reference)
+    proposal.replace(site.module, site.reference, code("{d}.group.WORLD", d=package))
+    return study.rewritten(site, RULE.code, "all ranks", proposal, models=found.constructors)
+
+
+def _over_all_ranks(constructor: Constructor, study: Study) -> bool:
+    given = constructor.has("process_group") or constructor.has("device_mesh")
+    if constructor.is_open or constructor.is_context or given:
+        return False
+    return strategy.of(constructor, study) in {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"}
 
 
 def _unwrap(site: Site, study: Study) -> Decision:

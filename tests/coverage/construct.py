@@ -329,6 +329,21 @@ ROWS = (
     ),
     rewritten(
         "1.1",
+        "wrapped.process_group, sharded over all ranks",
+        "dist.group.WORLD",
+        "FSDP406",
+        "the group of all ranks",
+        program("gathering"),
+    ),
+    left(
+        "1.1",
+        "wrapped.process_group, sharded over some ranks, or as a setting says",
+        "left, loud: the group is that of the mesh's last dimension",
+        "FSDP406",
+        "a group of some ranks",
+    ),
+    rewritten(
+        "1.1",
         "names with _fsdp_wrapped_module stripped",
         "the stripping goes: names are clean",
         "FSDP406",
