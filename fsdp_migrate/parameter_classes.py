@@ -2,8 +2,8 @@
 
 ``fully_shard`` puts plain ``nn.Parameter``s of ``DTensor``s in their place. What the class knew
 (``quant_state``, methods) is gone, and packed weights are cut like any others. FSDP1 kept the
-parameters with ``use_orig_params=True`` only, but trained 4-bit ones of a floating-point storage
-with and without it.
+parameters, outside of forward, with ``use_orig_params=True`` only; 4-bit ones of a floating-point
+storage trained with and without it.
 """
 
 from __future__ import annotations

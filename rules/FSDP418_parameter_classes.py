@@ -10,7 +10,8 @@ held back.
 `fully_shard` puts a plain `nn.Parameter` around a `DTensor` in place of every parameter. 4-bit
 weights that are stored as uint8 fail or are cut apart, those stored as floats lose their
 `quant_state`: the loss becomes 0 or NaN. FSDP1 trains with a floating-point `quant_storage`. Of
-other classes the attributes and methods are gone.
+other classes the attributes and methods are gone; FSDP1 kept them outside of `forward` with
+`use_orig_params=True`, and only such models are looked at.
 
 ## What stays for you
 Keep such parameters out of the sharding with `fully_shard(..., ignored_params=...)`: every rank
