@@ -34,7 +34,7 @@ from fsdp_migrate.study import Decision, Study
 RULE = Rule(
     code="FSDP418",
     name="parameter_classes",
-    handles=(parameter_classes.FOUR_BIT, parameter_classes.SUBCLASS),
+    handles=("4-bit parameters", "class of parameters"),
 )
 
 EXAMPLES = [

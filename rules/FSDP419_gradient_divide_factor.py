@@ -24,12 +24,11 @@ is the number of ranks, drop the assignment.
 
 import ast
 
-from fsdp_migrate import sites
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 
-RULE = Rule(code="FSDP419", name="gradient_divide_factor", handles=(sites.DIVIDE_FACTOR,))
+RULE = Rule(code="FSDP419", name="gradient_divide_factor", handles=("gradient divide factor",))
 
 EXAMPLES = [
     Example(
