@@ -22,6 +22,7 @@ from fsdp_migrate.around import (
     copies,
     methods,
     ordering,
+    parameter_classes,
     parameters,
     remaking,
     running,
@@ -169,11 +170,13 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
                 found += parameters.find(study, module)
                 found += sites.attribute_checks(study.tracer, module)
                 found += sites.evaluations(module)
+                found += sites.divide_factors(study.tracer, module)
                 found += classes.find(study, module)
                 found += copies.find(study, module)
                 found += remaking.find(study, module)
         if study.constructors:
             found += attributes.find(study)
+            found += parameter_classes.find(study)
         study.entries = methods.find(study)
         found += [entry.site for entry in study.entries]
         study.found = found, used

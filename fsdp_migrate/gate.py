@@ -66,6 +66,8 @@ LATER_LIFE = re.compile(
     rb"\.(?:(?:named_)?parameters\(|(?:%s)\b)|load_sharded_optimizer_state_dict"
     rb"|\btype\(\w+\)(?:\.__name__)? *(?:is|==|!=|in|not)\b|\.__class__\b"
     rb"|\b(?:deepcopy|AveragedModel)\("
+    rb"|[Ll]inear4bit|[Pp]arams4bit|load_in_4bit|\bclass \w+\([^)]*\bParameter\b"
+    rb"|\b_gradient_p(?:re|ost)divide_factor\b"
     % "|".join(sorted(fsdp1.METHODS | fsdp1.STATE_METHODS | fsdp1.STATICS)).encode()
 )
 

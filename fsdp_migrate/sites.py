@@ -209,6 +209,36 @@ def attribute_checks(tracer: Tracer, module: Module) -> Iterator[Site]:
                 yield Site(f"hasattr({fsdp1.FSDP})", module, call, call, model)
 
 
+def divide_factors(tracer: Tracer, module: Module) -> Iterator[Site]:
+    """What is set, or read, of the factors by which FSDP1 divides gradients.
+
+    Nothing but FSDP1's modules has attributes of these names, so that they count on any object
+    that nothing is known about.
+    """
+    for attribute in module.table.attributes:
+        if attribute.attr in DIVIDE_FACTORS:
+            yield from _divide_factor(attribute, attribute.value, tracer, module)
+    for call in module.table.calls:
+        match call:
+            case ast.Call(
+                func=ast.Name(id="setattr" | "getattr" | "hasattr"),
+                args=[owner, ast.Constant(value=str(name)), *_],
+            ) if name in DIVIDE_FACTORS:
+                yield from _divide_factor(call, owner, tracer, module)
+
+
+def _divide_factor(
+    node: ast.expr, owner: ast.expr, tracer: Tracer, module: Module
+) -> Iterator[Site]:
+    found = tracer.evaluate(owner, module)
+    unknown = all(isinstance(v, (Computed, Unknown)) for v in found)
+    if unknown or any(is_model(v, tracer) for v in found):
+        yield Site(DIVIDE_FACTOR, module, node, node, owner)
+
+
+DIVIDE_FACTOR = "gradient divide factor"
+DIVIDE_FACTORS = frozenset({"_gradient_predivide_factor", "_gradient_postdivide_factor"})
+
 TELLING = frozenset({"clip_grad_norm_", "no_sync"})
 
 

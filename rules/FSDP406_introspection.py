@@ -2,7 +2,9 @@
 
 ## What changes
 `FSDP.fsdp_modules(m)` becomes a list of the `FSDPModule`s in `m.modules()`. `m.module` and
-`m._fsdp_wrapped_module` become `m`. String surgery that removes `_fsdp_wrapped_module.` from names
+`m._fsdp_wrapped_module` become `m`; where another wrapper (DDP) may be taken off, `m.module` becomes
+`getattr(m, "module", m)`, and stays under `if hasattr(m, "module")`. `m.process_group` becomes
+`dist.group.WORLD` where the model is sharded over all ranks. String surgery that removes `_fsdp_wrapped_module.` from names
 disappears; of `clean_tensor_name(name)`, a private function of FSDP1's, the part stays that removes
 what activation checkpointing adds.
 
@@ -11,8 +13,9 @@ FSDP2 wraps nothing: there is no inner module and no prefix in names. `fsdp_modu
 empty list on an FSDP2 model, without an error.
 
 ## What stays for you
-`root_only=True`, `check_is_root()`, unwrapping of values that may also be another wrapper (DDP), and other uses of the
-prefix.
+`root_only=True`, `check_is_root()`, states that are taken of the module inside, models that have an
+attribute `module` of their own, groups of models that are not known to be sharded over all ranks, and
+other uses of the prefix.
 
 ## Since torch
 2.6
@@ -24,13 +27,18 @@ prefix.
 import ast
 import re
 
+from fsdp_migrate.construct import strategy
+from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.fsdp1 import PACKAGE
+from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.proposal import code, join
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.states import statedicts
 from fsdp_migrate.study import Decision, Study
 from fsdp_migrate.trace.flow import access_path
+from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.values import Class, Made
 
 RULE = Rule(
     code="FSDP406",
@@ -39,6 +47,7 @@ RULE = Rule(
         "FullyShardedDataParallel.fsdp_modules",
         "FullyShardedDataParallel.module",
         "FullyShardedDataParallel._fsdp_wrapped_module",
+        "FullyShardedDataParallel.process_group",
         "string(_fsdp_wrapped_module)",
         "string(_fpw_module)",
         "string(_flat_param)",
@@ -94,8 +103,108 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 model = fully_shard(model) if sharded else DDP(model)
-# TODO(fsdp-migrate FSDP406): The wrapper that is taken off here may be FSDP's or another one's. An FSDP2 model has no inner module: use the model itself.
-inner = model.module
+inner = getattr(model, "module", model)
+""",
+    ),
+    Example(
+        title="a wrapper that is asked for first",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def unwrap(model):
+    return model.module if hasattr(model, "module") else model
+
+
+def build(net, sharded):
+    model = FSDP(net) if sharded else DDP(net)
+    return model, unwrap(model).config
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def unwrap(model):
+    return model.module if hasattr(model, "module") else model
+
+
+def build(net, sharded):
+    model = fully_shard(net) if sharded else DDP(net)
+    return model, unwrap(model).config
+""",
+    ),
+    Example(
+        title="the state of what another wrapper may hold",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def load(net, sharded, state):
+    model = FSDP(net) if sharded else DDP(net)
+    model.module.load_state_dict(state)
+    return model
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def load(net, sharded, state):
+    model = fully_shard(net) if sharded else DDP(net)
+    # TODO(fsdp-migrate FSDP406): The wrapper that is taken off here may be FSDP's or another one's. An FSDP2 model has no inner module: use the model itself.
+    model.module.load_state_dict(state)
+    return model
+""",
+        outcome=Outcome.LEFT,
+    ),
+    Example(
+        title="the group of all ranks",
+        before="""\
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def mean(net, loss):
+    model = FSDP(net)
+    dist.all_reduce(loss, group=model.process_group)
+    return loss / dist.get_world_size(model.process_group)
+""",
+        after="""\
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+
+def mean(net, loss):
+    model = fully_shard(net)
+    dist.all_reduce(loss, group=dist.group.WORLD)
+    return loss / dist.get_world_size(dist.group.WORLD)
+""",
+    ),
+    Example(
+        title="a group of some ranks",
+        before="""\
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+def mean(net, loss, mesh):
+    model = FSDP(net, device_mesh=mesh, sharding_strategy=ShardingStrategy.HYBRID_SHARD)
+    dist.all_reduce(loss, group=model.process_group)
+    return loss
+""",
+        after="""\
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+
+def mean(net, loss, mesh):
+    model = fully_shard(net, mesh=mesh)
+    # TODO(fsdp-migrate FSDP406): An FSDP2 model has no process_group. Take the group of its mesh, between two steps: next(model.parameters()).device_mesh.get_group(-1).
+    dist.all_reduce(loss, group=model.process_group)
+    return loss
 """,
         outcome=Outcome.LEFT,
     ),
@@ -280,6 +389,64 @@ torch.save(model.module.state_dict(), "model.pt")
         left=True,
     ),
     Keep(
+        title="the state of the module inside, by another name",
+        source="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def unwrap(model):
+    return model.module
+
+
+def save(net):
+    model = FSDP(net)
+    torch.save(unwrap(model).state_dict(), "model.pt")
+""",
+        left=True,
+    ),
+    Keep(
+        title="a model with an inner module of its own",
+        source="""\
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Scaled(nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+
+def build(net, sharded):
+    net = Scaled(net)
+    model = FSDP(net) if sharded else DDP(net)
+    return model.module if hasattr(model, "module") else model
+""",
+        left=True,
+    ),
+    Keep(
+        title="DDP's group",
+        source="""\
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+model = DDP(model)
+group = model.process_group
+""",
+    ),
+    Keep(
+        title="a group of the project's own",
+        source="""\
+class Reducer:
+    def __init__(self, group):
+        self.process_group = group
+
+    def ranks(self):
+        return self.process_group.size()
+""",
+    ),
+    Keep(
         title="DDP's module",
         source="""\
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -319,6 +486,8 @@ def decide(site: Site, study: Study) -> Decision:
         )
     if site.construct.endswith(".fsdp_modules"):
         return _modules(site, study)
+    if site.construct.endswith(".process_group"):
+        return _group(site, study)
     return _unwrap(site, study)
 
 
@@ -349,6 +518,33 @@ def _modules(site: Site, study: Study) -> Decision:
     return study.rewritten(site, RULE.code, "the FSDPModules", proposal, models=models)
 
 
+def _group(site: Site, study: Study) -> Decision:
+    """The group whose ranks hold the shards: of hybrid sharding the smaller one."""
+    assert site.receiver is not None
+    assert isinstance(site.reference, ast.expr)
+    found = study.models(site.receiver, site.module)
+    if not found.certain or not all(_over_all_ranks(c, study) for c in found.constructors):
+        return study.left(
+            site,
+            RULE.code,
+            "an FSDP2 model has no process_group",
+            f"take the group of its mesh, between two steps: next({ast.unparse(site.receiver)}"
+            ".parameters()).device_mesh.get_group(-1)",
+            models=found.constructors,
+        )
+    proposal = study.proposal()
+    package = proposal.module_name(site.module, "torch.distributed", "dist", site.reference)
+    proposal.replace(site.module, site.reference, code("{d}.group.WORLD", d=package))
+    return study.rewritten(site, RULE.code, "all ranks", proposal, models=found.constructors)
+
+
+def _over_all_ranks(constructor: Constructor, study: Study) -> bool:
+    given = constructor.has("process_group") or constructor.has("device_mesh")
+    if constructor.is_open or constructor.is_context or given:
+        return False
+    return strategy.of(constructor, study) in {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"}
+
+
 def _unwrap(site: Site, study: Study) -> Decision:
     assert site.receiver is not None
     found = study.models(site.receiver, site.module)
@@ -363,30 +559,120 @@ def _unwrap(site: Site, study: Study) -> Decision:
             quiet=True,
         )
     if not found.certain:
-        return study.left(
-            site,
-            RULE.code,
-            "the wrapper that is taken off here may be FSDP's or another one's",
-            "an FSDP2 model has no inner module: use the model itself",
-            models=found.constructors,
-        )
+        return _unwrap_any(site, found.constructors, study)
     proposal = study.proposal()
     proposal.replace(site.module, site.reference, code("{m}", m=site.receiver))
     return study.rewritten(site, RULE.code, "the model itself", proposal, models=found.constructors)
 
 
+def _unwrap_any(site: Site, models: frozenset[Constructor], study: Study) -> Decision:
+    """``model.module`` of what may also be another wrapper, which has an inner module as before."""
+    assert isinstance(site.reference, ast.Attribute)
+    assert site.receiver is not None
+    own = _own_inner_module(models, study)
+    if not own and models and _asks_first(site):
+        message = "kept: an FSDP2 model has no inner module, which is asked first"
+        return study.rewritten(site, RULE.code, message, models=models)
+    is_path = access_path(site.receiver) is not None
+    named = is_path and site.reference.attr == "module"
+    reason = "the wrapper that is taken off here may be FSDP's or another one's"
+    help_ = "an FSDP2 model has no inner module: use the model itself"
+    if own:
+        reason = "the model has an attribute module of its own, which would be taken for FSDP1's"
+        help_ = "take the wrapper off by its class: model.module if it is the other one's"
+        return study.left(site, RULE.code, reason, help_, models=models, quiet=True)
+    if not models or not named or _asks_inner_state(site, study):
+        return study.left(site, RULE.code, reason, help_, models=models)
+    proposal = study.proposal()
+    new = code('getattr({m}, "module", {n})', m=site.receiver, n=ast.unparse(site.receiver))
+    proposal.replace(site.module, site.reference, new)
+    message = "the model itself, or what another wrapper holds"
+    return study.rewritten(site, RULE.code, message, proposal, models=models)
+
+
+def _asks_first(site: Site) -> bool:
+    """Whether ``model.module`` stands under ``hasattr(model, "module")``."""
+    assert site.receiver is not None
+    path = access_path(site.receiver)
+    child: ast.AST = site.node
+    for parent in site.module.table.ancestors(site.node):
+        if isinstance(parent, FUNCTIONS):
+            return False
+        body = getattr(parent, "body", None)
+        inside = body is child or (isinstance(body, list) and child in body)
+        if inside and isinstance(parent, (ast.If, ast.IfExp, ast.While)):
+            tests = [parent.test]
+            if isinstance(parent.test, ast.BoolOp) and isinstance(parent.test.op, ast.And):
+                tests = parent.test.values
+            if path is not None and any(_is_question(test, path) for test in tests):
+                return True
+        child = parent
+    return False
+
+
+def _is_question(test: ast.expr, path: str) -> bool:
+    match test:
+        case ast.Call(func=ast.Name(id="hasattr"), args=[asked, ast.Constant(value="module")]):
+            return access_path(asked) == path
+    return False
+
+
+def _own_inner_module(models: frozenset[Constructor], study: Study) -> bool:
+    """Whether a wrapped model may have an attribute ``module`` of its own."""
+    known: list[Class] = []
+    for wrapped in (w for c in models for w in c.wraps):
+        for value in study.values(wrapped.wrapped, wrapped.module):
+            if isinstance(value, Made) and isinstance(value.callee, Class):
+                known.append(value.callee)
+    return any(_defines_module(related) for cls in known for related in study.tracer.family(cls))
+
+
+def _defines_module(cls: Class) -> bool:
+    if "module" in cls.module.table.scopes[cls.node].bindings:
+        return True
+    for node in ast.walk(cls.node):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self"), attr="module", ctx=ast.Store()):
+                return True
+            case ast.Call(
+                func=ast.Attribute(attr="add_module" | "register_module" | "register_buffer"),
+                args=[ast.Constant(value="module"), *_],
+            ):
+                return True
+    return False
+
+
 def _asks_inner_state(site: Site, study: Study) -> bool:
-    """``model.module.state_dict()``, which would quietly become the shards of the model."""
-    table = site.module.table
-    method = table.parents[site.reference]
-    if not isinstance(method, ast.Attribute) or method.attr not in {
-        "state_dict",
-        "load_state_dict",
-    }:
+    """``model.module.state_dict()``, which would quietly become the shards of the model.
+
+    Also of a name, an attribute, or a function's result that ``model.module`` becomes.
+    """
+    for module in study.project.modules:
+        for method in module.table.attributes:
+            if not _is_state(method, module) or _in_context(method, module, study):
+                continue
+            if method.value is site.reference:
+                return True
+            found = study.values(method.value, module)
+            inner = any(v.node is site.reference for v in found)
+            if inner and not study.traced(method.value, module):
+                return True  # else it is a site of its own
+    return False
+
+
+def _is_state(method: ast.Attribute, module: Module) -> bool:
+    if method.attr in {"state_dict", "load_state_dict"}:
+        return True
+    call = module.table.parents[method]
+    if method.attr != "save_pretrained" or not isinstance(call, ast.Call):
         return False
-    return not any(
-        statedicts.is_context(item.context_expr, site.module, study)
-        for parent in table.ancestors(site.node)
+    return all(k.arg not in {"state_dict", None} for k in call.keywords)
+
+
+def _in_context(node: ast.AST, module: Module, study: Study) -> bool:
+    return any(
+        statedicts.is_context(item.context_expr, module, study)
+        for parent in module.table.ancestors(node)
         if isinstance(parent, ast.With)
         for item in parent.items
     )

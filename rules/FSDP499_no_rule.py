@@ -80,6 +80,23 @@ def step(net):
 ]
 
 
+HANDLES = (
+    "go over the parameters instead; to free or gather a unit, call reshard() or unshard() of the "
+    "module, which do no harm to one that is replicated"
+)
+# What to use in place of an attribute that FSDP2 models have not.
+INSTEAD = {
+    "_handle": HANDLES,
+    "_handles": HANDLES,
+    "_all_handles": HANDLES,
+    "_has_params": "ask isinstance(module, FSDPModule), and whether the unit has parameters",
+    "compute_device": "keep the device that the model is sharded on, or ask the mesh for its type",
+    "sharding_strategy": "keep the setting, or ask the mesh of a parameter: one rank in its last "
+    "dimension means NO_SHARD, two dimensions otherwise mean hybrid sharding",
+    "training_state": "keep a flag of the project's own",
+}
+
+
 def decide(site: Site, study: Study) -> Decision:
     if isinstance(getattr(site.reference, "ctx", None), ast.Store):
         return study.left(
@@ -93,5 +110,6 @@ def decide(site: Site, study: Study) -> Decision:
     name = site.construct.removeprefix(f"{FSDP}.")
     if name != site.construct:
         reason = f"an FSDP2 model has no {name}"
-        return study.left(site, RULE.code, reason, "drop what was done with it")
+        help_ = INSTEAD.get(name, "drop what was done with it")
+        return study.left(site, RULE.code, reason, help_)
     return study.left(site, RULE.code, f"no rule for {site.construct}", "migrate it by hand")

@@ -160,6 +160,17 @@ def test_files_that_ask_for_the_class_of_a_model_are_read(tmp_path: Path, later:
     assert {d.code for d in run.result.decisions} & {"FSDP413", "FSDP414"}
 
 
+def test_files_that_make_4_bit_layers_are_read(tmp_path: Path) -> None:
+    helper = (
+        "from bitsandbytes.nn import Linear4bit\n\n\ndef head():\n    return Linear4bit(4, 4)\n"
+    )
+    main = f"{IMPORT}from layers import head\n\nnet.head = head()\nmodel = FSDP(net)\n"
+    run = session.run([lay(tmp_path, {"layers.py": helper, "train.py": main})])
+    assert [d.site.module.path.name for d in run.result.decisions if d.code == "FSDP418"] == [
+        "layers.py"
+    ]
+
+
 # -- the walk -------------------------------------------------------------------------------------
 
 

@@ -75,6 +75,7 @@ CASES = (
         for strategy in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD")
     ),
     Case("strategies", ("--strategy", "_HYBRID_SHARD_ZERO2")),
+    Case("unwrapping"),
     *(Case("weights", ("--when", when)) for when in ("always", "sync")),
     *(
         Case("wrapped", ("--kind", kind))
@@ -90,6 +91,13 @@ def test_trains_the_same(case: Case, launcher: Launcher, tmp_path: Path) -> None
     after = launcher.script(both.after, *case.arguments, fsdp1="forbid", ranks=case.ranks)
     assert compare(before, after, tolerance=case.tolerance) >= case.numbers
     assert compare_models(before, after, tolerance=10 * case.tolerance, atol=case.atol)
+
+
+def test_what_is_unwrapped_may_be_ddp(launcher: Launcher, tmp_path: Path) -> None:
+    both = pair("rewriting/unwrapping", tmp_path)
+    before = launcher.script(both.before, "--wrapper", "ddp", fsdp1="allow")
+    after = launcher.script(both.after, "--wrapper", "ddp", fsdp1="forbid")
+    assert compare(before, after, tolerance=1e-6) >= 8
 
 
 def test_trains_the_same_through_a_method_alone(launcher: Launcher, tmp_path: Path) -> None:
