@@ -548,7 +548,7 @@ def _over_all_ranks(constructor: Constructor, study: Study) -> bool:
 def _unwrap(site: Site, study: Study) -> Decision:
     assert site.receiver is not None
     found = study.models(site.receiver, site.module)
-    assert isinstance(site.reference, ast.expr)
+    assert isinstance(site.reference, ast.Attribute)
     if found.certain and _asks_inner_state(site, study):
         return study.left(
             site,
@@ -558,11 +558,14 @@ def _unwrap(site: Site, study: Study) -> Decision:
             models=found.constructors,
             quiet=True,
         )
-    if not found.certain:
+    # Nothing but FSDP1's wrapper has that attribute: where the line runs, it is one.
+    only_fsdp1s = site.reference.attr == "_fsdp_wrapped_module" and bool(study.constructors)
+    if not found.certain and not (only_fsdp1s and not _asks_inner_state(site, study)):
         return _unwrap_any(site, found.constructors, study)
+    models = found.constructors or frozenset(study.constructors.values())
     proposal = study.proposal()
     proposal.replace(site.module, site.reference, code("{m}", m=site.receiver))
-    return study.rewritten(site, RULE.code, "the model itself", proposal, models=found.constructors)
+    return study.rewritten(site, RULE.code, "the model itself", proposal, models=models)
 
 
 def _unwrap_any(site: Site, models: frozenset[Constructor], study: Study) -> Decision:
