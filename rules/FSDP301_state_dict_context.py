@@ -207,6 +207,21 @@ def build(net):
 
 KEEP = [
     Keep(
+        title="a context that is passed on as a value",
+        source="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import StateDictType
+
+
+def save(net, path, context=FSDP.state_dict_type):
+    model = FSDP(net)
+    with context(model, StateDictType.FULL_STATE_DICT):
+        torch.save(model.state_dict(), path)
+""",
+        left=True,
+    ),
+    Keep(
         title="a context that is not entered here",
         source="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
@@ -266,7 +281,15 @@ QUIET_METHODS = frozenset(
 
 def decide(site: Site, study: Study) -> Decision:
     call = site.node
-    assert isinstance(call, ast.Call)
+    if not isinstance(call, ast.Call):
+        return study.left(
+            site,
+            RULE.code,
+            f"{ast.unparse(site.reference)} is passed on as a value",
+            "call it in a with statement, and run again",
+            models=study.constructors.values(),
+            quiet=True,
+        )
     found = study.models_of_static(statedicts.first_argument(call), site.module)
     models = found.constructors
     setting = statedicts.read(call, site.module, study)
