@@ -108,15 +108,15 @@ def classify(module: Module, node: ast.expr, canonical: str) -> Site:
     """The site a reference belongs to."""
     table = module.table
     parent = table.parents[node]
-    called = isinstance(parent, ast.Call) and parent.func is node
+    call = parent if isinstance(parent, ast.Call) and parent.func is node else None
     if isinstance(getattr(node, "ctx", None), ast.Store):
         return Site(f"replaced({canonical})", module, node, node)
     if canonical.removeprefix(f"{fsdp1.FSDP}.") in OF_MODELS:
         # ``FSDP.state_dict(model)``: rules know the method by the model it is called on.
-        return Site(f"unbound({canonical})", module, parent if called else node, node)  # type: ignore[arg-type]
-    if isinstance(parent, ast.Call) and called:
+        return Site(f"unbound({canonical})", module, call or node, node)
+    if call is not None:
         construct = f"{canonical}()" if canonical == fsdp1.FSDP else canonical
-        return Site(construct, module, parent, node)
+        return Site(construct, module, call, node)
     if _in_annotation(module, node):
         return Site(f"annotation({canonical})", module, node, node)
     check = _type_check(module, node)

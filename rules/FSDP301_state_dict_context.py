@@ -72,6 +72,30 @@ if rank == 0:
 """,
     ),
     Example(
+        title="asked of the model",
+        before="""\
+import torch.distributed.checkpoint as dcp
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import StateDictType
+
+
+def save(net, path):
+    model = FSDP(net)
+    with model.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+        dcp.save({"model": model.state_dict()}, checkpoint_id=path)
+""",
+        after="""\
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+
+def save(net, path):
+    model = fully_shard(net)
+    dcp.save({"model": get_model_state_dict(model)}, checkpoint_id=path)
+""",
+    ),
+    Example(
         title="two managers in one statement",
         before="""\
 import torch
@@ -207,6 +231,24 @@ def build(net):
 
 KEEP = [
     Keep(
+        title="a context that is bound by functools.partial",
+        source="""\
+from functools import partial
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import StateDictType
+
+context = partial(FSDP.state_dict_type, state_dict_type=StateDictType.SHARDED_STATE_DICT)
+
+
+def save(net, path):
+    model = FSDP(net)
+    with context(model):
+        torch.save(model.state_dict(), path)
+""",
+        left=True,
+    ),
+    Keep(
         title="a context that is passed on as a value",
         source="""\
 import torch
@@ -281,7 +323,7 @@ QUIET_METHODS = frozenset(
 
 def decide(site: Site, study: Study) -> Decision:
     call = site.node
-    if not isinstance(call, ast.Call):
+    if not isinstance(call, ast.Call) or call.func is not site.reference:
         return study.left(
             site,
             RULE.code,
