@@ -204,6 +204,20 @@ def changes_to_whole_parameters_stay() -> None:
 
 
 @check
+def a_state_within_whole_parameters_is_what_they_are() -> None:
+    """FSDP1's too: all of it, or off rank 0 what the rank holds."""
+    for rank0_only in (False, True):
+        model = sharded()
+        expected = whole(model)
+        with support.full_params(model, writeback=False, rank0_only=rank0_only):
+            state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+        if dist.get_rank() == 0 or not rank0_only:
+            assert all(state[name].equal(value) for name, value in expected.items())
+        else:
+            assert state["block.0.weight"].shape == (3, 5)
+
+
+@check
 def nothing_stays_of_changes_without_writeback() -> None:
     model = sharded()
     before = whole(model)
