@@ -981,7 +981,7 @@ ROWS = (
     ),
     unseen(
         "5",
-        "zero_grad() after a backward that was not reduced",
+        "zero_grad() after a backward that was not reduced, and the step taken nevertheless",
         "silent: FSDP2 keeps that gradient for the next reduction",
         support("gradients_that_were_not_reduced_outlive_zero_grad"),
     ),
@@ -1015,10 +1015,12 @@ ROWS = (
         support("gradients_add_up_without_being_reduced"),
     ),
     nothing("5", "accelerator.no_sync(model)", "kept: accelerate tells them apart"),
-    unseen(
+    review(
         "5",
-        "a step that is given up in the middle of an accumulation",
-        "silent: its gradient stays for the next step",
+        "a step that is given up in the middle: zero_grad() and continue",
+        "a marker: the gradient stays for the next step",
+        "FSDP402",
+        "a step that is given up",
         support("gradients_that_were_not_reduced_outlive_zero_grad"),
     ),
     # -- scaling --
