@@ -1248,15 +1248,15 @@ ROWS = (
     # -- numbers and tensors --
     review(
         "7.3",
-        "p.shape, p.ndim, p.numel()",
+        "p.shape, p.ndim, p.numel(), p.nelement()",
         "kept, with a marker: whole now, where FSDP1 had this rank's piece",
         "FSDP408",
         "parameters are counted",
     ),
     unseen(
         "7.3",
-        "p.nelement(), p.untyped_storage().nbytes()",
-        "silent: sizes of the whole parameter, for messages about memory",
+        "p.untyped_storage().nbytes()",
+        "silent: the size of the whole parameter, in messages about memory",
     ),
     nothing(
         "7.3",
@@ -1271,7 +1271,14 @@ ROWS = (
     ),
     unseen("7.3", "view(-1), flatten, parameters_to_vector", "loud on uneven shards"),
     unseen("7.3", ".numpy(), .tolist(), torch.allclose", "loud"),
-    unseen("7.3", "p.data_ptr() as a key", "silent: 0 for every sharded parameter"),
+    review(
+        "7.3",
+        "p.data_ptr() as a key",
+        "kept, with a marker: it is 0 for every sharded parameter",
+        "FSDP408",
+        "parameters are told apart by their memory",
+        support("sharded_parameters_have_no_address"),
+    ),
     unseen("7.3", "p.copy_(plain), p.add_(plain)", "loud: mixed tensors"),
     review(
         "7.3",

@@ -1211,6 +1211,14 @@ def a_module_that_comes_later_is_not_reduced() -> None:
 
 
 @check
+def sharded_parameters_have_no_address() -> None:
+    model = sharded()
+    parameters = list(model.parameters())
+    assert {p.data_ptr() for p in parameters} == {0}
+    assert len({id(p) for p in parameters}) == len(parameters) == len(set(parameters))
+
+
+@check
 def sharded_models_are_neither_copied_nor_pickled() -> None:
     model = sharded()
     assert raised(lambda: copy.deepcopy(model)) == "AssertionError"
