@@ -86,6 +86,9 @@ UNMISTAKABLE: Final = frozenset(
 )
 """Those that nothing else has: FSDP1's, also on an object nothing is known about."""
 
+DIVISORS: Final = frozenset({"_gradient_predivide_factor", "_gradient_postdivide_factor"})
+"""What gradients are divided by: programs set them on a model."""
+
 FORWARD: Final = "forward"
 """Called by itself it runs in FSDP1's wrapper, and without FSDP2's hooks."""
 

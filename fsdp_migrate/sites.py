@@ -178,7 +178,10 @@ def methods(tracer: Tracer, module: Module, *, has_fsdp: bool) -> Iterator[Site]
     """
     wanted = OF_MODELS | fsdp1.STATICS
     for attribute in module.table.attributes:
-        if attribute.attr not in wanted or not isinstance(attribute.ctx, ast.Load):
+        is_divisor = attribute.attr in fsdp1.DIVISORS and isinstance(attribute.ctx, ast.Store)
+        if not is_divisor and (
+            attribute.attr not in wanted or not isinstance(attribute.ctx, ast.Load)
+        ):
             continue
         found = tracer.evaluate(attribute.value, module)
         known = any(is_model(v, tracer) for v in found)
@@ -193,6 +196,8 @@ def methods(tracer: Tracer, module: Module, *, has_fsdp: bool) -> Iterator[Site]
         called = isinstance(parent, ast.Call) and parent.func is attribute
         node = parent if called and isinstance(parent, ast.Call) else attribute
         construct = f"{fsdp1.FSDP}.{attribute.attr}"
+        if is_divisor:
+            construct = f"replaced({construct})"
         yield Site(construct, module, node, attribute, attribute.value)
 
 

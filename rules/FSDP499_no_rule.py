@@ -105,6 +105,28 @@ def step(net):
         left=True,
     ),
     Keep(
+        title="what gradients are divided by",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def sum_gradients(net):
+    model = FSDP(net)
+    model._gradient_postdivide_factor = 1.0
+    return model
+""",
+        left=True,
+    ),
+    Keep(
+        title="what another wrapper divides gradients by",
+        source="""\
+from fairscale.nn import FullyShardedDataParallel
+
+model = FullyShardedDataParallel(net)
+model._gradient_predivide_factor = 2.0
+""",
+    ),
+    Keep(
         title="a method that is taken from the class",
         source="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP

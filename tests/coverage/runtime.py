@@ -1163,10 +1163,12 @@ ROWS = (
     rewritten("7.1", "forward_prefetch=True", "dropped", "FSDP204", "forward prefetch"),
     review("7.1", "backward_prefetch=None", "dropped", "FSDP204", "less memory, given up"),
     rewritten("7.1", "limit_all_gathers", "dropped", "FSDP116", "between arguments that stay"),
-    unseen(
+    left(
         "7.1",
-        "model._gradient_predivide_factor = n",
-        "silent: nothing reads it any more; set_gradient_divide_factor (2.8) scales as it did",
+        "model._gradient_predivide_factor = n, _gradient_postdivide_factor",
+        "left, the models with it: nothing would read it (set_gradient_divide_factor, 2.8, scales)",
+        "FSDP499",
+        "what gradients are divided by",
     ),
     left(
         "7.1",
