@@ -39,6 +39,14 @@ def test_what_is_decided_is_shown(row: Row) -> None:
     assert row.becomes
 
 
+@pytest.mark.parametrize(
+    "row", [row for row in runtime.ROWS if row.outcome == "not recognised"], ids=name
+)
+def test_what_is_not_recognised_says_how_it_ends(row: Row) -> None:
+    assert row.becomes.startswith(("loud", "silent"))
+    assert row.trained or row.becomes.startswith("loud"), "what runs on and differs is shown"
+
+
 @pytest.mark.parametrize("row", BY_EXAMPLE, ids=name)
 def test_the_example_ends_as_the_row_says(row: Row) -> None:
     rule = REGISTRY.rules[row.rule]

@@ -359,12 +359,10 @@ ROWS = (
     ),
     left("1.2", "model.state_dict(prefix=…)", "left", "FSDP302", state("with arguments")),
     # -- loading --
-    rewritten(
+    nothing(
         "1.3",
         "a state that only rank 0 has read",
-        "load_full_model as it stands; FSDP1 asked for the state on every rank",
-        "FSDP303",
-        "a whole state",
+        "FSDP1 asked for the state on every rank, and so does load_full_model",
         support("a_whole_state_loads_from_all_ranks_or_from_one"),
     ),
     nothing(
@@ -974,10 +972,11 @@ ROWS = (
         "FSDP402",
         "gradients reduced in another dtype than they are computed in",
     ),
-    nothing(
+    unseen(
         "5",
         "p.grad between the micro-batches",
-        "hidden in FSDP2: None, which is loud where it is read",
+        "silent where None is passed over: FSDP2 keeps it elsewhere until the reduction",
+        support("gradients_that_were_not_reduced_outlive_zero_grad"),
     ),
     unseen(
         "5",
@@ -1259,6 +1258,7 @@ ROWS = (
         "7.3",
         "p.untyped_storage().nbytes()",
         "silent: the size of the whole parameter, in messages about memory",
+        support("sharded_parameters_have_no_address"),
     ),
     nothing(
         "7.3",
@@ -1269,7 +1269,8 @@ ROWS = (
     unseen(
         "7.3",
         "std, var, argmax, isfinite().all(), torch.equal",
-        "of the whole parameter, where FSDP1 had this rank's; they hang on one rank alone",
+        "silent: of the whole parameter, FSDP1 had this rank's; loud on one rank alone: a hang",
+        RANKS_NUMBERS,
     ),
     unseen("7.3", "view(-1), flatten, parameters_to_vector", "loud on uneven shards"),
     unseen("7.3", ".numpy(), .tolist(), torch.allclose", "loud"),
@@ -1367,7 +1368,7 @@ ROWS = (
         program("methods --kind half"),
     ),
     # -- errors in backward --
-    unseen("8.3", "outputs in a class of the project's own", "loud: an error in backward, in both"),
+    nothing("8.3", "outputs in a class of the project's own", "an error in backward, in both"),
     nothing("8.3", "a dataclass as output", "works from torch 2.12; before it, loud"),
     nothing("8.3", "changes in place to an output that is a view", "an error in both"),
     nothing("8.3", "the warning about views", "harmless"),
@@ -1392,7 +1393,7 @@ ROWS = (
         "self.state_dict() inside forward",
         "loud, from a number as reshard_after_forward alone",
     ),
-    unseen("8.3", "an exception in forward or backward, and training on", "undefined in both"),
+    nothing("8.3", "an exception in forward or backward, and training on", "undefined in both"),
     nothing("8.3", "a layer that only some ranks call", "hangs in both"),
     # -- combinations --
     rewritten(
@@ -1418,7 +1419,7 @@ ROWS = (
         "clean in states, in both",
         support("checkpointed_and_compiled_parts_keep_plain_keys"),
     ),
-    nothing("9", "check_fn with isinstance(x, FSDP)", "asks for FSDPModule"),
+    rewritten("9", "check_fn with isinstance(x, FSDP)", "FSDPModule", "FSDP404", "a check"),
     nothing("9", "torch.compile(FSDP(model))", "kept", program("wrapped --kind compiled")),
     nothing(
         "9",

@@ -1025,6 +1025,7 @@ def numbers_of_shards_are_this_ranks_alone() -> None:
         assert len(set(on_all_ranks(number))) == 2
     for value in (gradient.norm(), gradient.sum(), gradient.abs().max()):
         assert len(set(on_all_ranks(value.full_tensor().item()))) == 1
+    assert len(set(on_all_ranks(gradient.std().item()))) == 1  # these communicate
     assert raised(lambda: f"{gradient.norm():.4f}") == "TypeError"
     assert raised(lambda: dist.all_reduce(gradient.norm())) == "NotImplementedError"
     assert raised(lambda: dist.all_reduce(model.head.weight.grad)) == "NotImplementedError"
@@ -1111,6 +1112,7 @@ def gradients_that_were_not_reduced_outlive_zero_grad() -> None:
         train(model, optimizer)  # a root before no_sync
         with model.no_sync() if fsdp1 else support.no_sync(model):
             (1000 * model(batch(0)).square().mean()).backward()
+            assert fsdp1 or all(p.grad is None for p in model.parameters())
             errors.append(raised(optimizer.step))
         optimizer.zero_grad()
         model(batch(1)).square().mean().backward()
@@ -1215,6 +1217,7 @@ def sharded_parameters_have_no_address() -> None:
     model = sharded()
     parameters = list(model.parameters())
     assert {p.data_ptr() for p in parameters} == {0}
+    assert all(p.untyped_storage().nbytes() == 4 * p.numel() for p in parameters)
     assert len({id(p) for p in parameters}) == len(parameters) == len(set(parameters))
 
 
