@@ -127,6 +127,19 @@ model._gradient_predivide_factor = 2.0
 """,
     ),
     Keep(
+        title="a static that is looked up by name",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def largest(net, gather):
+    model = FSDP(net)
+    with getattr(FSDP, gather)(model):
+        return max(p.abs().max() for p in model.parameters())
+""",
+        left=True,
+    ),
+    Keep(
         title="a method that is taken from the class",
         source="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -154,6 +167,16 @@ def decide(site: Site, study: Study) -> Decision:
         )
     if site.construct.startswith("unbound("):
         return _unbound(site, study)
+    asked = site.module.table.parents[site.node]
+    if isinstance(asked, ast.Call) and getattr(asked.func, "id", "") == "getattr":
+        return study.left(
+            site,
+            RULE.code,
+            "what is looked up on FSDP1's class passes over an FSDP2 model without an error",
+            "spell it out, and run again",
+            models=study.constructors.values(),
+            quiet=True,
+        )
     name = site.construct.removeprefix(f"{FSDP}.")
     if name != site.construct:
         reason = f"an FSDP2 model has no {name}"

@@ -141,10 +141,10 @@ ROWS = (
     ),
     left(
         "0",
-        "getattr(FSDP, name), the class as a value",
-        "left with a marker; the model is migrated",
+        "getattr(FSDP, name)",
+        "left, the models with it",
         "FSDP499",
-        "the class handed on as a value",
+        "a static that is looked up by name",
         STATICS,
     ),
     left(
