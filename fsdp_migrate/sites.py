@@ -101,13 +101,22 @@ def _find_possible_names(project: Project, module: Module) -> frozenset[str]:
     return frozenset(found)
 
 
+OF_MODELS = fsdp1.METHODS | fsdp1.STATE_METHODS | {fsdp1.FORWARD}
+
+
 def classify(module: Module, node: ast.expr, canonical: str) -> Site:
     """The site a reference belongs to."""
     table = module.table
     parent = table.parents[node]
-    if isinstance(parent, ast.Call) and parent.func is node:
+    call = parent if isinstance(parent, ast.Call) and parent.func is node else None
+    if isinstance(getattr(node, "ctx", None), ast.Store):
+        return Site(f"replaced({canonical})", module, node, node)
+    if canonical.removeprefix(f"{fsdp1.FSDP}.") in OF_MODELS:
+        # ``FSDP.state_dict(model)``: rules know the method by the model it is called on.
+        return Site(f"unbound({canonical})", module, call or node, node)
+    if call is not None:
         construct = f"{canonical}()" if canonical == fsdp1.FSDP else canonical
-        return Site(construct, module, parent, node)
+        return Site(construct, module, call, node)
     if _in_annotation(module, node):
         return Site(f"annotation({canonical})", module, node, node)
     check = _type_check(module, node)
@@ -167,7 +176,7 @@ def methods(tracer: Tracer, module: Module, *, has_fsdp: bool) -> Iterator[Site]
     In a module that refers to FSDP1 (``has_fsdp``), names that only FSDP1 has are taken for them on
     any object.
     """
-    wanted = fsdp1.METHODS | fsdp1.STATE_METHODS | fsdp1.STATICS | {fsdp1.FORWARD}
+    wanted = OF_MODELS | fsdp1.STATICS
     for attribute in module.table.attributes:
         if attribute.attr not in wanted or not isinstance(attribute.ctx, ast.Load):
             continue

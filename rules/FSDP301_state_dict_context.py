@@ -72,6 +72,30 @@ if rank == 0:
 """,
     ),
     Example(
+        title="asked of the model",
+        before="""\
+import torch.distributed.checkpoint as dcp
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import StateDictType
+
+
+def save(net, path):
+    model = FSDP(net)
+    with model.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+        dcp.save({"model": model.state_dict()}, checkpoint_id=path)
+""",
+        after="""\
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+
+def save(net, path):
+    model = fully_shard(net)
+    dcp.save({"model": get_model_state_dict(model)}, checkpoint_id=path)
+""",
+    ),
+    Example(
         title="two managers in one statement",
         before="""\
 import torch
@@ -207,6 +231,39 @@ def build(net):
 
 KEEP = [
     Keep(
+        title="a context that is bound by functools.partial",
+        source="""\
+from functools import partial
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import StateDictType
+
+context = partial(FSDP.state_dict_type, state_dict_type=StateDictType.SHARDED_STATE_DICT)
+
+
+def save(net, path):
+    model = FSDP(net)
+    with context(model):
+        torch.save(model.state_dict(), path)
+""",
+        left=True,
+    ),
+    Keep(
+        title="a context that is passed on as a value",
+        source="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import StateDictType
+
+
+def save(net, path, context=FSDP.state_dict_type):
+    model = FSDP(net)
+    with context(model, StateDictType.FULL_STATE_DICT):
+        torch.save(model.state_dict(), path)
+""",
+        left=True,
+    ),
+    Keep(
         title="a context that is not entered here",
         source="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
@@ -266,7 +323,15 @@ QUIET_METHODS = frozenset(
 
 def decide(site: Site, study: Study) -> Decision:
     call = site.node
-    assert isinstance(call, ast.Call)
+    if not isinstance(call, ast.Call) or call.func is not site.reference:
+        return study.left(
+            site,
+            RULE.code,
+            f"{ast.unparse(site.reference)} is passed on as a value",
+            "call it in a with statement, and run again",
+            models=study.constructors.values(),
+            quiet=True,
+        )
     found = study.models_of_static(statedicts.first_argument(call), site.module)
     models = found.constructors
     setting = statedicts.read(call, site.module, study)

@@ -11,7 +11,8 @@ FSDP2 has a setter instead of a context manager; it must be set back, also after
 ## What stays for you
 With `reduce_dtype` wider than `param_dtype`, FSDP2 accumulates unsynchronised gradients in
 `reduce_dtype` (FSDP1 in `param_dtype`): better numerics, not the same last digits. `zero_grad()` in
-the middle of an accumulation no longer drops what was accumulated.
+the middle of an accumulation no longer drops what was accumulated: it is marked where a branch gives
+a step up so.
 
 ## Since torch
 2.6
@@ -27,7 +28,7 @@ from fsdp_migrate.construct import precision, strategy
 from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
+from fsdp_migrate.sites import Site, enclosing_function
 from fsdp_migrate.study import Decision, Study
 
 RULE = Rule(code="FSDP402", name="no_sync", handles=("FullyShardedDataParallel.no_sync",))
@@ -161,9 +162,124 @@ def accumulate(net, batches):
         outcome=Outcome.REVIEW,
         support=("no_sync",),
     ),
+    Example(
+        title="a step that is given up",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def train(net, batches, optimizer):
+    model = FSDP(net)
+    for first, second in batches:
+        with model.no_sync():
+            model(first).sum().backward()
+        loss = model(second).sum()
+        if not torch.isfinite(loss):
+            optimizer.zero_grad()
+            continue
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import no_sync
+
+
+def train(net, batches, optimizer):
+    model = fully_shard(net)
+    for first, second in batches:
+        # TODO(fsdp-migrate FSDP402): zero_grad() no longer drops gradients that wait for their reduction: where a step is given up below, they go into the next one.
+        with no_sync(model):
+            model(first).sum().backward()
+        loss = model(second).sum()
+        if not torch.isfinite(loss):
+            optimizer.zero_grad()
+            continue
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+""",
+        outcome=Outcome.REVIEW,
+        support=("no_sync",),
+    ),
+    Example(
+        title="a step every second batch",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def train(net, batches, optimizer):
+    model = FSDP(net)
+    for index, batch in enumerate(batches):
+        if index % 2 == 0:
+            with model.no_sync():
+                model(batch).sum().backward()
+            continue
+        model(batch).sum().backward()
+        if optimizer is not None:
+            optimizer.step()
+            optimizer.zero_grad()
+            continue
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import no_sync
+
+
+def train(net, batches, optimizer):
+    model = fully_shard(net)
+    for index, batch in enumerate(batches):
+        if index % 2 == 0:
+            with no_sync(model):
+                model(batch).sum().backward()
+            continue
+        model(batch).sum().backward()
+        if optimizer is not None:
+            optimizer.step()
+            optimizer.zero_grad()
+            continue
+""",
+        support=("no_sync",),
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="a step that is given up, with DDP",
+        source="""\
+from torch.nn.parallel import DistributedDataParallel
+
+
+def train(net, batches, optimizer):
+    model = DistributedDataParallel(net)
+    for first, second in batches:
+        with model.no_sync():
+            model(first).sum().backward()
+        loss = model(second).sum()
+        if loss > 1000:
+            optimizer.zero_grad()
+            continue
+        loss.backward()
+""",
+    ),
+    Keep(
+        title="a step that is given up, with FSDP2",
+        source="""\
+def train(model, batches, optimizer):
+    for index, batch in enumerate(batches):
+        model.set_requires_gradient_sync(index % 2 == 1)
+        loss = model(batch).sum()
+        if loss > 1000:
+            optimizer.zero_grad()
+            continue
+        loss.backward()
+""",
+    ),
     Keep(
         title="DDP's",
         source="""\
@@ -237,9 +353,32 @@ def decide(site: Site, study: Study) -> Decision:
             "unsynchronised gradients are now accumulated in reduce_dtype, which is more "
             "precise than FSDP1's param_dtype"
         )
+    if any(map(_gives_up, ast.walk(enclosing_function(site.module, site.node)))):
+        review = (
+            "zero_grad() no longer drops gradients that wait for their reduction: where a step is "
+            "given up below, they go into the next one"
+        )
     return study.rewritten(
         site, RULE.code, "no_sync(model)", proposal, models=models, review=review
     )
+
+
+def _gives_up(node: ast.AST) -> bool:
+    """Whether a branch drops gradients and leaves, with neither a backward nor a step in it."""
+    if not isinstance(node, ast.If):
+        return False
+    for block in (node.body, node.orelse):
+        if not block or not isinstance(block[-1], (ast.Continue, ast.Break, ast.Return)):
+            continue
+        called = {
+            n.func.attr
+            for statement in block
+            for n in ast.walk(statement)
+            if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)
+        }
+        if "zero_grad" in called and not called & {"step", "backward"}:
+            return True
+    return False
 
 
 def _accumulates_wider(constructor: Constructor, study: Study) -> bool:

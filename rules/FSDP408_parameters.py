@@ -2,9 +2,9 @@
 
 ## What changes
 `p.data = ...` on parameters of a sharded model becomes `p.data.copy_(...)`. Loops that change
-parameters in place call `reshard_parameters(model)` first. Code that looks at `ndim`, `shape` or
-`numel()` of parameters (to leave biases out of weight decay, say) stays, and is marked; so is code
-that picks parameters by name where FSDP1 had flat ones.
+parameters in place call `reshard_parameters(model)` first. Code that looks at `ndim`, `shape`,
+`numel()` or `data_ptr()` of parameters (to leave biases out of weight decay, say) stays, and is
+marked; so is code that picks parameters by name where FSDP1 had flat ones.
 
 ## Why
 FSDP1 showed flat pieces: one dimension, this rank's share of the elements. FSDP2's parameters are
@@ -28,6 +28,7 @@ evaluation missed what was written to the root's parameters since the last, now 
 import ast
 
 from fsdp_migrate.around.parameters import (
+    ADDRESS,
     COUNT,
     NAME,
     SHAPE,
@@ -49,6 +50,7 @@ RULE = Rule(
         "parameter shape",
         "parameter name",
         "parameter count",
+        "parameter address",
         "parameter data",
         "parameter update",
     ),
@@ -243,9 +245,36 @@ def report(net):
 """,
         outcome=Outcome.REVIEW,
     ),
+    Example(
+        title="parameters are told apart by their memory",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def names(net):
+    model = FSDP(net, use_orig_params=True)
+    return {p.data.data_ptr(): name for name, p in model.named_parameters()}
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+
+def names(net):
+    model = fully_shard(net)
+    # TODO(fsdp-migrate FSDP408): data_ptr() of every sharded parameter is 0: tell parameters apart by id(p).
+    return {p.data.data_ptr(): name for name, p in model.named_parameters()}
+""",
+        outcome=Outcome.REVIEW,
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="the memory of a plain model's parameters",
+        source="""\
+names = {p.data_ptr(): name for name, p in model.named_parameters()}
+""",
+    ),
     Keep(
         title="a model that is not sharded",
         source="""\
@@ -315,6 +344,7 @@ MEANINGS = {
         "own; now parameters are picked by their names"
     ),
     COUNT: "FSDP1 counted this rank's part here, now numel() is that of the whole parameter",
+    ADDRESS: "data_ptr() of every sharded parameter is 0: tell parameters apart by id(p)",
 }
 # Calls whose result is not what a parameter is: another dtype, another device.
 CASTS = frozenset({"to", "half", "float", "double", "bfloat16", "cpu", "cuda", "type", "type_as"})

@@ -77,6 +77,59 @@ def step(net):
 """,
         left=True,
     ),
+    Keep(
+        title="a method that is called on the class",
+        source="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def save(net, path):
+    model = FSDP(net)
+    torch.save(FSDP.state_dict(model), path)
+""",
+        left=True,
+    ),
+    Keep(
+        title="a method with a rule of its own that is replaced",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+FSDP.clip_grad_norm_ = clip_by_layer
+
+
+def step(net):
+    model = FSDP(net)
+    return model.clip_grad_norm_(1.0)
+""",
+        left=True,
+    ),
+    Keep(
+        title="a static that is looked up by name",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def largest(net, gather):
+    model = FSDP(net)
+    with getattr(FSDP, gather)(model):
+        return max(p.abs().max() for p in model.parameters())
+""",
+        left=True,
+    ),
+    Keep(
+        title="a method that is taken from the class",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def accumulate(net, pick):
+    model = FSDP(net)
+    with pick(FSDP.no_sync)(model):
+        model(1).backward()
+""",
+        left=True,
+    ),
 ]
 
 
@@ -107,9 +160,37 @@ def decide(site: Site, study: Study) -> Decision:
             models=study.constructors.values(),
             quiet=True,
         )
+    if site.construct.startswith("unbound("):
+        return _unbound(site, study)
+    asked = site.module.table.parents[site.node]
+    if isinstance(asked, ast.Call) and getattr(asked.func, "id", "") == "getattr":
+        return study.left(
+            site,
+            RULE.code,
+            "what is looked up on FSDP1's class passes over an FSDP2 model without an error",
+            "spell it out, and run again",
+            models=study.constructors.values(),
+            quiet=True,
+        )
     name = site.construct.removeprefix(f"{FSDP}.")
     if name != site.construct:
         reason = f"an FSDP2 model has no {name}"
         help_ = INSTEAD.get(name, "drop what was done with it")
         return study.left(site, RULE.code, reason, help_)
     return study.left(site, RULE.code, f"no rule for {site.construct}", "migrate it by hand")
+
+
+def _unbound(site: Site, study: Study) -> Decision:
+    """A method of a model that is looked up on FSDP1's class: on FSDP2's it gives shards."""
+    method = ast.unparse(site.reference)
+    models = frozenset(study.constructors.values())
+    if isinstance(site.node, ast.Call) and site.node.args:
+        models = study.models(site.node.args[0], site.module).constructors or models
+    return study.left(
+        site,
+        RULE.code,
+        f"{method} is FSDP1's own, whatever model it is given",
+        f"call {method.rpartition('.')[2]} on the model, and run again",
+        models=models,
+        quiet=True,
+    )

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fsdp_migrate.pages import pages
 from tests.corpus import packages
-from tests.coverage import OUTCOMES, Row, construct
+from tests.coverage import OUTCOMES, Row, construct, runtime
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -69,7 +69,8 @@ def _coverage_row(row: Row) -> str:
 
 
 def with_coverage(document: str) -> str:
-    return between("construct", document, coverage(construct.ROWS, construct.SECTIONS))
+    document = between("construct", document, coverage(construct.ROWS, construct.SECTIONS))
+    return between("runtime", document, coverage(runtime.ROWS, runtime.SECTIONS))
 
 
 def corpus_table(rows: Sequence[packages.Row]) -> str:

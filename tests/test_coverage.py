@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ast
 from functools import cache
+from types import ModuleType
 
 import pytest
 
 from fsdp_migrate.rule import Outcome
-from tests.coverage import OUTCOMES, Row, construct
+from tests import test_state_rows
+from tests.coverage import OUTCOMES, Row, construct, runtime
 from tests.documents import ROOT
 from tests.migrating import REGISTRY, migrate
 
-ROWS = construct.ROWS
+TABLES = (construct, runtime)
+ROWS = (*construct.ROWS, *runtime.ROWS)
 SHOWN = [row for row in ROWS if row.rule]
 ELSEWHERE = [row for row in SHOWN if row.example.startswith("tests/")]
 BY_EXAMPLE = [row for row in SHOWN if row not in ELSEWHERE]
@@ -22,10 +25,11 @@ def name(row: Row) -> str:
     return f"{row.section} {row.fsdp1}"
 
 
-def test_rows_are_of_known_sections_and_outcomes() -> None:
-    assert {row.section for row in ROWS} == set(construct.SECTIONS)
-    assert {row.outcome for row in ROWS} <= set(OUTCOMES)
-    assert len({(row.section, row.fsdp1) for row in ROWS}) == len(ROWS)
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.__name__)
+def test_rows_are_of_known_sections_and_outcomes(table: ModuleType) -> None:
+    assert list(dict.fromkeys(row.section for row in table.ROWS)) == list(table.SECTIONS)
+    assert {row.outcome for row in table.ROWS} <= set(OUTCOMES)
+    assert len({(row.section, row.fsdp1) for row in table.ROWS}) == len(table.ROWS)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=name)
@@ -33,6 +37,14 @@ def test_what_is_decided_is_shown(row: Row) -> None:
     decided = row.outcome in {o.value for o in Outcome}
     assert bool(row.rule and row.example) is decided
     assert row.becomes
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in runtime.ROWS if row.outcome == "not recognised"], ids=name
+)
+def test_what_is_not_recognised_says_how_it_ends(row: Row) -> None:
+    assert row.becomes.startswith(("loud", "silent"))
+    assert row.trained or row.becomes.startswith("loud"), "what runs on and differs is shown"
 
 
 @pytest.mark.parametrize("row", BY_EXAMPLE, ids=name)
@@ -46,9 +58,13 @@ def test_the_example_ends_as_the_row_says(row: Row) -> None:
 @pytest.mark.parametrize("row", ELSEWHERE, ids=name)
 def test_the_test_exists(row: Row) -> None:
     assert row.rule in REGISTRY.rules
-    path, _, function = row.example.partition("::")
+    path, _, test = row.example.partition("::")
+    function, _, case = test.removesuffix("]").partition("[")
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
     assert function in {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
+    if case:
+        states = (*test_state_rows.MODEL, *test_state_rows.OPTIMIZER)
+        assert {s.title: s.outcome.value for s in states}[case] == row.outcome
 
 
 @cache
@@ -58,7 +74,9 @@ def training() -> frozenset[str]:
     from tests.training import (
         arguments,
         checks,
+        test_checkpoints,
         test_groups,
+        test_guarded,
         test_programs,
         test_weights,
     )
@@ -68,6 +86,13 @@ def training() -> frozenset[str]:
     found += [f"test_groups.py::test_units_are_the_same[{n}]" for n in test_groups.snippets()]
     found += [f"test_shard.py::test_trains_the_same[{n}]" for n in arguments.CASES]
     found += [f"test_support.py::test_on_two_ranks[{n}]" for n in checks.CHECKS]
+    found += [
+        f"test_guarded.py::test_two_ranks_save_whole_tensors[{k}]" for k in test_guarded.KINDS
+    ]
+    across = "test_checkpoints.py::test_whole_checkpoints_continue_on_the_other_side"
+    found += [f"{across}[{kind}-{original}]" for kind, original in test_checkpoints.KINDS]
+    across = "test_checkpoints.py::test_sharded_checkpoints_continue_on_any_number_of_ranks"
+    found += [f"{across}[{ranks}-{original}]" for ranks in (2, 4) for original in (0, 1)]
     for table, function in (
         (test_weights.SYNCED | test_weights.FROM_RANK_0, "synchronised_models_are_rank_0s"),
         (test_weights.OWN, "other_models_are_what_every_rank_drew"),

@@ -20,6 +20,7 @@ from fsdp_migrate.trace.project import Module
 
 SHAPE = "parameter shape"
 COUNT = "parameter count"
+ADDRESS = "parameter address"
 NAME = "parameter name"
 DATA = "parameter data"
 UPDATE = "parameter update"
@@ -124,7 +125,7 @@ def _names(target: ast.expr) -> set[str]:
 def _uses(
     loop: ast.expr | ast.stmt, names: set[str], region: Sequence[ast.AST]
 ) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
-    looked = counted = named = False
+    looked = counted = named = addressed = False
     target = loop.target if isinstance(loop, (ast.For, ast.AsyncFor)) else _target(loop)
     first = ""  # the name of ``for name, parameter in model.named_parameters()``
     if isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
@@ -133,14 +134,18 @@ def _uses(
         for node in ast.walk(part):
             if isinstance(node, ast.Attribute) and node.attr in SHAPES:
                 looked |= isinstance(node.value, ast.Name) and node.value.id in names
-            if isinstance(node, ast.Attribute) and node.attr == "numel":
+            if isinstance(node, ast.Attribute) and node.attr in {"numel", "nelement"}:
                 counted |= isinstance(node.value, ast.Name) and node.value.id in names
+            if isinstance(node, ast.Attribute) and node.attr == "data_ptr":
+                addressed |= _variable(node.value) in names
             for test in _tests(node):
                 named |= any(isinstance(n, ast.Name) and n.id == first for n in ast.walk(test))
         for statement, target in _data_assignments(part):
             if isinstance(target.value, ast.Name) and target.value.id in names:
                 yield statement, DATA
-    if looked:
+    if addressed:
+        yield loop, ADDRESS
+    elif looked:
         yield loop, SHAPE
     elif named:
         yield loop, NAME

@@ -172,8 +172,17 @@ def is_context(node: ast.expr, module: Module, study: Study) -> bool:
     """Whether an expression is a call of FSDP1's ``state_dict_type`` context manager."""
     if not isinstance(node, ast.Call):
         return False
-    names = {fsdp1.canonical(q) for q in study.external(node.func, module)}
-    return f"{fsdp1.FSDP}.state_dict_type" in names
+    return _is_static(node, "state_dict_type", module, study)
+
+
+def _is_static(call: ast.Call, name: str, module: Module, study: Study) -> bool:
+    """Whether a static of FSDP1 is called, on the class or, as Python has it too, on a model."""
+    func = call.func
+    if f"{fsdp1.FSDP}.{name}" in {fsdp1.canonical(q) for q in study.external(func, module)}:
+        return True
+    if not isinstance(func, ast.Attribute) or func.attr != name:
+        return False
+    return bool(study.models(func.value, module).constructors)
 
 
 def first_argument(call: ast.Call, name: str = "module") -> ast.expr | None:
@@ -188,8 +197,7 @@ def _set_globally(models: frozenset[Constructor], study: Study) -> list[Setting]
         for call in module.table.calls:
             if not isinstance(call.func, ast.Attribute) or call.func.attr != "set_state_dict_type":
                 continue
-            names = {fsdp1.canonical(q) for q in study.external(call.func, module)}
-            if f"{fsdp1.FSDP}.set_state_dict_type" not in names:
+            if not _is_static(call, "set_state_dict_type", module, study):
                 continue
             concerned = study.models_of_static(first_argument(call), module)
             if concerned.constructors & models:

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from tests.coverage import Row
+from tests.coverage import (
+    arguments,
+    left,
+    nothing,
+    program,
+    review,
+    rewritten,
+    support,
+    units,
+    unseen,
+    weights,
+)
 
 SECTIONS = {
     "0.1": "Releases of torch",
@@ -26,74 +37,6 @@ SECTIONS = {
     "9.2": "Code that saw flat parameters",
     "11": "What cannot be kept",
 }
-
-
-def program(case: str) -> str:
-    return f"test_programs.py::test_trains_the_same[{case}]"
-
-
-def units(case: str) -> str:
-    return f"test_groups.py::test_units_are_the_same[{case}]"
-
-
-def arguments(case: str) -> str:
-    return f"test_shard.py::test_trains_the_same[{case}]"
-
-
-def weights(case: str) -> str:
-    return f"test_weights.py::test_synchronised_models_are_rank_0s[{case}]"
-
-
-def support(case: str) -> str:
-    return f"test_support.py::test_on_two_ranks[{case}]"
-
-
-def rewritten(
-    section: str, fsdp1: str, becomes: str, rule: str, example: str, trained: str = ""
-) -> Row:
-    return Row(
-        section=section,
-        fsdp1=fsdp1,
-        becomes=becomes,
-        outcome="rewritten",
-        rule=rule,
-        example=example,
-        trained=trained,
-    )
-
-
-def review(
-    section: str, fsdp1: str, becomes: str, rule: str, example: str, trained: str = ""
-) -> Row:
-    return Row(
-        section=section,
-        fsdp1=fsdp1,
-        becomes=becomes,
-        outcome="review",
-        rule=rule,
-        example=example,
-        trained=trained,
-    )
-
-
-def left(section: str, fsdp1: str, becomes: str, rule: str, example: str) -> Row:
-    return Row(
-        section=section,
-        fsdp1=fsdp1,
-        becomes=becomes,
-        outcome="left",
-        rule=rule,
-        example=example,
-    )
-
-
-def nothing(section: str, fsdp1: str, why: str, trained: str = "") -> Row:
-    return Row(section=section, fsdp1=fsdp1, becomes=why, outcome="nothing to do", trained=trained)
-
-
-def unseen(section: str, fsdp1: str, happens: str) -> Row:
-    return Row(section=section, fsdp1=fsdp1, becomes=happens, outcome="not recognised")
-
 
 ONE_UNIT = "a model without a policy is one unit"
 ARBITRARY = "the element of a container, an attribute, an argument"

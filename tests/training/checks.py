@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.algorithms._comm_hooks import default_hooks
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -31,10 +32,12 @@ from torch.distributed.fsdp import (
     FSDPModule,
     MixedPrecisionPolicy,
     OptimStateKeyType,
+    StateDictType,
     fully_shard,
     register_fsdp_forward_method,
 )
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -198,6 +201,20 @@ def changes_to_whole_parameters_stay() -> None:
         model.head.weight.zero_()
     model.reshard()
     assert whole(model)["head.weight"].any()
+
+
+@check
+def a_state_within_whole_parameters_is_what_they_are() -> None:
+    """FSDP1's too: all of it, or off rank 0 what the rank holds."""
+    for rank0_only in (False, True):
+        model = sharded()
+        expected = whole(model)
+        with support.full_params(model, writeback=False, rank0_only=rank0_only):
+            state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+        if dist.get_rank() == 0 or not rank0_only:
+            assert all(state[name].equal(value) for name, value in expected.items())
+        else:
+            assert state["block.0.weight"].shape == (3, 5)
 
 
 @check
@@ -935,3 +952,330 @@ def a_policy_reduces_as_the_compressing_hooks_did() -> None:
             losses.append(train(model, optimizer, 5))
     assert losses[0] == losses[1]
     assert losses[0] != losses[2]
+
+
+# -- what FSDP1's ways come to on a model that FSDP2 shards ---------------------------------------
+
+
+@check
+def statics_of_fsdp1_pass_over_a_sharded_model() -> None:
+    model = sharded()
+    optimizer = torch.optim.AdamW(model.parameters())
+    train(model, optimizer)
+    shards = {isinstance(p, DTensor) for p in model.parameters()}
+    with FSDP.summon_full_params(model):
+        assert {isinstance(p, DTensor) for p in model.parameters()} == shards == {True}
+    assert FSDP.fsdp_modules(model) == []
+    assert not isinstance(model, FSDP)
+    assert FSDP.get_state_dict_type(model) is None
+    before = FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT)
+    assert (before.state_dict_type, before.state_dict_config) == (None, None)
+    assert isinstance(model.state_dict()["head.weight"], DTensor)
+    found: list[object] = []
+
+    def within() -> None:
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+            found.append(model.state_dict()["head.weight"])
+
+    assert (raised(within), isinstance(found[0], DTensor)) == ("KeyError", True)
+    assert raised(lambda: FSDP.optim_state_dict(model, optimizer)) == "AttributeError"
+    # What the rewritten code has in their places.
+    with support.full_params(model, writeback=False):
+        assert not any(isinstance(p, DTensor) for p in model.parameters())
+    assert [m for m in model.modules() if isinstance(m, FSDPModule)] == [model, model.block]
+    with support.state_dict_type(model, support.StateDictType.FULL_STATE_DICT):
+        assert not isinstance(model.state_dict()["head.weight"], DTensor)
+        assert support.optim_state_dict(model, optimizer)["state"]
+
+
+@check
+def assigning_to_the_data_of_a_shard_does_nothing() -> None:
+    model = sharded()
+    before = whole(model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.data = parameter.data * 0.5
+    assert all(value.equal(before[name]) for name, value in whole(model).items())
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.data.copy_(parameter.data * 0.5)
+    assert all(value.equal(before[name] * 0.5) for name, value in whole(model).items())
+
+
+@check
+def numbers_of_shards_are_this_ranks_alone() -> None:
+    """As FSDP1's were: what programs sum over the ranks by hand stays right."""
+    torch.manual_seed(0)
+    flat: Any = FSDP(Net(), device_id=torch.device("cpu"), use_orig_params=True)
+    torch.manual_seed(0)
+    model = sharded()
+    squares = []
+    for each in (flat, model):
+        each(batch(0)).square().mean().backward()
+        own = sum(p.grad.norm(2).item() ** 2 for p in each.parameters() if p.grad is not None)
+        assert len(set(on_all_ranks(own))) == 2
+        total = torch.tensor(own)
+        dist.all_reduce(total)
+        squares.append(total)
+    torch.testing.assert_close(squares[0], squares[1])
+    norm = torch.linalg.vector_norm(torch.stack([g.norm() for g in gradients(model).values()]))
+    torch.testing.assert_close(squares[1].sqrt(), norm)
+    gradient = model.block[0].weight.grad
+    for number in (float(gradient.norm()), gradient.sum().item(), gradient.abs().max().item()):
+        assert len(set(on_all_ranks(number))) == 2
+    for value in (gradient.norm(), gradient.sum(), gradient.abs().max()):
+        assert len(set(on_all_ranks(value.full_tensor().item()))) == 1
+    assert len(set(on_all_ranks(gradient.std().item()))) == 1  # these communicate
+    assert raised(lambda: f"{gradient.norm():.4f}") == "TypeError"
+    assert raised(lambda: dist.all_reduce(gradient.norm())) == "NotImplementedError"
+    assert raised(lambda: dist.all_reduce(model.head.weight.grad)) == "NotImplementedError"
+
+
+@check
+def states_are_found_after_an_evaluation() -> None:
+    model = sharded()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    train(model, optimizer)
+    weights = support.full_model_state(model, cpu_offload=False, rank0_only=False)
+    state = support.full_optimizer_state(model, optimizer)
+    options = StateDictOptions(full_state_dict=True)
+    naive: tuple[Callable[[], object], ...] = (
+        lambda: get_optimizer_state_dict(model, optimizer, options=options),
+        lambda: set_optimizer_state_dict(model, optimizer, copy.deepcopy(state), options=options),
+        lambda: set_model_state_dict(model, dict(weights), options=options),
+    )
+    ours: tuple[Callable[[], object], ...] = (
+        lambda: support.full_optimizer_state(model, optimizer),
+        lambda: support.load_full_optimizer(model, optimizer, state),
+        lambda: support.load_full_model(model, weights),
+    )
+    errors = []
+    for call in (*naive, *ours):
+        evaluate(model)
+        errors.append(raised(call))
+        support.reshard_parameters(model)
+    assert errors == ["KeyError", "KeyError", "RuntimeError", "", "", ""]
+
+
+@check
+def an_optimizer_without_a_state_takes_its_settings() -> None:
+    model = sharded()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    train(model, optimizer)
+    state = support.full_optimizer_state(model, optimizer)
+    other = torch.optim.SGD(model.parameters(), lr=7.0)
+    options = StateDictOptions(full_state_dict=True)
+    given = copy.deepcopy(state)
+    naive = raised(lambda: set_optimizer_state_dict(model, other, given, options=options))
+    assert naive == "AssertionError"
+    other = torch.optim.SGD(model.parameters(), lr=7.0)
+    support.load_full_optimizer(model, other, state)
+    assert other.param_groups[0]["lr"] == 0.5
+
+
+@check
+def a_whole_state_on_the_cpu_is_for_every_rank_that_asks() -> None:
+    model = sharded()
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    assert on_all_ranks(bool(get_model_state_dict(model, options=options))) == [True, False]
+    state = support.full_model_state(model, cpu_offload=True, rank0_only=False)
+    assert on_all_ranks(len(state)) == [len(Net().state_dict())] * 2
+    optimizer = torch.optim.AdamW(model.parameters())
+    train(model, optimizer)
+    found = get_optimizer_state_dict(model, optimizer, options=options)
+    assert on_all_ranks(bool(found)) == [True, False]
+    assert on_all_ranks(len(support.full_optimizer_state(model, optimizer))) == [2, 2]
+
+
+@check
+def weights_that_are_assigned_are_not_trained() -> None:
+    """Why ``load_state_dict(assign=True)`` is left: the optimizer keeps the parameters it has."""
+    for assign in (True, False):
+        model = sharded()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        state = {name: value.clone() for name, value in model.state_dict().items()}
+        model.load_state_dict(state, assign=assign)
+        before = whole(model)
+        train(model, optimizer)
+        changed = any(not value.equal(before[name]) for name, value in whole(model).items())
+        assert changed is not assign
+
+
+@check
+def gradients_that_were_not_reduced_outlive_zero_grad() -> None:
+    """FSDP1 dropped them, and failed where an optimizer stepped on them."""
+    left, errors = [], []
+    for fsdp1 in (True, False):
+        torch.manual_seed(0)
+        model: Any = sharded() if not fsdp1 else _flat()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        train(model, optimizer)  # a root before no_sync
+        with model.no_sync() if fsdp1 else support.no_sync(model):
+            (1000 * model(batch(0)).square().mean()).backward()
+            assert fsdp1 or all(p.grad is None for p in model.parameters())
+            errors.append(raised(optimizer.step))
+        optimizer.zero_grad()
+        model(batch(1)).square().mean().backward()
+        found = [_own(p.grad).abs().sum().item() for p in model.parameters() if p.grad is not None]
+        left.append(max(found) > 10)
+    assert left == [False, True]
+    assert [bool(error) for error in errors] == [True, False]
+
+
+def _flat() -> Any:
+    return FSDP(Net(), device_id=torch.device("cpu"), use_orig_params=True)
+
+
+class Partly(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.unused = nn.Linear(3, 5), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.used(x)
+        return result
+
+
+@check
+def parameters_that_nothing_used_have_no_gradient() -> None:
+    """FSDP1 gave them zeros, by which weight decay and momentum moved them."""
+    moved = []
+    for kind in ("fsdp1", "fsdp2", "asked"):
+        torch.manual_seed(0)
+        model: Any = Partly()
+        before = model.unused.weight.detach().clone()
+        if kind == "fsdp1":
+            model = FSDP(model, device_id=torch.device("cpu"), use_orig_params=True)
+        else:
+            fully_shard(model)
+        if kind == "asked":
+            model.set_reduce_scatter_unused_params(True)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+        train(model, optimizer)
+        if kind == "fsdp1":
+            with FSDP.summon_full_params(model):
+                moved.append(not model.module.unused.weight.equal(before))
+        else:
+            moved.append(not whole(model)["unused.weight"].equal(before))
+    assert moved == [True, False, True]
+
+
+@check
+def an_overflow_on_one_rank_is_skipped_on_all() -> None:
+    scales = []
+    for scaler in (
+        torch.amp.GradScaler("cpu", init_scale=1024.0),
+        ShardedGradScaler(device="cpu", init_scale=1024.0),
+    ):
+        model = sharded()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        before = whole(model)
+        for broken in (False, True):
+            optimizer.zero_grad()
+            scaler.scale(model(batch(0)).square().mean()).backward()
+            if broken and dist.get_rank() == 1:
+                model.block[0].weight.grad.to_local().fill_(float("inf"))
+            scaler.unscale_(optimizer)
+            if not broken:
+                unscaled = gradients(model)
+            scaler.step(optimizer)
+            scaler.update()
+            if not broken:
+                after = whole(model)
+                for name, value in after.items():
+                    torch.testing.assert_close(value, before[name] - 0.1 * unscaled[name])
+        assert all(value.equal(after[name]) for name, value in whole(model).items())
+        scales.append(scaler.get_scale())
+    assert on_all_ranks(scales) == [[512.0, 512.0]] * 2
+
+
+@check
+def positions_of_the_scalers_mean_other_things() -> None:
+    """Why the rewritten call names its arguments."""
+    old = ShardedGradScaler("cpu", 8.0, 0.25, 4.0)
+    assert raised(lambda: torch.amp.GradScaler("cpu", 8.0, 0.25, 4.0)) == "AssertionError"
+    named = torch.amp.GradScaler("cpu", init_scale=8.0, backoff_factor=0.25, growth_factor=4.0)
+    factors = [(s.get_growth_factor(), s.get_backoff_factor()) for s in (old, named)]
+    assert factors == [(4.0, 0.25), (4.0, 0.25)]
+
+
+@check
+def a_module_that_comes_later_is_not_reduced() -> None:
+    """Why a module that replaces one of a sharded model is left."""
+    model = sharded()
+    model.head = nn.Linear(5, 1)
+    model(batch(0)).square().mean().backward()
+    assert len(set(on_all_ranks(model.head.bias.grad.sum().item()))) == 2
+    model = Net()
+    model.head = nn.Linear(5, 1)
+    sharded(model)(batch(0)).square().mean().backward()
+    assert len(set(on_all_ranks(gradients(model)["head.bias"].sum().item()))) == 1
+
+
+@check
+def sharded_parameters_have_no_address() -> None:
+    model = sharded()
+    parameters = list(model.parameters())
+    assert {p.data_ptr() for p in parameters} == {0}
+    assert all(p.untyped_storage().nbytes() == 4 * p.numel() for p in parameters)
+    assert len({id(p) for p in parameters}) == len(parameters) == len(set(parameters))
+
+
+@check
+def sharded_models_are_neither_copied_nor_pickled() -> None:
+    model = sharded()
+    assert raised(lambda: copy.deepcopy(model)) == "AssertionError"
+    assert raised(lambda: torch.optim.swa_utils.AveragedModel(model)) == "AssertionError"
+    assert raised(lambda: torch.save(model, io.BytesIO())) == "PicklingError"
+
+
+@check
+def what_is_added_to_the_loss_must_be_whole() -> None:
+    """A regulariser over shards fails; gathered, or over a root that is gathered, it is right."""
+
+    def loss(each: Any, term: Callable[[Any], Any], *, first: bool = False) -> Any:
+        terms = sum(map(term, each.parameters())) if first else 0.0
+        output = each(batch(0)).square().mean()
+        return output + (terms if first else sum(map(term, each.parameters())))
+
+    plain = Net()
+    reference: Any = DistributedDataParallel(copy.deepcopy(plain))
+    loss(reference, lambda p: p.square().sum()).backward()
+    for first in (True, False):
+        total = loss(sharded(copy.deepcopy(plain)), lambda p: p.square().sum(), first=first)
+        assert raised(total.backward) == "RuntimeError"
+    for kind in ("gathered", "one unit"):
+        model = (
+            sharded(copy.deepcopy(plain))
+            if kind == "gathered"
+            else fully_shard(copy.deepcopy(plain))
+        )
+        if kind == "gathered":
+            loss(model, lambda p: p.full_tensor().square().sum(), first=True).backward()
+        else:
+            loss(model, lambda p: p.square().sum()).backward()
+        found = gradients(model)
+        for name, parameter in reference.module.named_parameters():
+            torch.testing.assert_close(found[name], parameter.grad, rtol=1e-5, atol=1e-6)
+
+
+@check
+def checkpointed_and_compiled_parts_keep_plain_keys() -> None:
+    expected = list(Net().state_dict())
+    for kind in ("checkpointed first", "checkpointed last", "compiled", "compiled around"):
+        model: Any = Net()
+        if kind == "checkpointed first":
+            model.block = checkpoint_wrapper(model.block)
+        if kind == "compiled":
+            model.block.compile(backend="eager")
+        model = sharded(model)
+        if kind == "checkpointed last":
+            model.block = checkpoint_wrapper(model.block)
+        if kind == "compiled around":
+            model = torch.compile(model, backend="eager")
+            assert next(iter(model.state_dict())) == "_orig_mod.input.weight"
+        losses = train(model, torch.optim.SGD(model.parameters(), lr=0.1), 2)
+        state = support.full_model_state(model, cpu_offload=False, rank0_only=False)
+        assert list(state) == expected
+        support.load_full_model(model, state)
+        assert len(losses) == 2
