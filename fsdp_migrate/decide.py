@@ -29,9 +29,9 @@ from fsdp_migrate.around import (
 )
 from fsdp_migrate.construct import policies, run_time, subclasses, wrapping
 from fsdp_migrate.construct.sharding import Constructor, ShardPlan
-from fsdp_migrate.rule import Outcome
+from fsdp_migrate.rule import LoadedRule, Outcome
 from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Decision, Failure, Study
 
 HELD = "FSDP190"
 MODELS = frozenset(
@@ -325,9 +325,26 @@ def _ask(site: Site, study: Study) -> Decision:
         )
     decision = run_time.settings(site, study)
     if decision is None:
-        decision = rule.decide(site, study)
+        try:
+            decision = rule.decide(site, study)
+        except Exception as error:  # whatever a rule does wrong, other models go on
+            decision = _failed(site, rule, error, study)
     study.settled[site.node] = decision
     return decision
+
+
+def _failed(site: Site, rule: LoadedRule, error: Exception, study: Study) -> Decision:
+    """Left because the rule ended with an error, which the run reports."""
+    study.failures[site.node] = Failure(site, rule, error)
+    return study.left(
+        site,
+        rule.code,
+        f"{rule.code} failed here",
+        "migrate it by hand",
+        models=_models_at(site, study) or study.constructors.values(),
+        quiet=True,
+        final=True,
+    )
 
 
 def _models_at(site: Site, study: Study) -> frozenset[Constructor]:

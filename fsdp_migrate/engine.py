@@ -9,12 +9,12 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from fsdp_migrate import check, decide, rule, support
+from fsdp_migrate import check, decide, pages, rule, support
 from fsdp_migrate.proposal import Edit, Mark
 from fsdp_migrate.result import Problem, Result
 from fsdp_migrate.rule import Outcome, Registry
 from fsdp_migrate.source import Source, SourceError
-from fsdp_migrate.study import DEFAULT_TARGET, Decision, Study
+from fsdp_migrate.study import DEFAULT_TARGET, Decision, Failure, Study
 from fsdp_migrate.trace.project import Library, Module, Project
 
 
@@ -59,6 +59,8 @@ def rewrite(
     while True:
         study = Study(project, registry, options.target)
         decisions = decide.decide(study)
+        if not dropped:
+            result.problems += map(_problem, study.failures.values())
         decisions = _without(decisions, dropped, options)
         failed = _edit(project, decisions, options, registry, result) if edit else {}
         failed = {m: why for m, why in failed.items() if m not in dropped}
@@ -69,6 +71,14 @@ def rewrite(
         for module, message in failed.items():
             dropped[module] = message
             result.problems.append(Problem(module.display, message, ours=True))
+
+
+def _problem(failure: Failure) -> Problem:
+    """What a rule's failure looks like to the user: one line, the rest of the run goes on."""
+    error, failed = failure.error, failure.rule
+    message = f"{failed.code} failed here: {type(error).__name__}: {error}"
+    ours = failed.path.resolve().parent == pages.bundled()
+    return Problem(failure.site.module.display, message, failure.site.position[0], ours=ours)
 
 
 def _without(

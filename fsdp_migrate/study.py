@@ -69,6 +69,15 @@ class Decision:
     unknown_state: bool = False  # left because the kind of a state dict is not known
 
 
+@dataclass(frozen=True, eq=False)
+class Failure:
+    """A rule that ended with an error where it was asked for a decision."""
+
+    site: Site
+    rule: LoadedRule
+    error: Exception
+
+
 @dataclass(eq=False)
 class Models:
     """The FSDP1 models an expression may be."""
@@ -127,6 +136,7 @@ class Study:
     unwritten: list[Constructor] = field(default_factory=list)  # that fully_shard cannot say
     wrapping: Wrapping = field(default_factory=Wrapping)
     settled: dict[ast.AST, Decision] = field(default_factory=dict)  # node -> its decision
+    failures: dict[ast.AST, Failure] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)  # methods that need FSDP2's hooks
 
     def __post_init__(self) -> None:
@@ -138,6 +148,7 @@ class Study:
             self.project, self.registry, self.target, run_time=run_time, run_time_states=states
         )
         result.tracer, result.found, result.entries = self.tracer, self.found, self.entries
+        result.failures = self.failures
         return result
 
     # -- values ---------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate import __main__ as entry
-from fsdp_migrate import engine, ui, verification, write
+from fsdp_migrate import engine, rule, ui, verification, write
 from tests.commandline import DEMO, Command, answering
 from tests.migrating import files
 
@@ -667,6 +667,9 @@ def test_undo_from_elsewhere_is_told_how(here: Path, run: Command) -> None:
 # -- defects of ours ------------------------------------------------------------------------------
 
 
+RULES = rule.load().rules
+
+
 def broken(*args: object, **options: object) -> None:
     raise KeyError("lost")
 
@@ -682,6 +685,22 @@ def test_a_crash_of_the_engine_is_one_line_and_writes_nothing(
         assert "KeyError: 'lost' (this is a defect of fsdp-migrate" in answer.err
         assert "Traceback" not in answer.err
     assert (here / "a.py").read_text() == WRAPS
+
+
+def test_a_rule_that_fails_costs_no_other_model(
+    here: Path, run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "a.py").write_text(WRAPS)
+    (here / "b").mkdir()
+    (here / "b" / "b.py").write_text(f"{WRAPS}\n\nbuild(net).clip_grad_norm_(1.0)\n")
+    clipping = next(r for r in rule.load().rules.values() if r.code == "FSDP401")
+    monkeypatch.setattr(rule, "load", lambda *_: rule.Registry({**RULES, "FSDP401": clipping}))
+    monkeypatch.setattr(clipping.module, "decide", broken)
+    answer = run("rewrite", ".")
+    assert answer.code == 2
+    assert "FSDP401 failed here: KeyError: 'lost' (this is a defect of fsdp-migrate" in answer.err
+    assert "fully_shard" in (here / "a.py").read_text()
+    assert "fully_shard" not in (here / "b" / "b.py").read_text()
 
 
 def test_any_other_crash_is_one_line_too(
