@@ -25,8 +25,8 @@ With CPU offload the norm is computed on the CPU and needs a CPU backend
 
 import ast
 
-from fsdp_migrate.around.parameters import CLIP
-from fsdp_migrate.proposal import Code, code
+from fsdp_migrate.around.parameters import CLIP, CLIP_LIST
+from fsdp_migrate.proposal import Code, code, join
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.states import statedicts
@@ -38,6 +38,7 @@ RULE = Rule(
     handles=(
         "FullyShardedDataParallel.clip_grad_norm_",
         "torch.nn.utils.clip_grad_norm_(parameters)",
+        "torch.nn.utils.clip_grad_norm_(list)",
     ),
 )
 
@@ -187,9 +188,47 @@ model.clip_grad_norm_(*args)
 """,
         outcome=Outcome.LEFT,
     ),
+    Example(
+        title="torch's own function, on some of the parameters",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def step(net, optimizer):
+    model = FSDP(net, use_orig_params=True)
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    norm = torch.nn.utils.clip_grad_norm_(trainable, 1.0)
+    optimizer.step()
+    return norm.item()
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+def step(net, optimizer):
+    model = fully_shard(net)
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    # TODO(fsdp-migrate FSDP401): FSDP1 clipped by the norm of each rank's own part here; this clips by the norm of all.
+    norm = torch.nn.utils.clip_grad_norm_(trainable, 1.0).full_tensor()
+    optimizer.step()
+    return norm.item()
+""",
+        outcome=Outcome.REVIEW,
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="some of the parameters of a plain model",
+        source="""\
+import torch
+
+trainable = [p for p in net.parameters() if p.requires_grad]
+norm = torch.nn.utils.clip_grad_norm_(trainable, 1.0)
+""",
+    ),
     Keep(
         title="torch's own",
         source="""\
@@ -249,6 +288,8 @@ norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])
 def decide(site: Site, study: Study) -> Decision:
     if site.construct == CLIP:
         return _torchs_own(site, study)
+    if site.construct == CLIP_LIST:
+        return _of_a_list(site, study)
     assert site.receiver is not None
     models = study.models(site.receiver, site.module).constructors
     call = site.node
@@ -317,6 +358,38 @@ def _torchs_own(site: Site, study: Study) -> Decision:
         proposal,
         models=found.constructors,
         review=LOCAL if found.certain else "",
+    )
+
+
+def _of_a_list(site: Site, study: Study) -> Decision:
+    """As :func:`_torchs_own`, of some of a model's parameters."""
+    assert site.receiver is not None
+    assert isinstance(site.node, ast.Call)
+    found = study.models(site.receiver, site.module)
+    models = found.constructors
+    if _is_alternative(site):
+        message = "kept: it is for models that are not FSDP's"
+        return study.rewritten(site, RULE.code, message, models=models)
+    bound = statedicts.arguments(site.node, ("parameters", "max_norm", "norm_type"))
+    if bound is None or not _is_finite(bound.get("norm_type"), site, study):
+        return study.left(
+            site,
+            RULE.code,
+            "each rank would clip by a norm of its own part here",
+            "clip with the 2-norm, or reduce the norm with full_tensor() before scaling",
+            models=models,
+            quiet=True,
+        )
+    proposal = study.proposal()
+    ignores = any(c.is_open or c.has("ignored_modules") or c.has("ignored_states") for c in models)
+    used = not isinstance(site.module.table.parents[site.node], ast.Expr)
+    if used and found.certain and not ignores:
+        given = [code("{v}", v=value) for value in site.node.args]
+        given += [code(f"{k.arg}={{v}}", v=k.value) for k in site.node.keywords]
+        call = code("{f}({a}).full_tensor()", f=site.node.func, a=join(", ", given))
+        proposal.replace(site.module, site.node, call)
+    return study.rewritten(
+        site, RULE.code, "the norm of all ranks", proposal, models=models, review=LOCAL
     )
 
 

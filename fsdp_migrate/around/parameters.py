@@ -24,6 +24,7 @@ ADDRESS = "parameter address"
 NAME = "parameter name"
 DATA = "parameter data"
 UPDATE = "parameter update"
+CLIP_LIST = "torch.nn.utils.clip_grad_norm_(list)"
 CLIP = "torch.nn.utils.clip_grad_norm_(parameters)"
 METHODS = frozenset({"parameters", "named_parameters"})
 SHAPES = frozenset({"ndim", "shape", "dim", "size"})
@@ -55,6 +56,10 @@ def find(study: Study, module: Module) -> Iterator[Site]:
             names = study.external(outer.func, module)
             if names & TORCH_CLIP:
                 yield Site(CLIP, module, outer, outer, method.value)
+        for clip in _listed_for_clipping(call, study, module):
+            if clip not in found:
+                found.add(clip)
+                yield Site(CLIP_LIST, module, clip, clip, method.value)
         for node, construct in _in_loop(call, module):
             if construct == NAME and not _is_flat(method.value, module, study):
                 continue
@@ -79,6 +84,38 @@ def _is_flat(model: ast.expr, module: Module, study: Study) -> bool:
         if given is not None and not (isinstance(given, ast.Constant) and given.value is True):
             return True
     return False
+
+
+def _listed_for_clipping(call: ast.Call, study: Study, module: Module) -> Iterator[ast.Call]:
+    """torch's own clipping of a list made from ``model.parameters()``, in place or by name."""
+    table = module.table
+    child: ast.AST = call
+    for parent in table.ancestors(call):
+        if isinstance(parent, (ast.ListComp, ast.GeneratorExp, ast.comprehension)):
+            child = parent
+            continue
+        if isinstance(parent, ast.Call) and getattr(parent.func, "id", "") in AROUND:
+            child = parent
+            continue
+        if child is call:
+            return  # the parameters themselves
+        if isinstance(parent, ast.Call):
+            yield from _clips(child, parent, study, module)
+        elif isinstance(parent, ast.Assign) and parent.value is child:
+            target = parent.targets[0]
+            if not isinstance(target, ast.Name):
+                return
+            for name in table.names:
+                user = table.parents[name]
+                same = name.id == target.id and table.within[name] is table.within[target]
+                if same and isinstance(user, ast.Call):
+                    yield from _clips(name, user, study, module)
+        return
+
+
+def _clips(given: ast.AST, call: ast.Call, study: Study, module: Module) -> Iterator[ast.Call]:
+    if call.args[:1] == [given] and study.external(call.func, module) & TORCH_CLIP:
+        yield call
 
 
 def _is_gathered(node: ast.AST, module: Module) -> bool:

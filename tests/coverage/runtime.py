@@ -897,10 +897,12 @@ ROWS = (
         TORCHS_CLIPPING,
         support("the_norm_is_of_all_gradients_and_equal_on_all_ranks"),
     ),
-    unseen(
+    review(
         "4",
         "torch.nn.utils.clip_grad_norm_(a list of parameters, …)",
-        "silent: by the norm of all ranks, where FSDP1 clipped by each rank's own",
+        "kept and marked: by the norm of all ranks, where FSDP1 clipped by each rank's own",
+        "FSDP401",
+        "torch's own function, on some of the parameters",
         support("the_norm_is_of_all_gradients_and_equal_on_all_ranks"),
     ),
     nothing(
