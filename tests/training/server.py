@@ -12,7 +12,6 @@ import json
 import os
 import runpy
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -20,12 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
+from fsdp_migrate.verify.inject import store
 
 
 def work(job: dict[str, Any]) -> Callable[[], object]:
@@ -41,9 +35,10 @@ def work(job: dict[str, Any]) -> Callable[[], object]:
     return lambda: getattr(importlib.import_module(job["module"]), job["function"])(*job["args"])
 
 
-def become_rank(rank: int, job: dict[str, Any], port: int) -> None:
+def become_rank(rank: int, job: dict[str, Any], meeting: store.Store) -> None:
     """Run one rank of ``job`` in this (forked) process, and end it."""
     code = 1
+    meeting.release()
     out = Path(job["out"])
     for name, stream in (("stdout", 1), ("stderr", 2)):
         file = os.open(out / f"{name}.{rank}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -53,7 +48,7 @@ def become_rank(rank: int, job: dict[str, Any], port: int) -> None:
     world = str(job["ranks"])
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_RANK": "0"}
     os.environ |= {"WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.environ |= meeting.environment() | {"TORCHELASTIC_RESTART_COUNT": "0"}
     os.environ |= job["env"]
     os.chdir(job["directory"])
     try:
@@ -76,12 +71,12 @@ def become_rank(rank: int, job: dict[str, Any], port: int) -> None:
 
 def perform(job: dict[str, Any]) -> dict[str, Any]:
     """Run all ranks; end the others soon after one fails, and all when time is up."""
-    port = free_port()
+    meeting = store.start()
     children: dict[int, int] = {}
     for rank in range(job["ranks"]):
         pid = os.fork()
         if pid == 0:
-            become_rank(rank, job, port)
+            become_rank(rank, job, meeting)
         children[pid] = rank
     codes: list[int | None] = [None] * job["ranks"]
     deadline = time.monotonic() + job["timeout"]
@@ -108,6 +103,7 @@ def perform(job: dict[str, Any]) -> dict[str, Any]:
             children.clear()
         time.sleep(pause)
         pause = min(pause * 1.3, 0.05)
+    meeting.close()
     return {"codes": codes, "timed_out": timed_out}
 
 

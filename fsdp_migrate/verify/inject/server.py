@@ -8,7 +8,7 @@ no CUDA context, which a fork could not take along.
 It is run as a script by the interpreter of the project. Requests come as lines of JSON on standard
 input, answers go as lines of JSON to standard output:
 
-``{"env": {...}, "cwd": "...", "target": [...], "world": 2, "logs": "...", "port": 1234}`` is
+``{"env": {...}, "cwd": "...", "target": [...], "world": 2, "logs": "..."}`` is
 answered by ``{"code": 0}`` once all ranks have ended. ``target`` is ``[script, argument, ...]`` or
 ``["-m", module, argument, ...]``. When a rank fails, the others are ended after a grace period.
 """
@@ -57,7 +57,8 @@ def _import_ahead() -> None:
     import torch.utils.data
 
     import fsdp_migrate.verify.capture.attach
-    import fsdp_migrate.verify.inject.boot  # noqa: F401
+    import fsdp_migrate.verify.inject.boot
+    import fsdp_migrate.verify.inject.store  # noqa: F401
 
     sys.path.remove(root)
     assert torch.distributed.fsdp  # imported for the ranks
@@ -68,15 +69,21 @@ def _import_ahead() -> None:
 
 def _serve() -> dict[str, Any] | None:
     """Handle requests; answers None at their end, and in a forked rank what it is to run."""
+    from fsdp_migrate.verify.inject import store
+
     for line in sys.stdin:
         request = json.loads(line)
+        meeting = store.start()
         children: dict[int, int] = {}
         for rank in range(request["world"]):
             pid = os.fork()
             if pid == 0:
-                return {**request, "rank": rank}
+                meeting.release()
+                return {**request, "rank": rank, "store": meeting.environment()}
             children[pid] = rank
-        _answer({"code": _wait(children, request["logs"])})
+        code = _wait(children, request["logs"])
+        meeting.close()
+        _answer({"code": code})
     return None
 
 
@@ -133,8 +140,7 @@ def _run_program(job: dict[str, Any]) -> None:
             "LOCAL_WORLD_SIZE": str(world),
             "GROUP_WORLD_SIZE": "1",
             "ROLE_WORLD_SIZE": str(world),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(job["port"]),
+            **job["store"],
             "TORCHELASTIC_RESTART_COUNT": "0",
             "TORCHELASTIC_MAX_RESTARTS": "0",
             "TORCHELASTIC_RUN_ID": "none",

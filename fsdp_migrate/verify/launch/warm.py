@@ -11,7 +11,6 @@ import json
 import os
 import select
 import signal
-import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -73,7 +72,6 @@ class WarmServer:
             "cwd": str(cwd),
             "world": world,
             "logs": str(logs.resolve()),
-            "port": free_port(),
         }
         assert process.stdin is not None
         process.stdin.write((json.dumps(request) + "\n").encode())
@@ -170,11 +168,3 @@ class WarmRun:
 
 def _shared(env: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if name not in _ONE_PER_RUN}
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on right now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
