@@ -61,6 +61,8 @@ class _Hooks:
             forced.install_stored()
         autograd.install(session, self.scaled, self._backward_begins, self.steps.backward_ends)
         clipping.install(session)
+        if self.on_cpu:
+            cpu_patches.install_means(lambda what: session.say_once("patch", what))
         collectives.install(session)
         after_import("torch.multiprocessing.spawn", lambda _: spawning.install(session))
         self.steps.install()

@@ -5,11 +5,13 @@ Each patch says so in the record when it takes effect, and the report lists it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from fsdp_migrate.verify.capture import fsdp_internals
 from fsdp_migrate.verify.capture.session import Session, replace
@@ -20,7 +22,18 @@ SYNC_CHECK = (
 )
 TO_CPU = "FSDP1's offload of full parameters to the CPU keeps them in place: they are there already"
 CPU_COPY = "Tensor.cpu() copies, as it does from a GPU"
+MEAN = (
+    "where FSDP2 asks for the mean, gloo of this torch gives the sum (pytorch#162338): it was "
+    "divided; trained on CPUs with this torch, FSDP2 has gradients that are too large"
+)
 UNPINNED = "CPUOffloadPolicy does not pin memory: there is no accelerator to pin it for"
+_RESULTS = {
+    "all_reduce": "tensor",
+    "reduce": "tensor",
+    "reduce_scatter": "output",
+    "reduce_scatter_tensor": "output",
+}
+"""The parameter that holds the result of a collective."""
 
 
 def install_torch(session: Session) -> None:
@@ -41,6 +54,46 @@ def install_torch(session: Session) -> None:
         return cpu
 
     replace(torch.Tensor, "cpu", make)
+
+
+def install_means(say: Callable[[str], None]) -> None:
+    """Let gloo average, which it can from torch 2.13 on; before, it sums without a word, or refuses
+    (https://github.com/pytorch/pytorch/issues/162338). ``say`` is told where that was so."""
+    if not dist.is_available():
+        return
+    from torch.distributed import distributed_c10d as c10d
+
+    can = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 13)
+
+    def make(name: str, original: Any) -> Any:
+        def reduce(*args: Any, **kwargs: Any) -> Any:
+            if not any(map(_is_mean, (*args, kwargs.get("op")))):
+                return original(*args, **kwargs)
+            group = next((a for a in args if isinstance(a, dist.ProcessGroup)), kwargs.get("group"))
+            if dist.get_backend(group) != "gloo":
+                return original(*args, **kwargs)
+            if not can:
+                say(MEAN)
+            args = tuple(dist.ReduceOp.SUM if _is_mean(a) else a for a in args)
+            if _is_mean(kwargs.get("op")):
+                kwargs["op"] = dist.ReduceOp.SUM
+            work = original(*args, **kwargs)
+            if work is not None:
+                work.wait()
+            result = args[0] if args else kwargs[_RESULTS[name]]
+            result.div_(dist.get_world_size(group))
+            return work
+
+        return reduce
+
+    for name in _RESULTS:
+        replace(c10d, name, functools.partial(make, name))
+        setattr(dist, name, getattr(c10d, name))
+
+
+def _is_mean(argument: Any) -> bool:
+    """Whether an argument of a collective (a tensor, perhaps) is the operation that averages."""
+    return not isinstance(argument, torch.Tensor | list) and argument == dist.ReduceOp.AVG
 
 
 def install_fsdp1(session: Session) -> None:

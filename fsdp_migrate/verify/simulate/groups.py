@@ -18,7 +18,6 @@ def install() -> None:
     """Patch what makes and uses groups, scalers and autocast regions."""
     if dist.is_available():
         _groups()
-        _averages()
         after_import("torch.distributed.device_mesh", _meshes_imported)
     _autocast()
     for name in ("torch.amp.grad_scaler", "torch.distributed.fsdp.sharded_grad_scaler"):
@@ -64,32 +63,6 @@ def _groups() -> None:
     replace(c10d, "barrier", make_barrier)
     replace(c10d, "is_nccl_available", lambda original: lambda: True)
     for name in ("init_process_group", "new_group", "barrier", "is_nccl_available"):
-        setattr(dist, name, getattr(c10d, name))
-
-
-def _averages() -> None:
-    """gloo cannot average: it sums, and the sum is divided."""
-    from torch.distributed import distributed_c10d as c10d
-
-    def make(original: Any) -> Callable[..., Any]:
-        def reduce(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            averaged = dist.ReduceOp.AVG in (*args, kwargs.get("op"))
-            if not averaged:
-                return original(tensor, *args, **kwargs)
-            args = tuple(dist.ReduceOp.SUM if a == dist.ReduceOp.AVG else a for a in args)
-            if "op" in kwargs:
-                kwargs["op"] = dist.ReduceOp.SUM
-            work = original(tensor, *args, **kwargs)
-            if work is not None:
-                work.wait()
-            group = next((a for a in args if isinstance(a, dist.ProcessGroup)), kwargs.get("group"))
-            tensor.div_(dist.get_world_size(group))
-            return work
-
-        return reduce
-
-    for name in ("all_reduce", "reduce", "reduce_scatter_tensor", "reduce_scatter"):
-        replace(c10d, name, make)
         setattr(dist, name, getattr(c10d, name))
 
 
