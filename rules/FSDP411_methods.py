@@ -12,7 +12,8 @@ sharding. Registered they work in any case, also before the first call of the mo
 
 ## What stays for you
 Methods that `forward` calls as well (at the end of the inner call a unit frees what the outer one
-still needs), generators, and models wrapped where no statement can follow. Methods of single layers
+still needs; before torch 2.13 also where one registered method hands another what it has computed,
+whose gradients would be lost), generators, and models wrapped where no statement can follow. Methods of single layers
 (`model.layers[0].attend(x)`), and of classes outside the given paths, are not looked into; those of
 `transformers` call `self(...)`, which needs nothing.
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import textwrap
 
 import pytest
+from packaging.version import Version
 
+from fsdp_migrate.engine import Options
 from fsdp_migrate.rule import Outcome
 from tests.migrating import migrate
 
@@ -299,3 +301,40 @@ def test_a_second_run_changes_nothing() -> None:
     _, after = migrate({"train.py": program("return self.head(x)")})
     result, _ = migrate(after)
     assert not result.changes
+
+
+NESTED = {
+    "return self.head(self(self.embed(x)))": False,
+    "return self.head(self(x))": True,
+    "return self.head(self(x.tokens, mask=x['mask']))": True,
+    "x = self.embed(x)\nreturn self.head(self(x))": False,
+    "return self.again(self.embed(x))": False,
+}
+
+
+@pytest.mark.parametrize("body", NESTED)
+def test_older_torch_loses_gradients_where_a_call_inside_is_given_activations(body: str) -> None:
+    """Measured on 2.7.1: the inner call's backward ends that of the unit."""
+    again = "\n    def again(self, x):\n        return self(x) + self.head(x)\n"
+    source = program(body).replace("\n\ndef main", f"{again}\n\ndef main")
+    _, old = migrate({"train.py": source}, Options(target=Version("2.12")))
+    assert ('register_fsdp_forward_method(model, "method")' in old["train.py"]) == NESTED[body]
+    assert ("loses gradients" in old["train.py"]) != NESTED[body]
+    _, new = migrate({"train.py": source}, Options(target=Version("2.13")))
+    assert 'register_fsdp_forward_method(model, "method")' in new["train.py"]
+
+
+def test_older_torch_loses_nothing_without_gradients() -> None:
+    source = program("return self.head(self(self.embed(x)))", decorator="@torch.no_grad()")
+    assert registered(source)
+
+
+def test_older_torch_and_a_method_called_by_another_and_from_outside() -> None:
+    body = "return self.head(self.step(self.embed(x)))"
+    source = program(body, use="model.method(1)\n    model.step(1)").replace(
+        "return self.step(x)", "return self.head(x)"
+    )
+    _, old = migrate({"train.py": source}, Options(target=Version("2.7")))
+    assert 'register_fsdp_forward_method(model, "method")' in old["train.py"]
+    assert 'register_fsdp_forward_method(model, "step")' not in old["train.py"]
+    assert "loses gradients" in old["train.py"]

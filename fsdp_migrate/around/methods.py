@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from packaging.version import Version
+
 from fsdp_migrate import fsdp1
 from fsdp_migrate.construct import roles
 from fsdp_migrate.construct.sharding import FULLY_SHARD, Constructor, ShardPlan, placement_problem
@@ -34,6 +36,11 @@ if TYPE_CHECKING:
 
 CONSTRUCT = "entry method"
 REGISTER = "register_fsdp_forward_method"
+
+# Where the inner call is given something that requires gradients, its backward ends the unit's,
+# and what the outer one computed before is never reduced.
+# Measured on 2.7.1 (lost) and 2.13.0 (reduced).
+NESTING = Version("2.13")
 SUMMON = f"{fsdp1.FSDP}.summon_full_params"
 INNER = frozenset({"module", "_fsdp_wrapped_module"})  # the wrapped module, by its wrapper
 CALLERS_DEEP = 3
@@ -114,6 +121,7 @@ class Use:
     uses: bool = False  # parameters themselves
     reads: bool = False  # one parameter alone, which a piece of it would allow as well
     calls_self: bool = False
+    with_computed: bool = False  # of those calls, one takes something other than an input
     dynamic: bool = False  # it calls methods by names that are computed
     further: list[tuple[Class, FunctionNode]] = field(default_factory=list)
 
@@ -136,6 +144,7 @@ class Entry:
     everywhere: bool = True  # all models that these calls make have it
     in_forward: bool = False  # forward may call it as well
     nested: bool = False  # one of the methods may call the other, or the model
+    inside: bool = False  # with something that it has computed
 
     @property
     def has_inputs(self) -> bool:
@@ -181,6 +190,9 @@ class Methods:
             result.uses |= direct.uses
             result.reads |= direct.reads
             result.calls_self |= direct.calls_self
+            # What a further method is given as its input may have been computed.
+            result.with_computed |= direct.with_computed
+            result.with_computed |= direct.calls_self and function is not direct.function
             result.dynamic |= direct.dynamic
             result.further += direct.further
             for base, further in direct.further:
@@ -398,10 +410,26 @@ class _Body:
         if found is not None:
             self.use.further.append(found)
 
+    def _is_input(self, node: ast.expr) -> bool:
+        """Whether an argument is one of the method's own, or a part of one."""
+        while isinstance(node, ast.Attribute | ast.Subscript | ast.Starred):
+            node = node.value
+        if isinstance(node, ast.Constant):
+            return True
+        inputs = {a.arg for a in ast.walk(self.function.args) if isinstance(a, ast.arg)}
+        stored = (
+            n.id
+            for n in ast.walk(self.function)
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        )
+        return isinstance(node, ast.Name) and node.id in inputs - set(stored)
+
     def _call(self, call: ast.Call) -> None:
         match call.func:
             case ast.Name(id=name) if name == self.this:
                 self.use.calls_self = True
+                given = [*call.args, *(k.value for k in call.keywords)]
+                self.use.with_computed |= not all(map(self._is_input, given))
             case ast.Name(id="getattr") if self._is_this(call.args[:1]):
                 wanted = call.args[1] if len(call.args) > 1 else None
                 if isinstance(wanted, ast.Constant):
@@ -511,7 +539,9 @@ def find(study: Study) -> list[Entry]:
         if forward is not None:
             entry.in_forward = _may_call(methods.use(entry.cls, *forward), entry)
         others = [e for e in entries if e is not entry and e.made.keys() & entry.made.keys()]
-        entry.nested = entry.use.calls_self or any(_may_call(e.use, entry) for e in others)
+        called = any(_may_call(e.use, entry) for e in others)
+        entry.nested = called or entry.use.calls_self
+        entry.inside = called or entry.use.with_computed
     return entries
 
 
@@ -654,6 +684,12 @@ def problem(entry: Entry, study: Study) -> tuple[str, str]:
                 "frees the parameters of a part",
                 "register a method that does all of it",
             )
+        if entry.inside and study.target < NESTING and not _without_gradients(entry.function):
+            return (
+                f"{name}() and another call of the model stand in each other, and torch before "
+                f"{NESTING} loses gradients of the outer one",
+                "register a method that does all of it",
+            )
         written = call is constructor.call and call not in study.run_time
         statement = module.table.statement(call)
         obstacle = placement_problem(constructor) if written else _obstacle(statement, call)
@@ -662,6 +698,12 @@ def problem(entry: Entry, study: Study) -> tuple[str, str]:
         if obstacle:
             return f"nothing can follow the wrapping, because {obstacle}", by_hand
     return "", ""
+
+
+def _without_gradients(function: FunctionNode) -> bool:
+    """Whether a decorator says that nothing of this method is differentiated."""
+    decorators = (d.func if isinstance(d, ast.Call) else d for d in function.decorator_list)
+    return any(ast.unparse(d).split(".")[-1] in {"no_grad", "inference_mode"} for d in decorators)
 
 
 def review(entry: Entry, study: Study) -> str:
