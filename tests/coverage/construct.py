@@ -1046,15 +1046,29 @@ ROWS = (
     nothing("7", "nn.Linear units in nn.MultiheadAttention", "break in both"),
     nothing("7", "a block that runs twice", "the same gradients"),
     nothing("7", "a unit that does not run", "no gradients in both"),
-    unseen(
+    review(
         "7",
-        "a part of a unit that does not run",
-        "silent: no gradient where FSDP1 had zeros, which AdamW decays",
+        "a part of a unit that forward runs for some inputs",
+        "a marker: no gradient where FSDP1 had zeros, which AdamW decays; for torch 2.13 "
+        "set_reduce_scatter_unused_params(True, recurse=False), as FSDP1 did",
+        "FSDP420",
+        "a part for some inputs",
+        program("conditional --kind steps"),
+    ),
+    review(
+        "7",
+        "ranks that use different parts of a unit",
+        "the same marker, or call: as it stands, gradients of unlike parts are averaged where "
+        "sizes agree",
+        "FSDP420",
+        "experts that no token may reach",
+        program("conditional --kind ranks"),
     ),
     unseen(
         "7",
-        "ranks that use different parts of a unit",
-        "silent: averages of unlike gradients, where sizes agree",
+        "a part of a unit that never runs, or of a model from outside the project",
+        "silent: it is no longer decayed",
+        support("parameters_that_nothing_used_have_no_gradient"),
     ),
     unseen("7", "outputs in a dataclass, before torch 2.12", "loud: mixed tensors"),
     nothing("7", "outputs in any object", "an error in both"),

@@ -1199,11 +1199,13 @@ ROWS = (
     nothing("7.1", "model.half(), model.to(dtype)", "works on the shards, as on flat parameters"),
     nothing("7.1", "p.register_hook", "fires in neither"),
     nothing("7.1", "p.register_post_accumulate_grad_hook", "fires, with shards"),
-    unseen(
+    review(
         "7.1",
         "parameters of a unit that a step does not use",
-        "silent: no gradient, where FSDP1 had zeros and weight decay went on; "
-        "set_reduce_scatter_unused_params (2.13) brings that back",
+        "a marker where forward tells: no gradient, where FSDP1 had zeros and weight decay went on; "
+        "for torch 2.13 set_reduce_scatter_unused_params, which brings that back",
+        "FSDP420",
+        "one of many heads",
         support("parameters_that_nothing_used_have_no_gradient"),
     ),
     nothing("7.1", "units that a step does not use", "no gradient in both"),
