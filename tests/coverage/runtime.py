@@ -974,16 +974,20 @@ ROWS = (
         "FSDP402",
         "gradients reduced in another dtype than they are computed in",
     ),
-    unseen(
+    review(
         "5",
-        "p.grad between the micro-batches",
-        "silent where None is passed over: FSDP2 keeps it elsewhere until the reduction",
+        "p.grad between the micro-batches, clipped or read",
+        "a marker: FSDP2 keeps it elsewhere until the reduction, and None is passed over",
+        "FSDP402",
+        "gradients are clipped after every micro-batch",
         support("gradients_that_were_not_reduced_outlive_zero_grad"),
     ),
-    unseen(
+    review(
         "5",
         "zero_grad() after a backward that was not reduced, and the step taken nevertheless",
-        "silent: FSDP2 keeps that gradient for the next reduction",
+        "a marker: FSDP2 keeps that gradient for the next reduction",
+        "FSDP402",
+        "gradients are dropped before every micro-batch",
         support("gradients_that_were_not_reduced_outlive_zero_grad"),
     ),
     nothing(
@@ -1258,10 +1262,12 @@ ROWS = (
         "FSDP408",
         "parameters are counted",
     ),
-    unseen(
+    review(
         "7.3",
         "p.untyped_storage().nbytes()",
-        "silent: the size of the whole parameter, in messages about memory",
+        "kept, with a marker: the size of the whole parameter",
+        "FSDP408",
+        "the memory of parameters",
         support("sharded_parameters_have_no_address"),
     ),
     nothing(
@@ -1270,10 +1276,18 @@ ROWS = (
         "this rank's number in both",
         RANKS_NUMBERS,
     ),
+    review(
+        "7.3",
+        "std, var, median, argmax in loops over parameters",
+        "kept, with a marker: of the whole parameter, FSDP1 had this rank's",
+        "FSDP408",
+        "the spread of parameters and gradients",
+        RANKS_NUMBERS,
+    ),
     unseen(
         "7.3",
-        "std, var, argmax, isfinite().all(), torch.equal",
-        "silent: of the whole parameter, FSDP1 had this rank's; loud on one rank alone: a hang",
+        "isfinite().all(), torch.equal",
+        "silent: of the whole parameter, so that ranks agree; FSDP1 had this rank's",
         RANKS_NUMBERS,
     ),
     unseen("7.3", "view(-1), flatten, parameters_to_vector", "loud on uneven shards"),

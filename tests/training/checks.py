@@ -1112,6 +1112,11 @@ def gradients_that_were_not_reduced_outlive_zero_grad() -> None:
         train(model, optimizer)  # a root before no_sync
         with model.no_sync() if fsdp1 else support.no_sync(model):
             (1000 * model(batch(0)).square().mean()).backward()
+            # What clips between micro-batches met them in FSDP1, and passes over them now.
+            seen = torch.nn.utils.get_total_norm(
+                [p.grad for p in model.parameters() if p.grad is not None]
+            )
+            assert bool(seen > 0) is fsdp1
             assert fsdp1 or all(p.grad is None for p in model.parameters())
             errors.append(raised(optimizer.step))
         optimizer.zero_grad()
