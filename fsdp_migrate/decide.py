@@ -179,6 +179,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
             found += attributes.find(study)
             found += parameter_classes.find(study)
             found += unused.find(study)
+            found += collected.find_in_models(study)
         study.entries = methods.find(study)
         found += [entry.site for entry in study.entries]
         study.found = found, used

@@ -1086,6 +1086,28 @@ ROWS = (
         "a check",
         STATICS,
     ),
+    rewritten(
+        "7.1",
+        "while isinstance(m, (FSDP, DDP)): m = m.module",
+        "for DDP alone: with FSDPModule it would not end",
+        "FSDP404",
+        "a loop that takes wrappers off",
+        program("unwrapping"),
+    ),
+    rewritten(
+        "7.1",
+        "a tuple of classes that is only used for isinstance",
+        "FSDPModule in it",
+        "FSDP404",
+        "a tuple of wrappers",
+    ),
+    left(
+        "7.1",
+        "FSDP among other classes that are gone through",
+        "left, and the models held back: an FSDP2 model is told by FSDPModule",
+        "FSDP499",
+        "the class among others that are gone through",
+    ),
     review(
         "7.1",
         "branches for both FSDPs",
@@ -1206,7 +1228,7 @@ ROWS = (
     review(
         "7.1",
         "parameters of a unit that a step does not use",
-        "a marker where forward tells: no gradient, where FSDP1 had zeros and weight decay went on; "
+        "a marker where forward tells: no gradient, where FSDP1 had zeros and weight decay; "
         "for torch 2.13 set_reduce_scatter_unused_params, which brings that back",
         "FSDP420",
         "one of many heads",
