@@ -1075,7 +1075,7 @@ ROWS = (
     unseen(
         "7",
         "a part of a unit that never runs, or of a model from outside the project",
-        "silent: it is no longer decayed",
+        "silent: it is no longer decayed; verify says so",
         support("parameters_that_nothing_used_have_no_gradient"),
     ),
     unseen("7", "outputs in a dataclass, before torch 2.12", "loud: mixed tensors"),
