@@ -26,6 +26,7 @@ from fsdp_migrate.around import (
     parameters,
     remaking,
     running,
+    unused,
 )
 from fsdp_migrate.construct import policies, run_time, subclasses, wrapping
 from fsdp_migrate.construct.sharding import Constructor, ShardPlan
@@ -177,6 +178,8 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         if study.constructors:
             found += attributes.find(study)
             found += parameter_classes.find(study)
+            found += unused.find(study)
+            found += collected.find_in_models(study)
         study.entries = methods.find(study)
         found += [entry.site for entry in study.entries]
         study.found = found, used
@@ -230,6 +233,9 @@ def _construct(site: Site, study: Study) -> list[Decision]:
         arguments.append(_ask(argument, study))
     further = [*study.plans[constructor].further, *attributes.of(constructor, study)]
     arguments += [_ask(each, study) for each in further]
+    left_out = unused.of(constructor, study)
+    if left_out is not None:
+        arguments.append(_ask(left_out.site, study))
     whole = _ask(site, study)
     models = frozenset({constructor})
     blocked = [d for d in (*arguments, whole) if d.outcome is Outcome.LEFT]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from fsdp_migrate import fsdp1
+from fsdp_migrate.around import unwrapping
 from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.trace.flow import Definition, access_path
 from fsdp_migrate.trace.project import Module, Project
@@ -129,6 +130,8 @@ def classify(module: Module, node: ast.expr, canonical: str) -> Site:
         return Site(construct, module, parent, node)
     if canonical == fsdp1.FSDP and isinstance(parent, ast.Compare):
         return Site(f"compared({canonical})", module, parent, node)
+    if canonical == fsdp1.FSDP and unwrapping.listed_for(node, module):
+        return Site(f"listed({canonical})", module, node, node)
     if canonical == fsdp1.FSDP:
         return Site(f"value({canonical})", module, node, node)
     return Site(canonical, module, node, node)

@@ -22,6 +22,7 @@ from fsdp_migrate.trace.values import Constant, Made, Tracer, Unknown, Value, Va
 
 if TYPE_CHECKING:
     from fsdp_migrate.around.methods import Entry
+    from fsdp_migrate.around.unused import Found
 
 DEFAULT_TARGET = config.DEFAULT_TARGET
 
@@ -138,6 +139,7 @@ class Study:
     settled: dict[ast.AST, Decision] = field(default_factory=dict)  # node -> its decision
     failures: dict[ast.AST, Failure] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)  # methods that need FSDP2's hooks
+    unused: dict[ast.Call, Found | None] = field(default_factory=dict)  # by constructor call
 
     def __post_init__(self) -> None:
         self.tracer = Tracer(self.project)
@@ -148,7 +150,7 @@ class Study:
             self.project, self.registry, self.target, run_time=run_time, run_time_states=states
         )
         result.tracer, result.found, result.entries = self.tracer, self.found, self.entries
-        result.failures = self.failures
+        result.failures, result.unused = self.failures, self.unused
         return result
 
     # -- values ---------------------------------------------------------------------------------

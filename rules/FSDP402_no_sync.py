@@ -10,9 +10,9 @@ FSDP2 has a setter instead of a context manager; it must be set back, also after
 
 ## What stays for you
 With `reduce_dtype` wider than `param_dtype`, FSDP2 accumulates unsynchronised gradients in
-`reduce_dtype` (FSDP1 in `param_dtype`): better numerics, not the same last digits. `zero_grad()` in
-the middle of an accumulation no longer drops what was accumulated: it is marked where a branch gives
-a step up so.
+`reduce_dtype` (FSDP1 in `param_dtype`): better numerics, not the same last digits. What was
+accumulated waits for its reduction where neither `zero_grad()` nor `p.grad` reach it: code that drops
+it, clips it or looks at it in the middle of an accumulation is marked.
 
 ## Since torch
 2.6
@@ -23,13 +23,15 @@ a step up so.
 """
 
 import ast
+from collections.abc import Iterator
 
 from fsdp_migrate.construct import precision, strategy
 from fsdp_migrate.construct.sharding import Constructor
+from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site, enclosing_function
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Decision, Study, block_of
 
 RULE = Rule(code="FSDP402", name="no_sync", handles=("FullyShardedDataParallel.no_sync",))
 
@@ -246,9 +248,263 @@ def train(net, batches, optimizer):
 """,
         support=("no_sync",),
     ),
+    Example(
+        title="gradients are dropped before every micro-batch",
+        before="""\
+from contextlib import nullcontext
+
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def train(net, batches, optimizer, every):
+    model = FSDP(net)
+    for index, batch in enumerate(batches):
+        optimizer.zero_grad()
+        last = (index + 1) % every == 0
+        with nullcontext() if last else model.no_sync():
+            model(batch).sum().backward()
+        if last:
+            optimizer.step()
+""",
+        after="""\
+from contextlib import nullcontext
+
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import no_sync
+
+
+def train(net, batches, optimizer, every):
+    model = fully_shard(net)
+    for index, batch in enumerate(batches):
+        optimizer.zero_grad()
+        last = (index + 1) % every == 0
+        # TODO(fsdp-migrate FSDP402): zero_grad() no longer drops gradients that wait for their reduction: where it comes between micro-batches, they go into the step.
+        with nullcontext() if last else no_sync(model):
+            model(batch).sum().backward()
+        if last:
+            optimizer.step()
+""",
+        outcome=Outcome.REVIEW,
+        support=("no_sync",),
+    ),
+    Example(
+        title="gradients are dropped between two micro-batches",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def probe(net, first, second, optimizer):
+    model = FSDP(net)
+    with model.no_sync():
+        model(first).sum().backward()
+    optimizer.zero_grad()
+    model(second).sum().backward()
+    optimizer.step()
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import no_sync
+
+
+def probe(net, first, second, optimizer):
+    model = fully_shard(net)
+    # TODO(fsdp-migrate FSDP402): zero_grad() no longer drops gradients that wait for their reduction: where it comes between micro-batches, they go into the step.
+    with no_sync(model):
+        model(first).sum().backward()
+    optimizer.zero_grad()
+    model(second).sum().backward()
+    optimizer.step()
+""",
+        outcome=Outcome.REVIEW,
+        support=("no_sync",),
+    ),
+    Example(
+        title="gradients are clipped after every micro-batch",
+        before="""\
+from contextlib import nullcontext
+
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def train(net, batches, optimizer, every):
+    model = FSDP(net)
+    for index, batch in enumerate(batches):
+        last = (index + 1) % every == 0
+        with nullcontext() if last else model.no_sync():
+            model(batch).sum().backward()
+        torch.nn.utils.clip_grad_value_(model.parameters(), 1.0)
+        if last:
+            optimizer.step()
+            optimizer.zero_grad()
+""",
+        after="""\
+from contextlib import nullcontext
+
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import no_sync
+
+
+def train(net, batches, optimizer, every):
+    model = fully_shard(net)
+    for index, batch in enumerate(batches):
+        last = (index + 1) % every == 0
+        # TODO(fsdp-migrate FSDP402): Gradients that wait for their reduction are not in p.grad: what reads or clips gradients between micro-batches passes over them, do it before the step.
+        with nullcontext() if last else no_sync(model):
+            model(batch).sum().backward()
+        torch.nn.utils.clip_grad_value_(model.parameters(), 1.0)
+        if last:
+            optimizer.step()
+            optimizer.zero_grad()
+""",
+        outcome=Outcome.REVIEW,
+        support=("no_sync",),
+    ),
+    Example(
+        title="dropped at the beginning and clipped at the end",
+        before="""\
+from contextlib import nullcontext
+
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def train(net, batches, optimizer, every):
+    model = FSDP(net)
+    for index, batch in enumerate(batches):
+        if index % every == 0:
+            optimizer.zero_grad()
+        last = (index + 1) % every == 0
+        with nullcontext() if last else model.no_sync():
+            model(batch).sum().backward()
+        if last:
+            torch.nn.utils.clip_grad_value_(model.parameters(), 1.0)
+            optimizer.step()
+""",
+        after="""\
+from contextlib import nullcontext
+
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import no_sync
+
+
+def train(net, batches, optimizer, every):
+    model = fully_shard(net)
+    for index, batch in enumerate(batches):
+        if index % every == 0:
+            optimizer.zero_grad()
+        last = (index + 1) % every == 0
+        with nullcontext() if last else no_sync(model):
+            model(batch).sum().backward()
+        if last:
+            torch.nn.utils.clip_grad_value_(model.parameters(), 1.0)
+            optimizer.step()
+""",
+        support=("no_sync",),
+    ),
+    Example(
+        title="two losses of one step",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def train(net, batches, optimizer):
+    model = FSDP(net)
+    for first, second in batches:
+        optimizer.zero_grad()
+        with model.no_sync():
+            model(first).sum().backward()
+        model(second).sum().backward()
+        torch.nn.utils.clip_grad_value_(model.parameters(), 1.0)
+        optimizer.step()
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import no_sync
+
+
+def train(net, batches, optimizer):
+    model = fully_shard(net)
+    for first, second in batches:
+        optimizer.zero_grad()
+        with no_sync(model):
+            model(first).sum().backward()
+        model(second).sum().backward()
+        torch.nn.utils.clip_grad_value_(model.parameters(), 1.0)
+        optimizer.step()
+""",
+        support=("no_sync",),
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="dropped before every micro-batch, with DDP",
+        source="""\
+from torch.nn.parallel import DistributedDataParallel
+
+
+def train(net, batches, optimizer, every):
+    model = DistributedDataParallel(net)
+    for index, batch in enumerate(batches):
+        optimizer.zero_grad()
+        with model.no_sync():
+            model(batch).sum().backward()
+        if index % every == 0:
+            optimizer.step()
+""",
+    ),
+    Keep(
+        title="clipped between micro-batches, with accelerate",
+        source="""\
+for index, batch in enumerate(batches):
+    with accelerator.no_sync(model):
+        accelerator.backward(model(batch))
+    torch.nn.utils.clip_grad_value_(model.parameters(), 1.0)
+    if index % 4 == 3:
+        optimizer.step()
+""",
+    ),
+    Keep(
+        title="clipped between micro-batches, with FSDP2",
+        source="""\
+for index, batch in enumerate(batches):
+    model.set_requires_gradient_sync(index % 4 == 3)
+    model(batch).sum().backward()
+    torch.nn.utils.clip_grad_value_(model.parameters(), 1.0)
+    if index % 4 == 3:
+        optimizer.step()
+""",
+    ),
+    Keep(
+        title="gradients without FSDP",
+        source="""\
+for batch in batches:
+    optimizer.zero_grad()
+    model(batch).sum().backward()
+    optimizer.step()
+""",
+    ),
+    Keep(
+        title="a context that is no model's",
+        source="""\
+with lock.no_sync():
+    queue.clear()
+""",
+    ),
     Keep(
         title="a step that is given up, with DDP",
         source="""\
@@ -319,6 +575,15 @@ with bucket.no_sync():
     ),
 ]
 
+DROPPED = (
+    "zero_grad() no longer drops gradients that wait for their reduction: where it comes between "
+    "micro-batches, they go into the step"
+)
+UNSEEN = (
+    "gradients that wait for their reduction are not in p.grad: what reads or clips gradients "
+    "between micro-batches passes over them, do it before the step"
+)
+
 
 def decide(site: Site, study: Study) -> Decision:
     assert site.receiver is not None
@@ -353,6 +618,7 @@ def decide(site: Site, study: Study) -> Decision:
             "unsynchronised gradients are now accumulated in reduce_dtype, which is more "
             "precise than FSDP1's param_dtype"
         )
+    review = _between(site) or review
     if any(map(_gives_up, ast.walk(enclosing_function(site.module, site.node)))):
         review = (
             "zero_grad() no longer drops gradients that wait for their reduction: where a step is "
@@ -379,6 +645,54 @@ def _gives_up(node: ast.AST) -> bool:
         if "zero_grad" in called and not called & {"step", "backward"}:
             return True
     return False
+
+
+def _between(site: Site) -> str:
+    """What to review where gradients are dropped or read before the step they add up to."""
+    blocks = list(_blocks(site))
+    for block, first in blocks:
+        for statement in block[first:]:
+            called = _called(statement)
+            if "step" in called:
+                break
+            if "zero_grad" in called and isinstance(statement, ast.Expr):
+                return DROPPED
+    block, _ = blocks[-1]
+    if not any(isinstance(s, ast.If) and "step" in _called(s) for s in block):
+        return ""
+    flat = [s for s in block if not isinstance(s, (ast.If, ast.For, ast.While))]
+    if any("step" in _called(s) for s in flat if isinstance(s, ast.Expr)):
+        return ""
+    for statement in flat:
+        if "zero_grad" in _called(statement):
+            return DROPPED
+        read = [n for n in ast.walk(statement) if isinstance(n, ast.Attribute)]
+        if any(n.attr == "grad" and n.lineno > site.node.lineno for n in read):
+            return UNSEEN
+        if _called(statement) & {"clip_grad_norm_", "clip_grad_value_"}:
+            return UNSEEN
+    return ""
+
+
+def _blocks(site: Site) -> Iterator[tuple[list[ast.stmt], int]]:
+    """The statement lists around a site up to its loop, with where it goes on behind the site."""
+    child: ast.AST = site.statement
+    for parent in site.module.table.ancestors(child):
+        if isinstance(child, ast.stmt):
+            block = block_of(parent, child) or [child]
+            yield block, block.index(child) + 1
+        if isinstance(parent, (ast.For, ast.While, *FUNCTIONS)):
+            return
+        child = parent
+
+
+def _called(statement: ast.AST) -> set[str]:
+    """The names of the methods and functions that a statement calls."""
+    return {
+        n.func.attr if isinstance(n.func, ast.Attribute) else getattr(n.func, "id", "")
+        for n in ast.walk(statement)
+        if isinstance(n, ast.Call)
+    }
 
 
 def _accumulates_wider(constructor: Constructor, study: Study) -> bool:

@@ -17,7 +17,8 @@ FSDP1 gave the optimizer its sharded parameters at any time.
 
 ## What stays for you
 Optimizers that are built elsewhere or used before the model is wrapped: the migration of that model
-is held back until you move them. A model that is run in another function than the one that calls
+is held back until you move them, as is that of a model that keeps parameters in a list of its own
+(`self.decayed = [self.head.weight]`). A model that is run in another function than the one that calls
 for the optimizer is not seen.
 
 ## Since torch
@@ -30,17 +31,18 @@ for the optimizer is not seen.
 
 import ast
 
-from fsdp_migrate.around import collected, ordering, running
+from fsdp_migrate.around import attributes, collected, ordering, running
 from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.trace.values import Class
 
 RULE = Rule(
     code="FSDP403",
     name="optimizer_order",
-    handles=("early optimizer", "early parameters", "late optimizer"),
+    handles=("early optimizer", "early parameters", "kept parameters", "late optimizer"),
 )
 
 EXAMPLES = [
@@ -278,9 +280,88 @@ class Trainer:
 """,
         support=("reshard_parameters",),
     ),
+    Example(
+        title="a model that keeps parameters in a list, if FSDP1 kept them",
+        before="""\
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Net(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.body, self.head = nn.Linear(dim, dim), nn.Linear(dim, dim)
+        self.decayed = [self.head.weight]
+
+    def forward(self, x):
+        return self.head(self.body(x)).mean() + sum(p.square().sum() for p in self.decayed)
+
+
+def build(dim, original):
+    return FSDP(Net(dim), use_orig_params=original)
+""",
+        after="""\
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Net(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.body, self.head = nn.Linear(dim, dim), nn.Linear(dim, dim)
+        self.decayed = [self.head.weight]
+
+    def forward(self, x):
+        return self.head(self.body(x)).mean() + sum(p.square().sum() for p in self.decayed)
+
+
+def build(dim, original):
+    # TODO(fsdp-migrate FSDP403): Net.decayed goes on holding the parameters that fully_shard replaces, which train nothing; FSDP1 kept them with use_orig_params=True: take the parameters from their layers where they are used.
+    return fully_shard(Net(dim))
+""",
+        outcome=Outcome.REVIEW,
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="a model that keeps parameters in a list",
+        source="""\
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Net(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.body, self.head = nn.Linear(dim, dim), nn.Linear(dim, dim)
+        self.decayed = list(self.head.parameters())
+
+    def forward(self, x):
+        return self.head(self.body(x)).mean() + sum(p.square().sum() for p in self.decayed)
+
+
+def build(dim):
+    return FSDP(Net(dim), use_orig_params=True)
+""",
+        left=True,
+    ),
+    Keep(
+        title="a list of parameters without FSDP",
+        source="""\
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.head = nn.Linear(dim, dim)
+        self.decayed = [self.head.weight]
+
+    def forward(self, x):
+        return self.head(x).mean() + sum(p.square().sum() for p in self.decayed)
+""",
+    ),
     Keep(
         title="the optimizer is built after",
         source="""\
@@ -369,6 +450,8 @@ def decide(site: Site, study: Study) -> Decision:
     assert isinstance(site.node, ast.Call)
     if site.construct == running.CONSTRUCT:
         return _late(site, site.node, study)
+    if site.construct == collected.IN_MODELS:
+        return _kept(site, study)
     if site.construct == collected.CONSTRUCT:
         return _early(site, site.node, study)
     found = ordering.find(site.node, site.module, study)
@@ -396,6 +479,28 @@ def decide(site: Site, study: Study) -> Decision:
     return study.rewritten(
         site, RULE.code, "moved behind the sharding", proposal, models=models, review=review
     )
+
+
+def _kept(site: Site, study: Study) -> Decision:
+    """Parameters in a list of the model's own, which FSDP1 may have kept."""
+    constructor = next(c for c in study.constructors.values() if c.call is site.receiver)
+    assert isinstance(site.reference, ast.ClassDef)
+    module = next(m for m in study.project.modules if site.reference in m.table.scopes)
+    kept = collected.kept_by(Class(site.reference, module))
+    named = ", ".join(f"{site.reference.name}.{name}" for name in kept)
+    reason = (
+        f"{named} goes on holding the parameters that fully_shard replaces, which train nothing"
+    )
+    advice = "take the parameters from their layers where they are used"
+    if attributes.keeps(constructor, study) is False:  # use_orig_params is a setting
+        return study.rewritten(
+            site,
+            RULE.code,
+            "FSDP1 may have kept them",
+            models=[constructor],
+            review=f"{reason}; FSDP1 kept them with use_orig_params=True: {advice}",
+        )
+    return study.left(site, RULE.code, reason, advice, models=[constructor], quiet=True)
 
 
 def _early(site: Site, call: ast.Call, study: Study) -> Decision:

@@ -2,11 +2,14 @@
 
 ## What changes
 `isinstance(m, FullyShardedDataParallel)` becomes `isinstance(m, FSDPModule)`; annotations change
-alike. So does `hasattr(m, "clip_grad_norm_")` (or `"no_sync"`), where it tells FSDP1 models.
+alike, and tuples of classes that are only used for `isinstance`. So does
+`hasattr(m, "clip_grad_norm_")` (or `"no_sync"`), where it tells FSDP1 models. Loops that take
+wrappers off (`while isinstance(m, (FSDP, DDP)): m = m.module`) go on for the other wrappers only.
 
 ## Why
 After `fully_shard`, a model's class is a subclass of its own class and of `FSDPModule`. The old
-test is false, so code quietly takes the other branch.
+test is false, so code quietly takes the other branch. Nothing is wrapped any more: a loop that takes
+off what is an `FSDPModule` would not end.
 
 ## What stays for you
 Checks in projects that wrap their models elsewhere.
@@ -21,9 +24,11 @@ Checks in projects that wrap their models elsewhere.
 import ast
 from dataclasses import replace
 
+from fsdp_migrate.around import unwrapping
 from fsdp_migrate.branches import Branch
+from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.fsdp1 import FSDP, PACKAGE
-from fsdp_migrate.proposal import code
+from fsdp_migrate.proposal import code, join
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study, sentences
@@ -35,6 +40,7 @@ RULE = Rule(
         "isinstance(FullyShardedDataParallel)",
         "annotation(FullyShardedDataParallel)",
         "compared(FullyShardedDataParallel)",
+        "listed(FullyShardedDataParallel)",
         "hasattr(FullyShardedDataParallel)",
         "annotation(MixedPrecision)",
         "annotation(CPUOffload)",
@@ -200,9 +206,306 @@ def clip(net, optimizer):
         optimizer.clip_grad_norm_(1.0)
 """,
     ),
+    Example(
+        title="a loop that takes wrappers off",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def unwrap(model):
+    while isinstance(model, (FSDP, DDP)):
+        model = model.module
+    return model
+
+
+def build(net):
+    model = FSDP(net)
+    return model, unwrap(model)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def unwrap(model):
+    while isinstance(model, DDP):
+        model = model.module
+    return model
+
+
+def build(net):
+    model = fully_shard(net)
+    return model, unwrap(model)
+""",
+    ),
+    Example(
+        title="a loop that takes FSDP's wrapper off",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def inner(net):
+    model = FSDP(net)
+    while isinstance(model, FSDP):
+        model = model.module
+    return model
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+
+def inner(net):
+    model = fully_shard(net)
+    return model
+""",
+    ),
+    Example(
+        title="wrappers of models that are not known are taken off",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def unwrap(model):
+    return model.module if isinstance(model, (FSDP, DDP)) else model
+
+
+def build(net):
+    return FSDP(net)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def unwrap(model):
+    return model.module if isinstance(model, DDP) else model
+
+
+def build(net):
+    return fully_shard(net)
+""",
+    ),
+    Example(
+        title="a loop that takes more than wrappers off",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def unwrap(model):
+    while isinstance(model, (FSDP, DDP)):
+        print(type(model))
+        model = model.module
+    return model
+
+
+def build(net):
+    return unwrap(FSDP(net))
+""",
+        after="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def unwrap(model):
+    # TODO(fsdp-migrate FSDP404): An FSDP2 model has no inner module, and a loop that takes wrappers off would not end. Take off the other wrappers alone.
+    while isinstance(model, (FSDP, DDP)):
+        print(type(model))
+        model = model.module
+    return model
+
+
+def build(net):
+    return unwrap(FSDP(net))
+""",
+        outcome=Outcome.LEFT,
+    ),
+    Example(
+        title="a tuple of wrappers",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+WRAPPERS = (FSDP, DDP)
+
+
+def is_wrapped(model, classes=(FSDP,)):
+    return isinstance(model, WRAPPERS) or isinstance(model, classes)
+
+
+def build(net):
+    return FSDP(net)
+""",
+        after="""\
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+WRAPPERS = (FSDPModule, DDP)
+
+
+def is_wrapped(model, classes=(FSDPModule,)):
+    return isinstance(model, WRAPPERS) or isinstance(model, classes)
+
+
+def build(net):
+    return fully_shard(net)
+""",
+    ),
+    Example(
+        title="a tuple of wrappers that are taken off",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def unwrap(model, wrappers=(FSDP, DDP)):
+    while isinstance(model, wrappers):
+        model = model.module
+    return model
+
+
+def build(net):
+    model = FSDP(net)
+    return model, unwrap(model)
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def unwrap(model, wrappers=(DDP,)):
+    while isinstance(model, wrappers):
+        model = model.module
+    return model
+
+
+def build(net):
+    model = fully_shard(net)
+    return model, unwrap(model)
+""",
+    ),
+    Example(
+        title="a tuple that grows",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def is_wrapped(model, sharded):
+    options = (DDP,)
+    if sharded:
+        options += (FSDP,)
+    return isinstance(model, options)
+
+
+def build(net):
+    return FSDP(net)
+""",
+        after="""\
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def is_wrapped(model, sharded):
+    options = (DDP,)
+    if sharded:
+        options += (FSDPModule,)
+    return isinstance(model, options)
+
+
+def build(net):
+    return fully_shard(net)
+""",
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="other wrappers are taken off",
+        source="""\
+from torch.nn import DataParallel
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+WRAPPERS = (DDP, DataParallel)
+
+
+def unwrap(model):
+    while isinstance(model, WRAPPERS):
+        model = model.module
+    return model
+""",
+    ),
+    Keep(
+        title="a loop over FSDP2's models",
+        source="""\
+from torch.distributed.fsdp import FSDPModule
+
+
+def outermost(model, parents):
+    while isinstance(parents.get(model), FSDPModule):
+        model = parents[model]
+    return model
+""",
+    ),
+    Keep(
+        title="wrappers in a tuple, none of them FSDP's",
+        source="""\
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def unwrap(model, wrappers=(DDP,)):
+    return model.module if isinstance(model, wrappers) else model
+""",
+    ),
+    Keep(
+        title="one wrapper is taken off",
+        source="""\
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def unwrap(model):
+    if isinstance(model, DDP):
+        model = model.module
+    return model
+""",
+    ),
+    Keep(
+        title="a class of the project's own of that name",
+        source="""\
+from wrappers import FSDP, DDP
+
+
+def unwrap(model):
+    while isinstance(model, (FSDP, DDP)):
+        model = model.module
+    return model
+""",
+    ),
+    Keep(
+        title="wrappers by name",
+        source="""\
+def unwrap(model):
+    while hasattr(model, "module"):
+        model = model.module
+    return model
+""",
+    ),
+    Keep(
+        title="a tuple of classes to choose from",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+WRAPPERS = (FSDP, DDP)
+
+
+def wrap(net, index):
+    return WRAPPERS[index](net)
+""",
+        left=True,
+    ),
     Keep(
         title="a method of something else",
         source="""\
@@ -280,12 +583,104 @@ def decide(site: Site, study: Study) -> Decision:
     branch = next((b for b in study.branches if b.node.test is site.node), None)
     if branch is not None:
         return _branch(branch, site, study)
+    if kind == "isinstance" and old == FSDP:
+        taken_off = _taken_off(site, models, study)
+        if taken_off is not None:
+            return taken_off
+        if unwrapping.is_condition_of_loop(site.node, site.module):
+            return study.left(
+                site,
+                RULE.code,
+                "an FSDP2 model has no inner module, and a loop that takes wrappers off would not end",
+                "take off the other wrappers alone",
+                models=models,
+                quiet=True,
+            )
+    if kind == "listed":
+        settled = _listed(site, models, study)
+        if settled is not None:
+            return settled
     new = NEW_NAMES.get(old, "OffloadPolicy")
     proposal = study.proposal()
     name = proposal.name(site.module, PACKAGE, new, site.reference)
     assert isinstance(site.reference, ast.expr)
     proposal.replace(site.module, site.reference, code("{n}", n=name))
     return study.rewritten(site, RULE.code, new, proposal, models=models)
+
+
+def _taken_off(site: Site, models: frozenset[Constructor], study: Study) -> Decision | None:
+    """``while isinstance(m, (FSDP, DDP)): m = m.module``: only the others are taken off."""
+    check = site.node
+    assert isinstance(check, ast.expr)
+    holder = unwrapping.around(check, site.module)
+    if holder is None:
+        return None
+    assert isinstance(check, ast.Call)
+    others = unwrapping.others(check, site.reference)
+    if not isinstance(holder, ast.While) and (
+        not others or study.traced(check.args[0], site.module)
+    ):
+        return None
+    proposal = study.proposal()
+    if others:
+        asked = join(", ", [code("{o}", o=other) for other in others])
+        asked = asked if len(others) == 1 else code("({a})", a=asked)
+        proposal.replace(site.module, check, code("isinstance({m}, {a})", m=check.args[0], a=asked))
+        message = "kept for the other wrappers: an FSDP2 model has no inner module"
+    else:
+        assert isinstance(holder, ast.While)
+        proposal.delete(site.module, holder)
+        study.gone.add(holder)
+        message = "an FSDP2 model has no inner module"
+    return study.rewritten(site, RULE.code, message, proposal, models=models)
+
+
+def _listed(site: Site, models: frozenset[Constructor], study: Study) -> Decision | None:
+    """A class in a tuple for ``isinstance`` that FSDPModule cannot simply take the place of."""
+    assert isinstance(site.reference, ast.expr)
+    checks = unwrapping.listed_for(site.reference, site.module)
+    takes_off = [check for check in checks if unwrapping.takes_off(check, site.module)]
+    elsewhere = _is_imported(site, study)
+    if not takes_off and not elsewhere:
+        return None
+    holder = site.module.table.parents[site.reference]
+    assert isinstance(holder, ast.Tuple)
+    others = [e for e in holder.elts if e is not site.reference]
+    if elsewhere or takes_off != checks or not others:
+        why = "used in other files" if elsewhere else "also those of wrappers that are taken off"
+        return study.left(
+            site,
+            RULE.code,
+            f"these classes are {why}, and an FSDP2 model has no inner module",
+            "use FSDPModule in place of FSDP where models are told apart by them",
+            models=models,
+            quiet=True,
+        )
+    proposal = study.proposal()
+    listed = join(", ", [code("{o}", o=other) for other in others])
+    comma = "," if len(others) == 1 else ""
+    proposal.replace(site.module, holder, code("({l}{c})", l=listed, c=comma))
+    message = "kept for the other wrappers: an FSDP2 model has no inner module"
+    return study.rewritten(site, RULE.code, message, proposal, models=models)
+
+
+def _is_imported(site: Site, study: Study) -> bool:
+    """Whether another file names the tuple that a class stands in."""
+    statement = site.statement
+    targets = getattr(statement, "targets", None) or [getattr(statement, "target", None)]
+    names = {t.id for t in targets if isinstance(t, ast.Name)}
+    own = site.module.table.module
+    if site.module.table.scope_of(site.node).module_scope() is not own:
+        return False
+    for module in study.project.modules:
+        if module is not site.module and any(
+            binding.name in names or binding.qualified.rpartition(".")[2] in names
+            for binding in module.table.imports
+        ):
+            return True
+        if any(a.attr in names for a in module.table.attributes):
+            return True
+    return False
 
 
 def _has_method(site: Site, study: Study) -> Decision:

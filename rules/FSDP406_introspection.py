@@ -27,6 +27,7 @@ other uses of the prefix.
 import ast
 import re
 
+from fsdp_migrate.around import unwrapping
 from fsdp_migrate.construct import strategy
 from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.fsdp1 import PACKAGE
@@ -558,6 +559,10 @@ def _unwrap(site: Site, study: Study) -> Decision:
             models=found.constructors,
             quiet=True,
         )
+    if unwrapping.is_in_loop(site.reference, site.module):
+        message = "kept for other wrappers: no FSDP2 model comes here"
+        models = found.constructors or frozenset(study.constructors.values())
+        return study.rewritten(site, RULE.code, message, models=models)
     # Nothing but FSDP1's wrapper has that attribute: where the line runs, it is one.
     only_fsdp1s = site.reference.attr == "_fsdp_wrapped_module" and bool(study.constructors)
     if not found.certain and not (only_fsdp1s and not _asks_inner_state(site, study)):

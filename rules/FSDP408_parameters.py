@@ -3,8 +3,8 @@
 ## What changes
 `p.data = ...` on parameters of a sharded model becomes `p.data.copy_(...)`. Loops that change
 parameters in place call `reshard_parameters(model)` first. Code that looks at `ndim`, `shape`,
-`numel()` or `data_ptr()` of parameters (to leave biases out of weight decay, say) stays, and is
-marked; so is code that picks parameters by name where FSDP1 had flat ones.
+`numel()`, `data_ptr()`, the storage or the deviation of parameters (to leave biases out of weight
+decay, say) stays, and is marked; so is code that picks parameters by name where FSDP1 had flat ones.
 
 ## Why
 FSDP1 showed flat pieces: one dimension, this rank's share of the elements. FSDP2's parameters are
@@ -30,9 +30,11 @@ import ast
 from fsdp_migrate.around.parameters import (
     ADDRESS,
     COUNT,
+    MEMORY,
     NAME,
     SHAPE,
     STALE,
+    STATISTIC,
     UPDATE,
     trained,
     updated,
@@ -51,6 +53,8 @@ RULE = Rule(
         "parameter name",
         "parameter count",
         "parameter address",
+        "parameter memory",
+        "parameter statistic",
         "parameter data",
         "parameter update",
     ),
@@ -266,9 +270,67 @@ def names(net):
 """,
         outcome=Outcome.REVIEW,
     ),
+    Example(
+        title="the spread of parameters and gradients",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def report(net, log):
+    model = FSDP(net, use_orig_params=True)
+    for name, p in model.named_parameters():
+        log(name, p.detach().float().std().item(), p.grad.abs().max().item())
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+
+def report(net, log):
+    model = fully_shard(net)
+    # TODO(fsdp-migrate FSDP408): FSDP1 gave a number of this rank's piece here, now it is that of the whole parameter, for which all ranks must ask.
+    for name, p in model.named_parameters():
+        log(name, p.detach().float().std().item(), p.grad.abs().max().item())
+""",
+        outcome=Outcome.REVIEW,
+    ),
+    Example(
+        title="the memory of parameters",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def held(net):
+    model = FSDP(net, use_orig_params=True)
+    return sum(p.untyped_storage().nbytes() for p in model.parameters())
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+
+def held(net):
+    model = fully_shard(net)
+    # TODO(fsdp-migrate FSDP408): The storage of a sharded parameter has the size of the whole parameter: what this rank holds is that of p.to_local().
+    return sum(p.untyped_storage().nbytes() for p in model.parameters())
+""",
+        outcome=Outcome.REVIEW,
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="numbers of a plain model's parameters",
+        source="""\
+for name, p in model.named_parameters():
+    print(name, p.std().item(), p.untyped_storage().nbytes())
+""",
+    ),
+    Keep(
+        title="numbers of inputs",
+        source="""\
+for batch in batches:
+    print(batch.std().item(), batch.untyped_storage().nbytes())
+""",
+    ),
     Keep(
         title="the memory of a plain model's parameters",
         source="""\
@@ -344,6 +406,14 @@ MEANINGS = {
         "own; now parameters are picked by their names"
     ),
     COUNT: "FSDP1 counted this rank's part here, now numel() is that of the whole parameter",
+    MEMORY: (
+        "the storage of a sharded parameter has the size of the whole parameter: what this rank "
+        "holds is that of p.to_local()"
+    ),
+    STATISTIC: (
+        "FSDP1 gave a number of this rank's piece here, now it is that of the whole parameter, for "
+        "which all ranks must ask"
+    ),
     ADDRESS: "data_ptr() of every sharded parameter is 0: tell parameters apart by id(p)",
 }
 # Calls whose result is not what a parameter is: another dtype, another device.

@@ -63,6 +63,24 @@ wrappers = {"fsdp": FSDP}
         left=True,
     ),
     Keep(
+        title="the class among others that are gone through",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+WRAPPERS = [FSDP, DDP]
+
+
+def is_wrapped(model):
+    return any(isinstance(model, wrapper) for wrapper in WRAPPERS)
+
+
+def build(net):
+    return FSDP(net)
+""",
+        left=True,
+    ),
+    Keep(
         title="a method of FSDP1 that is replaced",
         source="""\
 import torch
@@ -177,6 +195,15 @@ def decide(site: Site, study: Study) -> Decision:
         reason = f"an FSDP2 model has no {name}"
         help_ = INSTEAD.get(name, "drop what was done with it")
         return study.left(site, RULE.code, reason, help_)
+    if isinstance(asked, (ast.Tuple, ast.List, ast.Set)) and study.constructors:
+        return study.left(
+            site,
+            RULE.code,
+            "FSDP stands among classes that FSDP2 models may be told by",
+            "put FSDPModule in its place if they are for isinstance, and run again",
+            models=study.constructors.values(),
+            quiet=True,
+        )
     return study.left(site, RULE.code, f"no rule for {site.construct}", "migrate it by hand")
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fsdp_migrate.pages import pages
 from tests.corpus import packages
-from tests.coverage import OUTCOMES, Row, construct, runtime
+from tests.coverage import OUTCOMES, Row, construct, runtime, silent
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -68,7 +68,17 @@ def _coverage_row(row: Row) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
+def silent_failures() -> str:
+    """The table of what the obvious code gets wrong without an error."""
+    lines = ["| the obvious code | what comes of it | seen in | ours in |", "|---|---|---|---|"]
+    for row in silent.ROWS:
+        shown = [test.partition("::test_")[2] for test in (row.fails, row.ours or row.fails)]
+        lines.append(f"| {' | '.join((row.naive, row.happens, *shown))} |")
+    return "\n".join(lines)
+
+
 def with_coverage(document: str) -> str:
+    document = between("silent", document, silent_failures())
     document = between("construct", document, coverage(construct.ROWS, construct.SECTIONS))
     return between("runtime", document, coverage(runtime.ROWS, runtime.SECTIONS))
 

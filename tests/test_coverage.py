@@ -10,7 +10,7 @@ import pytest
 
 from fsdp_migrate.rule import Outcome
 from tests import test_state_rows
-from tests.coverage import OUTCOMES, Row, construct, runtime
+from tests.coverage import OUTCOMES, Row, construct, runtime, silent
 from tests.documents import ROOT
 from tests.migrating import REGISTRY, migrate
 
@@ -82,7 +82,15 @@ def training() -> frozenset[str]:
     )
 
     found = [f"test_programs.py::test_trains_the_same[{case}]" for case in test_programs.CASES]
-    found.append("test_programs.py::test_the_demo_trains_evaluates_and_resumes_the_same")
+    found += [
+        f"test_programs.py::test_{name}"
+        for name in (
+            "the_demo_trains_evaluates_and_resumes_the_same",
+            "parts_that_a_step_leaves_out_differ_before_torch_2_13",
+            "averages_are_exact_between_evaluations[data]",
+        )
+    ]
+    found.append("test_guarded.py::test_gathered_where_it_stands_two_ranks_hang")
     found += [f"test_groups.py::test_units_are_the_same[{n}]" for n in test_groups.snippets()]
     found += [f"test_shard.py::test_trains_the_same[{n}]" for n in arguments.CASES]
     found += [f"test_support.py::test_on_two_ranks[{n}]" for n in checks.CHECKS]
@@ -104,6 +112,11 @@ def training() -> frozenset[str]:
 @pytest.mark.parametrize("row", [row for row in ROWS if row.trained], ids=name)
 def test_what_trains_it_is_collected(row: Row) -> None:
     assert row.trained in training()
+
+
+@pytest.mark.parametrize("row", silent.ROWS, ids=lambda row: row.naive)
+def test_what_fails_in_silence_is_collected(row: silent.Silent) -> None:
+    assert {row.fails, row.ours or row.fails} <= training()
 
 
 def test_an_early_optimizer_holds_its_model_back() -> None:

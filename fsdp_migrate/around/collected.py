@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdp_migrate.around import attributes
+from fsdp_migrate.around.methods import LEAVES
 from fsdp_migrate.around.ordering import (
     OPTIMIZER_NAME,
     PARAMETER_METHODS,
@@ -23,13 +24,16 @@ from fsdp_migrate.around.ordering import (
     stored,
     wraps,
 )
+from fsdp_migrate.construct import models
 from fsdp_migrate.names import Scope
 from fsdp_migrate.sites import Site, definitions
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.values import Class
 
 CONSTRUCT = "early parameters"
+IN_MODELS = "kept parameters"
 COLLECTS = re.compile(r"param|group|decay|optim", re.I)
 COUNTS = re.compile(r"count|num|size|print|log|sched|state", re.I)
 HOLDERS = frozenset({"list", "tuple", "set", "dict", "filter", "sorted", "reversed", "chain"})
@@ -64,13 +68,85 @@ def find(study: Study, module: Module) -> Iterator[Site]:
             yield Site(CONSTRUCT, module, call, call)
 
 
+def find_in_models(study: Study) -> Iterator[Site]:
+    """Sites for lists of its own parameters that a class of an FSDP model keeps.
+
+    They stand beside the model that is wrapped: the class may be in a file without FSDP1.
+    """
+    for constructor in study.constructors.values():
+        if constructor.is_context or "module" not in constructor.arguments:
+            continue
+        if attributes.keeps(constructor, study) is None:
+            continue
+        contents = models.contents(constructor.wrapped, constructor.module, study)
+        for cls in contents.classes:
+            if cls.module in study.project.modules and kept_by(cls):
+                wrapped = constructor.wrapped
+                yield Site(IN_MODELS, constructor.module, wrapped, cls.node, constructor.call)
+
+
+def kept_by(cls: Class) -> list[str]:
+    """The attributes in which a class keeps parameters, in a list or the like, and reads them.
+
+    As an attribute alone (``self.weight = self.head.weight``) a parameter is registered twice, and
+    both are sharded.
+    """
+    stored: dict[str, ast.Assign] = {}
+    for node in ast.walk(cls.node):
+        match node:
+            case ast.Assign(
+                targets=[ast.Attribute(value=ast.Name(id="self"), attr=attr)], value=value
+            ) if _is_of_own_parameters(value):
+                stored[attr] = node
+    return [
+        attr
+        for attr in stored
+        if any(a.attr == attr and isinstance(a.ctx, ast.Load) for a in cls.module.table.attributes)
+    ]
+
+
+def _is_of_own_parameters(node: ast.expr) -> bool:
+    match node:
+        case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Set(elts=parts):
+            return any(map(_is_own_parameter, parts))
+        case ast.Dict(values=parts):
+            return any(map(_is_own_parameter, parts))
+        case ast.Call(func=ast.Name(id=name), args=[inner]) if name in HOLDERS:
+            return _gives_own_parameters(inner)
+        case (
+            ast.ListComp(elt=element, generators=[loop])
+            | ast.SetComp(elt=element, generators=[loop])
+            | ast.DictComp(value=element, generators=[loop])
+        ):
+            names = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+            parts = element.elts if isinstance(element, ast.Tuple) else [element]
+            whole = any(isinstance(p, ast.Name) and p.id in names for p in parts)
+            return whole and _gives_own_parameters(loop.iter)
+    return False
+
+
+def _is_own_parameter(node: ast.expr) -> bool:
+    """``self.head.weight``."""
+    is_leaf = isinstance(node, ast.Attribute) and node.attr in LEAVES
+    return is_leaf and (access_path(node) or "").startswith("self.")
+
+
+def _gives_own_parameters(node: ast.expr) -> bool:
+    """``self.parameters()``, ``self.head.named_parameters()``."""
+    method = node.func if isinstance(node, ast.Call) else None
+    if not isinstance(method, ast.Attribute) or method.attr not in PARAMETER_METHODS:
+        return False
+    path = access_path(method.value) or ""
+    return path == "self" or path.startswith("self.")
+
+
 def read(call: ast.Call, module: Module, study: Study) -> EarlyParameters | None:
     """The wrap that follows where parameters are collected, if they are used after it."""
     table, method = module.table, call.func
     scope = function_scope(call, module)
     order = module.flow(scope).order
     asked = isinstance(method, ast.Attribute) and method.attr in PARAMETER_METHODS
-    models = [method.value] if isinstance(method, ast.Attribute) and asked else arguments(call)
+    given = [method.value] if isinstance(method, ast.Attribute) and asked else arguments(call)
     statement = table.statement(call)
     names = _keeps_in(statement, call, module)
     if not names or statement not in order:
@@ -82,7 +158,7 @@ def read(call: ast.Call, module: Module, study: Study) -> EarlyParameters | None
         for callee in study.values(around.func, module)
     ):
         return None  # an early optimizer
-    for model in models:
+    for model in given:
         path = access_path(model)
         if path is None or study.models(model, module):
             continue

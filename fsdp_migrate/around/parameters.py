@@ -20,6 +20,8 @@ from fsdp_migrate.trace.project import Module
 
 SHAPE = "parameter shape"
 COUNT = "parameter count"
+STATISTIC = "parameter statistic"
+MEMORY = "parameter memory"
 ADDRESS = "parameter address"
 NAME = "parameter name"
 DATA = "parameter data"
@@ -28,6 +30,10 @@ CLIP_LIST = "torch.nn.utils.clip_grad_norm_(list)"
 CLIP = "torch.nn.utils.clip_grad_norm_(parameters)"
 METHODS = frozenset({"parameters", "named_parameters"})
 SHAPES = frozenset({"ndim", "shape", "dim", "size"})
+# What DTensor gives for the whole parameter, by communication; of other numbers, such as norm() and
+# sum(), each rank has its own, as in FSDP1.
+OF_WHOLE = frozenset({"std", "var", "median", "nanmedian", "quantile", "argmax", "argmin"})
+STORAGES = frozenset({"untyped_storage", "storage"})
 TORCH_CLIP = frozenset(
     {"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"}
 )
@@ -162,7 +168,7 @@ def _names(target: ast.expr) -> set[str]:
 def _uses(
     loop: ast.expr | ast.stmt, names: set[str], region: Sequence[ast.AST]
 ) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
-    looked = counted = named = addressed = False
+    looked = counted = named = addressed = measured = stored = False
     target = loop.target if isinstance(loop, (ast.For, ast.AsyncFor)) else _target(loop)
     first = ""  # the name of ``for name, parameter in model.named_parameters()``
     if isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
@@ -175,6 +181,10 @@ def _uses(
                 counted |= isinstance(node.value, ast.Name) and node.value.id in names
             if isinstance(node, ast.Attribute) and node.attr == "data_ptr":
                 addressed |= _variable(node.value) in names
+            if isinstance(node, ast.Attribute) and node.attr in OF_WHOLE:
+                measured |= _asked(node.value) in names
+            if isinstance(node, ast.Attribute) and node.attr in STORAGES:
+                stored |= _variable(node.value) in names
             for test in _tests(node):
                 named |= any(isinstance(n, ast.Name) and n.id == first for n in ast.walk(test))
         for statement, target in _data_assignments(part):
@@ -182,6 +192,10 @@ def _uses(
                 yield statement, DATA
     if addressed:
         yield loop, ADDRESS
+    elif measured:
+        yield loop, STATISTIC
+    elif stored:
+        yield loop, MEMORY
     elif looked:
         yield loop, SHAPE
     elif named:
@@ -221,6 +235,16 @@ def _variable(node: ast.expr) -> str:
             node = node.value
         else:
             return ""
+    return node.id
+
+
+def _asked(node: ast.expr) -> str:
+    """``p`` of ``p``, ``p.grad``, and ``p.detach().float()``."""
+    while not isinstance(node, ast.Name):
+        inner = node.func if isinstance(node, ast.Call) else node
+        if not isinstance(inner, ast.Attribute):
+            return ""
+        node = inner.value
     return node.id
 
 

@@ -974,16 +974,20 @@ ROWS = (
         "FSDP402",
         "gradients reduced in another dtype than they are computed in",
     ),
-    unseen(
+    review(
         "5",
-        "p.grad between the micro-batches",
-        "silent where None is passed over: FSDP2 keeps it elsewhere until the reduction",
+        "p.grad between the micro-batches, clipped or read",
+        "a marker: FSDP2 keeps it elsewhere until the reduction, and None is passed over",
+        "FSDP402",
+        "gradients are clipped after every micro-batch",
         support("gradients_that_were_not_reduced_outlive_zero_grad"),
     ),
-    unseen(
+    review(
         "5",
         "zero_grad() after a backward that was not reduced, and the step taken nevertheless",
-        "silent: FSDP2 keeps that gradient for the next reduction",
+        "a marker: FSDP2 keeps that gradient for the next reduction",
+        "FSDP402",
+        "gradients are dropped before every micro-batch",
         support("gradients_that_were_not_reduced_outlive_zero_grad"),
     ),
     nothing(
@@ -1081,6 +1085,28 @@ ROWS = (
         "FSDP404",
         "a check",
         STATICS,
+    ),
+    rewritten(
+        "7.1",
+        "while isinstance(m, (FSDP, DDP)): m = m.module",
+        "for DDP alone: with FSDPModule it would not end",
+        "FSDP404",
+        "a loop that takes wrappers off",
+        program("unwrapping"),
+    ),
+    rewritten(
+        "7.1",
+        "a tuple of classes that is only used for isinstance",
+        "FSDPModule in it",
+        "FSDP404",
+        "a tuple of wrappers",
+    ),
+    left(
+        "7.1",
+        "FSDP among other classes that are gone through",
+        "left, and the models held back: an FSDP2 model is told by FSDPModule",
+        "FSDP499",
+        "the class among others that are gone through",
     ),
     review(
         "7.1",
@@ -1199,11 +1225,13 @@ ROWS = (
     nothing("7.1", "model.half(), model.to(dtype)", "works on the shards, as on flat parameters"),
     nothing("7.1", "p.register_hook", "fires in neither"),
     nothing("7.1", "p.register_post_accumulate_grad_hook", "fires, with shards"),
-    unseen(
+    review(
         "7.1",
         "parameters of a unit that a step does not use",
-        "silent: no gradient, where FSDP1 had zeros and weight decay went on; "
-        "set_reduce_scatter_unused_params (2.13) brings that back",
+        "a marker where forward tells: no gradient, where FSDP1 had zeros and weight decay; "
+        "for torch 2.13 set_reduce_scatter_unused_params, which brings that back",
+        "FSDP420",
+        "one of many heads",
         support("parameters_that_nothing_used_have_no_gradient"),
     ),
     nothing("7.1", "units that a step does not use", "no gradient in both"),
@@ -1256,10 +1284,12 @@ ROWS = (
         "FSDP408",
         "parameters are counted",
     ),
-    unseen(
+    review(
         "7.3",
         "p.untyped_storage().nbytes()",
-        "silent: the size of the whole parameter, in messages about memory",
+        "kept, with a marker: the size of the whole parameter",
+        "FSDP408",
+        "the memory of parameters",
         support("sharded_parameters_have_no_address"),
     ),
     nothing(
@@ -1268,10 +1298,18 @@ ROWS = (
         "this rank's number in both",
         RANKS_NUMBERS,
     ),
+    review(
+        "7.3",
+        "std, var, median, argmax in loops over parameters",
+        "kept, with a marker: of the whole parameter, FSDP1 had this rank's",
+        "FSDP408",
+        "the spread of parameters and gradients",
+        RANKS_NUMBERS,
+    ),
     unseen(
         "7.3",
-        "std, var, argmax, isfinite().all(), torch.equal",
-        "silent: of the whole parameter, FSDP1 had this rank's; loud on one rank alone: a hang",
+        "isfinite().all(), torch.equal",
+        "silent: of the whole parameter, so that ranks agree; FSDP1 had this rank's",
         RANKS_NUMBERS,
     ),
     unseen("7.3", "view(-1), flatten, parameters_to_vector", "loud on uneven shards"),

@@ -1112,6 +1112,11 @@ def gradients_that_were_not_reduced_outlive_zero_grad() -> None:
         train(model, optimizer)  # a root before no_sync
         with model.no_sync() if fsdp1 else support.no_sync(model):
             (1000 * model(batch(0)).square().mean()).backward()
+            # What clips between micro-batches met them in FSDP1, and passes over them now.
+            seen = torch.nn.utils.get_total_norm(
+                [p.grad for p in model.parameters() if p.grad is not None]
+            )
+            assert bool(seen > 0) is fsdp1
             assert fsdp1 or all(p.grad is None for p in model.parameters())
             errors.append(raised(optimizer.step))
         optimizer.zero_grad()
@@ -1279,3 +1284,118 @@ def checkpointed_and_compiled_parts_keep_plain_keys() -> None:
         assert list(state) == expected
         support.load_full_model(model, state)
         assert len(losses) == 2
+
+
+class Listing(nn.Module):
+    """Keeps one of its parameters in a list, which is not a part of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 4)
+        self.decayed = [self.layer.weight]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.layer(x)
+        return result
+
+
+@check
+def what_held_parameters_before_sharding_goes_stale() -> None:
+    """Optimizers, lists and attributes: FSDP1 with use_orig_params=True kept the parameters."""
+    kept = []
+    for fsdp1 in (True, False):
+        torch.manual_seed(0)
+        net: Any = Listing()
+        net.layer.bias.free = True
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        before = net.layer.weight.detach().clone()
+        if fsdp1:
+            model: Any = FSDP(net, device_id=torch.device("cpu"), use_orig_params=True)
+        else:
+            model = fully_shard(net)
+        attribute = any(hasattr(p, "free") for p in model.parameters())
+        listed = any(net.decayed[0] is p for p in model.parameters())
+        train(model, optimizer)
+        if fsdp1:
+            with FSDP.summon_full_params(model):
+                trained = not net.layer.weight.equal(before)
+        else:
+            trained = not whole(model)["layer.weight"].equal(before)
+        kept.append((attribute, listed, trained))
+    assert kept == [(True, True, True), (False, False, False)]
+
+
+@check
+def values_drawn_for_shards_are_the_same_on_every_rank() -> None:
+    model: Any = fully_shard(nn.Linear(4, 6))
+    torch.manual_seed(0)
+    nn.init.normal_(model.weight)
+    first, second = whole(model)["weight"].chunk(2)
+    assert first.equal(second)
+    torch.manual_seed(0)
+    drawn = nn.Linear(4, 6)
+    nn.init.normal_(drawn.weight)
+    expected = drawn.weight.detach().clone()
+    assert whole(fully_shard(drawn))["weight"].equal(expected)
+    assert not expected[:3].equal(expected[3:])
+
+
+@check
+def a_sharded_state_follows_the_training() -> None:
+    """FSDP1's was a copy; ours is one where it is kept."""
+    model = sharded()
+    naive = get_model_state_dict(model)
+    copied = {name: value.clone() for name, value in naive.items()}
+    full = support.full_model_state(model, cpu_offload=False, rank0_only=False)
+    before = {name: value.clone() for name, value in full.items()}
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    after = whole(model)
+    for name, value in after.items():
+        assert _whole(naive[name]).equal(value)
+        assert _whole(copied[name]).equal(before[name])
+        assert full[name].equal(before[name])
+    assert not after["head.weight"].equal(before["head.weight"])
+
+
+@check
+def a_norm_that_is_not_gathered_is_this_ranks() -> None:
+    """Of torch's clipping by the infinity norm; clip_grad_norm_ gives all ranks the same."""
+    model: Any = fully_shard(nn.Sequential(nn.Linear(3, 6), nn.Linear(6, 2)))
+    model(batch(0)).square().mean().backward()
+    naive = torch.nn.utils.clip_grad_norm_(model.parameters(), 1e9, norm_type=float("inf"))
+    assert len(set(on_all_ranks(naive.item()))) == 2
+    ours = support.clip_grad_norm_(model, 1e9, float("inf"))
+    assert len(set(on_all_ranks(ours.item()))) == 1
+
+
+@check
+def inputs_of_units_are_cast_unless_told_otherwise() -> None:
+    """FSDP1 cast the root's inputs alone."""
+
+    class Unit(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+            seen.append(table.dtype)
+            result: torch.Tensor = self.layer(x)
+            return result
+
+    class Root(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.unit = Unit()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = self.unit(x, torch.ones(4))
+            return result
+
+    seen: list[torch.dtype] = []
+    for cast in (True, False):
+        model = Root()
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, cast_forward_inputs=cast)
+        fully_shard(model.unit, mp_policy=policy)
+        fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+        model(torch.ones(2, 4))
+    assert seen == [torch.bfloat16, torch.float32]

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from packaging.version import Version
 
+from fsdp_migrate.engine import Options
 from tests.migrating import migrate, worst
 
 REPOSITORY = Path(__file__).parents[2]
@@ -151,17 +153,19 @@ class Pair:
         return (self.after.parent / name).read_text()
 
 
-def pair(program: str, scratch: Path) -> Pair:
+def pair(program: str, scratch: Path, target: str = "") -> Pair:
     """Both versions of a program of the fixtures, with every file of its directory."""
     directory = FIXTURES / program
     found = directory.rglob("*.py")
     files = {p.relative_to(directory).as_posix(): p.read_bytes() for p in found}
-    return written(files, scratch / program)
+    return written(files, scratch / program, target=target)
 
 
-def written(files: dict[str, bytes], scratch: Path, entry: str = "train.py") -> Pair:
-    """Both versions of a program given as text."""
-    result, after = migrate(files)
+def written(
+    files: dict[str, bytes], scratch: Path, entry: str = "train.py", *, target: str = ""
+) -> Pair:
+    """Both versions of a program given as text, the later one for a release of torch."""
+    result, after = migrate(files, Options(target=Version(target)) if target else None)
     assert not result.problems, result.problems
     left = [d for d in result.decisions if d.outcome.name == "LEFT"]
     assert not left, f"{worst(result)}: {[(d.code, d.message) for d in left]}"

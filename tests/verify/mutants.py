@@ -79,6 +79,7 @@ ZERO = "            optimizer.zero_grad()\n"
 SCHEDULE = "            schedule.step()\n"
 LOGITS = "            logits = model(tokens[:, :-1])\n"
 SAMPLER = "    sampler = DistributedSampler(data, shuffle=True)\n"
+UNUSED = "    model.set_reduce_scatter_unused_params(True, recurse=False)\n"
 MESH = '    mesh = init_device_mesh("cpu", (dist.get_world_size(),))\n'
 BF16 = ("--precision", "bf16")
 BLOCK_FORWARD = (
@@ -750,6 +751,20 @@ OWN: tuple[Mutant, ...] = (
             ),
         ),
         named=("gradients-present", "optimizer-alive", "first-loss"),
+    ),
+    *(
+        Mutant(
+            what=what,
+            program="conditional",
+            args=("--kind", kind),
+            replaced=((UNUSED, ""),),
+            named=("gradients-present", "gradient"),
+        )
+        for kind, what in (
+            ("never", "a part that no step uses is not decayed"),
+            ("steps", "a part that some steps use, and Adam passes over otherwise"),
+            ("ranks", "ranks use different parts, whose gradients are averaged"),
+        )
     ),
 )
 

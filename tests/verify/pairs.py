@@ -73,6 +73,7 @@ PAIRS: tuple[Pair, ...] = (
     *(of("programs/adversarial", nproc=n, steps=20) for n in (2, 3)),
     *(of("programs/lifecycle", nproc=n) for n in (2, 4)),
     of("programs/hybrid", nproc=4, steps=10),
+    *(of("programs/conditional", "--kind", kind, steps=6) for kind in ("never", "steps", "ranks")),
     *(of("programs/hub", "--model", name, steps=6) for name in HUB),
     *(of("programs/hub", "--model", name, "--precision", "bf16", steps=6) for name in HUB),
     of("programs/spawned", "--port", "29611", steps=6),
