@@ -54,10 +54,10 @@ CASES = (
     Case("manual"),
     Case("manual", ("--half", "1"), HALF),
     *(
-        Case("methods", ("--kind", kind))
+        Case("methods", ("--kind", kind), target="2.13")
         for kind in ("encode", "auxiliary", "generate", "gathered", "replaced")
     ),
-    Case("methods", ("--kind", "half"), HALF),
+    Case("methods", ("--kind", "half"), HALF, target="2.13"),
     *(
         Case("meshes", ("--kind", kind))
         for kind in ("device", "world", "group", "slice", "hybrid", "zero2", "none")
@@ -104,7 +104,7 @@ def test_what_is_unwrapped_may_be_ddp(launcher: Launcher, tmp_path: Path) -> Non
 
 def test_trains_the_same_through_a_method_alone(launcher: Launcher, tmp_path: Path) -> None:
     """FSDP1's model is never called, so that every layer is the root of its own pass there."""
-    both = pair("rewriting/methods", tmp_path)
+    both = pair("rewriting/methods", tmp_path, "2.13")
     before = launcher.script(both.before, "--kind", "loss", fsdp1="allow")
     after = launcher.script(both.after, "--kind", "loss", fsdp1="forbid")
     assert compare(before, after) == 20
