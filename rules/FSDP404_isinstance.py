@@ -387,6 +387,49 @@ def build(net):
 """,
     ),
     Example(
+        title="a tuple that grows by a wrapper that is taken off",
+        before="""\
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def unwrap(model, sharded):
+    wrappers = (DDP,)
+    if sharded:
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+        wrappers += (FSDP,)
+    while isinstance(model, wrappers):
+        model = model.module
+    return model
+
+
+def build(net):
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+    model = FSDP(net)
+    return model, unwrap(model, True)
+""",
+        after="""\
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def unwrap(model, sharded):
+    wrappers = (DDP,)
+    if sharded:
+        pass
+    while isinstance(model, wrappers):
+        model = model.module
+    return model
+
+
+def build(net):
+    from torch.distributed.fsdp import fully_shard
+
+    model = fully_shard(net)
+    return model, unwrap(model, True)
+""",
+    ),
+    Example(
         title="a tuple that grows",
         before="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -646,6 +689,12 @@ def _listed(site: Site, models: frozenset[Constructor], study: Study) -> Decisio
     holder = site.module.table.parents[site.reference]
     assert isinstance(holder, ast.Tuple)
     others = [e for e in holder.elts if e is not site.reference]
+    statement = site.statement
+    if not others and takes_off == checks and not elsewhere and isinstance(statement, ast.AugAssign):
+        proposal = study.proposal()
+        proposal.delete(site.module, statement)
+        message = "kept for the other wrappers: an FSDP2 model has no inner module"
+        return study.rewritten(site, RULE.code, message, proposal, models=models)
     if elsewhere or takes_off != checks or not others:
         why = "used in other files" if elsewhere else "also those of wrappers that are taken off"
         return study.left(
