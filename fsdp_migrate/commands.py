@@ -72,6 +72,7 @@ def _summary(run: Run) -> report.Summary:
         seconds=run.seconds,
         notes=run.config.notes,
         root=gate.git_root(run.found.root) or run.config.root,
+        rule_paths=run.config.rule_paths,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ class Event:
     source: str  # the line the site begins on
     held: bool = False
     ignored: bool = False  # left because a comment says so
+    end_line: int = 0  # of an expression; elsewhere the line itself
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ class Summary(Coverage):
     markers: tuple[Remark, ...] = ()
     unused: tuple[Remark, ...] = ()  # ignore comments that ignore nothing
     root: Path = Path()  # what a code host calls the files relative to
+    rule_paths: tuple[Path, ...] = ()
     contents: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # before, after
 
 
@@ -147,6 +150,7 @@ def _event(decision: Decision) -> Event:
         source=text,
         held=decision.held,
         ignored=decision.ignored is not None,
+        end_line=line if isinstance(node, ast.stmt) else getattr(node, "end_lineno", line),
     )
 
 
@@ -159,6 +163,7 @@ def summary(
     seconds: float = 0.0,
     notes: tuple[str, ...] = (),
     root: Path | None = None,
+    rule_paths: tuple[Path, ...] = (),
 ) -> Summary:
     return Summary(
         sites=len(result.decisions),
@@ -173,4 +178,5 @@ def summary(
         problems=tuple(result.problems),
         notes=notes,
         root=root or Path.cwd(),
+        rule_paths=rule_paths,
     )
