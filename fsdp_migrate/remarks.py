@@ -121,7 +121,7 @@ def of(source: Source) -> Remarks:
         return NOTHING
     known = _READ.get(source)
     if known is None:
-        known = _READ[source] = read("\n".join(source.lines) + "\n")
+        known = _READ[source] = read("\n".join(source.lines))
     return known
 
 
@@ -162,7 +162,8 @@ def read(text: str) -> Remarks:
     code: list[int] = []  # lines on which a token begins
     logical: list[tuple[int, int, bool]] = []  # first line, last line, nothing but strings
     begun, strings = 0, True
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+    # Of a file that ends in a backslash, the tokenizer wants one more line.
+    for token in tokenize.generate_tokens(io.StringIO(f"{text}\n").readline):
         row = token.start[0]
         if token.type == tokenize.COMMENT:
             comments.append(token)
