@@ -167,7 +167,7 @@ def read(text: str) -> Remarks:
         row = token.start[0]
         if token.type == tokenize.COMMENT:
             comments.append(token)
-            if not token.line[: token.start[1]].strip() and not (code and code[-1] == row):
+            if not (code and code[-1] == row):
                 alone.add(row)
         elif token.type == tokenize.NEWLINE:
             logical.append((begun or row, row, strings))

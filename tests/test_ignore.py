@@ -87,7 +87,7 @@ CONSTRUCTOR = [
     "    if other: return FSDP(model)  # fsdp-migrate: ignore[FSDP101]",
     "    if other:\n        while True:\n            return FSDP(model)  # fsdp-migrate: ignore",
     "    return FSDP(model)  # fsdp-migrate: ignore[FSDP101] voilà, 模型",
-    "    return 'é𝒳', FSDP(model)  # fsdp-migrate: ignore",
+    "    return 'é😀', FSDP(model)  # fsdp-migrate: ignore",
 ]
 
 

@@ -282,7 +282,8 @@ def _diff(before: str, after: str, *, opened: bool) -> Iterator[str]:
     added = sum(j2 - j1 for _, _, _, j1, j2 in changes)
     cut = sum(i2 - i1 for _, i1, i2, _, _ in changes)
     yield f"<details{' open' if opened else ''}>"
-    yield f"<summary>What rewrite changes: {added} lines added, {cut} removed</summary>"
+    lines = f"{added} {plural('line', added)} added, {cut} removed"
+    yield f"<summary>What rewrite changes: {lines}</summary>"
     yield '<table class="diff card"><caption class="unseen">Changed lines</caption>'
     yield '<colgroup><col><col><col class="sign"><col class="code"></colgroup>'
     yield (
