@@ -44,11 +44,17 @@ def decide(study: Study) -> list[Decision]:
     """A decision for every FSDP1 site of the project, in order of file and position.
 
     Constructors that cannot be written out as ``fully_shard`` take the run-time form, when more of
-    the project can be migrated that way.
+    the project can be migrated that way. What a comment ignores is left after that.
     """
+    best = _best(study)
+    heeded = [_heeded(d) for d in best]
+    return hold_back(heeded) if any(d.ignored for d in heeded) else best
+
+
+def _best(study: Study) -> list[Decision]:
     best = _decide(study)
     if study.target < config.OLDEST:
-        return [d if d.ignored else _too_early(d, study) for d in best]
+        return [_too_early(d, study) for d in best]
     calls = run_time.choose(study)
     if calls:
         best = _better(best, _decide(study.again(calls, states=False)))
@@ -108,7 +114,7 @@ def _decide(study: Study) -> list[Decision]:
     for module in study.project.modules:
         for site in sites.dead_imports(study.project, module, used):
             decisions.append(_ask(site, study))
-    decisions = hold_back([_heeded(d) for d in decisions])
+    decisions = hold_back(decisions)
     return sorted(decisions, key=lambda d: (d.site.module.display, d.site.position, d.code))
 
 

@@ -117,11 +117,10 @@ _READ: WeakKeyDictionary[Source, Remarks] = WeakKeyDictionary()
 
 def of(source: Source) -> Remarks:
     """What a source says to us; only a file that mentions us is read as tokens."""
-    if IGNORE not in source.text and MARKER not in source.text:
-        return NOTHING
     known = _READ.get(source)
     if known is None:
-        known = _READ[source] = read("\n".join(source.lines))
+        mentioned = IGNORE in source.text or MARKER in source.text
+        known = _READ[source] = read("\n".join(source.lines)) if mentioned else NOTHING
     return known
 
 

@@ -692,3 +692,11 @@ def test_html_can_be_read(dark: bool, text: str, ground: str) -> None:
     found = colours(dark)
     light, shade = sorted((luminance(found[text]), luminance(found[ground])), reverse=True)
     assert (light + 0.05) / (shade + 0.05) >= 4.5
+
+
+@pytest.mark.parametrize("name", ["markdown", "html"])
+def test_all_that_is_ignored_is_not_called_migrated(here: Path, run: Command, name: str) -> None:
+    (here / "a.py").write_text(f"{HEAD}model = FSDP(net)  # fsdp-migrate: ignore\n")
+    out = run("check", "--format", name, ".").out
+    assert "ll of FSDP1 is ignored" in out
+    assert "100 %" not in out

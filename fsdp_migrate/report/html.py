@@ -17,6 +17,7 @@ from fsdp_migrate.report.text import (
     remark,
     remarks,
     shown,
+    title,
 )
 from fsdp_migrate.rule import Outcome
 
@@ -95,12 +96,11 @@ _WORD = re.compile(r"\w+|\s+|.")
 
 
 def render(found: list[Event], total: Summary) -> str:
-    title = f"{total.percent} % of FSDP1 can be migrated" if total.sites else "no FSDP1 found"
-    return page(f"fsdp-migrate: {title}", _STYLE, "\n".join(_body(title, found, total)))
+    return page(f"fsdp-migrate: {title(total)}", _STYLE, "\n".join(_body(found, total)))
 
 
-def _body(title: str, found: Sequence[Event], total: Summary) -> Iterator[str]:
-    yield from _header(title, found, total)
+def _body(found: Sequence[Event], total: Summary) -> Iterator[str]:
+    yield from _header(found, total)
     numbers = {id(event): number for number, event in enumerate(found, 1)}
     files = by_file(found)
     if files:
@@ -143,11 +143,11 @@ def _body(title: str, found: Sequence[Event], total: Summary) -> Iterator[str]:
     yield f"<footer>fsdp-migrate {__version__}, {text(_read(total))}</footer>"
 
 
-def _header(title: str, found: Sequence[Event], total: Summary) -> Iterator[str]:
+def _header(found: Sequence[Event], total: Summary) -> Iterator[str]:
     kind = "bad" if total.problems else "open" if total.for_you else "good"
     yield f'<header class="{kind}">'
-    chip = f'<span class="chip">{total.percent} %</span>' if total.sites else ""
-    yield f"<h1>{chip}{text(title[:1].upper() + title[1:])}</h1>"
+    chip = f'<span class="chip">{total.percent} %</span>' if total.counted else ""
+    yield f"<h1>{chip}{text(_sentence(title(total)))}</h1>"
     said = re.sub(r"\s{2,}.*", "", counts(total)).replace(" rewritten,", " to rewrite,")
     yield f'<p class="lead">{text(said)}</p>'
     if total.sites:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from fsdp_migrate.report.event import Coverage, Event, Remark, Summary, by_file
-from fsdp_migrate.report.text import headline, plural, problem_lines, remarks, shown
+from fsdp_migrate.report.text import headline, plural, problem_lines, remarks, shown, title
 from fsdp_migrate.rule import Outcome
 
 ROOM = 60_000  # characters in all
@@ -60,13 +60,11 @@ def _parts(found: Sequence[Event], total: Summary) -> Iterator[list[str]]:
 
 
 def _totals(found: Sequence[Event], total: Summary) -> Iterator[str]:
+    yield f"## fsdp-migrate: {title(total)}"
+    yield ""
     if not total.sites:
-        yield "## fsdp-migrate: no FSDP1 found"
-        yield ""
         yield f"{total.files} {plural('file', total.files)} read."
     else:
-        yield f"## fsdp-migrate: {total.percent} % of FSDP1 can be migrated"
-        yield ""
         yield from _table(
             ("", "sites", "to rewrite", "to review", "left", "ignored", "migrated"),
             [

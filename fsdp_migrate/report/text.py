@@ -151,8 +151,17 @@ def counts(total: Summary) -> str:
     return (
         f"{total.sites} {plural('site', total.sites)}: {total.rewritten} rewritten, "
         f"{total.review} to review, {total.for_you} left for you{ignored}"
-        f"     {total.percent} % migrated"
+        + (f"     {total.percent} % migrated" if total.counted else "")
     )
+
+
+def title(total: Summary) -> str:
+    """The whole report in one line."""
+    if not total.sites:
+        return "no FSDP1 found"
+    if not total.counted:
+        return "all of FSDP1 is ignored"
+    return f"{total.percent} % of FSDP1 can be migrated"
 
 
 def closing(total: Summary) -> list[str]:
