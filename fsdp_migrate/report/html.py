@@ -82,7 +82,8 @@ body:has(#show-diff:not(:checked)) details { display: none; }
   .filter { display: none; } .card { border-color: #999; overflow: visible; }
   .site, .list li, tr { break-inside: avoid; } h2, h3, summary { break-after: avoid; }
   .tag, .chip, .bar, mark, .diff td, ins, del { print-color-adjust: exact;
-  -webkit-print-color-adjust: exact; } pre, table.diff { font-size: 10px; } }
+  -webkit-print-color-adjust: exact; } table { font-size: 11px; }
+  pre, table.diff { font-size: 10px; } }
 """
 
 _NAMES = {
