@@ -245,8 +245,14 @@ def rewrite(
 def check(
     paths: Paths,
     format_: Annotated[
-        str, _option("--format", metavar="NAME", help="full, concise, json or github [full]")
-    ] = "full",
+        str | None,
+        _option(
+            "--format",
+            metavar="NAME",
+            help="full, concise, json, github, sarif, markdown or html [what the suffix of the "
+            "output file says, else full]",
+        ),
+    ] = None,
     output: Annotated[
         Path | None, _option("-o", "--output", metavar="FILE", help="write the report to a file")
     ] = None,

@@ -6,9 +6,10 @@ import os
 import subprocess
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from fsdp_migrate import config, gate, report, rule, session, ui
+from fsdp_migrate import config, gate, remarks, report, rule, session, ui
 from fsdp_migrate.errors import InputError
 from fsdp_migrate.report import text
 from fsdp_migrate.session import Run
@@ -58,7 +59,8 @@ def rewrite(
 def _code(run: Run) -> int:
     if run.result.problems:
         return BAD
-    return SEE if any(d.outcome is rule.Outcome.LEFT for d in run.result.decisions) else GOOD
+    left = (d for d in run.result.decisions if d.outcome is rule.Outcome.LEFT)
+    return SEE if any(d.ignored is None for d in left) else GOOD
 
 
 def _summary(run: Run) -> report.Summary:
@@ -69,6 +71,8 @@ def _summary(run: Run) -> report.Summary:
         files=run.found.seen,
         seconds=run.seconds,
         notes=run.config.notes,
+        root=gate.git_root(run.found.root) or run.config.root,
+        rule_paths=run.config.rule_paths,
     )
 
 
@@ -155,7 +159,7 @@ def _dirty(paths: Sequence[Path]) -> list[Path]:
 def check(
     paths: Sequence[Path],
     *,
-    format_: str,
+    format_: str | None,
     output: Path | None,
     select: Sequence[str],
     ignore: Sequence[str],
@@ -165,21 +169,26 @@ def check(
     exit_zero: bool,
     quiet: bool,
 ) -> int:
-    if format_ not in report.FORMATS:
-        ui.problem(f"--format must be one of {', '.join(report.FORMATS)}, not {format_!r}")
+    name = report.chosen(format_, output)
+    if name not in report.FORMATS:
+        ui.problem(f"--format must be one of {', '.join(report.FORMATS)}, not {name!r}")
         return BAD
+    edit = name in report.WITH_CONTENTS and not statistics
     try:
         with ui.waiting("checking"):
-            run = session.run(paths, select=select, ignore=ignore, target=target, edit=False)
+            run = session.run(paths, select=select, ignore=ignore, target=target, edit=edit)
     except InputError as error:
         ui.problem(str(error))
         return BAD
-    total = _summary(run)
+    total = _with_comments(_summary(run), run, whole=any(path.is_dir() for path in paths))
+    if edit:
+        total = replace(total, contents=_contents(run))
     found = report.events(run.result)
-    rendered = _statistics(found) if statistics else report.render(format_, found, total)
+    rendered = _statistics(found, total) if statistics else report.render(name, found, total)
     if output is not None:
         try:
-            output.write_text(rendered, encoding="utf-8")
+            # Names of files need not be text; half a surrogate is not UTF-8.
+            output.write_text(rendered, encoding="utf-8", errors="backslashreplace")
         except OSError as error:
             ui.problem(f"{output}: {error.strerror or error}")
             return BAD
@@ -192,16 +201,54 @@ def check(
         _tell_notes(total)
     if run.result.problems:
         return BAD
-    if exit_zero or not found:
+    if exit_zero or not (total.counted or total.unused):
         return GOOD
     if min_coverage is not None:
-        return GOOD if 100 * total.coverage >= min_coverage else SEE
+        return GOOD if total.reaches(min_coverage) else SEE
     return SEE
 
 
-def _statistics(found: Sequence[report.Event]) -> str:
+def _with_comments(total: report.Summary, run: Run, *, whole: bool) -> report.Summary:
+    """``total`` with the comments of ours that stand in the files.
+
+    What single files do not show, others of the project may: what a comment ignores is told only
+    for a ``whole`` tree.
+    """
+    if not run.found.commented:
+        return total
+    from fsdp_migrate.report import standing
+
+    files = {run.found.display(path): data for path, data in run.found.commented.items()}
+    markers, unused = standing.standing(run.result, files)
+    return replace(total, markers=tuple(markers), unused=tuple(unused) if whole else ())
+
+
+def _contents(run: Run) -> dict[str, tuple[str, str]]:
+    """The text of every file with sites or changes, before and after."""
+    from fsdp_migrate.report import standing
+
+    paths = dict.fromkeys(d.site.module.path for d in run.result.decisions)
+    paths.update(dict.fromkeys(sorted(run.result.changes)))
+    found: dict[str, tuple[str, str]] = {}
+    for path in paths:
+        before = run.before.get(path, b"")
+        after = run.result.changes.get(path, before)
+        texts = [standing.text(data) or "" for data in (before, after)]
+        found[run.found.display(path)] = (texts[0], texts[1])
+    return found
+
+
+def _statistics(found: Sequence[report.Event], total: report.Summary) -> str:
     """Sites per rule, most frequent first; ``[*]`` marks what ``rewrite`` does."""
-    counted = Counter((e.code, e.outcome is not rule.Outcome.LEFT) for e in found)
+    counted = Counter((e.code, e.outcome is not rule.Outcome.LEFT) for e in found if not e.ignored)
     rows = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
-    width = max((len(str(n)) for _, n in rows), default=1)
-    return "".join(f"{n:>{width}}  {c}  {'[*]' if r else '[ ]'}\n" for (c, r), n in rows)
+    listed = [(n, f"{code}  {'[*]' if done else '[ ]'}") for (code, done), n in rows]
+    for number, what in (
+        (len(total.unused), f"{remarks.UNUSED}  [ ]"),
+        (total.ignored, "ignored"),
+        (len(total.markers), "markers in code"),
+    ):
+        if number:
+            listed.append((number, what))
+    width = max((len(str(n)) for n, _ in listed), default=1)
+    return "".join(f"{n:>{width}}  {what}\n" for n, what in listed)

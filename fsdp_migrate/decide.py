@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from fsdp_migrate import branches, config, fsdp1, sites
+from fsdp_migrate import branches, config, fsdp1, remarks, sites
 from fsdp_migrate.around import (
     attributes,
     checkpointing,
@@ -45,8 +45,14 @@ def decide(study: Study) -> list[Decision]:
     """A decision for every FSDP1 site of the project, in order of file and position.
 
     Constructors that cannot be written out as ``fully_shard`` take the run-time form, when more of
-    the project can be migrated that way.
+    the project can be migrated that way. What a comment ignores is left after that.
     """
+    best = _best(study)
+    heeded = [_heeded(d) for d in best]
+    return hold_back(heeded) if any(d.ignored for d in heeded) else best
+
+
+def _best(study: Study) -> list[Decision]:
     best = _decide(study)
     if study.target < config.OLDEST:
         return [_too_early(d, study) for d in best]
@@ -361,6 +367,57 @@ def _models_at(site: Site, study: Study) -> frozenset[Constructor]:
     return frozenset(study.constructors.values())
 
 
+def _heeded(decision: Decision) -> Decision:
+    """``decision``, unless a comment says that its site is to stay as it is."""
+    found = remarks.find(decision.site, *filter(None, (decision.code, decision.rule)))
+    return decision if found is None else _ignored(decision, found)
+
+
+def _ignored(decision: Decision, by: remarks.Ignored) -> Decision:
+    """*Left* on purpose. What would be rewritten may go wrong on a migrated model if it is not."""
+    reason = by.ignore.reason
+    return replace(
+        decision,
+        outcome=Outcome.LEFT,
+        message=f"ignored here: {reason}" if reason else "ignored here",
+        help="",
+        edits=(),
+        quiet=decision.quiet or decision.outcome is not Outcome.LEFT,
+        ignored=by,
+    )
+
+
+def _with_ignored(decisions: Sequence[Decision]) -> list[Decision]:
+    """What stays FSDP1 because its model does, whose constructor is ignored, and what ignores that
+    it is held back."""
+    models = {
+        constructor: decision.ignored
+        for decision in decisions
+        if decision.ignored is not None
+        for constructor in decision.models
+        if decision.site.node in (constructor.call, constructor.defined_by)
+    }
+    result = []
+    for decision in decisions:
+        by = None
+        if decision.held and decision.ignored is None:
+            by = remarks.find(decision.site, HELD)
+        if by is not None:
+            result.append(_ignored(decision, by))
+        elif (
+            decision.outcome is Outcome.LEFT
+            and decision.ignored is None
+            and decision.models
+            and decision.models <= models.keys()
+        ):
+            by = next(models[c] for c in decision.models)
+            message = f"stays FSDP1 with its model, which is ignored at {by.place}"
+            result.append(replace(_ignored(decision, by), message=message))
+        else:
+            result.append(decision)
+    return result
+
+
 def held(decision: Decision, cause: Decision) -> Decision:
     """``decision`` turned into *left* because of ``cause``."""
     message, help_ = cause.message, cause.help
@@ -368,9 +425,13 @@ def held(decision: Decision, cause: Decision) -> Decision:
         line, _ = cause.site.position
         where = f"{cause.site.module.display}:{line}"
         message, help_ = f"held back with {where} ({cause.code})", f"settle {where}, then run again"
+        if cause.ignored is not None:
+            message = f"held back with {where} ({cause.code}), which is ignored"
+            help_ = f"ignore it as well, or remove the comment at {cause.ignored.place}"
     return replace(
         decision,
         code=HELD,
+        rule=decision.rule or decision.code,
         outcome=Outcome.LEFT,
         message=message,
         help=help_,
@@ -389,7 +450,8 @@ def hold_back(decisions: Sequence[Decision]) -> list[Decision]:
     """
     group = _groups(decisions)
     blocked: dict[Constructor, Decision] = {}
-    for decision in decisions:
+    # What is ignored is named as the cause only where there is no other.
+    for decision in sorted(decisions, key=lambda d: d.ignored is not None):
         if decision.outcome is not Outcome.LEFT:
             continue
         is_constructor = decision.site.construct.startswith(f"{fsdp1.FSDP}(")
@@ -401,7 +463,7 @@ def hold_back(decisions: Sequence[Decision]) -> list[Decision]:
         causes = [blocked[group[c]] for c in decision.models if group[c] in blocked]
         keep = not causes or decision.outcome is Outcome.LEFT
         result.append(decision if keep else held(decision, causes[0]))
-    return result
+    return _with_ignored(result)
 
 
 def _groups(decisions: Sequence[Decision]) -> dict[Constructor, Constructor]:

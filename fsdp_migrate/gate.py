@@ -58,6 +58,7 @@ PACKAGE = re.compile(
     rb"|\.fsdp\.[A-Za-z_]"
 )
 PARENT = b"distributed"
+COMMENT = b"fsdp-migrate"  # a comment of ours
 # Parts of parameter names, for code that edits the keys of checkpoints.
 WRAPPED = b"_fsdp_wrapped_module"
 PARAMETER_NAMES = (b"_fpw_module", b"_flat_param")
@@ -85,6 +86,7 @@ class Found:
     others: dict[Path, bytes] = field(default_factory=dict)
     library: list[Path] = field(default_factory=list)  # everything else, unparsed
     unread: list[tuple[Path, str]] = field(default_factory=list)
+    commented: dict[Path, bytes] = field(default_factory=dict)  # with comments of ours, perhaps
     seen: int = 0
 
     def display(self, path: Path) -> str:
@@ -156,6 +158,8 @@ def _read(files: Sequence[str], found: Found) -> list[str]:
             continue
         if one in data or two in data or three in data:
             found.candidates[Path(file)] = data
+            if COMMENT in data:
+                found.commented[Path(file)] = data
         else:
             rest.append(file)
     return rest

@@ -14,6 +14,7 @@ from fsdp_migrate.branches import Branch
 from fsdp_migrate.construct.sharding import Constructor, ShardPlan
 from fsdp_migrate.construct.wrapping import Wrapping
 from fsdp_migrate.proposal import Code, Edit, Mark, Namer, Proposal
+from fsdp_migrate.remarks import Ignored
 from fsdp_migrate.rule import LoadedRule, Outcome, Registry
 from fsdp_migrate.sites import Site
 from fsdp_migrate.trace.flow import Definition
@@ -68,6 +69,8 @@ class Decision:
     held: bool = False  # left only because its migration is held back
     final: bool = False  # no other form of the constructor would do either
     unknown_state: bool = False  # left because the kind of a state dict is not known
+    ignored: Ignored | None = None  # left because a comment says so
+    rule: str = ""  # the code before its migration was held back
 
 
 @dataclass(frozen=True, eq=False)

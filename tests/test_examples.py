@@ -207,7 +207,7 @@ def test_a_rule_is_documented_and_restrained(rule: LoadedRule) -> None:
     assert page.summary
     assert all(page.section(heading) for heading in pages.HEADINGS)
     assert len(rule.keep) >= max(3, len(rule.examples))
-    if rule.rule.handles != ("*",):
+    if rule.rule.handles != ("*",) and rule.code != "FSDP990":  # about comments, not sites
         assert len(rule.examples) >= 3
 
 

@@ -1,20 +1,51 @@
 """Results as text and data: one module a format, each from events to a string."""
 
-from fsdp_migrate.report.event import Event, Summary, events, summary
+from importlib import import_module
+from pathlib import Path
 
-FORMATS = ("full", "concise", "json", "github")
+from fsdp_migrate.report.event import Coverage, Event, Remark, Summary, by_file, events, summary
 
-__all__ = ["FORMATS", "Event", "Summary", "events", "render", "summary"]
+FORMATS = {
+    "full": "text:full",
+    "concise": "text:concise",
+    "json": "json_:render",
+    "github": "github:render",
+    "sarif": "sarif:render",
+    "markdown": "markdown:render",
+    "html": "html:render",
+}
+SUFFIXES = {
+    ".json": "json",
+    ".sarif": "sarif",
+    ".md": "markdown",
+    ".htm": "html",
+    ".html": "html",
+}
+WITH_CONTENTS = frozenset({"html"})  # formats that show the files before and after
+
+__all__ = [
+    "FORMATS",
+    "Coverage",
+    "Event",
+    "Remark",
+    "Summary",
+    "by_file",
+    "chosen",
+    "events",
+    "render",
+    "summary",
+]
+
+
+def chosen(name: str | None, output: Path | None) -> str:
+    """The format to write: the one asked for, else what the file's suffix says, else the first."""
+    if name is not None:
+        return name
+    return SUFFIXES.get(output.suffix.lower(), "full") if output is not None else "full"
 
 
 def render(name: str, found: list[Event], total: Summary) -> str:
-    """The report in one of ``FORMATS``."""
-    from fsdp_migrate.report import github, json_, text
-
-    renderers = {
-        "full": text.full,
-        "concise": text.concise,
-        "json": json_.render,
-        "github": github.render,
-    }
-    return renderers[name](found, total)
+    """The report in one of ``FORMATS``; only its own module is loaded."""
+    module, _, function = FORMATS[name].partition(":")
+    rendered: str = getattr(import_module(f"{__name__}.{module}"), function)(found, total)
+    return rendered

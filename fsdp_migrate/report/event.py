@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdp_migrate.result import Problem, Result
@@ -27,25 +31,93 @@ class Event:
     help: str
     source: str  # the line the site begins on
     held: bool = False
+    ignored: bool = False  # left because a comment says so
+    end_line: int = 0  # of an expression; elsewhere the line itself
 
 
 @dataclass(frozen=True)
-class Summary:
+class Remark:
+    """A comment of ours that stands in code: a marker, or an ignore comment to no purpose."""
+
+    path: str
+    line: int
+    column: int
+    code: str
+    message: str
+    help: str
+    source: str
+    width: int
+    listed: bool = False  # a marker of a site that is reported anyway
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How many sites there are, and how they ended; ``left`` includes ``ignored``."""
+
     sites: int = 0
     rewritten: int = 0
     review: int = 0
     left: int = 0
+    ignored: int = 0
+
+    @property
+    def counted(self) -> int:
+        """The sites that are not ignored."""
+        return self.sites - self.ignored
+
+    @property
+    def for_you(self) -> int:
+        return self.left - self.ignored
+
+    @property
+    def coverage(self) -> float:
+        """Rewritten and reviewed sites, as a share of those not ignored; 1.0 without any."""
+        return (self.rewritten + self.review) / self.counted if self.counted else 1.0
+
+    @property
+    def percent(self) -> str:
+        """The coverage as text, rounded down: 100 means all."""
+        done, whole = self.rewritten + self.review, self.counted
+        tenths = 1000 * done // whole if whole else 1000
+        return f"{tenths // 10}.{tenths % 10}".removesuffix(".0")
+
+    def reaches(self, percent: float) -> bool:
+        """Whether at least this share is covered, without rounding."""
+        return 100 * (self.rewritten + self.review) >= percent * self.counted
+
+
+@dataclass(frozen=True)
+class Summary(Coverage):
     changed: tuple[str, ...] = ()
     created: tuple[str, ...] = ()
     files: int = 0
     seconds: float = 0.0
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = field(default=())
+    markers: tuple[Remark, ...] = ()
+    unused: tuple[Remark, ...] = ()  # ignore comments that ignore nothing
+    root: Path = Path()  # what a code host calls the files relative to
+    rule_paths: tuple[Path, ...] = ()
+    contents: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # before, after
 
-    @property
-    def coverage(self) -> float:
-        """Rewritten and reviewed sites, as a share of all; 1.0 without sites."""
-        return (self.rewritten + self.review) / self.sites if self.sites else 1.0
+
+def by_file(found: Iterable[Event]) -> dict[str, Coverage]:
+    """The coverage of every file with sites, in order."""
+    listed: dict[str, list[Event]] = {}
+    for event in found:
+        listed.setdefault(event.path, []).append(event)
+    return {path: _coverage(own) for path, own in listed.items()}
+
+
+def _coverage(found: Sequence[Event]) -> Coverage:
+    ended = Counter(e.outcome for e in found)
+    return Coverage(
+        len(found),
+        ended[Outcome.REWRITTEN],
+        ended[Outcome.REVIEW],
+        ended[Outcome.LEFT],
+        sum(e.ignored for e in found),
+    )
 
 
 def events(result: Result) -> list[Event]:
@@ -77,6 +149,8 @@ def _event(decision: Decision) -> Event:
         help=decision.help,
         source=text,
         held=decision.held,
+        ignored=decision.ignored is not None,
+        end_line=line if isinstance(node, ast.stmt) else getattr(node, "end_lineno", line),
     )
 
 
@@ -88,16 +162,21 @@ def summary(
     files: int = 0,
     seconds: float = 0.0,
     notes: tuple[str, ...] = (),
+    root: Path | None = None,
+    rule_paths: tuple[Path, ...] = (),
 ) -> Summary:
     return Summary(
         sites=len(result.decisions),
         rewritten=result.count(Outcome.REWRITTEN),
         review=result.count(Outcome.REVIEW),
         left=result.count(Outcome.LEFT),
+        ignored=sum(d.ignored is not None for d in result.decisions),
         changed=changed,
         created=created,
         files=files,
         seconds=seconds,
         problems=tuple(result.problems),
         notes=notes,
+        root=root or Path.cwd(),
+        rule_paths=rule_paths,
     )

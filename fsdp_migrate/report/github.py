@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from fsdp_migrate.report.event import Event, Summary
-from fsdp_migrate.report.text import headline
+from fsdp_migrate.report.text import headline, remark, remarks
 from fsdp_migrate.rule import Outcome
 
 LEVELS = {Outcome.REWRITTEN: "notice", Outcome.REVIEW: "warning", Outcome.LEFT: "warning"}
 
 
 def render(found: list[Event], total: Summary) -> str:
-    lines = [_annotation(e) for e in found]
+    lines = [_annotation(e) for e in found if not e.ignored]
+    lines += [
+        f"::notice file={_property(r.path)},line={r.line},col={r.column},title={r.code}"
+        f"::{_data(remark(r))}"
+        for r in remarks(total)
+    ]
     for problem in total.problems:
         lines.append(
             f"::error file={_property(problem.display)},line={problem.line or 1}"

@@ -1,10 +1,13 @@
-"""JSON: everything the other formats show, for programs. ``schema`` counts incompatible changes."""
+"""JSON: everything the other formats show, for programs. ``schema`` counts incompatible changes.
+
+``left`` includes what is ``ignored``, which ``coverage`` does not count.
+"""
 
 from __future__ import annotations
 
 import json
 
-from fsdp_migrate.report.event import Event, Summary
+from fsdp_migrate.report.event import Coverage, Event, Remark, Summary, by_file
 
 
 def render(found: list[Event], total: Summary) -> str:
@@ -21,15 +24,17 @@ def render(found: list[Event], total: Summary) -> str:
                 "message": e.message,
                 "help": e.help,
                 "held": e.held,
+                "ignored": e.ignored,
             }
             for e in found
         ],
+        "files": [{"path": path, **_coverage(own)} for path, own in by_file(found).items()],
+        "markers": [_remark(m) for m in total.markers],
+        "unused_ignores": [_remark(u) for u in total.unused],
         "summary": {
-            "sites": total.sites,
-            "rewritten": total.rewritten,
-            "review": total.review,
-            "left": total.left,
-            "coverage": round(total.coverage, 4),
+            **_coverage(total),
+            "markers": len(total.markers),
+            "unused_ignores": len(total.unused),
             "changed": list(total.changed),
             "created": list(total.created),
             "files": total.files,
@@ -41,3 +46,24 @@ def render(found: list[Event], total: Summary) -> str:
         "notes": list(total.notes),
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _coverage(of: Coverage) -> dict[str, object]:
+    return {
+        "sites": of.sites,
+        "rewritten": of.rewritten,
+        "review": of.review,
+        "left": of.left,
+        "ignored": of.ignored,
+        "coverage": round(of.coverage, 4),
+    }
+
+
+def _remark(found: Remark) -> dict[str, object]:
+    return {
+        "path": found.path,
+        "line": found.line,
+        "column": found.column,
+        "code": found.code,
+        "message": found.message,
+    }

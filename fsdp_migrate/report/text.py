@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsdp_migrate.report.event import Event, Summary
+from fsdp_migrate.report.event import Event, Remark, Summary, by_file
 from fsdp_migrate.rule import Outcome
 
 LONGEST = 200  # characters of a source line that are shown
@@ -11,35 +11,74 @@ VERBS = {Outcome.REWRITTEN: "rewrote", Outcome.REVIEW: "review", Outcome.LEFT: "
 
 def concise(found: list[Event], total: Summary) -> str:
     """``path:line:col: CODE [*] what`` (``[*]``: ``rewrite`` does it)."""
-    lines = [f"{e.path}:{e.line}:{e.column}: {e.code} {_star(e)}{headline(e)}" for e in found]
+    lines = [
+        f"{e.path}:{e.line}:{e.column}: {e.code} {_star(e)}{headline(e)}"
+        for e in found
+        if not e.ignored
+    ]
+    lines += [f"{r.path}:{r.line}:{r.column}: {r.code} {remark(r)}" for r in remarks(total)]
     return "\n".join([*lines, *closing(total)]) + "\n"
 
 
 def full(found: list[Event], total: Summary) -> str:
-    """Every site with its source line, what it becomes, and what remains to be done."""
-    blocks = ["\n".join(block(e)) for e in found]
+    """Every site with its source line, what it becomes, and what remains to be done; ruff's
+    layout. What is ignored is only counted."""
+    blocks = ["\n".join(block(e)) for e in found if not e.ignored]
+    blocks += ["\n".join(_block(r, remark(r), "help")) for r in remarks(total)]
+    shares = coverage_lines(found)
+    if shares:
+        blocks.append("\n".join(shares))
     return "\n\n".join([*blocks, "\n".join(closing(total))]) + "\n"
+
+
+def coverage_lines(found: list[Event]) -> list[str]:
+    """The share of every file's sites that can be rewritten, where there are several files."""
+    files = by_file(found)
+    if len(files) < 2:
+        return []
+    width = max(map(len, files))
+    digits = max(len(str(c.counted)) for c in files.values())
+    lines = []
+    for path, own in files.items():
+        share = f"{own.rewritten + own.review:>{digits}} of {own.counted:>{digits}}"
+        ignored = f"  {own.ignored} ignored" if own.ignored else ""
+        percent = f"{own.percent:>5} %" if own.counted else f"{'':>7}"
+        lines.append(f"{path:<{width}}  {share}  {percent}{ignored}")
+    return lines
+
+
+def remarks(total: Summary) -> list[Remark]:
+    """The comments to tell of: of markers those whose site is not reported itself."""
+    return [*total.unused, *(m for m in total.markers if not m.listed)]
+
+
+def remark(found: Remark) -> str:
+    return found.message if found.help else f"marker: {found.message}"
 
 
 def block(event: Event) -> list[str]:
     """One site in ruff's layout."""
+    word = "note" if event.outcome is Outcome.REVIEW else "help"
+    return _block(event, f"{_star(event)}{headline(event)}", word)
+
+
+def _block(event: Event | Remark, said: str, word: str) -> list[str]:
     number = str(event.line)
     gutter = " " * len(number)
     source, column = excerpt(event)
     lines = [
-        f"{event.code} {_star(event)}{headline(event)}",
+        f"{event.code} {said}",
         f"{gutter}--> {event.path}:{event.line}:{event.column}",
         f"{gutter} |",
         f"{number} | {source}",
         f"{gutter} | {' ' * column}{'^' * min(event.width, max(1, len(source) - column))}",
     ]
     if event.help:
-        word = "note" if event.outcome is Outcome.REVIEW else "help"
         lines += [f"{gutter} |", f"{gutter} = {word}: {event.help}"]
     return lines
 
 
-def excerpt(event: Event) -> tuple[str, int]:
+def excerpt(event: Event | Remark) -> tuple[str, int]:
     """The source line, or what of a very long one matters, and where the site begins in it."""
     source, column = event.source.expandtabs(1), event.column - 1
     if len(source) <= LONGEST:
@@ -70,7 +109,7 @@ def shown(construct: str) -> str:
 def rewrite_lines(found: list[Event], *, every: bool) -> list[str]:
     """One line a site: code, verb, place, message; the next step below what needs a human, once
     below several in a row that have the same."""
-    chosen = [e for e in found if every or e.outcome is not Outcome.REWRITTEN]
+    chosen = [e for e in found if every or not (e.ignored or e.outcome is Outcome.REWRITTEN)]
     places = [f"{e.path}:{e.line}:{e.column}" for e in chosen]
     width = max(map(len, places), default=0)
     lines = []
@@ -96,7 +135,7 @@ def files(total: Summary) -> list[str]:
     """What happened to files, in one line."""
     parts = []
     if total.changed:
-        parts.append(f"{len(total.changed)} {_plural('file', len(total.changed))} changed")
+        parts.append(f"{len(total.changed)} {plural('file', len(total.changed))} changed")
     if total.created:
         parts.append(f"{', '.join(total.created)} added")
     untouched = total.files - len(total.changed)
@@ -107,17 +146,30 @@ def files(total: Summary) -> list[str]:
 
 def counts(total: Summary) -> str:
     if not total.sites:
-        return f"no FSDP1 found in {total.files} {_plural('file', total.files)}"
-    percent = f"{100 * total.coverage:.1f}".removesuffix(".0")
+        return f"no FSDP1 found in {total.files} {plural('file', total.files)}"
+    ignored = f", {total.ignored} ignored" if total.ignored else ""
     return (
-        f"{total.sites} {_plural('site', total.sites)}: {total.rewritten} rewritten, "
-        f"{total.review} to review, {total.left} left for you     {percent} % migrated"
+        f"{total.sites} {plural('site', total.sites)}: {total.rewritten} rewritten, "
+        f"{total.review} to review, {total.for_you} left for you{ignored}"
+        + (f"     {total.percent} % migrated" if total.counted else "")
     )
+
+
+def title(total: Summary) -> str:
+    """The whole report in one line."""
+    if not total.sites:
+        return "no FSDP1 found"
+    if not total.counted:
+        return "all of FSDP1 is ignored"
+    return f"{total.percent} % of FSDP1 can be migrated"
 
 
 def closing(total: Summary) -> list[str]:
     """The last lines of ``check``."""
     lines = [counts(total).replace("rewritten,", "to rewrite,")]
+    if total.markers:
+        number = len(total.markers)
+        lines.append(f"{number} {plural('marker', number)} in the code to settle and remove")
     if total.rewritten or total.review:
         lines.append("Next: fsdp-migrate rewrite")
     return lines
@@ -127,5 +179,5 @@ def _star(event: Event) -> str:
     return "" if event.outcome is Outcome.LEFT else "[*] "
 
 
-def _plural(word: str, number: int) -> str:
+def plural(word: str, number: int) -> str:
     return word if number == 1 else f"{word}s"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
+from fsdp_migrate.report.page import page
 from fsdp_migrate.verify.compare.gate import Gate, Status
 from fsdp_migrate.verify.compare.gates.training import Row
 from fsdp_migrate.verify.launch.outcome import Outcome
@@ -13,28 +14,10 @@ from fsdp_migrate.verify.report.model import Report
 from fsdp_migrate.verify.report.text import printable, short
 
 _STYLE = """
-:root { color-scheme: light dark; --text: #1c2024; --dim: #60666d; --page: #fbfbfa; --card: #fff;
-  --line: #e3e3e0; --good: #1a7f4b; --bad: #c42b2b; --open: #9a6700; --before: #2a6fbb;
-  --after: #d9730d; --twin: #8a8f98; }
-@media (prefers-color-scheme: dark) { :root { --text: #e6e6e3; --dim: #9aa0a6; --page: #17191c;
-  --card: #1f2226; --line: #34383d; --good: #4cc38a; --bad: #ff6b6b; --open: #e0b040;
-  --before: #6cb2ff; --after: #ff9d4d; --twin: #8a8f98; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--text);
-  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
-main { max-width: 960px; margin: 0 auto; padding: 32px 20px 64px; }
-h1 { font-size: 22px; margin: 0 0 4px; display: flex; gap: 12px; align-items: center;
-  flex-wrap: wrap; }
-h2 { font-size: 16px; margin: 32px 0 8px; }
-.chip { font-size: 13px; font-weight: 700; letter-spacing: .04em; padding: 3px 10px;
-  border-radius: 6px; color: var(--card); }
-.good .chip { background: var(--good); } .bad .chip { background: var(--bad); }
-.open .chip { background: var(--open); }
-.lead { margin: 8px 0 0; } .hint { color: var(--dim); margin: 4px 0 0; }
+:root { --before: #2a6fbb; --after: #d9730d; --twin: #8a8f98; }
+@media (prefers-color-scheme: dark) { :root { --before: #6cb2ff; --after: #ff9d4d; } }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 2px 16px; margin: 16px 0 0; }
 dt { color: var(--dim); } dd { margin: 0; overflow-wrap: anywhere; }
-.card { background: var(--card); border: 1px solid var(--line); border-radius: 8px;
-  padding: 14px 16px; overflow-x: auto; }
 svg { display: block; width: 100%; height: auto; }
 .grid { stroke: var(--line); } .tick { fill: var(--dim); font-size: 12px; }
 polyline { fill: none; stroke-width: 2; stroke-linejoin: round; }
@@ -51,19 +34,9 @@ polygon.noise { fill: var(--twin); opacity: .3; }
   vertical-align: middle; border-radius: 2px; background: var(--twin); }
 .key.before::before { background: var(--before); } .key.after::before { background: var(--after); }
 .key.allowed::before { background: var(--bad); } .key.noise::before { height: 9px; opacity: .5; }
-table { border-collapse: collapse; width: 100%; font-size: 14px; }
-th { text-align: left; color: var(--dim); font-weight: 600; white-space: nowrap; }
-th, td { padding: 5px 10px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
-tr:last-child td { border-bottom: 0; } td:first-child { white-space: nowrap; }
-.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .pass { color: var(--good); } .fail { color: var(--bad); font-weight: 700; }
 .void { color: var(--open); font-weight: 700; } .note { color: var(--dim); }
 tr.part td { color: var(--dim); font-weight: 600; padding-top: 14px; }
-pre { font: 13px/1.45 ui-monospace, Consolas, monospace; margin: 8px 0 0; white-space: pre-wrap;
-  overflow-wrap: anywhere; }
-small { color: var(--dim); display: block; }
-ul { margin: 4px 0 0; padding-left: 20px; } footer { color: var(--dim); margin-top: 32px;
-  font-size: 13px; }
 """
 
 _KINDS = ("good", "bad", "open")
@@ -71,13 +44,8 @@ _KINDS = ("good", "bad", "open")
 
 def render(report: Report) -> str:
     """The page."""
-    body = "\n".join(_body(report))
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{_text(report.verdict.word)}: {_text(report.program)}</title>\n"
-        f"<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
-    )
+    title = printable(f"{report.verdict.word}: {report.program}")
+    return page(title, _STYLE, "\n".join(_body(report)))
 
 
 def _body(report: Report) -> Iterator[str]:

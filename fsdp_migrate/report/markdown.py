@@ -1,0 +1,150 @@
+"""Markdown for the comment on a pull request or a job's summary: totals, files, what is for you.
+
+Nothing of the source comes out as markup, and nobody is mentioned. GitHub cuts comments off at
+65,536 characters, so long tables end early and say so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from fsdp_migrate.report.event import Coverage, Event, Remark, Summary, by_file
+from fsdp_migrate.report.text import headline, plural, problem_lines, remarks, shown, title
+from fsdp_migrate.rule import Outcome
+
+ROOM = 60_000  # characters in all
+SHARE = 16_000  # and in one table
+CELL = 400
+
+_MARKUP = re.compile(r"([\\`*_\[\]<>|#~$&])")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def render(found: list[Event], total: Summary) -> str:
+    lines: list[str] = []
+    for part in _parts(found, total):
+        if sum(map(len, lines)) + sum(map(len, part)) > ROOM:
+            lines += ["", "More in the full report: `fsdp-migrate check`."]
+            break
+        lines += part
+    return "\n".join(lines) + "\n"
+
+
+def _parts(found: Sequence[Event], total: Summary) -> Iterator[list[str]]:
+    yield list(_totals(found, total))
+    left = [e for e in found if e.outcome is Outcome.LEFT and not e.ignored]
+    causes = [e for e in left if not e.held]
+    if causes:
+        heads = ("place", "rule", "why", "next step")
+        yield _section("Left for you", heads, [_row(e) for e in causes])
+    held = [e for e in left if e.held]
+    if held:
+        rows = [(_place(e), code(shown(e.construct)), text(e.message)) for e in held]
+        listed = _table(("place", "what", "why"), rows)
+        number = f"{len(held)} {plural('site', len(held))}"
+        yield _folded(f"{number} held back: settle what is left, and they go with it", listed)
+    review = [e for e in found if e.outcome is Outcome.REVIEW]
+    if review:
+        heads = ("place", "rule", "becomes", "what may differ")
+        yield _section("To review", heads, [_row(e) for e in review])
+    told = remarks(total)
+    if told:
+        rows = [(_place(r), r.code, text(r.message)) for r in told]
+        yield _section("Comments in the code", ("place", "rule", "what"), rows)
+    ignored = [e for e in found if e.ignored]
+    if ignored:
+        rows = [(_place(e), code(shown(e.construct)), text(e.message)) for e in ignored]
+        number = f"{len(ignored)} {plural('site', len(ignored))}"
+        yield _folded(f"{number} ignored", _table(("place", "what", "why"), rows))
+
+
+def _totals(found: Sequence[Event], total: Summary) -> Iterator[str]:
+    yield f"## fsdp-migrate: {title(total)}"
+    yield ""
+    if not total.sites:
+        yield f"{total.files} {plural('file', total.files)} read."
+    else:
+        yield from _table(
+            ("", "sites", "to rewrite", "to review", "left", "ignored", "migrated"),
+            [
+                ("**all**", *_numbers(total)),
+                *((code(path), *_numbers(own)) for path, own in by_file(found).items()),
+            ],
+            words=1,
+        )
+    for line in problem_lines(total):
+        yield ""
+        yield f"> **Error**: {text(line)}"
+    for note in total.notes if total.sites else ():
+        yield ""
+        yield f"> {text(note)}"
+    if total.rewritten or total.review:
+        yield ""
+        yield "Next: `fsdp-migrate rewrite`"
+
+
+def _numbers(own: Coverage) -> tuple[str, ...]:
+    numbers = (own.sites, own.rewritten, own.review, own.for_you, own.ignored)
+    return (*map(str, numbers), f"{own.percent} %" if own.counted else "")
+
+
+def _section(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return ["", f"### {title}", "", *_table(heads, rows)]
+
+
+def _folded(title: str, lines: Sequence[str]) -> list[str]:
+    return ["", f"<details><summary>{title}</summary>", "", *lines, "", "</details>"]
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int = 0) -> list[str]:
+    """A table; all but the first ``words`` columns are numbers, unless ``words`` is 0."""
+    aligned = ["--:" if words and n >= words else "---" for n in range(len(heads))]
+    lines = [f"| {' | '.join(heads)} |", f"|{'|'.join(aligned)}|"]
+    size = 0
+    for number, row in enumerate(rows):
+        line = f"| {' | '.join(row)} |"
+        size += len(line) + 1
+        if size > SHARE:
+            lines.append(f"| {len(rows) - number} more {'| ' * (len(heads) - 1)}|")
+            break
+        lines.append(line)
+    return lines
+
+
+def _row(event: Event) -> tuple[str, str, str, str]:
+    return _place(event), event.code, text(headline(event)), text(_sentence(event.help))
+
+
+def _place(of: Event | Remark) -> str:
+    return code(f"{of.path}:{of.line}")
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def text(value: str) -> str:
+    """A text as the same text in a table's cell: no markup, no link, no mention."""
+    cut = f"{value[:CELL]}..." if len(value) > CELL else value
+    escaped = _MARKUP.sub(r"\\\1", _visible(cut))
+    # A backslash keeps GitHub neither from mentioning people nor from linking addresses.
+    for link in ("@", "://", "www."):
+        escaped = escaped.replace(link, f"{link[0]}<!-- -->{link[1:]}")
+    return escaped
+
+
+def code(value: str) -> str:
+    """A text as code in a table's cell."""
+    shown_ = _visible(value).replace("|", "\\|")
+    longest = max(map(len, re.findall("`+", shown_)), default=0)
+    if not longest:
+        return f"`{shown_}`"
+    fence = "`" * (longest + 1)
+    return f"{fence} {shown_} {fence}"
+
+
+def _visible(value: str) -> str:
+    """Line ends as spaces, and what does not show, or turns text around, by its number."""
+    joined = " ".join(value.split())
+    return _CONTROL.sub(lambda m: f"\\u{ord(m[0]):04x}", joined)
