@@ -24,12 +24,13 @@ def rewrite(
     ignore: Sequence[str],
     target: str | None,
     allow_dirty: bool,
+    partial: bool,
     verbose: bool,
     quiet: bool,
 ) -> int:
     try:
         with ui.waiting("rewriting"):
-            run = session.run(paths, select=select, ignore=ignore, target=target)
+            run = session.run(paths, select=select, ignore=ignore, target=target, partial=partial)
         if dry_run:
             return _show_patch(run, verbose=verbose, quiet=quiet)
         dirty = [] if allow_dirty else _dirty(run.changed)
@@ -82,7 +83,8 @@ def _show_patch(run: Run, *, verbose: bool, quiet: bool) -> int:
         ui.diff(patch.patch(_patch_root(after), before, after))
     total = _summary(run)
     if not quiet:
-        for line in text.rewrite_lines(report.events(run.result), every=verbose):
+        found = report.events(run.result)
+        for line in (*text.rewrite_lines(found, every=verbose), *text.guard_lines(found)):
             ui.note(line)
     _tell_problems(total)
     if not quiet:
@@ -104,12 +106,13 @@ def _patch_root(paths: Iterable[Path]) -> Path:
 
 def _show_run(run: Run, *, verbose: bool) -> None:
     total = _summary(run)
-    lines = text.rewrite_lines(report.events(run.result), every=verbose)
+    found = report.events(run.result)
+    lines = text.rewrite_lines(found, every=verbose)
     ui.sites(lines)
     _tell_problems(total)
     if lines:
         ui.out("\n")
-    for line in text.files(total):
+    for line in (*text.guard_lines(found), *text.files(total)):
         ui.out(line)
     ui.out(text.counts(total))
     _tell_notes(total)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from fsdp_migrate import check, decide, pages, rule, support
+from fsdp_migrate import check, decide, pages, partial, rule, support
 from fsdp_migrate.proposal import Edit, Mark
 from fsdp_migrate.result import Problem, Result
 from fsdp_migrate.rule import Outcome, Registry
@@ -25,6 +25,7 @@ class Options:
     ignore: frozenset[str] = frozenset()
     markers: bool = True
     line_length: int = 100
+    partial: bool = False  # guards where left sites would hold a model back
 
 
 def read(
@@ -57,11 +58,11 @@ def rewrite(
     result = Result(modules=len(project.modules))
     dropped: dict[Module, str] = {}
     while True:
-        study = Study(project, registry, options.target)
+        study = Study(project, registry, options.target, partial=options.partial)
         decisions = decide.decide(study)
         if not dropped:
             result.problems += map(_problem, study.failures.values())
-        decisions = _without(decisions, dropped, options)
+        decisions = _without(decisions, dropped, options, study)
         failed = _edit(project, decisions, options, registry, result) if edit else {}
         failed = {m: why for m, why in failed.items() if m not in dropped}
         if not failed:
@@ -82,14 +83,15 @@ def _problem(failure: Failure) -> Problem:
 
 
 def _without(
-    decisions: list[Decision], dropped: Mapping[Module, str], options: Options
+    decisions: list[Decision], dropped: Mapping[Module, str], options: Options, study: Study
 ) -> list[Decision]:
     """Turn what must not be applied into *left*: deselected rules, files that failed."""
-    changed = False
+    changed = bool(dropped)
     result: list[Decision] = []
     for decision in decisions:
-        reason = ""
+        reason = unguarded = ""
         if decision.site.module in dropped:
+            unguarded = "its file could not be edited"
             reason = f"this file could not be edited: {dropped[decision.site.module]}"
         elif not _selected(decision.code, options):
             reason = f"{decision.code} is not selected"
@@ -103,10 +105,15 @@ def _without(
                     help="",
                     edits=(),
                     quiet=True,
+                    unguarded=unguarded,
                 )
             )
+        elif unguarded and decision.guard:
+            result.append(replace(decision, guard=(), guarded=False, unguarded=unguarded))
         else:
             result.append(decision)
+    if study.partial:
+        result = partial.guarded(result, study)
     return decide.hold_back(result) if changed else result
 
 
@@ -126,8 +133,11 @@ def _edit(
     from fsdp_migrate.edits import EditError, apply_edits
 
     edits: dict[Module, list[Edit]] = defaultdict(list)
+    # Guards first: they stand above whatever else comes before a statement.
+    for edit in partial.edits(decisions):
+        edits[edit.module].append(edit)
     for decision in decisions:
-        for edit in decision.edits:
+        for edit in () if decision.guarded else decision.edits:
             if options.markers or not isinstance(edit, Mark):
                 edits[edit.module].append(edit)
     failed: dict[Module, str] = {}

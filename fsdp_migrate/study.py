@@ -67,6 +67,9 @@ class Decision:
     held: bool = False  # left only because its migration is held back
     final: bool = False  # no other form of the constructor would do either
     unknown_state: bool = False  # left because the kind of a state dict is not known
+    guard: tuple[Edit, ...] = ()  # what would stop the program there, with --partial
+    unguarded: str = ""  # why no guard can
+    guarded: bool = False  # the guard stands, or is put there, and nothing is held back
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +131,7 @@ class Study:
     runtime_strategies: set[Constructor] = field(default_factory=set)
     run_time: frozenset[ast.AST] = frozenset()  # constructor calls to write in the run-time form
     run_time_states: bool = False  # kinds of state dicts that only the running program knows
+    partial: bool = False  # stop the program at what is left rather than hold its model back
     kept: set[ast.AST] = field(default_factory=set)  # calls that stay with their arguments
     branches: list[Branch] = field(default_factory=list)  # for FSDP1 models, and going
     found: tuple[list[Site], set[ast.AST]] | None = None  # sites, and what they refer by
@@ -147,6 +151,7 @@ class Study:
         result = Study(
             self.project, self.registry, self.target, run_time=run_time, run_time_states=states
         )
+        result.partial = self.partial
         result.tracer, result.found, result.entries = self.tracer, self.found, self.entries
         result.failures = self.failures
         return result

@@ -27,6 +27,8 @@ class Event:
     help: str
     source: str  # the line the site begins on
     held: bool = False
+    guarded: bool = False  # left, and a guard stops the program there
+    models: tuple[str, ...] = ()  # of a guarded site: where its models are made
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,13 @@ def _event(decision: Decision) -> Event:
         width = site.module.source.column(line, end) + 1 - column
     else:
         width = len(text) - column + 1
+    help_ = decision.help
+    if decision.unguarded:
+        help_ += f"; no guard can stand there: {decision.unguarded}"
+    makers = sorted(
+        (c.module.display, *c.module.position(c.defined_by or c.call))
+        for c in (decision.models if decision.guarded else ())
+    )
     return Event(
         path=site.module.display,
         line=line,
@@ -74,9 +83,11 @@ def _event(decision: Decision) -> Event:
         outcome=decision.outcome,
         construct=site.construct,
         message=decision.message,
-        help=decision.help,
+        help=help_,
         source=text,
         held=decision.held,
+        guarded=decision.guarded,
+        models=tuple(dict.fromkeys(f"{path}:{row}" for path, row, _ in makers)),
     )
 
 

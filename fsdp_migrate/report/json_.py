@@ -21,6 +21,7 @@ def render(found: list[Event], total: Summary) -> str:
                 "message": e.message,
                 "help": e.help,
                 "held": e.held,
+                "guarded": e.guarded,
             }
             for e in found
         ],
