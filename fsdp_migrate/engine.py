@@ -62,7 +62,7 @@ def rewrite(
         decisions = decide.decide(study)
         if not dropped:
             result.problems += map(_problem, study.failures.values())
-        decisions = _without(decisions, dropped, options, study)
+        decisions = _without(decisions, dropped, options)
         failed = _edit(project, decisions, options, registry, result) if edit else {}
         failed = {m: why for m, why in failed.items() if m not in dropped}
         if not failed:
@@ -83,15 +83,14 @@ def _problem(failure: Failure) -> Problem:
 
 
 def _without(
-    decisions: list[Decision], dropped: Mapping[Module, str], options: Options, study: Study
+    decisions: list[Decision], dropped: Mapping[Module, str], options: Options
 ) -> list[Decision]:
     """Turn what must not be applied into *left*: deselected rules, files that failed."""
     changed = bool(dropped)
     result: list[Decision] = []
     for decision in decisions:
-        reason = unguarded = ""
+        reason = ""
         if decision.site.module in dropped:
-            unguarded = "its file could not be edited"
             reason = f"this file could not be edited: {dropped[decision.site.module]}"
         elif not _selected(decision.code, options):
             reason = f"{decision.code} is not selected"
@@ -105,15 +104,12 @@ def _without(
                     help="",
                     edits=(),
                     quiet=True,
-                    unguarded=unguarded,
                 )
             )
-        elif unguarded and decision.guard:
-            result.append(replace(decision, guard=(), guarded=False, unguarded=unguarded))
+        elif decision.guard and decision.site.module in dropped:
+            result.append(replace(decision, guard=(), guarded=False))
         else:
             result.append(decision)
-    if study.partial:
-        result = partial.guarded(result, study)
     return decide.hold_back(result) if changed else result
 
 

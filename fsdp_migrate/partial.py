@@ -69,9 +69,8 @@ def guarded(decisions: Sequence[Decision], study: Study) -> list[Decision]:
 
 
 def holds(decision: Decision) -> bool:
-    """Whether a decision holds a migration back, and nobody asked yet for a guard."""
-    asked = decision.guard or decision.unguarded
-    return decision.outcome is Outcome.LEFT and decision.quiet and bool(decision.models) and not asked
+    """Whether a decision holds a migration back and could be let go."""
+    return decision.outcome is Outcome.LEFT and decision.quiet and bool(decision.models)
 
 
 def edits(decisions: Iterable[Decision]) -> Iterator[Edit]:
@@ -253,6 +252,8 @@ def _is_plain(node: ast.expr) -> bool:
             return _is_plain(node.value)
         case ast.UnaryOp():
             return _is_plain(node.operand)
+        case ast.Subscript():
+            return _is_plain(node.value) and _is_plain(node.slice)
         case ast.BoolOp():
             return all(map(_is_plain, node.values))
         case ast.Compare():
