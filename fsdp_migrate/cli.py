@@ -229,6 +229,14 @@ def rewrite(
             "migrate the rest and raise an error at the site [leave that model FSDP1]",
         ),
     ] = False,
+    review: Annotated[
+        bool,
+        _option(
+            "--review",
+            help="ask for every change whether to take it, as git add -p does; a migration is "
+            "taken whole or not at all",
+        ),
+    ] = False,
     verbose: Annotated[
         bool, _option("-v", "--verbose", help="list every site, not only those for you")
     ] = False,
@@ -245,6 +253,7 @@ def rewrite(
         target=target_torch,
         allow_dirty=allow_dirty,
         partial=partial,
+        review=review,
         verbose=verbose,
         quiet=quiet,
     )

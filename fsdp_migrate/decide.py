@@ -386,7 +386,7 @@ def hold_back(decisions: Sequence[Decision]) -> list[Decision]:
     as one precision policy for two models, stand and fall together. A site with a guard blocks
     nothing, and has its guard only where nothing else does.
     """
-    group = _groups(decisions)
+    group = groups(decisions)
     blocked: dict[Constructor, Decision] = {}
     for decision in decisions:
         if decision.outcome is not Outcome.LEFT:
@@ -400,8 +400,9 @@ def hold_back(decisions: Sequence[Decision]) -> list[Decision]:
         causes = [blocked[group[c]] for c in decision.models if group[c] in blocked]
         keep = not causes or decision.outcome is Outcome.LEFT
         if decision.guard:
-            decision = replace(decision, guarded=not causes)
-        result.append(decision if keep else held(decision, causes[0]))
+            result.append(replace(decision, guarded=not causes))
+        else:
+            result.append(decision if keep else held(decision, causes[0]))
     return result
 
 
@@ -433,8 +434,9 @@ def _guarded(site: Site, guard: guards.Guard) -> Decision:
     return Decision(site, guard.code, Outcome.LEFT, guard.reason, help_, guarded=True)
 
 
-def _groups(decisions: Sequence[Decision]) -> dict[Constructor, Constructor]:
-    """Union-find over constructors that occur in one decision together."""
+def groups(decisions: Sequence[Decision]) -> dict[Constructor, Constructor]:
+    """The constructor that stands for each one's migration: those that occur in one decision
+    together have the same (union-find)."""
     parent: dict[Constructor, Constructor] = {}
 
     def find(item: Constructor) -> Constructor:

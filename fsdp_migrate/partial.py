@@ -147,26 +147,17 @@ def _place(site: Site, nodes: set[ast.AST]) -> _Place:
     statement: ast.stmt = child
     if isinstance(statement, ast.While) and conditions:
         raise _Nowhere("it runs in some rounds of a loop")
-    while True:  # what an elif tests is guarded above its if
-        above = table.parents[statement]
-        block = block_of(above, statement)
-        is_elif = (
-            isinstance(above, ast.If)
-            and isinstance(statement, ast.If)
-            and above.orelse == [statement]
-            and site.module.source.lines[statement.lineno - 1].lstrip().startswith("elif")
-        )
-        if not is_elif or not _stands_in_test(site, statement, table.parents):
-            break
-        assert isinstance(above, ast.If)
-        tests.append(above.test)
+    while isinstance(statement, ast.If) and (above := _chain(statement, site.module)) is not None:
+        tests.append(above.test)  # what an elif tests is guarded above its if
         conditions.insert(0, _condition(above.test, wanted=False))
         statement = above
-    if block is None:
+    if block_of(table.parents[statement], statement) is None:
         raise _Nowhere("no statement can stand in front of it")
     for test in tests:
         if not _is_plain(test):
-            raise _Nowhere(f"'{ast.unparse(test)}' decides whether it runs, and cannot be asked twice")
+            raise _Nowhere(
+                f"'{ast.unparse(test)}' decides whether it runs, and cannot be asked twice"
+            )
         if any(n in nodes for n in ast.walk(test)):
             raise _Nowhere(f"'{ast.unparse(test)}' decides whether it runs, and is FSDP1's")
     if tests and any(isinstance(n, ast.NamedExpr) for n in ast.walk(statement)):
@@ -174,17 +165,14 @@ def _place(site: Site, nodes: set[ast.AST]) -> _Place:
     return _Place(statement, tuple(conditions))
 
 
-def _stands_in_test(site: Site, statement: ast.If, parents: dict[ast.AST, ast.AST]) -> bool:
-    """Whether a site is evaluated by the test of an ``elif``, or of one further down its chain."""
-    child: ast.AST = site.node
-    while child is not statement:
-        parent = parents[child]
-        if isinstance(parent, ast.If) and child is not parent.test and parent.orelse != [child]:
-            return False
-        if isinstance(parent, ast.stmt) and not isinstance(parent, ast.If):
-            return False
-        child = parent
-    return True
+def _chain(statement: ast.If, module: Module) -> ast.If | None:
+    """The ``if`` or ``elif`` whose ``elif`` a statement is."""
+    above = module.table.parents[statement]
+    line = module.source.lines[statement.lineno - 1]
+    is_elif = line.lstrip().startswith("elif")
+    if is_elif and isinstance(above, ast.If) and above.orelse == [statement]:
+        return above
+    return None
 
 
 def _deciding(
@@ -335,9 +323,9 @@ def _mentions(name: str, study: Study) -> Iterator[tuple[Module, ast.AST]]:
                 continue  # torch.save is no save of the project's
             parent = table.parents[mention]
             given = table.parents[parent] if isinstance(parent, ast.keyword) else parent
-            if isinstance(given, ast.Call) and given.func is not mention:
-                if _last_name(given) in ELSEWHERE:
-                    raise _Nowhere("what it raises stops only a thread")
+            handed_on = isinstance(given, ast.Call) and given.func is not mention
+            if handed_on and _last_name(given) in ELSEWHERE:
+                raise _Nowhere("what it raises stops only a thread")
             yield module, mention
 
 
@@ -363,6 +351,6 @@ def _leaves(block: Iterable[ast.stmt]) -> bool:
     )
 
 
-def _last_name(node: ast.expr) -> str:
+def _last_name(node: ast.AST) -> str:
     node = node.func if isinstance(node, ast.Call) else node
     return str(getattr(node, "id", getattr(node, "attr", "")))

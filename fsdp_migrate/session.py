@@ -6,9 +6,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fsdp_migrate import config, gate, pages
 from fsdp_migrate.result import Problem, Result
+
+if TYPE_CHECKING:
+    from fsdp_migrate.engine import Key
 
 
 @dataclass
@@ -19,6 +23,17 @@ class Run:
     found: gate.Found
     result: Result
     seconds: float
+
+    def without(self, refused: frozenset[Key], *, settle: bool = True) -> Result:
+        """The result of this run if some decisions are not taken; to look at only, unless
+        ``settle``."""
+        from fsdp_migrate import room
+
+        again = self.result.again
+        assert again is not None, "no engine ran"
+        result = room.deep(lambda: again(refused, settle=settle))
+        result.problems = list(dict.fromkeys([*self.result.problems, *result.problems]))
+        return result
 
     @property
     def before(self) -> dict[Path, bytes]:
