@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from fsdp_migrate.names import FUNCTIONS, NameTable
+from fsdp_migrate.names import NameTable
 
 ERROR = "NotImplementedError"
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 TEXT = re.compile(r"fsdp-migrate (FSDP\d{3}): (.*)", re.DOTALL)
 
 
@@ -81,7 +82,7 @@ def before(table: NameTable, node: ast.AST) -> Guard | None:
     for statement in (node, *table.ancestors(node)):
         if statement in guards:
             return None  # a part of the guard itself
-        if isinstance(statement, FUNCTIONS) and child in getattr(statement, "body", ()):
+        if isinstance(statement, _DEFINITIONS) and child in statement.body:
             return None  # what stands above a function does not keep it from being called
         if isinstance(statement, ast.stmt):
             near = statement in heads

@@ -194,6 +194,7 @@ def test_only_at_a_terminal(tmp_path: Path) -> None:
         input="y\n" * 9,
         capture_output=True,
         text=True,
+        check=False,
     )
     assert answer.returncode == 2
     assert answer.stderr == "error: --review asks, and standard input is no terminal\n"
