@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
@@ -15,6 +16,7 @@ from weakref import WeakKeyDictionary
 from fsdp_migrate.names import NameTable
 
 ERROR = "NotImplementedError"
+WIDTH = 80  # of a message's lines
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 TEXT = re.compile(r"fsdp-migrate (FSDP\d{3}): (.*)", re.DOTALL)
 
@@ -30,8 +32,17 @@ class Guard:
 
 
 def text(code: str, reason: str) -> str:
-    """The statement that raises."""
-    return f"raise {ERROR}({json.dumps(f'fsdp-migrate {code}: {reason}', ensure_ascii=False)})"
+    """The statement that raises, a long message in several lines."""
+    message = f"fsdp-migrate {code}: {reason}"
+    words = textwrap.wrap(message, WIDTH, break_long_words=False, break_on_hyphens=False)
+    if len(message) <= WIDTH or " ".join(words) != message:
+        return f"raise {ERROR}({_quoted(message)})"
+    lines = [f"    {_quoted(part)}" for part in (*(f"{w} " for w in words[:-1]), words[-1])]
+    return "\n".join((f"raise {ERROR}(", *lines, ")"))
+
+
+def _quoted(message: str) -> str:
+    return json.dumps(message, ensure_ascii=False)
 
 
 def read(statement: ast.stmt) -> Guard | None:

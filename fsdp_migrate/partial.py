@@ -7,10 +7,12 @@ raises. Where that cannot be had, the site's model stays FSDP1.
 from __future__ import annotations
 
 import ast
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fsdp_migrate import fsdp1, guards
+from fsdp_migrate.construct import vocabulary
 from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.proposal import Code, Edit, Insert, Mark, code, join
 from fsdp_migrate.rule import Outcome
@@ -90,7 +92,8 @@ def edits(decisions: Iterable[Decision]) -> Iterator[Edit]:
 def _guarded(decision: Decision, nodes: set[ast.AST], study: Study) -> Decision:
     site = decision.site
     try:
-        if site.construct.startswith(MAKERS) or site.node in study.constructors:
+        setting = vocabulary.name_of(site.construct) in vocabulary.SETTINGS
+        if setting or site.construct.startswith(MAKERS) or site.node in study.constructors:
             raise _Nowhere("it is what makes the model")
         if site.node in study.failures:
             raise _Nowhere("the rule failed")
@@ -110,15 +113,15 @@ def _edits(decision: Decision, place: _Place) -> tuple[Edit, ...]:
         sentences(decision.message, decision.help),
     )
     mark = Mark(module, statement, decision.code, sentence)
-    raises = code("{r}", r=guards.text(decision.code, decision.message))
+    text = guards.text(decision.code, decision.message)
     parent = module.table.parents[statement]
     on_one_line = isinstance(parent, ast.stmt) and parent.lineno == statement.lineno
     if on_one_line:  # the marker's place is in the block that the line becomes
-        raises = code("{m}\n{r}", m=mark.comment, r=raises)
+        text = f"{mark.comment}\n{text}"
+    raises = code("{r}", r=text)
     if place.conditions:
-        indented = raises.template.replace("\n", "\n    ")
         test = join(" and ", [*place.conditions])
-        raises = Code(f"if {{{TEST}}}:\n    {indented}", {**raises.parts, TEST: test})
+        raises = Code(f"if {{{TEST}}}:\n{{r}}", {"r": textwrap.indent(text, "    "), TEST: test})
     inserted = Insert(module, statement, (raises,))
     return (inserted,) if on_one_line else (inserted, mark)
 

@@ -10,9 +10,9 @@ import pytest
 from fsdp_migrate import guards
 from fsdp_migrate.engine import Options
 from fsdp_migrate.result import Result
-from fsdp_migrate.rule import Outcome
+from fsdp_migrate.rule import Example, Outcome
 from tests.commandline import Command, answering
-from tests.migrating import migrate
+from tests.migrating import REGISTRY, migrate, without_support
 
 PARTIAL = Options(partial=True)
 HEAD = """\
@@ -49,7 +49,8 @@ def guarded(body: str) -> str:
         if bare == "RAISE":
             lines += [
                 f"{indent}raise NotImplementedError(",
-                f'{indent}    "fsdp-migrate FSDP499: {REASON}"',
+                f'{indent}    "fsdp-migrate FSDP499: FSDP.state_dict is FSDP1\'s own, whatever model it "',
+                f'{indent}    "is given"',
                 f"{indent})",
             ]
         elif bare == "MARK":
@@ -590,3 +591,36 @@ def test_deselected_rules_hold_back_as_before() -> None:
     result, after = migrate({"example.py": source}, ignoring)
     assert not result.problems
     assert after["example.py"] == source.replace(", StateDictType", "")
+
+
+# -- every rule's own examples --------------------------------------------------------------------
+
+
+def sources(example: Example) -> dict[str, str]:
+    return {"example.py": example.before, **{p: b for p, (b, _) in example.files.items()}}
+
+
+EVERY = [
+    *((r.code, e.title, sources(e)) for r in REGISTRY.rules.values() for e in r.examples),
+    *((r.code, k.title, {"example.py": k.source}) for r in REGISTRY.rules.values() for k in r.keep),
+]
+
+
+@pytest.mark.parametrize(
+    ("code", "title", "given"), EVERY, ids=lambda v: v if isinstance(v, str) else ""
+)
+def test_examples_are_migrated_as_far_or_further(
+    code: str, title: str, given: dict[str, str]
+) -> None:
+    plain, wanted = migrate(given)
+    result, after = migrate(given, PARTIAL)
+    assert not result.problems
+    assert result.coverage >= plain.coverage
+    stands = any(d.guarded for d in result.decisions)
+    assert stands == any("raise NotImplementedError" in t for t in without_support(after).values())
+    if not stands:
+        assert after == wanted
+    for name, text in after.items():
+        compile(text, name, "exec")
+    for options in (PARTIAL, None):
+        assert not migrate(after, options)[0].changes
