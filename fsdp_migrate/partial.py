@@ -9,11 +9,10 @@ from __future__ import annotations
 import ast
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from fsdp_migrate import fsdp1, guards
 from fsdp_migrate.construct import vocabulary
-from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.proposal import Code, Edit, Insert, Mark, code, join
 from fsdp_migrate.rule import Outcome
 from fsdp_migrate.sites import Site
@@ -49,6 +48,7 @@ ASKING = frozenset({"callable", "get_rank", "get_world_size", "hasattr", "is_ava
     "len",
 }
 TEST = "test"  # the hole of a guard's condition
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return, ast.For, ast.With)
 
 
@@ -67,7 +67,10 @@ class _Nowhere(Exception):
 def guarded(decisions: Sequence[Decision], study: Study) -> list[Decision]:
     """``decisions``, those that hold migrations back with the guards that could stand there."""
     nodes: set[ast.AST] = {d.site.node for d in decisions} | {d.site.reference for d in decisions}
-    return [_guarded(d, nodes, study) if holds(d) else d for d in decisions]
+    if not any(map(holds, decisions)):
+        return list(decisions)
+    catching = _Catching.of(study)
+    return [_guarded(d, nodes, study, catching) if holds(d) else d for d in decisions]
 
 
 def holds(decision: Decision) -> bool:
@@ -89,7 +92,9 @@ def edits(decisions: Iterable[Decision]) -> Iterator[Edit]:
             yield edit
 
 
-def _guarded(decision: Decision, nodes: set[ast.AST], study: Study) -> Decision:
+def _guarded(
+    decision: Decision, nodes: set[ast.AST], study: Study, catching: _Catching
+) -> Decision:
     site = decision.site
     try:
         setting = vocabulary.name_of(site.construct) in vocabulary.SETTINGS
@@ -99,7 +104,7 @@ def _guarded(decision: Decision, nodes: set[ast.AST], study: Study) -> Decision:
             raise _Nowhere("the rule failed")
         place = _place(site, nodes)
         _check_import(site, place.statement, decision)
-        _check_caught(site.module, place.statement, study)
+        _check_caught(site.module, place.statement, study, catching)
     except _Nowhere as why:
         return replace(decision, unguarded=str(why))
     return replace(decision, guard=_edits(decision, place))
@@ -261,7 +266,7 @@ def _check_import(site: Site, statement: ast.stmt, decision: Decision) -> None:
     """Refuse what runs when the module is imported, unless that is what makes the model."""
     table = site.module.table
     around = [statement, *table.ancestors(statement)]
-    if any(isinstance(a, FUNCTIONS) for a in around[1:]):
+    if any(isinstance(a, DEFINITIONS) for a in around[1:]):
         return
     if any(isinstance(a, ast.If) and "__name__" in ast.unparse(a.test) for a in around):
         return
@@ -276,32 +281,74 @@ def _check_import(site: Site, statement: ast.stmt, decision: Decision) -> None:
 # -- what becomes of the error --------------------------------------------------------------------
 
 
-def _check_caught(module: Module, statement: ast.AST, study: Study) -> None:
+@dataclass
+class _Catching:
+    """What in a project ends errors: context managers by name, and whether any ``try`` does."""
+
+    contexts: set[str] = field(default_factory=lambda: set(SUPPRESSING))
+    anywhere: bool = False
+
+    @classmethod
+    def of(cls, study: Study) -> _Catching:
+        found = cls()
+        for module in study.project.modules:
+            for node in ast.walk(module.source.tree):
+                if isinstance(node, (ast.Try, ast.TryStar)) and _ends_errors(node):
+                    found.anywhere = True
+                    if any(isinstance(n, ast.Yield) for s in node.body for n in ast.walk(s)):
+                        found.contexts.add(_definition(module, node))
+                elif isinstance(node, ast.Return) and not _is_false(node):
+                    function = _definition(module, node)
+                    if function == "__exit__":
+                        method = module.table.scope_of(node).node
+                        found.contexts.add(_definition(module, method))
+        return found
+
+
+def _ends_errors(node: ast.Try | ast.TryStar) -> bool:
+    return any(map(_swallows, node.handlers)) or _leaves(node.finalbody)
+
+
+def _definition(module: Module, node: ast.AST) -> str:
+    """The name of the function or class around ``node``."""
+    around = module.table.ancestors(node)
+    return next((a.name for a in around if isinstance(a, (*DEFINITIONS, ast.ClassDef))), "")
+
+
+def _is_false(node: ast.Return) -> bool:
+    return node.value is None or (isinstance(node.value, ast.Constant) and not node.value.value)
+
+
+def _check_caught(module: Module, statement: ast.AST, study: Study, catching: _Catching) -> None:
     """Refuse a place from which an error does not stop the program, in whatever calls lead there.
 
-    Calls are told by the name of the function, whoever's it is.
+    Calls are told by the name of the function, whoever's it is; of methods that are called without
+    being named, no ``try`` of the project may end errors.
     """
     asked: set[str] = set()
     places: list[tuple[Module, ast.AST]] = [(module, statement)]
     while places:
         where, node = places.pop()
-        function = _check_caught_here(where, node)
+        function = _check_caught_here(where, node, catching)
         name = getattr(function, "name", "")
-        if name == "__del__":
+        if function is not None and name == "__init__":
+            name = getattr(where.table.parents[function], "name", name)
+        elif name == "__del__":
             raise _Nowhere("what __del__ raises is ignored")
-        if name == "__init__":
-            owner = where.table.parents.get(function) if function is not None else None
-            name = getattr(owner, "name", name)
+        elif (name == "forward" or name.startswith("__")) and catching.anywhere:
+            raise _Nowhere("what it raises may be caught")
+        if isinstance(node, ast.expr) and isinstance(where.table.parents[node], ast.ClassDef):
+            name = _definition(where, node)  # a subclass is made where it is named
         if name and name not in asked:
             asked.add(name)
             places += _mentions(name, study)
 
 
-def _check_caught_here(module: Module, node: ast.AST) -> ast.AST | None:
+def _check_caught_here(module: Module, node: ast.AST, catching: _Catching) -> ast.AST | None:
     """The function around ``node``, which an error there leaves."""
     child = node
     for parent in module.table.ancestors(node):
-        if isinstance(parent, FUNCTIONS):
+        if isinstance(parent, DEFINITIONS):
             return parent
         if isinstance(parent, (ast.Try, ast.TryStar)) and child not in parent.finalbody:
             inside = child in parent.body
@@ -309,7 +356,7 @@ def _check_caught_here(module: Module, node: ast.AST) -> ast.AST | None:
                 raise _Nowhere("what it raises is caught")
         if isinstance(parent, (ast.With, ast.AsyncWith)) and child in parent.body:
             for item in parent.items:
-                if _last_name(item.context_expr) in SUPPRESSING:
+                if _last_name(item.context_expr) in catching.contexts:
                     raise _Nowhere("what it raises is caught")
         child = parent
     return None

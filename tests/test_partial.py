@@ -49,8 +49,7 @@ def guarded(body: str) -> str:
         if bare == "RAISE":
             lines += [
                 f"{indent}raise NotImplementedError(",
-                f'{indent}    "fsdp-migrate FSDP499: FSDP.state_dict is FSDP1\'s own, whatever model it "',
-                f'{indent}    "is given"',
+                f'{indent}    "fsdp-migrate FSDP499: {REASON}"',
                 f"{indent})",
             ]
         elif bare == "MARK":
@@ -378,8 +377,31 @@ SAVE = "def save(net):\n    model = FSDP(net)\n    return FSDP.state_dict(model)
         "def run(net):\n    save(net)\n\n\ntry:\n    run(net)\nexcept RuntimeError:\n    pass\n",
         "threading.Thread(target=save, args=(net,)).start()\n",
         "executor.submit(save, net)\n",
+        "def run(net):\n    each(lambda: save(net))\n\n\n"
+        "try:\n    run(net)\nexcept Exception:\n    pass\n",
+        "@contextmanager\ndef tolerant():\n    try:\n        yield\n"
+        "    except Exception as error:\n        print(error)\n\n\n"
+        "with tolerant():\n    save(net)\n",
+        "class Tolerant:\n    def __exit__(self, *error):\n        return True\n\n\n"
+        "with Tolerant():\n    save(net)\n",
+        "class Saver:\n    def __init__(self, net):\n        save(net)\n\n\n"
+        "class Other(Saver):\n    pass\n\n\n"
+        "try:\n    Other(net)\nexcept Exception:\n    pass\n",
+        "class Net:\n    def forward(self, x):\n        return save(x)\n\n\n"
+        "try:\n    Net()(1)\nexcept RuntimeError as error:\n"
+        "    if 'memory' not in str(error):\n        raise\n",
     ],
-    ids=["caught", "caught further out", "a thread", "an executor"],
+    ids=[
+        "caught",
+        "caught further out",
+        "a thread",
+        "an executor",
+        "through a lambda",
+        "a context of the project's",
+        "a context by its class",
+        "a subclass",
+        "a method that nobody names",
+    ],
 )
 def test_an_error_that_stops_nothing_is_no_guard(caller: str) -> None:
     _, text = partially(HEAD + SAVE + "\n\n" + caller)
