@@ -583,11 +583,12 @@ def test_the_summary_names_the_model_and_its_guards(
     assert file.read_text() == HEAD + SAVE
 
 
+@pytest.mark.parametrize("quote", ['"', "'"])
 def test_a_guard_alone_is_counted(
-    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quote: str
 ) -> None:
     (tmp_path / "pyproject.toml").write_text("")
-    text = "def save():\n    " + guards.text("FSDP302", "no") + "\n"
+    text = "def save():\n    " + guards.text("FSDP302", "no").replace('"', quote) + "\n"
     (tmp_path / "a.py").write_text(text)
     monkeypatch.chdir(tmp_path)
     assert run("check", ".").code == 1
@@ -646,3 +647,16 @@ def test_examples_are_migrated_as_far_or_further(
         compile(text, name, "exec")
     for options in (PARTIAL, None):
         assert not migrate(after, options)[0].changes
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_a_file_with_a_marker_may_hold_what_is_deselected(partial: bool) -> None:
+    source = HEAD + (
+        "def step(net):\n    model = FSDP(net)\n    return model.clip_grad_norm_(1.0)\n\n\n"
+        "class Wrapped(FSDP):\n    def state_dict(self):\n        return super().state_dict()\n"
+    )
+    options = Options(ignore=frozenset({"FSDP401"}), partial=partial)
+    result, after = migrate({"example.py": source}, options)
+    assert not result.problems
+    assert "model = FSDP(net)" in after["example.py"]
+    assert "# TODO(fsdp-migrate FSDP103)" in after["example.py"]
