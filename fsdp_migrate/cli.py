@@ -221,6 +221,22 @@ def rewrite(
     allow_dirty: Annotated[
         bool, _option("--allow-dirty", help="also change files with uncommitted changes")
     ] = False,
+    partial: Annotated[
+        bool,
+        _option(
+            "--partial",
+            help="where a site that is left would make a migrated model train or save wrongly, "
+            "migrate the rest and raise an error at the site [leave that model FSDP1]",
+        ),
+    ] = False,
+    review: Annotated[
+        bool,
+        _option(
+            "--review",
+            help="ask for every change whether to take it, as git add -p does; a migration is "
+            "taken whole or not at all",
+        ),
+    ] = False,
     verbose: Annotated[
         bool, _option("-v", "--verbose", help="list every site, not only those for you")
     ] = False,
@@ -236,6 +252,8 @@ def rewrite(
         ignore=_codes(ignore),
         target=target_torch,
         allow_dirty=allow_dirty,
+        partial=partial,
+        review=review,
         verbose=verbose,
         quiet=quiet,
     )

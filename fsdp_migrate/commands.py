@@ -8,11 +8,16 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fsdp_migrate import config, gate, remarks, report, rule, session, ui
 from fsdp_migrate.errors import InputError
 from fsdp_migrate.report import text
+from fsdp_migrate.result import Result
 from fsdp_migrate.session import Run
+
+if TYPE_CHECKING:
+    from fsdp_migrate.engine import Key
 
 GOOD, SEE, BAD = 0, 1, 2
 
@@ -25,12 +30,17 @@ def rewrite(
     ignore: Sequence[str],
     target: str | None,
     allow_dirty: bool,
+    partial: bool,
+    review: bool,
     verbose: bool,
     quiet: bool,
 ) -> int:
+    if review and (problem := _no_review(dry_run=dry_run)):
+        ui.problem(problem)
+        return BAD
     try:
         with ui.waiting("rewriting"):
-            run = session.run(paths, select=select, ignore=ignore, target=target)
+            run = session.run(paths, select=select, ignore=ignore, target=target, partial=partial)
         if dry_run:
             return _show_patch(run, verbose=verbose, quiet=quiet)
         dirty = [] if allow_dirty else _dirty(run.changed)
@@ -39,6 +49,8 @@ def rewrite(
             more = f" and {len(dirty) - 3} more" if len(dirty) > 3 else ""
             ui.problem(f"uncommitted changes in {listed}{more}: commit them, or --allow-dirty")
             return BAD
+        if review and run.result.changes:
+            _review(run)
         if run.result.changes:
             from fsdp_migrate import write
 
@@ -46,7 +58,7 @@ def rewrite(
     except InputError as error:
         ui.problem(str(error))
         return BAD
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, EOFError):
         ui.note("interrupted: nothing was written")
         return BAD
     if quiet:
@@ -54,6 +66,35 @@ def rewrite(
     else:
         _show_run(run, verbose=verbose)
     return _code(run)
+
+
+def _no_review(*, dry_run: bool) -> str:
+    """Why nothing can be asked, or an empty text."""
+    if dry_run:
+        return "--review writes what is taken: leave --dry-run out"
+    return "" if ui.answers() else "--review asks, and standard input is no terminal"
+
+
+def _review(run: Run) -> None:
+    """Ask what is to be taken, and make ``run`` a run that changes just that."""
+    from fsdp_migrate import review
+
+    def again(refused: frozenset[Key]) -> Result:
+        with ui.waiting("rewriting"):
+            return run.without(refused, settle=False)
+
+    refused = review.walk(
+        review.units(run.result.decisions),
+        again,
+        run.before,
+        display=run.found.display,
+        show=ui.diff,
+        say=ui.out,
+        ask=ui.ask,
+    )
+    if refused:
+        with ui.waiting("rewriting"):
+            run.result = run.without(refused)
 
 
 def _code(run: Run) -> int:
@@ -86,7 +127,8 @@ def _show_patch(run: Run, *, verbose: bool, quiet: bool) -> int:
         ui.diff(patch.patch(_patch_root(after), before, after))
     total = _summary(run)
     if not quiet:
-        for line in text.rewrite_lines(report.events(run.result), every=verbose):
+        found = report.events(run.result)
+        for line in (*text.rewrite_lines(found, every=verbose), *text.guard_lines(found)):
             ui.note(line)
     _tell_problems(total)
     if not quiet:
@@ -108,12 +150,13 @@ def _patch_root(paths: Iterable[Path]) -> Path:
 
 def _show_run(run: Run, *, verbose: bool) -> None:
     total = _summary(run)
-    lines = text.rewrite_lines(report.events(run.result), every=verbose)
+    found = report.events(run.result)
+    lines = text.rewrite_lines(found, every=verbose)
     ui.sites(lines)
     _tell_problems(total)
     if lines:
         ui.out("\n")
-    for line in text.files(total):
+    for line in (*text.guard_lines(found), *text.files(total)):
         ui.out(line)
     ui.out(text.counts(total))
     _tell_notes(total)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from fsdp_migrate import branches, config, fsdp1, remarks, sites
+from fsdp_migrate import branches, config, fsdp1, guards, partial, remarks, sites
 from fsdp_migrate.around import (
     attributes,
     checkpointing,
@@ -76,6 +76,7 @@ def _too_early(decision: Decision, study: Study) -> Decision:
         help="raise the project's torch requirement, or pass --target-torch",
         edits=(),
         quiet=False,
+        guarded=False,
     )
 
 
@@ -115,6 +116,9 @@ def _decide(study: Study) -> list[Decision]:
     for module in study.project.modules:
         for site in sites.dead_imports(study.project, module, used):
             decisions.append(_ask(site, study))
+    decisions = behind_guards(decisions, study)
+    if study.partial:
+        decisions = partial.guarded(decisions, study)
     decisions = hold_back(decisions)
     return sorted(decisions, key=lambda d: (d.site.module.display, d.site.position, d.code))
 
@@ -382,6 +386,8 @@ def _ignored(decision: Decision, by: remarks.Ignored) -> Decision:
         message=f"ignored here: {reason}" if reason else "ignored here",
         help="",
         edits=(),
+        guard=(),
+        guarded=False,
         quiet=decision.quiet or decision.outcome is not Outcome.LEFT,
         ignored=by,
     )
@@ -446,28 +452,61 @@ def hold_back(decisions: Sequence[Decision]) -> list[Decision]:
 
     Blocking: a left constructor (its model stays FSDP1, so everything done to it must too), and a
     left site that would be quietly wrong on a migrated model. Migrations that share a site, such
-    as one precision policy for two models, stand and fall together.
+    as one precision policy for two models, stand and fall together. A site with a guard blocks
+    nothing, and has its guard only where nothing else does.
     """
-    group = _groups(decisions)
+    group = groups(decisions)
     blocked: dict[Constructor, Decision] = {}
     # What is ignored is named as the cause only where there is no other.
     for decision in sorted(decisions, key=lambda d: d.ignored is not None):
         if decision.outcome is not Outcome.LEFT:
             continue
         is_constructor = decision.site.construct.startswith(f"{fsdp1.FSDP}(")
-        if is_constructor or decision.quiet:
+        if is_constructor or (decision.quiet and not decision.guard):
             for constructor in decision.models:
                 blocked.setdefault(group[constructor], decision)
     result = []
     for decision in decisions:
         causes = [blocked[group[c]] for c in decision.models if group[c] in blocked]
         keep = not causes or decision.outcome is Outcome.LEFT
-        result.append(decision if keep else held(decision, causes[0]))
+        if decision.guard:
+            result.append(replace(decision, guarded=not causes))
+        else:
+            result.append(decision if keep else held(decision, causes[0]))
     return _with_ignored(result)
 
 
-def _groups(decisions: Sequence[Decision]) -> dict[Constructor, Constructor]:
-    """Union-find over constructors that occur in one decision together."""
+def behind_guards(decisions: Sequence[Decision], study: Study) -> list[Decision]:
+    """``decisions`` with what an earlier ``--partial`` left: sites that a guard keeps from running
+    stay as they are, and a guard with no site behind it is one itself."""
+    result: list[Decision] = []
+    claimed: set[ast.AST] = set()
+    for decision in decisions:
+        site = decision.site
+        guard = guards.before(site.module.table, site.node)
+        makes = site.construct.startswith(partial.MAKERS) or site.node in study.constructors
+        if guard is None or makes:
+            result.append(decision)
+        else:
+            claimed.add(guard.statement)
+            result.append(_guarded(site, guard))
+    for module in study.project.modules:
+        for guard in guards.of(module.table).values():
+            if guard.statement not in claimed:
+                site = Site("guard", module, guard.statement, guard.statement)
+                result.append(_guarded(site, guard))
+    return result
+
+
+def _guarded(site: Site, guard: guards.Guard) -> Decision:
+    """Left behind a guard, which says why."""
+    help_ = "migrate what stands behind the guard, and remove it"
+    return Decision(site, guard.code, Outcome.LEFT, guard.reason, help_, guarded=True)
+
+
+def groups(decisions: Sequence[Decision]) -> dict[Constructor, Constructor]:
+    """The constructor that stands for each one's migration: those that occur in one decision
+    together have the same (union-find)."""
     parent: dict[Constructor, Constructor] = {}
 
     def find(item: Constructor) -> Constructor:

@@ -9,13 +9,21 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from fsdp_migrate import check, decide, pages, rule, support
+from fsdp_migrate import check, decide, pages, partial, rule, support
 from fsdp_migrate.proposal import Edit, Mark
 from fsdp_migrate.result import Problem, Result
 from fsdp_migrate.rule import Outcome, Registry
 from fsdp_migrate.source import Source, SourceError
 from fsdp_migrate.study import DEFAULT_TARGET, Decision, Failure, Study
 from fsdp_migrate.trace.project import Library, Module, Project
+
+Key = tuple[Path, tuple[int, int], str]
+
+
+def key(decision: Decision) -> Key:
+    """What tells a decision from the others of a run."""
+    site = decision.site
+    return site.module.path, site.position, site.construct
 
 
 @dataclass(frozen=True)
@@ -25,6 +33,8 @@ class Options:
     ignore: frozenset[str] = frozenset()
     markers: bool = True
     line_length: int = 100
+    partial: bool = False  # guards where left sites would hold a model back
+    refused: frozenset[Key] = frozenset()  # decisions that a review did not take
 
 
 def read(
@@ -54,15 +64,41 @@ def rewrite(
     options = options or Options()
     registry = registry or rule.load()
     project = Project(sources, library)
+    result = _attempt(project, options, registry, edit=edit)
+    known = result.proposed
+
+    def again(refused: frozenset[Key], *, settle: bool = True) -> Result:
+        chosen = replace(options, refused=refused)
+        return _attempt(project, chosen, registry, known=known, settle=settle)
+
+    result.again = again
+    return result
+
+
+def _attempt(
+    project: Project,
+    options: Options,
+    registry: Registry,
+    *,
+    edit: bool = True,
+    known: Sequence[Decision] = (),
+    settle: bool = True,
+) -> Result:
+    """Decide, unless the decisions are ``known``, and edit; ``settle`` asks what is left then."""
     result = Result(modules=len(project.modules))
     dropped: dict[Module, str] = {}
     while True:
-        study = Study(project, registry, options.target)
-        decisions = decide.decide(study)
-        if not dropped:
-            result.problems += map(_problem, study.failures.values())
+        decisions = list(known)
+        if dropped or not known:
+            study = Study(project, registry, options.target, partial=options.partial)
+            decisions = decide.decide(study)
+            result.proposed = decisions
+            if not dropped:
+                result.problems += map(_problem, study.failures.values())
         decisions = _without(decisions, dropped, options)
-        failed = _edit(project, decisions, options, registry, result) if edit else {}
+        failed: dict[Module, str] = {}
+        if edit:
+            failed = _edit(project, decisions, options, registry, result, settle=settle)
         failed = {m: why for m, why in failed.items() if m not in dropped}
         if not failed:
             result.decisions = decisions
@@ -84,15 +120,19 @@ def _problem(failure: Failure) -> Problem:
 def _without(
     decisions: list[Decision], dropped: Mapping[Module, str], options: Options
 ) -> list[Decision]:
-    """Turn what must not be applied into *left*: deselected rules, files that failed."""
-    changed = False
+    """Turn what must not be applied into *left*: deselected rules, files that failed, and what a
+    review refused, the markers of what was left before included."""
+    changed = bool(dropped)
     result: list[Decision] = []
     for decision in decisions:
+        refused = bool(options.refused) and key(decision) in options.refused
         reason = ""
         if decision.site.module in dropped:
             reason = f"this file could not be edited: {dropped[decision.site.module]}"
         elif not _selected(decision.code, options):
             reason = f"{decision.code} is not selected"
+        elif refused:
+            reason = "refused in review"
         if reason and decision.outcome is not Outcome.LEFT:
             changed = True
             result.append(
@@ -105,6 +145,9 @@ def _without(
                     quiet=True,
                 )
             )
+        elif refused or (decision.guard and decision.site.module in dropped):
+            edits = () if refused else decision.edits
+            result.append(replace(decision, edits=edits, guard=(), guarded=False))
         else:
             result.append(decision)
     return decide.hold_back(result) if changed else result
@@ -121,13 +164,18 @@ def _edit(
     options: Options,
     registry: Registry,
     result: Result,
+    *,
+    settle: bool = True,
 ) -> dict[Module, str]:
     """Fill ``result.changes``; return the modules whose edits failed, with the reason."""
     from fsdp_migrate.edits import EditError, apply_edits
 
     edits: dict[Module, list[Edit]] = defaultdict(list)
+    # Guards first: they stand above whatever else comes before a statement.
+    for edit in partial.edits(decisions):
+        edits[edit.module].append(edit)
     for decision in decisions:
-        for edit in decision.edits:
+        for edit in () if decision.guarded else decision.edits:
             if options.markers or not isinstance(edit, Mark):
                 edits[edit.module].append(edit)
     failed: dict[Module, str] = {}
@@ -158,7 +206,9 @@ def _edit(
         result.changes[module.path] = new
         renewed[module.path] = source
     result.changes.update(written)
-    return failed or _unsettled(project, decisions, renewed, written, options, registry)
+    if failed or not settle:
+        return failed
+    return _unsettled(project, decisions, renewed, written, options, registry)
 
 
 def _unsettled(
@@ -179,11 +229,14 @@ def _unsettled(
     sources += [Source.parse(data, path=path) for path, data in written.items()]
     study = Study(Project(sources, project.library), registry, options.target)
     again: dict[Path, str] = {}
+    refused = {(path, construct) for path, _, construct in options.refused}
     remaining = Counter(d.site.module.path for d in decisions if d.outcome is Outcome.LEFT)
-    for decision in decide.decide(study):
+    for decision in _without(decide.decide(study), {}, replace(options, refused=frozenset())):
         path = decision.site.module.path
         if decision.site.construct.startswith("import("):
             continue  # a name kept for other modules
+        if (path, decision.site.construct) in refused:
+            continue
         if decision.outcome is Outcome.LEFT or not _selected(decision.code, options):
             remaining[path] -= 1
             if remaining[path] < 0:

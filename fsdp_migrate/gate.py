@@ -61,6 +61,7 @@ PARENT = b"distributed"
 COMMENT = b"fsdp-migrate"  # a comment of ours
 # Parts of parameter names, for code that edits the keys of checkpoints.
 WRAPPED = b"_fsdp_wrapped_module"
+GUARD = re.compile(rb"[\"']fsdp-migrate FSDP")  # what --partial leaves to be migrated
 PARAMETER_NAMES = (b"_fpw_module", b"_flat_param")
 # What code does to a model it was given: such files matter once the project wraps one.
 LATER_LIFE = re.compile(
@@ -167,7 +168,8 @@ def _read(files: Sequence[str], found: Found) -> list[str]:
 
 def _reaches(data: bytes) -> bool:
     """Whether a file could lead to FSDP1 by itself, and not only through other files."""
-    return WRAPPED in data or (PARENT in data and PACKAGE.search(data) is not None)
+    guarded = GUARD.search(data) is not None
+    return guarded or WRAPPED in data or (PARENT in data and PACKAGE.search(data) is not None)
 
 
 def _sort(reaching: Sequence[Path], rest: Sequence[str], found: Found) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +29,8 @@ class Result:
     changes: dict[Path, bytes] = field(default_factory=dict)  # new contents, new files included
     problems: list[Problem] = field(default_factory=list)
     modules: int = 0
+    proposed: list[Decision] = field(default_factory=list)  # before anything was deselected
+    again: Callable[..., Result] | None = field(default=None, repr=False)  # without some decisions
 
     def count(self, outcome: Outcome) -> int:
         return sum(d.outcome is outcome for d in self.decisions)

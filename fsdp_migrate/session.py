@@ -6,9 +6,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fsdp_migrate import config, gate, pages
 from fsdp_migrate.result import Problem, Result
+
+if TYPE_CHECKING:
+    from fsdp_migrate.engine import Key
 
 
 @dataclass
@@ -19,6 +23,17 @@ class Run:
     found: gate.Found
     result: Result
     seconds: float
+
+    def without(self, refused: frozenset[Key], *, settle: bool = True) -> Result:
+        """The result of this run if some decisions are not taken; to look at only, unless
+        ``settle``."""
+        from fsdp_migrate import room
+
+        again = self.result.again
+        assert again is not None, "no engine ran"
+        result = room.deep(lambda: again(refused, settle=settle))
+        result.problems = list(dict.fromkeys([*self.result.problems, *result.problems]))
+        return result
 
     @property
     def before(self) -> dict[Path, bytes]:
@@ -41,8 +56,11 @@ def run(
     ignore: Sequence[str] = (),
     target: str | None = None,
     edit: bool = True,
+    partial: bool = False,
 ) -> Run:
     """Find, read, decide and (with ``edit``) make the new contents of everything under ``paths``.
+
+    ``partial`` puts guards where left sites would otherwise hold a model's migration back.
 
     Raises:
         gate.PathProblem: a path cannot be used.
@@ -57,7 +75,8 @@ def run(
     result = Result()
     if found.candidates:
         chosen = frozenset(select or settings.select)
-        result = _engine(found, settings, chosen, frozenset((*ignore, *settings.ignore)), edit=edit)
+        ignored = frozenset((*ignore, *settings.ignore))
+        result = _engine(found, settings, chosen, ignored, edit=edit, partial=partial)
     for path, reason in found.unread:
         result.problems.append(Problem(found.display(path), f"cannot be read: {reason}"))
     return Run(settings, found, result, time.perf_counter() - started)
@@ -85,6 +104,7 @@ def _engine(
     ignore: frozenset[str],
     *,
     edit: bool,
+    partial: bool,
 ) -> Result:
     # Loading the engine takes longer than finding out that there is nothing for it to do.
     from fsdp_migrate import engine, room, rule
@@ -110,7 +130,8 @@ def _engine(
         result.problems[:0] = problems
         return result
 
-    options = engine.Options(settings.target, select, ignore, line_length=settings.line_length)
+    length = settings.line_length
+    options = engine.Options(settings.target, select, ignore, line_length=length, partial=partial)
     registry = rule.load(settings.rule_paths)
     return room.deep(work)
 

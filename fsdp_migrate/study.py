@@ -71,6 +71,9 @@ class Decision:
     unknown_state: bool = False  # left because the kind of a state dict is not known
     ignored: Ignored | None = None  # left because a comment says so
     rule: str = ""  # the code before its migration was held back
+    guard: tuple[Edit, ...] = ()  # what would stop the program there, with --partial
+    unguarded: str = ""  # why no guard can
+    guarded: bool = False  # the guard stands, or is put there, and nothing is held back
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +135,7 @@ class Study:
     runtime_strategies: set[Constructor] = field(default_factory=set)
     run_time: frozenset[ast.AST] = frozenset()  # constructor calls to write in the run-time form
     run_time_states: bool = False  # kinds of state dicts that only the running program knows
+    partial: bool = False  # stop the program at what is left rather than hold its model back
     kept: set[ast.AST] = field(default_factory=set)  # calls that stay with their arguments
     branches: list[Branch] = field(default_factory=list)  # for FSDP1 models, and going
     found: tuple[list[Site], set[ast.AST]] | None = None  # sites, and what they refer by
@@ -152,6 +156,7 @@ class Study:
         result = Study(
             self.project, self.registry, self.target, run_time=run_time, run_time_states=states
         )
+        result.partial = self.partial
         result.tracer, result.found, result.entries = self.tracer, self.found, self.entries
         result.failures, result.unused = self.failures, self.unused
         return result

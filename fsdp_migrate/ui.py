@@ -92,13 +92,35 @@ def diff(patch: bytes) -> None:
         _print([(line, style)])
 
 
-def _print(parts: list[tuple[str, str]], *, error: bool = False) -> None:
+def answers() -> bool:
+    """Whether somebody can be asked."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def ask(question: str) -> str:
+    """What the user types after ``question``, on one line.
+
+    Raises:
+        EOFError: the input has ended.
+    """
+    if coloured():
+        _print([(question, "bold blue")], end="")
+    else:
+        sys.stdout.write(question)
+    sys.stdout.flush()
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line
+
+
+def _print(parts: list[tuple[str, str]], *, error: bool = False, end: str = "\n") -> None:
     from rich.console import Console
     from rich.text import Text
 
     stream = sys.stderr if error else sys.stdout
     console = Console(file=stream, force_terminal=True, soft_wrap=True, highlight=False)
-    console.print(Text.assemble(*parts), markup=False, emoji=False)
+    console.print(Text.assemble(*parts), markup=False, emoji=False, end=end)
 
 
 @contextmanager

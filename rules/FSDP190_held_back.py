@@ -12,7 +12,8 @@ that share a policy, a precision or an optimizer wait for each other.
 
 ## What stays for you
 Settle the site that is named, in the code or by widening the paths, and run again: the sites that
-it held back go with it.
+it held back go with it. Or run `rewrite --partial`: what was held back is rewritten, and an error
+is raised where the named site would run.
 
 ## Since torch
 2.6

@@ -690,7 +690,12 @@ def _listed(site: Site, models: frozenset[Constructor], study: Study) -> Decisio
     assert isinstance(holder, ast.Tuple)
     others = [e for e in holder.elts if e is not site.reference]
     statement = site.statement
-    if not others and takes_off == checks and not elsewhere and isinstance(statement, ast.AugAssign):
+    if (
+        not others
+        and takes_off == checks
+        and not elsewhere
+        and isinstance(statement, ast.AugAssign)
+    ):
         proposal = study.proposal()
         proposal.delete(site.module, statement)
         message = "kept for the other wrappers: an FSDP2 model has no inner module"

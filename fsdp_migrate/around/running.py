@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from fsdp_migrate import fsdp1
+from fsdp_migrate import fsdp1, guards
 from fsdp_migrate.around.ordering import (
     PARAMETER_METHODS,
     arguments,
@@ -337,7 +337,7 @@ def may_follow(first: ast.stmt, then: ast.stmt, module: Module) -> bool:
 def _leaves(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         return last_name(statement.value.func) in {"exit", "_exit", "quit"}
-    return isinstance(statement, (ast.Return, ast.Raise))
+    return isinstance(statement, (ast.Return, ast.Raise)) and guards.read(statement) is None
 
 
 def _beside(first: ast.stmt, built: ast.stmt, runs: Iterable[ast.stmt], module: Module) -> ast.stmt:

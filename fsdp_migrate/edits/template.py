@@ -36,6 +36,7 @@ _ROOMY = (
     cst.Expr,
     cst.Element,
     cst.DictElement,
+    cst.If,
     cst.Index,
     cst.Yield,
 )

@@ -33,6 +33,8 @@ class Event:
     held: bool = False
     ignored: bool = False  # left because a comment says so
     end_line: int = 0  # of an expression; elsewhere the line itself
+    guarded: bool = False  # left, and a guard stops the program there
+    models: tuple[str, ...] = ()  # of a guarded site: where its models are made
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,13 @@ def _event(decision: Decision) -> Event:
         width = site.module.source.column(line, end) + 1 - column
     else:
         width = len(text) - column + 1
+    help_ = decision.help
+    if decision.unguarded:
+        help_ += f"; no guard can stand there: {decision.unguarded}"
+    makers = sorted(
+        (c.module.display, *c.module.position(c.defined_by or c.call))
+        for c in (decision.models if decision.guarded else ())
+    )
     return Event(
         path=site.module.display,
         line=line,
@@ -146,11 +155,13 @@ def _event(decision: Decision) -> Event:
         outcome=decision.outcome,
         construct=site.construct,
         message=decision.message,
-        help=decision.help,
+        help=help_,
         source=text,
         held=decision.held,
         ignored=decision.ignored is not None,
         end_line=line if isinstance(node, ast.stmt) else getattr(node, "end_lineno", line),
+        guarded=decision.guarded,
+        models=tuple(dict.fromkeys(f"{path}:{row}" for path, row, _ in makers)),
     )
 
 

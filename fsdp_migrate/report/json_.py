@@ -25,6 +25,7 @@ def render(found: list[Event], total: Summary) -> str:
                 "help": e.help,
                 "held": e.held,
                 "ignored": e.ignored,
+                "guarded": e.guarded,
             }
             for e in found
         ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fsdp_migrate.report.event import Event, Remark, Summary, by_file
 from fsdp_migrate.rule import Outcome
 
@@ -120,6 +122,24 @@ def rewrite_lines(found: list[Event], *, every: bool) -> list[str]:
         if event.help and not event.held and event.help != next_help:
             lines.append(f"{'':>{18 + width}}  {event.help}")
     return lines
+
+
+def guard_lines(found: list[Event]) -> list[str]:
+    """Which models were migrated in part, and where their guards stand."""
+    guards: dict[tuple[str, ...], list[str]] = {}
+    for event in found:
+        if event.models:
+            guards.setdefault(event.models, []).append(f"{event.path}:{event.line}")
+    return [
+        f"migrated in part: {plural('the model', len(models))} made at {_listed(models)}; it "
+        f"raises at {_listed(places)}"
+        for models, places in guards.items()
+    ]
+
+
+def _listed(places: Sequence[str], most: int = 5) -> str:
+    shown = ", ".join(dict.fromkeys(places[:most]))
+    return shown if len(places) <= most else f"{shown} and {len(places) - most} more"
 
 
 def problem_lines(total: Summary) -> list[str]:

@@ -13,6 +13,7 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from fsdp_migrate import guards
 from fsdp_migrate.names import COMPREHENSIONS, FUNCTIONS, Kind, NameTable, Scope
 
 
@@ -154,6 +155,8 @@ class _Interpreter:
                 return self.attempt(node, env)
             case ast.Match():
                 return self.choose(node, env)
+            case ast.Raise() if guards.read(node) is not None:
+                pass  # what stands behind a guard of ours is read as if it ran
             case ast.Return() | ast.Raise():
                 self.loads(node, env)
                 self.exits.append(env)

@@ -1,0 +1,74 @@
+"""A program that ``--partial`` migrated trains as before, up to the site that was left."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from fsdp_migrate import guards
+from fsdp_migrate.engine import Options
+from tests.migrating import migrate
+from tests.training.programs import FIXTURES, Launcher, compare, compare_models
+
+pytestmark = pytest.mark.train
+SOURCE = (FIXTURES / "rewriting" / "stopped" / "train.py").read_text()
+
+
+def lay(directory: Path, text: str) -> Path:
+    directory.mkdir()
+    script = directory / "train.py"
+    script.write_text(text)
+    return script
+
+
+@pytest.fixture(scope="module")
+def partly() -> str:
+    result, after = migrate({"train.py": SOURCE}, Options(partial=True))
+    assert not result.problems
+    assert sum(d.guarded for d in result.decisions) == 1
+    return after["train.py"]
+
+
+def unguarded(text: str) -> str:
+    """``text`` without its guard."""
+    tree = ast.parse(text)
+    (guard,) = [n for n in ast.walk(tree) if isinstance(n, ast.Raise) and guards.read(n)]
+    assert guard.end_lineno is not None
+    lines = text.splitlines(keepends=True)
+    del lines[guard.lineno - 1 : guard.end_lineno]
+    return "".join(lines)
+
+
+def test_it_raises_at_the_site(partly: str, launcher: Launcher, tmp_path: Path) -> None:
+    before = launcher.script(lay(tmp_path / "b", SOURCE), "--save-at", "2", fsdp1="allow")
+    after = launcher.script(lay(tmp_path / "a", partly), "--save-at", "2", fails=True)
+    assert all(after.codes)
+    assert not after.timed_out
+    for errors in after.errors:
+        assert "NotImplementedError: fsdp-migrate FSDP499: FSDP.state_dict is FSDP1's" in errors
+    assert "saved 2 0.weight (8, 5) Tensor" in before.output[0]
+    assert not any("saved" in text for text in after.output)
+    for word in ("step 0", "step 1", "step 2"):
+        assert after.numbers(word) == pytest.approx(before.numbers(word), rel=1e-6)
+        assert len(after.numbers(word)) == 1
+    assert not after.numbers("step 3")
+
+
+def test_where_the_site_is_not_reached_it_trains_the_same(
+    partly: str, launcher: Launcher, tmp_path: Path
+) -> None:
+    before = launcher.script(lay(tmp_path / "b", SOURCE), fsdp1="allow")
+    after = launcher.script(lay(tmp_path / "a", partly))
+    assert compare(before, after) >= 16
+    assert compare_models(before, after, tolerance=1e-5) >= 8
+
+
+def test_without_the_guard_it_would_save_something_else(
+    partly: str, launcher: Launcher, tmp_path: Path
+) -> None:
+    script = lay(tmp_path / "a", unguarded(partly))
+    after = launcher.script(script, "--save-at", "2")
+    assert "saved 2 0.weight" in after.output[0]
+    assert "DTensor" in after.output[0], "the reason that the model was held back"
