@@ -137,6 +137,14 @@ def test_an_argument_that_nothing_gives_is_its_default() -> None:
     assert parts(body, call="**batch")[0] == "part"
 
 
+def test_what_is_given_by_a_batch_is_seldom_all() -> None:
+    """``if embeds is None: x = self.embed(tokens)`` is what models from libraries say."""
+    usual = "if y is None:\n    y = self.part(x)\nreturn self.first(y)"
+    assert parts(usual, call="**batch")[0] == ""
+    assert parts(usual, call="**batch, y=batch.y")[0] == "part"
+    assert parts(BRANCH, call="**batch")[0] == "part"
+
+
 def test_torch_2_13_is_told() -> None:
     setter = "set_reduce_scatter_unused_params"
     named, text = parts(BRANCH, target="2.12")

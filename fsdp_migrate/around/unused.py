@@ -173,7 +173,11 @@ class _Reader:
         return value.node in self.study.constructors or value.made_by in self.units
 
     def is_passed(self, argument: str) -> bool:
-        return argument in self._passed or "**" in self._passed
+        return self.is_named(argument) or "**" in self._passed
+
+    def is_named(self, argument: str) -> bool:
+        """Whether some call gives an argument by its name, as opposed to ``**batch``."""
+        return argument in self._passed
 
 
 def _unit_classes(constructor: Constructor, study: Study) -> set[object]:
@@ -226,6 +230,7 @@ class _Body:
         self.reader, self.cls, self.owner, self.seen = reader, cls, owner, seen
         self.module: Module = owner.module
         self.this = this
+        self.optional: set[str] = set()  # inputs that are None unless they are given
         self.inputs = set(self._inputs(function))
         self.aliases: dict[str, tuple[str, bool]] = {}  # local name -> part, picked by an input
 
@@ -238,6 +243,8 @@ class _Body:
             *zip(args.kwonlyargs, args.kw_defaults, strict=True),
         ]
         for argument, default in given[1:]:
+            if isinstance(default, ast.Constant) and default.value is None:
+                self.optional.add(argument.arg)
             if default is None or self._varies(argument.arg, default):
                 yield argument.arg
         yield from (a.arg for a in (args.vararg, args.kwarg) if a is not None)
@@ -262,7 +269,13 @@ class _Body:
                     continue
                 one = self.block([*statement.body, *([] if first else rest)])
                 other = self.block([*statement.orelse, *([] if second else rest)])
-                result.either(one, other)
+                usual = self._usual(statement.test)
+                if usual is None:
+                    result.either(one, other)
+                else:
+                    result.then(one if usual else other)
+                    seldom = other if usual else one
+                    result.perhaps |= seldom.always | seldom.perhaps
                 if rest:
                     return result
                 continue
@@ -333,6 +346,16 @@ class _Body:
             self.aliases |= dict.fromkeys(_names(target), parts[0])
         elif self._is_input(iterated) and "range" not in ast.unparse(iterated):
             self.inputs |= _names(target)
+        return None
+
+    def _usual(self, test: ast.expr) -> bool | None:
+        """Of ``embeds is None``, that it holds: ``**batch`` seldom gives all that it may."""
+        match test:
+            case ast.Compare(
+                left=ast.Name(id=name), ops=[ast.Is() | ast.IsNot() as op], comparators=[other]
+            ) if isinstance(other, ast.Constant) and other.value is None:
+                if name in self.optional and not self.reader.is_named(name):
+                    return isinstance(op, ast.Is)
         return None
 
     # -- expressions ------------------------------------------------------------------------------
