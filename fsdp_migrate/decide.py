@@ -29,6 +29,7 @@ from fsdp_migrate.around import (
 )
 from fsdp_migrate.construct import policies, run_time, subclasses, wrapping
 from fsdp_migrate.construct.sharding import Constructor, ShardPlan
+from fsdp_migrate.result import place
 from fsdp_migrate.rule import LoadedRule, Outcome
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Failure, Study
@@ -109,7 +110,7 @@ def _decide(study: Study) -> list[Decision]:
         for site in sites.dead_imports(study.project, module, used):
             decisions.append(_ask(site, study))
     decisions = hold_back(decisions)
-    return sorted(decisions, key=lambda d: (d.site.module.display, d.site.position, d.code))
+    return sorted(decisions, key=lambda d: (d.site.module.display, d.site.place, d.code))
 
 
 def _shards_at_run_time(study: Study) -> bool:
@@ -163,6 +164,8 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
                 found += sites.strings(module)
             found += ordering.early_optimizers(study, module)
             found += collected.find(study, module)
+            has_models = bool(study.constructors)
+            found += sites.commands(study.project, module, has_models=has_models)
             if study.constructors:
                 found += ordering.flattening_optimizers(study, module)
                 found += running.find(study, module)
@@ -359,8 +362,8 @@ def held(decision: Decision, cause: Decision) -> Decision:
     """``decision`` turned into *left* because of ``cause``."""
     message, help_ = cause.message, cause.help
     if not cause.held:
-        line, _ = cause.site.position
-        where = f"{cause.site.module.display}:{line}"
+        cell, line, _ = cause.site.place
+        where = place(cause.site.module.display, line, cell)
         message, help_ = f"held back with {where} ({cause.code})", f"settle {where}, then run again"
     return replace(
         decision,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
@@ -33,6 +34,11 @@ class Site:
     def position(self) -> tuple[int, int]:
         """1-based line and column."""
         return self.module.position(self.node)
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Cell (0 outside notebooks), line and column as whoever opens the file sees them."""
+        return self.module.source.place(*self.position)
 
     @property
     def statement(self) -> ast.stmt:
@@ -351,6 +357,39 @@ def strings(module: Module) -> Iterator[Site]:
         if found is None or _is_docstring(module, constant):
             continue
         yield Site(f"string({found})", module, constant, constant)
+
+
+COMMAND = "notebook command"
+
+
+def commands(project: Project, module: Module, *, has_models: bool) -> Iterator[Site]:
+    """What is no Python in a notebook, and speaks of FSDP1 or of what its models have."""
+    excerpt = module.source.excerpt
+    if excerpt is None or not excerpt.masks:
+        return
+    known = {
+        binding.name
+        for binding in module.table.imports
+        if any(map(fsdp1.canonical, project.canonical(binding.qualified, module)))
+    }
+    for name in module.table.names:
+        mask = excerpt.masks.get(name.id)
+        if mask is None or mask.code:
+            continue
+        mentioned = mask.shares_names and not known.isdisjoint(re.findall(r"\w+", mask.text))
+        used = has_models and mask.shares_names and OF_MODELS_TEXT.search(mask.text) is not None
+        if mentioned or used or speaks_of_fsdp1(mask.text):
+            yield Site(COMMAND, module, name, name)
+
+
+OF_MODELS_TEXT = re.compile(r"\.(?:state_dict|load_state_dict|clip_grad_norm_|no_sync)\b")
+FROM_TORCH = re.compile(r"\bfrom\s+torch\.distributed\s+import\b[^\n]*\bfsdp\b")
+
+
+def speaks_of_fsdp1(text: str) -> bool:
+    """Whether text that is not read as code has FSDP1's package or names in it."""
+    known = any(word in text for word in (fsdp1.PACKAGE, *WRAPPER_NAMES))
+    return known or FROM_TORCH.search(text) is not None
 
 
 def evaluations(module: Module) -> Iterator[Site]:

@@ -24,7 +24,7 @@ import ast
 
 from fsdp_migrate.fsdp1 import FSDP
 from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sites import Site
+from fsdp_migrate.sites import COMMAND, Site
 from fsdp_migrate.study import Decision, Study
 
 RULE = Rule(code="FSDP499", name="no_rule", handles=("*",), since="2.4")
@@ -160,6 +160,8 @@ def decide(site: Site, study: Study) -> Decision:
             models=study.constructors.values(),
             quiet=True,
         )
+    if site.construct == COMMAND:
+        return _command(site, study)
     if site.construct.startswith("unbound("):
         return _unbound(site, study)
     asked = site.module.table.parents[site.node]
@@ -178,6 +180,23 @@ def decide(site: Site, study: Study) -> Decision:
         help_ = INSTEAD.get(name, "drop what was done with it")
         return study.left(site, RULE.code, reason, help_)
     return study.left(site, RULE.code, f"no rule for {site.construct}", "migrate it by hand")
+
+
+def _command(site: Site, study: Study) -> Decision:
+    """What a notebook runs and is not Python; it may do to a model what no longer fits it."""
+    excerpt = site.module.source.excerpt
+    assert excerpt is not None
+    assert isinstance(site.node, ast.Name)
+    mask = excerpt.masks[site.node.id]
+    meets_models = mask.shares_names and not mask.text.endswith("?")
+    return study.left(
+        site,
+        RULE.code,
+        "a command of the notebook that is not read as Python speaks of FSDP1 or of its models",
+        "migrate it by hand",
+        models=study.constructors.values() if meets_models else (),
+        quiet=meets_models,
+    )
 
 
 def _unbound(site: Site, study: Study) -> Decision:

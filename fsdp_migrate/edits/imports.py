@@ -33,6 +33,7 @@ from fsdp_migrate.trace.project import Module
 
 if TYPE_CHECKING:
     from fsdp_migrate.edits.apply import _Editor
+    from fsdp_migrate.notebook import Excerpt
 
 PLAIN_STRING = re.compile(r'(?<!\w)"[^"\\\n]*"')  # as opposed to one with names in it
 ImportStatement = ast.Import | ast.ImportFrom
@@ -115,6 +116,8 @@ class ImportPlan:
             return tree
         new = [_statement(group, editor, "") for group in _grouped(self.first)]
         body = list(tree.body)
+        if editor.module.source.excerpt is not None:  # the first statement begins the first cell
+            return tree.with_changes(body=[*body[:1], *new, *body[1:]])
         index = 1 if body and _is_docstring(body[0]) else 0
         if index == 0 and body:
             new[0] = new[0].with_changes(leading_lines=body[0].leading_lines)
@@ -298,11 +301,28 @@ def _place(
 def _import_statements(module: Module, need: Import) -> list[ImportStatement]:
     scope = _import_scope(module, need)
     found = _imports_of(module, scope)
+    if scope is module.table.module and module.source.excerpt is not None:
+        return _in_cells(module, need, found, module.source.excerpt)
     if scope is not module.table.module:
         found = [s for s in found if module.table.has_run(s, need.near)]
         if not found:
             found = _imports_of(module, module.table.module)
     return found
+
+
+def _in_cells(
+    module: Module, need: Import, found: list[ImportStatement], excerpt: Excerpt
+) -> list[ImportStatement]:
+    """Those in the first cell, up to the one ``need`` is in, that imports FSDP, or anything."""
+    last = excerpt.piece(getattr(need.near, "lineno", 1)).line
+    before = [s for s in found if excerpt.piece(s.lineno).line <= last]
+    chosen = [
+        s
+        for s in before
+        if any(fsdp1.PACKAGE in b.qualified for b in module.table.imports if b.node in s.names)
+    ]
+    cells = [excerpt.piece(s.lineno) for s in chosen or before]
+    return [s for s in before if excerpt.piece(s.lineno) is cells[0]]
 
 
 def _imports_of(module: Module, scope: Scope) -> list[ImportStatement]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fsdp_migrate.result import Problem, Result
+from fsdp_migrate.result import Problem, Result, place
 from fsdp_migrate.rule import Outcome
 
 if TYPE_CHECKING:
@@ -27,6 +27,12 @@ class Event:
     help: str
     source: str  # the line the site begins on
     held: bool = False
+    cell: int = 0  # of a notebook, from 1; then ``line`` is the cell's
+    file_line: int = 0  # of the file itself; 0: the same
+
+    @property
+    def place(self) -> str:
+        return f"{place(self.path, self.line, self.cell)}:{self.column}"
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,8 @@ def _event(decision: Decision) -> Event:
     lines = site.module.source.lines
     text = lines[line - 1] if line <= len(lines) else ""
     node = site.node
+    cell, shown_line, shown_column = site.place
+    excerpt = site.module.source.excerpt
     single = getattr(node, "end_lineno", line) == line
     end = getattr(node, "end_col_offset", None)
     if single and end is not None:
@@ -67,16 +75,18 @@ def _event(decision: Decision) -> Event:
         width = len(text) - column + 1
     return Event(
         path=site.module.display,
-        line=line,
-        column=column,
+        line=shown_line,
+        column=shown_column,
         width=max(1, width),
         code=decision.code,
         outcome=decision.outcome,
         construct=site.construct,
         message=decision.message,
         help=decision.help,
-        source=text,
+        source=text if excerpt is None else excerpt.shown(line),
         held=decision.held,
+        cell=cell,
+        file_line=0 if excerpt is None else excerpt.file_line(line),
     )
 
 

@@ -10,8 +10,9 @@ VERBS = {Outcome.REWRITTEN: "rewrote", Outcome.REVIEW: "review", Outcome.LEFT: "
 
 
 def concise(found: list[Event], total: Summary) -> str:
-    """``path:line:col: CODE [*] what`` (``[*]``: ``rewrite`` does it)."""
-    lines = [f"{e.path}:{e.line}:{e.column}: {e.code} {_star(e)}{headline(e)}" for e in found]
+    """``path:line:col: CODE [*] what`` (``[*]``: ``rewrite`` does it), in notebooks
+    ``path:cell n:line:col:``."""
+    lines = [f"{e.place}: {e.code} {_star(e)}{headline(e)}" for e in found]
     return "\n".join([*lines, *closing(total)]) + "\n"
 
 
@@ -28,7 +29,7 @@ def block(event: Event) -> list[str]:
     source, column = excerpt(event)
     lines = [
         f"{event.code} {_star(event)}{headline(event)}",
-        f"{gutter}--> {event.path}:{event.line}:{event.column}",
+        f"{gutter}--> {event.place}",
         f"{gutter} |",
         f"{number} | {source}",
         f"{gutter} | {' ' * column}{'^' * min(event.width, max(1, len(source) - column))}",
@@ -71,7 +72,7 @@ def rewrite_lines(found: list[Event], *, every: bool) -> list[str]:
     """One line a site: code, verb, place, message; the next step below what needs a human, once
     below several in a row that have the same."""
     chosen = [e for e in found if every or e.outcome is not Outcome.REWRITTEN]
-    places = [f"{e.path}:{e.line}:{e.column}" for e in chosen]
+    places = [e.place for e in chosen]
     width = max(map(len, places), default=0)
     lines = []
     following = [*(e.help for e in chosen), ""][1:]
@@ -86,7 +87,7 @@ def rewrite_lines(found: list[Event], *, every: bool) -> list[str]:
 def problem_lines(total: Summary) -> list[str]:
     lines = []
     for problem in total.problems:
-        where = f"{problem.display}:{problem.line}" if problem.line else problem.display
+        where = problem.place
         whose = " (this is a defect of fsdp-migrate, please report it)" if problem.ours else ""
         lines.append(f"{where}: {problem.message}{whose}")
     return lines

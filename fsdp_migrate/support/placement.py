@@ -52,7 +52,9 @@ def _homes(project: Project, needs: Iterable[Module]) -> dict[Path, list[Module]
     """Directory of a support file -> the modules that import it."""
     groups: dict[Path, list[Module]] = defaultdict(list)
     for module in needs:
-        groups[_package(project, module) or module.path.parent].append(module)
+        # What a kernel can import for sure lies beside the notebook.
+        package = None if module.source.excerpt is not None else _package(project, module)
+        groups[package or module.path.parent].append(module)
     homes: dict[Path, list[Module]] = {}
     for package, users in groups.items():
         inside = [m.path.parent for m in users if m.path.is_relative_to(package)]
@@ -115,6 +117,8 @@ def _roots(project: Project, importers: Iterable[Module]) -> list[Path]:
 def _spoken(project: Project, path: Path, importer: Module) -> str:
     """What to write after ``from`` in ``importer`` to import the file at ``path``."""
     package = path.parent
+    if importer.source.excerpt is not None and package == importer.path.parent:
+        return path.stem
     if _uses_relative_imports(importer) and importer.path.is_relative_to(package):
         up = len(importer.path.parent.relative_to(package).parts)
         return "." * (up + 1) + path.stem
