@@ -26,6 +26,7 @@ from fsdp_migrate.around import (
     parameters,
     remaking,
     running,
+    spelled,
 )
 from fsdp_migrate.construct import policies, run_time, subclasses, wrapping
 from fsdp_migrate.construct.sharding import Constructor, ShardPlan
@@ -162,6 +163,9 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
                 found += sites.methods(study.tracer, module, has_fsdp=module in referring)
             if not only_look_alikes:
                 found += sites.strings(module)
+                found += spelled.in_bytes(module)
+            found += spelled.find(study, module)
+            found += spelled.in_annotations(study, module)
             found += ordering.early_optimizers(study, module)
             found += collected.find(study, module)
             has_models = bool(study.constructors)
@@ -173,6 +177,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
                 found += parameters.find(study, module)
                 found += sites.attribute_checks(study.tracer, module)
                 found += sites.evaluations(module)
+                found += spelled.attributes(study, module)
                 found += sites.divide_factors(study.tracer, module)
                 found += classes.find(study, module)
                 found += copies.find(study, module)

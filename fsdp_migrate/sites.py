@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from fsdp_migrate import fsdp1
+from fsdp_migrate import fsdp1, quoted
 from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.trace.flow import Definition, access_path
 from fsdp_migrate.trace.project import Module, Project
@@ -326,10 +326,13 @@ def models(values: Values, tracer: Tracer) -> list[Made]:
 
 
 def dead_imports(project: Project, module: Module, used: set[ast.AST]) -> Iterator[Site]:
-    """FSDP1 names that are imported and never used in the module.
+    """FSDP1 names that are imported and never used in the module, or used where no code tells.
 
-    They are still references: another module may import them from here.
+    They are still references: another module may import them from here, ``__all__`` offers them, or
+    a type comment names them.
     """
+    offered = promised(module) | quoted.in_type_comments(module.source)
+    in_strings = {n for each in quoted.in_annotations(module.table) for n in each.names}
     for binding in module.table.imports:
         alias = binding.node
         if not isinstance(alias, ast.alias) or not fsdp1.canonical(binding.qualified):
@@ -337,11 +340,25 @@ def dead_imports(project: Project, module: Module, used: set[ast.AST]) -> Iterat
         uses = [
             n
             for n in module.table.names
-            if n.id == binding.name and module.table.within[n].lookup(n.id) is binding.scope
+            if n.id == binding.name
+            and isinstance(n.ctx, ast.Load)
+            and module.table.within[n].lookup(n.id) is binding.scope
         ]
-        if not uses:
+        if (not uses and binding.name not in in_strings) or binding.name in offered:
             canonical = fsdp1.canonical(binding.qualified)
             yield Site(f"import({canonical})", module, alias, alias)
+
+
+def promised(module: Module) -> frozenset[str]:
+    """The names that ``__all__`` lists."""
+    listed = module.table.module.bindings.get("__all__", [])
+    return frozenset(
+        n.value
+        for binding in listed
+        if binding.value is not None
+        for n in ast.walk(binding.value)
+        if isinstance(n, ast.Constant) and isinstance(n.value, str)
+    )
 
 
 WRAPPER_NAMES = ("_fsdp_wrapped_module", "_flat_param", "_fpw_module")
@@ -354,7 +371,7 @@ def strings(module: Module) -> Iterator[Site]:
     for constant in table.strings:
         assert isinstance(constant.value, str)
         found = next((name for name in WRAPPER_NAMES if name in constant.value), None)
-        if found is None or _is_docstring(module, constant):
+        if found is None or is_docstring(module, constant):
             continue
         yield Site(f"string({found})", module, constant, constant)
 
@@ -404,7 +421,8 @@ def uses_fairscale(module: Module) -> bool:
     return any(b.qualified.split(".")[0] == "fairscale" for b in module.table.imports)
 
 
-def _is_docstring(module: Module, node: ast.Constant) -> bool:
+def is_docstring(module: Module, node: ast.Constant) -> bool:
+    """Whether a string is a statement by itself."""
     return isinstance(module.table.parents[node], ast.Expr)
 
 

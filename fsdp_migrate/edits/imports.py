@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from fsdp_migrate import fsdp1
+from fsdp_migrate import fsdp1, quoted
 from fsdp_migrate.edits import layout, sequence
 from fsdp_migrate.names import Binding, Kind, Scope
 from fsdp_migrate.proposal import (
@@ -168,17 +168,19 @@ def _unused_after(
     top = module.table.module
     # A name that is bound again later is not given as it was imported.
     given = {n for n in asked_for if all(b.kind is Kind.IMPORT for b in top.bindings.get(n, ()))}
-    exported = _exported(module) | given
+    exported = _exported(module) | given | quoted.in_type_comments(module.source)
+    annotations = list(quoted.in_annotations(table))
     result = []
     for binding in table.imports:
         alias = binding.node
-        uses = [
+        uses: list[ast.expr] = [
             n
             for n in table.names
             if n.id == binding.name
             and isinstance(n.ctx, ast.Load)
             and table.within[n].lookup(n.id) is binding.scope
         ]
+        uses += [each.string for each in annotations if binding.name in each.names]
         lost = [n for n in uses if n in gone]
         if not lost or len(lost) < len(uses):
             continue
@@ -197,12 +199,15 @@ def _consumed(module: Module, edits: Sequence[Edit]) -> tuple[set[ast.AST], set[
     removed: set[ast.AST] = set()
     kept: set[ast.AST] = set()
     mentioned: set[str] = set()
+    strings = [each.string for each in quoted.in_annotations(module.table)]
     for edit in edits:
         codes: Sequence[Code] = ()
         match edit:
             case ReplaceExpression():
                 removed.add(edit.node)
                 codes = (edit.code,)
+                if edit.node in strings:
+                    mentioned.update(re.findall(r"\w+", edit.code.preview()))
             case ReplaceStatement():
                 removed.add(edit.node)
                 codes = edit.codes
@@ -223,7 +228,7 @@ def _consumed(module: Module, edits: Sequence[Edit]) -> tuple[set[ast.AST], set[
             mentioned.update(re.findall(r"\b[A-Za-z_]\w*\b", text))
             kept.update(nodes)
     gone: set[ast.AST] = set()
-    for name in module.table.names:
+    for name in (*module.table.names, *strings):
         for node in (name, *module.table.ancestors(name)):
             if node in removed:
                 gone.add(name)
