@@ -59,6 +59,7 @@ PACKAGE = re.compile(
     rb"|\.fsdp\.[A-Za-z_]"
 )
 PARENT = b"distributed"
+SUPPORT = "fsdp2_support"
 # Parts of parameter names, for code that edits the keys of checkpoints.
 WRAPPED = b"_fsdp_wrapped_module"
 PARAMETER_NAMES = (b"_fpw_module", b"_flat_param")
@@ -122,6 +123,7 @@ def find(paths: Sequence[Path], exclude: Sequence[str] = (), base: Path | None =
     reaching = [path for path, data in code.items() if _reaches(data)]
     if reaching:
         _sort(reaching, code, rest, found)
+        _add_support(found)
     else:
         found.library = [*found.candidates, *map(Path, rest)]
         found.candidates.clear()
@@ -201,6 +203,24 @@ def _sort(
             found.others[path] = data
         else:
             found.library.append(path)
+
+
+def _add_support(found: Found) -> None:
+    """Take in the support modules of earlier runs beside the files: they are used, not doubled."""
+    known = {*found.candidates, *found.others}
+    for directory in {path.parent for path in found.candidates}:
+        for number in range(1, 10):
+            path = directory / f"{SUPPORT}{f'_{number}' if number > 1 else ''}.py"
+            if path in known:
+                continue
+            try:
+                found.others[path] = path.read_bytes()
+            except OSError:
+                break
+            if path in found.library:
+                found.library.remove(path)
+            else:
+                found.seen += 1
 
 
 # -- the walk -------------------------------------------------------------------------------------

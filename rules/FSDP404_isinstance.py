@@ -397,7 +397,8 @@ def _quoted(site: Site, study: Study) -> Decision:
     ]
     others = [old for node, old in found if old not in TYPES or _deeper(node)]
     if others or not models or not text.isascii() or "\n" in text:
-        reason = f"FSDP2 has no {others[0]}" if models and others else study.no_models
+        missing = others[0].removeprefix("private:") if others else ""
+        reason = f"FSDP2 has no {missing}" if models and others else study.no_models
         return study.left(
             site,
             RULE.code,

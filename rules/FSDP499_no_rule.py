@@ -176,11 +176,15 @@ def step(net):
         left=True,
     ),
     Keep(
-        title="code in a string",
+        title="code in a string that is run",
         source="""\
+import subprocess
+import sys
+
 SCRIPT = '''
 from torch.distributed.fsdp import FullyShardedDataParallel
 '''
+subprocess.run([sys.executable, "-c", SCRIPT], check=True)
 """,
         left=True,
     ),
@@ -223,7 +227,7 @@ def decide(site: Site, study: Study) -> Decision:
         return study.left(
             site,
             RULE.code,
-            "a string holds code that imports FSDP1",
+            "this string holds code that imports FSDP1",
             "migrate that code by hand, or in a file of its own",
         )
     if kind == "bytes":
@@ -263,6 +267,7 @@ def _named(named: str, site: Site, study: Study) -> Decision:
     replaced = isinstance(site.node, ast.Constant) and name in {"patch", "setattr"}
     makes_models = named in {FSDP, PACKAGE, f"{PACKAGE}.fully_sharded_data_parallel"}
     wraps = makes_models and not replaced and not _asked(site.node)
+    named = named.removeprefix("private:")
     return study.left(
         site,
         RULE.code,

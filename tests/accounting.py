@@ -90,6 +90,7 @@ def spelled(tree: ast.Module, *, look_alike: bool = False) -> Iterator[ast.expr 
     """
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     imported = _local_names(tree)
+    run = _run(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
             text = node.value.decode("latin-1") if isinstance(node.value, bytes) else node.value
@@ -99,7 +100,7 @@ def spelled(tree: ast.Module, *, look_alike: bool = False) -> Iterator[ast.expr 
             named = isinstance(node.value, str) and (
                 _is_name(text)
                 or _is_lookup(text, node, parents)
-                or any(NAMES & set(m.split(", ")) for m in IMPORT.findall(text))
+                or (node in run and any(NAMES & set(m.split(", ")) for m in IMPORT.findall(text)))
                 or (_is_annotation(node, parents) and imported & set(re.findall(r"\w+", text)))
             )
             if named or (not look_alike and any(name in text for name in WRAPPERS)):
@@ -107,6 +108,22 @@ def spelled(tree: ast.Module, *, look_alike: bool = False) -> Iterator[ast.expr 
         elif isinstance(node, ast.Assign) and "__all__" in map(ast.unparse, node.targets):
             listed = {n.value for n in ast.walk(node.value) if isinstance(n, ast.Constant)}
             yield from (alias for name, alias in _aliases(tree) if name in listed)
+
+
+def _run(tree: ast.Module) -> set[ast.AST]:
+    """What is written in, or assigned to a name in, a call that runs or writes text."""
+    runners = {"exec", "run", "write_text"}
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
+    inside = [
+        n for c in calls if ast.unparse(c.func).split(".")[-1] in runners for n in ast.walk(c)
+    ]
+    names = {n.id for n in inside if isinstance(n, ast.Name)}
+    assigned = [
+        n.value
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Assign) and names & set(map(ast.unparse, n.targets))
+    ]
+    return {*inside, *assigned}
 
 
 def _aliases(tree: ast.Module) -> Iterator[tuple[str, ast.alias]]:

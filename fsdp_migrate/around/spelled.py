@@ -19,6 +19,12 @@ ATTRIBUTE = "attribute by name({})"
 BYTES = "bytes({})"
 
 IMPORTERS = frozenset({"import_module", "__import__", "importorskip", "lazy_import", "LazyLoader"})
+RUNNERS = frozenset(
+    (
+        *("exec", "eval", "compile", "run", "Popen", "call", "check_call", "check_output"),
+        *("system", "write", "write_text", "writelines"),
+    )
+)
 BY_NAME = frozenset({"getattr", "hasattr", "setattr", "delattr"})
 # Those that FSDP2 models have as well, and those that other sites answer for.
 _SHARED = frozenset({"module", *sites.WRAPPER_NAMES})
@@ -46,7 +52,9 @@ def find(study: Study, module: Module) -> Iterator[Site]:
         known = _canonical(constant.value) if DOTTED.fullmatch(constant.value) else None
         if known is not None:
             yield Site(NAME.format(known), module, constant, constant)
-        elif any(map(_imports_fsdp1, IMPORT.finditer(constant.value))):
+            continue
+        imports = any(map(_imports_fsdp1, IMPORT.finditer(constant.value)))
+        if imports and constant in _run_or_written(study, module):
             yield Site(TEXT, module, constant, constant)
 
 
@@ -96,6 +104,17 @@ def in_bytes(module: Module) -> Iterator[Site]:
         found = next((n for n in sites.WRAPPER_NAMES if n.encode() in node.value), None)
         if found is not None and not sites.is_docstring(module, node):
             yield Site(BYTES.format(found), module, node, node)
+
+
+def _run_or_written(study: Study, module: Module) -> set[ast.AST]:
+    """The strings that are run as code or put into a file; others are notes."""
+    found: set[ast.AST] = set()
+    for call in module.table.calls:
+        if _called(call) in RUNNERS:
+            for given in (*call.args, *(k.value for k in call.keywords)):
+                parts = [n for n in ast.walk(given) if isinstance(n, (ast.Name, ast.Constant))]
+                found.update(v.node for part in parts for v in study.values(part, module))
+    return found
 
 
 def _looked_up(study: Study, module: Module) -> Iterator[tuple[ast.expr, str]]:
