@@ -12,7 +12,8 @@ from collections import Counter
 
 from packaging.version import Version
 
-from fsdp_migrate import names, signatures
+from fsdp_migrate import cells, names, signatures
+from fsdp_migrate.notebook import SplitError
 from fsdp_migrate.source import Source, SourceError
 from fsdp_migrate.trace.project import Module
 
@@ -20,7 +21,12 @@ from fsdp_migrate.trace.project import Module
 def defect(module: Module, new: Source, target: Version) -> str:
     """What is wrong with the new source of a module, or nothing."""
     try:
-        compile(new.tree, module.display, "exec", dont_inherit=True)
+        if new.excerpt is None:
+            compile(new.tree, module.display, "exec", dont_inherit=True)
+        else:
+            for part in new.excerpt.compiled_parts(new.text):
+                flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+                compile(part, module.display, "exec", flags, dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         return f"the result does not compile: {error}"
     table = names.build(new.tree, module.package)
@@ -37,9 +43,13 @@ def defect(module: Module, new: Source, target: Version) -> str:
 def parse(module: Module, new: bytes) -> Source | str:
     """The new bytes of a module as a source, or what is wrong with them."""
     try:
-        return Source.parse(new, path=module.path, display=module.display)
+        source = Source.parse(new, path=module.path, display=module.display)
+        cells.renewed(module, source)
     except SourceError as error:
         return f"the result {error.message} (line {error.line})"
+    except SplitError as error:
+        return str(error)
+    return source
 
 
 def unbound(table: names.NameTable) -> set[str]:

@@ -26,10 +26,12 @@ from fsdp_migrate.around import (
     parameters,
     remaking,
     running,
+    spelled,
     unused,
 )
 from fsdp_migrate.construct import policies, run_time, subclasses, wrapping
 from fsdp_migrate.construct.sharding import Constructor, ShardPlan
+from fsdp_migrate.result import place
 from fsdp_migrate.rule import LoadedRule, Outcome
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Failure, Study
@@ -120,7 +122,7 @@ def _decide(study: Study) -> list[Decision]:
     if study.partial:
         decisions = partial.guarded(decisions, study)
     decisions = hold_back(decisions)
-    return sorted(decisions, key=lambda d: (d.site.module.display, d.site.position, d.code))
+    return sorted(decisions, key=lambda d: (d.site.module.display, d.site.place, d.code))
 
 
 def _shards_at_run_time(study: Study) -> bool:
@@ -172,8 +174,13 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
                 found += sites.methods(study.tracer, module, has_fsdp=module in referring)
             if not only_look_alikes:
                 found += sites.strings(module)
+                found += spelled.in_bytes(module)
+            found += spelled.find(study, module)
+            found += spelled.in_annotations(study, module)
             found += ordering.early_optimizers(study, module)
             found += collected.find(study, module)
+            has_models = bool(study.constructors)
+            found += sites.commands(study.project, module, has_models=has_models)
             if study.constructors:
                 found += ordering.flattening_optimizers(study, module)
                 found += running.find(study, module)
@@ -181,6 +188,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
                 found += parameters.find(study, module)
                 found += sites.attribute_checks(study.tracer, module)
                 found += sites.evaluations(module)
+                found += spelled.attributes(study, module)
                 found += sites.divide_factors(study.tracer, module)
                 found += classes.find(study, module)
                 found += copies.find(study, module)
@@ -428,8 +436,8 @@ def held(decision: Decision, cause: Decision) -> Decision:
     """``decision`` turned into *left* because of ``cause``."""
     message, help_ = cause.message, cause.help
     if not cause.held:
-        line, _ = cause.site.position
-        where = f"{cause.site.module.display}:{line}"
+        cell, line, _ = cause.site.place
+        where = place(cause.site.module.display, line, cell)
         message, help_ = f"held back with {where} ({cause.code})", f"settle {where}, then run again"
         if cause.ignored is not None:
             message = f"held back with {where} ({cause.code}), which is ignored"

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from fsdp_migrate import check, decide, pages, partial, rule, support
+from fsdp_migrate import cells, check, decide, notebook, pages, partial, rule, support
 from fsdp_migrate.proposal import Edit, Mark
 from fsdp_migrate.result import Problem, Result
 from fsdp_migrate.rule import Outcome, Registry
 from fsdp_migrate.source import Source, SourceError
-from fsdp_migrate.study import DEFAULT_TARGET, Decision, Failure, Study
+from fsdp_migrate.study import DEFAULT_TARGET, Decision, Failure, Study, sentences
 from fsdp_migrate.trace.project import Library, Module, Project
 
 Key = tuple[Path, tuple[int, int], str]
@@ -46,7 +46,12 @@ def read(
     for path, data in files.items():
         shown = display.get(path, path.as_posix())
         try:
-            sources.append(Source.parse(data, path=path, display=shown))
+            if path.suffix == notebook.SUFFIX:
+                sources += cells.read(data, path, shown, files)
+            else:
+                sources.append(Source.parse(data, path=path, display=shown))
+        except notebook.NotebookError as error:
+            problems.append(Problem(shown, error.message, error.line, cell=error.cell))
         except SourceError as error:
             problems.append(Problem(shown, error.message, error.line))
     return sources, problems
@@ -101,6 +106,7 @@ def _attempt(
             failed = _edit(project, decisions, options, registry, result, settle=settle)
         failed = {m: why for m, why in failed.items() if m not in dropped}
         if not failed:
+            result.changes = cells.joined(project.modules, result.changes)
             result.decisions = decisions
             return result
         # A file that cannot be edited takes the migrations it belongs to down with it.
@@ -114,7 +120,8 @@ def _problem(failure: Failure) -> Problem:
     error, failed = failure.error, failure.rule
     message = f"{failed.code} failed here: {type(error).__name__}: {error}"
     ours = failed.path.resolve().parent == pages.bundled()
-    return Problem(failure.site.module.display, message, failure.site.position[0], ours=ours)
+    cell, line, _ = failure.site.place
+    return Problem(failure.site.module.display, message, line, ours=ours, cell=cell)
 
 
 def _without(
@@ -126,13 +133,15 @@ def _without(
     result: list[Decision] = []
     for decision in decisions:
         refused = bool(options.refused) and key(decision) in options.refused
-        reason = ""
+        reason, help_ = "", ""
         if decision.site.module in dropped:
             reason = f"this file could not be edited: {dropped[decision.site.module]}"
         elif not _selected(decision.code, options):
             reason = f"{decision.code} is not selected"
         elif refused:
             reason = "refused in review"
+        else:
+            reason, help_ = cells.refusal(decision)
         if reason and decision.outcome is not Outcome.LEFT:
             changed = True
             result.append(
@@ -140,8 +149,8 @@ def _without(
                     decision,
                     outcome=Outcome.LEFT,
                     message=reason,
-                    help="",
-                    edits=(),
+                    help=help_,
+                    edits=_marked(decision, reason, help_) if help_ else (),
                     quiet=True,
                 )
             )
@@ -151,6 +160,12 @@ def _without(
         else:
             result.append(decision)
     return decide.hold_back(result) if changed else result
+
+
+def _marked(decision: Decision, reason: str, help_: str) -> tuple[Edit, ...]:
+    """The marker of a site that is left for what its notebook cannot have."""
+    site = decision.site
+    return (Mark(site.module, site.node, decision.code, sentences(reason, help_)),)
 
 
 def _selected(code: str, options: Options) -> bool:
@@ -237,7 +252,7 @@ def _unsettled(
             continue  # a name kept for other modules
         if (path, decision.site.construct) in refused:
             continue
-        if decision.outcome is Outcome.LEFT or not _selected(decision.code, options):
+        if decision.outcome is Outcome.LEFT:
             remaining[path] -= 1
             if remaining[path] < 0:
                 line = decision.site.position[0]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fsdp_migrate.pages import Page, pages
 
-PLACE = re.compile(r"(.+\.pyi?):(\d+)(?::\d+)?")
+PLACE = re.compile(r"(.+?\.(?:pyi?|ipynb))(?::cell (\d+))?:(\d+)(?::\d+)?")
 
 
 class UnknownTopic(Exception):
@@ -58,7 +58,10 @@ def _indented(text: str) -> str:
     return "\n".join(f"    {line}" if line else "" for line in text.strip("\n").split("\n"))
 
 
-def place(topic: str) -> tuple[Path, int] | None:
-    """``train.py:41`` -> path and line; None if the topic is no place."""
+def place(topic: str) -> tuple[Path, int, int] | None:
+    """``train.py:41`` -> path, 0 and line, ``train.ipynb:cell 3:1`` -> path, cell and line; None if
+    the topic is no place."""
     found = PLACE.fullmatch(topic)
-    return (Path(found.group(1)), int(found.group(2))) if found else None
+    if found is None:
+        return None
+    return Path(found.group(1)), int(found.group(2) or 0), int(found.group(3))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +22,8 @@ from fsdp_migrate.neighbours import Neighbours
 if TYPE_CHECKING:  # imported where there is something to ignore
     from pathspec import GitIgnoreSpec
 
-SUFFIXES = (".py", ".pyi")
+NOTEBOOK = ".ipynb"
+SUFFIXES = (".py", ".pyi", NOTEBOOK)
 SKIPPED = frozenset(
     {
         ".bzr",
@@ -59,6 +60,7 @@ PACKAGE = re.compile(
 )
 PARENT = b"distributed"
 COMMENT = b"fsdp-migrate"  # a comment of ours
+SUPPORT = "fsdp2_support"
 # Parts of parameter names, for code that edits the keys of checkpoints.
 WRAPPED = b"_fsdp_wrapped_module"
 GUARD = re.compile(rb"[\"']fsdp-migrate FSDP")  # what --partial leaves to be migrated
@@ -120,9 +122,11 @@ def find(paths: Sequence[Path], exclude: Sequence[str] = (), base: Path | None =
         listed = ", ".join(str(path) for path in paths)
         raise PathProblem(f"{listed}: no Python files here that git does not ignore")
     rest = _read(files, found)
-    reaching = [path for path, data in found.candidates.items() if _reaches(data)]
+    code = {path: _code(path, data) for path, data in found.candidates.items()}
+    reaching = [path for path, data in code.items() if _reaches(data)]
     if reaching:
-        _sort(reaching, rest, found)
+        _sort(reaching, code, rest, found)
+        _add_support(found)
     else:
         found.library = [*found.candidates, *map(Path, rest)]
         found.candidates.clear()
@@ -172,7 +176,18 @@ def _reaches(data: bytes) -> bool:
     return guarded or WRAPPED in data or (PARENT in data and PACKAGE.search(data) is not None)
 
 
-def _sort(reaching: Sequence[Path], rest: Sequence[str], found: Found) -> None:
+def _code(path: Path, data: bytes) -> bytes:
+    """The Python in a file. Of notebooks it is what lies between outputs and markup."""
+    if path.suffix != NOTEBOOK:
+        return data
+    from fsdp_migrate import notebook
+
+    return notebook.code(data)
+
+
+def _sort(
+    reaching: Sequence[Path], code: Mapping[Path, bytes], rest: Sequence[str], found: Found
+) -> None:
     """Tell apart the files that may meet an FSDP model, or hand a value over, and the library.
 
     Files that mention FSDP but neither reach it nor meet one that does are library: look-alikes.
@@ -183,16 +198,35 @@ def _sort(reaching: Sequence[Path], rest: Sequence[str], found: Found) -> None:
             contents[Path(file)] = Path(file).read_bytes()
         except OSError as error:
             found.unread.append((Path(file), error.strerror or str(error)))
-    users, neighbours = Neighbours({**found.candidates, **contents}).around(reaching)
+    code = {**code, **{path: _code(path, data) for path, data in contents.items()}}
+    users, neighbours = Neighbours(code).around(reaching)
     for path in [p for p in found.candidates if p not in users and p not in neighbours]:
         del found.candidates[path]
         found.library.append(path)
     for path, data in contents.items():
-        meets = path in neighbours and LATER_LIFE.search(data) is not None
-        if path in users or meets or any(name in data for name in PARAMETER_NAMES):
+        meets = path in neighbours and LATER_LIFE.search(code[path]) is not None
+        if path in users or meets or any(name in code[path] for name in PARAMETER_NAMES):
             found.others[path] = data
         else:
             found.library.append(path)
+
+
+def _add_support(found: Found) -> None:
+    """Take in the support modules of earlier runs beside the files: they are used, not doubled."""
+    known = {*found.candidates, *found.others}
+    for directory in {path.parent for path in found.candidates}:
+        for number in range(1, 10):
+            path = directory / f"{SUPPORT}{f'_{number}' if number > 1 else ''}.py"
+            if path in known:
+                continue
+            try:
+                found.others[path] = path.read_bytes()
+            except OSError:
+                break
+            if path in found.library:
+                found.library.remove(path)
+            else:
+                found.seen += 1
 
 
 # -- the walk -------------------------------------------------------------------------------------

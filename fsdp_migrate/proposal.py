@@ -195,8 +195,14 @@ def _visible(module: Module, near: ast.AST, qualified: str) -> str:
     scope = table.scope_of(near)
     for binding in table.imports:
         seen = scope.lookup(binding.name) is binding.scope
-        if not seen or len(binding.scope.bindings[binding.name]) > 1:
+        others = binding.scope.bindings[binding.name]
+        if not seen or any(b.qualified != binding.qualified for b in others):
             continue
+        excerpt = module.source.excerpt
+        if excerpt is not None and binding.scope is table.module:
+            after = excerpt.piece(getattr(near, "lineno", 1)).line
+            if excerpt.piece(getattr(binding.node, "lineno", 1)).line > after:
+                continue  # a later cell of the notebook imports it
         own = binding.scope is not table.module and binding.scope is scope
         if own and not table.has_run(table.statement(binding.node), near):
             continue  # another branch imports it for itself

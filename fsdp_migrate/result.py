@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from fsdp_migrate.study import Decision
 
 
+def place(path: str, line: int, cell: int = 0) -> str:
+    """How messages name a line of a file, or of a cell of a notebook."""
+    return f"{path}:cell {cell}:{line}" if cell else f"{path}:{line}"
+
+
 @dataclass(frozen=True)
 class Problem:
     """Something that kept a file from being read or rewritten. ``line`` 0 means the whole file."""
@@ -21,6 +26,13 @@ class Problem:
     message: str
     line: int = 0
     ours: bool = False  # a defect of fsdp-migrate, not of the input
+    cell: int = 0  # of a notebook, from 1
+
+    @property
+    def place(self) -> str:
+        if not self.line and not self.cell:
+            return self.display
+        return place(self.display, self.line or 1, self.cell)
 
 
 @dataclass

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from fsdp_migrate import fsdp1
+from fsdp_migrate import fsdp1, quoted
 from fsdp_migrate.around import unwrapping
 from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.trace.flow import Definition, access_path
@@ -34,6 +35,11 @@ class Site:
     def position(self) -> tuple[int, int]:
         """1-based line and column."""
         return self.module.position(self.node)
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Cell (0 outside notebooks), line and column as whoever opens the file sees them."""
+        return self.module.source.place(*self.position)
 
     @property
     def statement(self) -> ast.stmt:
@@ -323,10 +329,13 @@ def models(values: Values, tracer: Tracer) -> list[Made]:
 
 
 def dead_imports(project: Project, module: Module, used: set[ast.AST]) -> Iterator[Site]:
-    """FSDP1 names that are imported and never used in the module.
+    """FSDP1 names that are imported and never used in the module, or used where no code tells.
 
-    They are still references: another module may import them from here.
+    They are still references: another module may import them from here, ``__all__`` offers them, or
+    a type comment names them.
     """
+    offered = promised(module) | quoted.in_type_comments(module.source)
+    in_strings = {n for each in quoted.in_annotations(module.table) for n in each.names}
     for binding in module.table.imports:
         alias = binding.node
         if not isinstance(alias, ast.alias) or not fsdp1.canonical(binding.qualified):
@@ -334,11 +343,25 @@ def dead_imports(project: Project, module: Module, used: set[ast.AST]) -> Iterat
         uses = [
             n
             for n in module.table.names
-            if n.id == binding.name and module.table.within[n].lookup(n.id) is binding.scope
+            if n.id == binding.name
+            and isinstance(n.ctx, ast.Load)
+            and module.table.within[n].lookup(n.id) is binding.scope
         ]
-        if not uses:
+        if (not uses and binding.name not in in_strings) or binding.name in offered:
             canonical = fsdp1.canonical(binding.qualified)
             yield Site(f"import({canonical})", module, alias, alias)
+
+
+def promised(module: Module) -> frozenset[str]:
+    """The names that ``__all__`` lists."""
+    listed = module.table.module.bindings.get("__all__", [])
+    return frozenset(
+        n.value
+        for binding in listed
+        if binding.value is not None
+        for n in ast.walk(binding.value)
+        if isinstance(n, ast.Constant) and isinstance(n.value, str)
+    )
 
 
 WRAPPER_NAMES = ("_fsdp_wrapped_module", "_flat_param", "_fpw_module")
@@ -351,9 +374,42 @@ def strings(module: Module) -> Iterator[Site]:
     for constant in table.strings:
         assert isinstance(constant.value, str)
         found = next((name for name in WRAPPER_NAMES if name in constant.value), None)
-        if found is None or _is_docstring(module, constant):
+        if found is None or is_docstring(module, constant):
             continue
         yield Site(f"string({found})", module, constant, constant)
+
+
+COMMAND = "notebook command"
+
+
+def commands(project: Project, module: Module, *, has_models: bool) -> Iterator[Site]:
+    """What is no Python in a notebook, and speaks of FSDP1 or of what its models have."""
+    excerpt = module.source.excerpt
+    if excerpt is None or not excerpt.masks:
+        return
+    known = {
+        binding.name
+        for binding in module.table.imports
+        if any(map(fsdp1.canonical, project.canonical(binding.qualified, module)))
+    }
+    for name in module.table.names:
+        mask = excerpt.masks.get(name.id)
+        if mask is None or mask.code:
+            continue
+        mentioned = mask.shares_names and not known.isdisjoint(re.findall(r"\w+", mask.text))
+        used = has_models and mask.shares_names and OF_MODELS_TEXT.search(mask.text) is not None
+        if mentioned or used or speaks_of_fsdp1(mask.text):
+            yield Site(COMMAND, module, name, name)
+
+
+OF_MODELS_TEXT = re.compile(r"\.(?:state_dict|load_state_dict|clip_grad_norm_|no_sync)\b")
+FROM_TORCH = re.compile(r"\bfrom\s+torch\.distributed\s+import\b[^\n]*\bfsdp\b")
+
+
+def speaks_of_fsdp1(text: str) -> bool:
+    """Whether text that is not read as code has FSDP1's package or names in it."""
+    known = any(word in text for word in (fsdp1.PACKAGE, *WRAPPER_NAMES))
+    return known or FROM_TORCH.search(text) is not None
 
 
 def evaluations(module: Module) -> Iterator[Site]:
@@ -368,7 +424,8 @@ def uses_fairscale(module: Module) -> bool:
     return any(b.qualified.split(".")[0] == "fairscale" for b in module.table.imports)
 
 
-def _is_docstring(module: Module, node: ast.Constant) -> bool:
+def is_docstring(module: Module, node: ast.Constant) -> bool:
+    """Whether a string is a statement by itself."""
     return isinstance(module.table.parents[node], ast.Expr)
 
 

@@ -9,6 +9,10 @@ import warnings
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fsdp_migrate.notebook import Excerpt
 
 
 class SourceError(Exception):
@@ -30,6 +34,7 @@ class Source:
     tree: ast.Module = field(repr=False)
     encoding: str
     text: str = field(repr=False)  # decoded, without byte order mark, line endings as in the file
+    excerpt: Excerpt | None = field(default=None, repr=False)  # the notebook it was taken from
 
     @classmethod
     def parse(cls, data: bytes, *, path: Path | None = None, display: str | None = None) -> Source:
@@ -63,6 +68,10 @@ class Source:
     def lines(self) -> list[str]:
         """Physical lines without their ends, split where the Python tokenizer splits."""
         return self.text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+    def place(self, line: int, column: int = 1) -> tuple[int, int, int]:
+        """Cell (0 outside notebooks), line and column as whoever opens the file sees them."""
+        return (0, line, column) if self.excerpt is None else self.excerpt.place(line, column)
 
     def column(self, line: int, utf8_offset: int) -> int:
         """Turn ``ast``'s UTF-8 byte offset on a 1-based line into a 0-based character column."""

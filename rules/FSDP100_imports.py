@@ -8,7 +8,8 @@ removed from its import. Imports whose last use another rule took away go with t
 A migrated project should not import FSDP1.
 
 ## What stays for you
-Names that a package or `__all__` offers to others.
+Names that a package or `__all__` offers to others, those that a type comment has, and those that are bound or
+deleted elsewhere as well (`except ImportError: FSDP = None`).
 
 ## Since torch
 2.4
@@ -19,8 +20,9 @@ Names that a package or `__all__` offers to others.
 
 import ast
 
+from fsdp_migrate import quoted
 from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sites import Site
+from fsdp_migrate.sites import Site, promised
 from fsdp_migrate.study import Decision, Study
 
 RULE = Rule(code="FSDP100", name="imports", handles=("import",), since="2.4")
@@ -100,6 +102,28 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from fairscale.nn.data_parallel import FullyShardedDataParallel
 """,
     ),
+    Keep(
+        title="a name in a type comment",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def save(model, path):
+    # type: (FSDP, str) -> None
+    ...
+""",
+        left=True,
+    ),
+    Keep(
+        title="a name that stands for a missing torch",
+        source="""\
+try:
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+except ImportError:
+    FSDP = None
+""",
+        left=True,
+    ),
 ]
 
 
@@ -109,8 +133,16 @@ def decide(site: Site, study: Study) -> Decision:
     statement = site.module.table.parents[site.node]
     assert isinstance(statement, (ast.Import, ast.ImportFrom))
     asked_for = name in study.project.asked_for(site.module)
-    offered = site.module.is_package or _in_all(site, name) or asked_for
+    commented = name in quoted.in_type_comments(site.module.source)
+    offered = site.module.is_package or name in promised(site.module) or asked_for
     silenced = "noqa" in site.module.source.lines[statement.lineno - 1]
+    if commented and not offered:
+        return study.left(
+            site,
+            RULE.code,
+            f"a type comment names {name}",
+            "name what the annotated code takes now, and drop the import",
+        )
     if offered or silenced:
         return study.left(
             site,
@@ -118,16 +150,13 @@ def decide(site: Site, study: Study) -> Decision:
             f"{name} is imported here for others to use",
             "drop it once nobody does",
         )
+    if len(site.module.table.scope_of(statement).bindings.get(name, ())) > 1:
+        return study.left(
+            site,
+            RULE.code,
+            f"nothing uses {name}, which is bound or deleted elsewhere as well",
+            "drop both",
+        )
     proposal = study.proposal()
     proposal.remove_import(site.module, site.node)
     return study.rewritten(site, RULE.code, "removed, nothing uses it", proposal)
-
-
-def _in_all(site: Site, name: str) -> bool:
-    listed = site.module.table.module.bindings.get("__all__", [])
-    return any(
-        isinstance(n, ast.Constant) and n.value == name
-        for binding in listed
-        if binding.value is not None
-        for n in ast.walk(binding.value)
-    )

@@ -24,7 +24,8 @@ Checks in projects that wrap their models elsewhere.
 import ast
 from dataclasses import replace
 
-from fsdp_migrate.around import unwrapping
+from fsdp_migrate import quoted
+from fsdp_migrate.around import spelled, unwrapping
 from fsdp_migrate.branches import Branch
 from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.fsdp1 import FSDP, PACKAGE
@@ -44,6 +45,7 @@ RULE = Rule(
         "hasattr(FullyShardedDataParallel)",
         "annotation(MixedPrecision)",
         "annotation(CPUOffload)",
+        "quoted annotation",
     ),
 )
 
@@ -389,14 +391,13 @@ def build(net):
     Example(
         title="a tuple that grows by a wrapper that is taken off",
         before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 
 def unwrap(model, sharded):
     wrappers = (DDP,)
     if sharded:
-        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-
         wrappers += (FSDP,)
     while isinstance(model, wrappers):
         model = model.module
@@ -404,12 +405,11 @@ def unwrap(model, sharded):
 
 
 def build(net):
-    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-
     model = FSDP(net)
     return model, unwrap(model, True)
 """,
         after="""\
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 
@@ -423,8 +423,6 @@ def unwrap(model, sharded):
 
 
 def build(net):
-    from torch.distributed.fsdp import fully_shard
-
     model = fully_shard(net)
     return model, unwrap(model, True)
 """,
@@ -462,9 +460,76 @@ def build(net):
     return fully_shard(net)
 """,
     ),
+    Example(
+        title="annotations in quotes",
+        before="""\
+from typing import Optional, cast
+
+import torch.distributed.fsdp
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net, precision: "torch.distributed.fsdp.MixedPrecision") -> "FSDP":
+    return cast("FSDP", FSDP(net))
+
+
+def save(model: "Optional[FSDP]", path): ...
+""",
+        after="""\
+from typing import Optional, cast
+
+import torch.distributed.fsdp
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+
+def build(net, precision: "torch.distributed.fsdp.MixedPrecisionPolicy") -> "FSDPModule":
+    return cast("FSDPModule", fully_shard(net))
+
+
+def save(model: "Optional[FSDPModule]", path): ...
+""",
+    ),
+    Example(
+        title="an annotation in quotes of what FSDP2 has not",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+def build(net, strategy: "ShardingStrategy"):
+    return FSDP(net)
+""",
+        after="""\
+from torch.distributed.fsdp import ShardingStrategy, fully_shard
+
+
+# TODO(fsdp-migrate FSDP404): FSDP2 has no ShardingStrategy. Name what the annotated code takes now.
+def build(net, strategy: "ShardingStrategy"):
+    return fully_shard(net)
+""",
+        outcome=Outcome.LEFT,
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="a tuple that grows by another class",
+        source="""\
+from torch.distributed.fsdp import FSDPModule as FSDP
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def is_wrapped(model, sharded):
+    wrappers = (DDP,)
+    if sharded:
+        wrappers += (FSDP,)
+    return isinstance(model, wrappers)
+
+
+def build(net):
+    return fully_shard(net)
+""",
+    ),
     Keep(
         title="other wrappers are taken off",
         source="""\
@@ -601,13 +666,43 @@ def same(first, second):
     return type(first) == type(second)
 """,
     ),
+    Keep(
+        title="quotes that are no annotations",
+        source="""\
+from typing import Annotated, Literal
+
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+FSDP = FSDPModule
+
+
+def build(net, kind: Literal["FSDP"] = "FSDP", note: Annotated[str, "FSDP"] = "FSDP") -> "FSDP":
+    return fully_shard(net)
+""",
+    ),
+    Keep(
+        title="an annotation in quotes without a model",
+        source="""\
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def save(model: "FSDP", path): ...
+""",
+        left=True,
+    ),
 ]
 
 NEW_NAMES = {FSDP: "FSDPModule", "MixedPrecision": "MixedPrecisionPolicy"}
+TYPES = {**NEW_NAMES, "CPUOffload": "OffloadPolicy"}
 
 
 def decide(site: Site, study: Study) -> Decision:
     kind, _, rest = site.construct.partition("(")
+    if kind == spelled.QUOTED:
+        return _quoted(site, study)
     if kind == "compared":
         return _compared(site, study)
     if kind == "hasattr":
@@ -750,6 +845,45 @@ def _has_method(site: Site, study: Study) -> Decision:
     proposal.replace(site.module, site.node, new)
     models = found.constructors
     return study.rewritten(site, RULE.code, "isinstance FSDPModule", proposal, models=models)
+
+
+def _quoted(site: Site, study: Study) -> Decision:
+    """An annotation in quotes: the names in it are replaced where all of them can be."""
+    assert isinstance(site.node, ast.Constant)
+    models = frozenset(study.constructors.values())
+    text = str(site.node.value)
+    found = [
+        each
+        for annotation in quoted.in_annotations(site.module.table)
+        if annotation.string is site.node
+        for each in spelled.references(annotation, study, site.module)
+    ]
+    others = [old for node, old in found if old not in TYPES or _deeper(node)]
+    if others or not models or not text.isascii() or "\n" in text:
+        missing = others[0].removeprefix("private:") if others else ""
+        reason = f"FSDP2 has no {missing}" if models and others else study.no_models
+        return study.left(
+            site,
+            RULE.code,
+            reason or "the annotation is not plain text",
+            "name what the annotated code takes now",
+        )
+    proposal = study.proposal()
+    for node, old in sorted(found, key=lambda item: -item[0].col_offset):
+        if isinstance(node, ast.Attribute):
+            new = f"{ast.unparse(node.value)}.{TYPES[old]}"
+        else:
+            new = proposal.name(site.module, PACKAGE, TYPES[old], site.node)
+        text = text[: node.col_offset] + new + text[node.end_col_offset :]
+    quote = "'" if site.module.source.segment(site.node).endswith("'") else '"'
+    proposal.replace(site.module, site.node, code("{t}", t=f"{quote}{text}{quote}"))
+    return study.rewritten(site, RULE.code, text, proposal, models=models)
+
+
+def _deeper(node: ast.expr) -> bool:
+    """``torch.distributed.fsdp.api.MixedPrecision``: FSDP2's names are not in FSDP1's modules."""
+    owner = ast.unparse(node.value) if isinstance(node, ast.Attribute) else ""
+    return owner.startswith("torch.") and owner != PACKAGE
 
 
 def _compared(site: Site, study: Study) -> Decision:

@@ -5,8 +5,9 @@ Nothing: the site is reported and marked, and holds its model's migration back w
 wrong without FSDP1.
 
 ## Why
-Private modules, subclasses of the wrapper, the class itself used as a value: what such code means
-for FSDP2 cannot be read off the name. It is counted all the same, so that no reference to FSDP1 is
+Private modules, subclasses of the wrapper, the class itself used as a value, names in strings
+(`import_module("torch.distributed.fsdp")`, `mock.patch`, `getattr(model, "clip_grad_norm_")`), commands of
+notebooks: what such code means for FSDP2 cannot be read off the name. It is counted all the same, so that no reference to FSDP1 is
 passed over in silence.
 
 ## What stays for you
@@ -22,9 +23,10 @@ directory of your own rules) and run again.
 
 import ast
 
-from fsdp_migrate.fsdp1 import FSDP
+from fsdp_migrate.around import spelled
+from fsdp_migrate.fsdp1 import FSDP, PACKAGE
 from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sites import Site
+from fsdp_migrate.sites import COMMAND, Site
 from fsdp_migrate.study import Decision, Study
 
 RULE = Rule(code="FSDP499", name="no_rule", handles=("*",), since="2.4")
@@ -148,6 +150,62 @@ def accumulate(net, pick):
 """,
         left=True,
     ),
+    Keep(
+        title="a module that is imported by its name",
+        source="""\
+import importlib
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+fsdp = importlib.import_module("torch.distributed.fsdp")
+
+
+def build(net, other):
+    return FSDP(net), fsdp.FullyShardedDataParallel(other)
+""",
+        left=True,
+    ),
+    Keep(
+        title="a class that is named in a string",
+        source="""\
+from unittest import mock
+
+CONFIG = {"_target_": "torch.distributed.fsdp.FullyShardedDataParallel"}
+
+
+@mock.patch("torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel")
+def test_wrapping(wrapper): ...
+""",
+        left=True,
+    ),
+    Keep(
+        title="a method that is asked for by its name",
+        source="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def step(net):
+    model = FSDP(net)
+    clip = getattr(model, "clip_grad_norm_", None)
+    if clip is not None:
+        clip(1.0)
+""",
+        left=True,
+    ),
+    Keep(
+        title="code in a string that is run",
+        source="""\
+import subprocess
+import sys
+
+SCRIPT = '''
+from torch.distributed.fsdp import FullyShardedDataParallel
+'''
+subprocess.run([sys.executable, "-c", SCRIPT], check=True)
+""",
+        left=True,
+    ),
 ]
 
 
@@ -178,6 +236,27 @@ def decide(site: Site, study: Study) -> Decision:
             models=study.constructors.values(),
             quiet=True,
         )
+    kind, _, named = site.construct.rstrip(")").partition("(")
+    if kind == "attribute by name":
+        return _asked_by_name(named, site, study)
+    if kind == "name":
+        return _named(named, site, study)
+    if site.construct == spelled.TEXT:
+        return study.left(
+            site,
+            RULE.code,
+            "this string holds code that imports FSDP1",
+            "migrate that code by hand, or in a file of its own",
+        )
+    if kind == "bytes":
+        return study.left(
+            site,
+            RULE.code,
+            "FSDP2 has no such part in its names",
+            "drop what was done for FSDP1's names",
+        )
+    if site.construct == COMMAND:
+        return _command(site, study)
     if site.construct.startswith("unbound("):
         return _unbound(site, study)
     asked = site.module.table.parents[site.node]
@@ -205,6 +284,63 @@ def decide(site: Site, study: Study) -> Decision:
             quiet=True,
         )
     return study.left(site, RULE.code, f"no rule for {site.construct}", "migrate it by hand")
+
+
+def _named(named: str, site: Site, study: Study) -> Decision:
+    """FSDP1 that is got by its name. A model that it wraps would meet code that was migrated."""
+    parent = site.module.table.parents[site.node]
+    function = parent.func if isinstance(parent, ast.Call) else None
+    name = getattr(function, "attr", getattr(function, "id", ""))
+    replaced = isinstance(site.node, ast.Constant) and name in {"patch", "setattr"}
+    makes_models = named in {FSDP, PACKAGE, f"{PACKAGE}.fully_sharded_data_parallel"}
+    wraps = makes_models and not replaced and not _asked(site.node)
+    named = named.removeprefix("private:")
+    return study.left(
+        site,
+        RULE.code,
+        f"{named} of FSDP1 is got by its name" if named != PACKAGE else "FSDP1 is got by its name",
+        "import it by a statement, and run again, or migrate it by hand",
+        models=study.constructors.values() if wraps else (),
+        quiet=wraps,
+    )
+
+
+def _asked(node: ast.AST) -> bool:
+    """``hasattr(fsdp, "FullyShardedDataParallel")`` gets nothing."""
+    return isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"hasattr", "delattr"}
+
+
+def _asked_by_name(named: str, site: Site, study: Study) -> Decision:
+    """``getattr(model, "clip_grad_norm_", None)`` is quiet about what an FSDP2 model has not."""
+    assert isinstance(site.node, ast.Call)
+    assert site.receiver is not None
+    asked = getattr(site.node.func, "id", "")
+    quiet = asked == "hasattr" or len(site.node.args) > 2
+    return study.left(
+        site,
+        RULE.code,
+        f"an FSDP2 model has no {named}",
+        f"call {named} on the model where it is FSDP1's, and run again",
+        models=study.models(site.receiver, site.module).constructors,
+        quiet=quiet,
+    )
+
+
+def _command(site: Site, study: Study) -> Decision:
+    """What a notebook runs and is not Python; it may do to a model what no longer fits it."""
+    excerpt = site.module.source.excerpt
+    assert excerpt is not None
+    assert isinstance(site.node, ast.Name)
+    mask = excerpt.masks[site.node.id]
+    meets_models = mask.shares_names and not mask.text.endswith("?")
+    return study.left(
+        site,
+        RULE.code,
+        "a command of the notebook that is not read as Python speaks of FSDP1 or of its models",
+        "migrate it by hand",
+        models=study.constructors.values() if meets_models else (),
+        quiet=meets_models,
+    )
 
 
 def _unbound(site: Site, study: Study) -> Decision:

@@ -7,6 +7,7 @@ found with nothing but ``ast``.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -68,12 +69,115 @@ def _imported(tree: ast.Module) -> Iterator[ast.expr]:
                 yield node
 
 
-def covered(node: ast.expr, decisions: Iterable[Decision]) -> bool:
+WRAPPERS = ("_fsdp_wrapped_module", "_flat_param", "_fpw_module")
+# Modules of the package that are FSDP1's alone.
+MODULES = frozenset(
+    {
+        *("_common_utils", "_flat_param", "_init_utils", "_optim_utils", "_runtime_utils"),
+        *("_state_dict_utils", "_traversal_utils", "_unshard_param_utils", "_wrap_utils", "api"),
+        *("flat_param", "fully_sharded_data_parallel", "sharded_grad_scaler", "wrap"),
+    }
+)
+FSDP2 = re.compile(r"fully_shard|FSDPModule|MixedPrecisionPolicy|OffloadPolicy")
+BY_NAME = frozenset({"getattr", "hasattr", "setattr", "delattr"})
+IMPORT = re.compile(r"(?m)^\s*from torch\.distributed\.fsdp[.\w]* import (\w+(?:, ?\w+)*)$")
+
+
+def spelled(tree: ast.Module, *, look_alike: bool = False) -> Iterator[ast.expr | ast.alias]:
+    """Every place that names FSDP1 in a string; not docstrings, and nothing that is prose.
+
+    ``look_alike``: parts of parameter names are another library's.
+    """
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    imported = _local_names(tree)
+    run = _run(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
+            text = node.value.decode("latin-1") if isinstance(node.value, bytes) else node.value
+            parent = parents[node]
+            if isinstance(parent, ast.Expr):
+                continue
+            named = isinstance(node.value, str) and (
+                _is_name(text)
+                or _is_lookup(text, node, parents)
+                or (node in run and any(NAMES & set(m.split(", ")) for m in IMPORT.findall(text)))
+                or (_is_annotation(node, parents) and imported & set(re.findall(r"\w+", text)))
+            )
+            if named or (not look_alike and any(name in text for name in WRAPPERS)):
+                yield node
+        elif isinstance(node, ast.Assign) and "__all__" in map(ast.unparse, node.targets):
+            listed = {n.value for n in ast.walk(node.value) if isinstance(n, ast.Constant)}
+            yield from (alias for name, alias in _aliases(tree) if name in listed)
+
+
+def _run(tree: ast.Module) -> set[ast.AST]:
+    """What is written in, or assigned to a name in, a call that runs or writes text."""
+    runners = {"exec", "run", "write_text"}
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
+    inside = [
+        n for c in calls if ast.unparse(c.func).split(".")[-1] in runners for n in ast.walk(c)
+    ]
+    names = {n.id for n in inside if isinstance(n, ast.Name)}
+    assigned = [
+        n.value
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Assign) and names & set(map(ast.unparse, n.targets))
+    ]
+    return {*inside, *assigned}
+
+
+def _aliases(tree: ast.Module) -> Iterator[tuple[str, ast.alias]]:
+    """FSDP1's names as a file imports them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE):
+            for alias in node.names:
+                if alias.name in NAMES and not node.level:
+                    yield alias.asname or alias.name, alias
+
+
+def _local_names(tree: ast.Module) -> set[str]:
+    return {name for name, _ in _aliases(tree)}
+
+
+def _is_name(text: str) -> bool:
+    if not re.fullmatch(r"torch\.distributed\.fsdp(\.\w+)+", text):
+        return False
+    parts = text.split(".")[3:]
+    return bool(NAMES & set(parts)) or parts[0] in MODULES
+
+
+def _is_lookup(text: str, node: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
+    """Whether a string is what a module, or one of its names, is got by."""
+    parent = parents[node]
+    if isinstance(parent, ast.Subscript):
+        return text == PACKAGE and ast.unparse(parent.value) == "sys.modules"
+    if not isinstance(parent, ast.Call):
+        return False
+    function = ast.unparse(parent.func).rpartition(".")[2]
+    if function in {"import_module", "__import__"}:
+        return text == PACKAGE and not FSDP2.search(ast.unparse(parents[parent]))
+    owner = ast.unparse(parent.args[0]) if parent.args else ""
+    return function in BY_NAME and text in NAMES and owner == PACKAGE
+
+
+def _is_annotation(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
+    while isinstance(node, (ast.Constant, ast.Subscript, ast.Tuple, ast.BinOp, ast.List)):
+        child, node = node, parents[node]
+        if isinstance(node, ast.Subscript) and "Lit" in ast.unparse(node.value):
+            return False
+        if isinstance(node, ast.Subscript) and "Annotated" in ast.unparse(node.value):
+            return False  # the rare one that is annotated itself
+    if isinstance(node, ast.Call):
+        return ast.unparse(node.func).rpartition(".")[2] == "cast" and node.args[0] is child
+    return child in (getattr(node, "annotation", None), getattr(node, "returns", None))
+
+
+def covered(node: ast.expr | ast.alias, decisions: Iterable[Decision]) -> bool:
     """Whether a reference lies in the node of some decision of its file."""
     return any(_within(node, d.site.node) or _within(node, d.site.reference) for d in decisions)
 
 
-def _within(node: ast.expr, other: ast.AST) -> bool:
+def _within(node: ast.expr | ast.alias, other: ast.AST) -> bool:
     first = (getattr(other, "lineno", 0), getattr(other, "col_offset", 0))
     last = (getattr(other, "end_lineno", 0), getattr(other, "end_col_offset", 0))
     start = (node.lineno, node.col_offset)
@@ -88,10 +192,15 @@ def unaccounted(
     site explains."""
     listed = list(decisions)
     problems: list[str] = []
+    trees = {path: ast.parse(text) for path, text in sources.items()}
+    like_it = any("import fairscale" in t or "from fairscale" in t for t in sources.values())
+    look_alike = like_it and not any(n for tree in trees.values() for n in references(tree))
+    reached = bool(listed) or any("distributed.fsdp" in text for text in sources.values())
     for path, text in sources.items():
         own = [d for d in listed if d.site.module.display == path]
-        tree = ast.parse(text)
-        missed = [n for n in references(tree) if not covered(n, own)]
+        tree = trees[path]
+        named = spelled(tree, look_alike=look_alike) if reached else ()
+        missed = [n for n in (*references(tree), *named) if not covered(n, own)]
         problems += [f"{path}:{n.lineno}: {ast.unparse(n)} has no outcome" for n in missed]
         stays = any(d.outcome.value == "left" or d.message.startswith("kept") for d in own)
         handed_on = any(d.message.endswith("as FSDP1 did") for d in own)

@@ -265,7 +265,7 @@ def test_scripts_without_a_suffix(tmp_path: Path) -> None:
     assert [(p.name, reason) for p, reason in found.unread] == [("run", "is not a Python file")]
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "notebook.ipynb", "a.txt", "a.pyc"])
+@pytest.mark.parametrize("name", ["config.yaml", "notebook.json", "a.txt", "a.pyc"])
 def test_other_files_are_said_to_be_no_python(tmp_path: Path, name: str) -> None:
     lay(tmp_path, {name: "torch.distributed.fsdp"})
     assert gate.find([tmp_path / name]).unread

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from fsdp_migrate import fsdp1
+from fsdp_migrate import fsdp1, quoted
 from fsdp_migrate.edits import layout, sequence
 from fsdp_migrate.names import Binding, Kind, Scope
 from fsdp_migrate.proposal import (
@@ -33,6 +33,7 @@ from fsdp_migrate.trace.project import Module
 
 if TYPE_CHECKING:
     from fsdp_migrate.edits.apply import _Editor
+    from fsdp_migrate.notebook import Excerpt
 
 PLAIN_STRING = re.compile(r'(?<!\w)"[^"\\\n]*"')  # as opposed to one with names in it
 ImportStatement = ast.Import | ast.ImportFrom
@@ -115,6 +116,8 @@ class ImportPlan:
             return tree
         new = [_statement(group, editor, "") for group in _grouped(self.first)]
         body = list(tree.body)
+        if editor.module.source.excerpt is not None:  # the first statement begins the first cell
+            return tree.with_changes(body=[*body[:1], *new, *body[1:]])
         index = 1 if body and _is_docstring(body[0]) else 0
         if index == 0 and body:
             new[0] = new[0].with_changes(leading_lines=body[0].leading_lines)
@@ -165,17 +168,19 @@ def _unused_after(
     top = module.table.module
     # A name that is bound again later is not given as it was imported.
     given = {n for n in asked_for if all(b.kind is Kind.IMPORT for b in top.bindings.get(n, ()))}
-    exported = _exported(module) | given
+    exported = _exported(module) | given | quoted.in_type_comments(module.source)
+    annotations = list(quoted.in_annotations(table))
     result = []
     for binding in table.imports:
         alias = binding.node
-        uses = [
+        uses: list[ast.expr] = [
             n
             for n in table.names
             if n.id == binding.name
             and isinstance(n.ctx, ast.Load)
             and table.within[n].lookup(n.id) is binding.scope
         ]
+        uses += [each.string for each in annotations if binding.name in each.names]
         lost = [n for n in uses if n in gone]
         if not lost or len(lost) < len(uses):
             continue
@@ -194,12 +199,15 @@ def _consumed(module: Module, edits: Sequence[Edit]) -> tuple[set[ast.AST], set[
     removed: set[ast.AST] = set()
     kept: set[ast.AST] = set()
     mentioned: set[str] = set()
+    strings = [each.string for each in quoted.in_annotations(module.table)]
     for edit in edits:
         codes: Sequence[Code] = ()
         match edit:
             case ReplaceExpression():
                 removed.add(edit.node)
                 codes = (edit.code,)
+                if edit.node in strings:
+                    mentioned.update(re.findall(r"\w+", edit.code.preview()))
             case ReplaceStatement():
                 removed.add(edit.node)
                 codes = edit.codes
@@ -220,7 +228,7 @@ def _consumed(module: Module, edits: Sequence[Edit]) -> tuple[set[ast.AST], set[
             mentioned.update(re.findall(r"\b[A-Za-z_]\w*\b", text))
             kept.update(nodes)
     gone: set[ast.AST] = set()
-    for name in module.table.names:
+    for name in (*module.table.names, *strings):
         for node in (name, *module.table.ancestors(name)):
             if node in removed:
                 gone.add(name)
@@ -298,11 +306,28 @@ def _place(
 def _import_statements(module: Module, need: Import) -> list[ImportStatement]:
     scope = _import_scope(module, need)
     found = _imports_of(module, scope)
+    if scope is module.table.module and module.source.excerpt is not None:
+        return _in_cells(module, need, found, module.source.excerpt)
     if scope is not module.table.module:
         found = [s for s in found if module.table.has_run(s, need.near)]
         if not found:
             found = _imports_of(module, module.table.module)
     return found
+
+
+def _in_cells(
+    module: Module, need: Import, found: list[ImportStatement], excerpt: Excerpt
+) -> list[ImportStatement]:
+    """Those in the first cell, up to the one ``need`` is in, that imports FSDP, or anything."""
+    last = excerpt.piece(getattr(need.near, "lineno", 1)).line
+    before = [s for s in found if excerpt.piece(s.lineno).line <= last]
+    chosen = [
+        s
+        for s in before
+        if any(fsdp1.PACKAGE in b.qualified for b in module.table.imports if b.node in s.names)
+    ]
+    cells = [excerpt.piece(s.lineno) for s in chosen or before]
+    return [s for s in before if excerpt.piece(s.lineno) is cells[0]]
 
 
 def _imports_of(module: Module, scope: Scope) -> list[ImportStatement]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdp_migrate.result import Problem, Result
+from fsdp_migrate.result import Problem, Result, place
 from fsdp_migrate.rule import Outcome
 
 if TYPE_CHECKING:
@@ -35,6 +35,12 @@ class Event:
     end_line: int = 0  # of an expression; elsewhere the line itself
     guarded: bool = False  # left, and a guard stops the program there
     models: tuple[str, ...] = ()  # of a guarded site: where its models are made
+    cell: int = 0  # of a notebook, from 1; then ``line`` is the cell's
+    file_line: int = 0  # of the file itself; 0: the same
+
+    @property
+    def place(self) -> str:
+        return f"{place(self.path, self.line, self.cell)}:{self.column}"
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,10 @@ class Remark:
     source: str
     width: int
     listed: bool = False  # a marker of a site that is reported anyway
+
+    @property
+    def place(self) -> str:
+        return f"{self.path}:{self.line}:{self.column}"
 
 
 @dataclass(frozen=True)
@@ -133,6 +143,8 @@ def _event(decision: Decision) -> Event:
     lines = site.module.source.lines
     text = lines[line - 1] if line <= len(lines) else ""
     node = site.node
+    cell, shown_line, shown_column = site.place
+    excerpt = site.module.source.excerpt
     single = getattr(node, "end_lineno", line) == line
     end = getattr(node, "end_col_offset", None)
     if single and end is not None:
@@ -148,20 +160,23 @@ def _event(decision: Decision) -> Event:
     )
     return Event(
         path=site.module.display,
-        line=line,
-        column=column,
+        line=shown_line,
+        column=shown_column,
         width=max(1, width),
         code=decision.code,
         outcome=decision.outcome,
         construct=site.construct,
         message=decision.message,
         help=help_,
-        source=text,
+        source=text if excerpt is None else excerpt.shown(line),
         held=decision.held,
         ignored=decision.ignored is not None,
-        end_line=line if isinstance(node, ast.stmt) else getattr(node, "end_lineno", line),
+        end_line=shown_line
+        + (0 if isinstance(node, ast.stmt) else getattr(node, "end_lineno", line) - line),
         guarded=decision.guarded,
         models=tuple(dict.fromkeys(f"{path}:{row}" for path, row, _ in makers)),
+        cell=cell,
+        file_line=0 if excerpt is None else excerpt.file_line(line),
     )
 
 

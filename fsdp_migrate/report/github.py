@@ -25,9 +25,10 @@ def render(found: list[Event], total: Summary) -> str:
 
 
 def _annotation(event: Event) -> str:
+    line = event.file_line or event.line
     text = headline(event) + (f"\n{event.help}" if event.help else "")
     return (
-        f"::{LEVELS[event.outcome]} file={_property(event.path)},line={event.line},"
+        f"::{LEVELS[event.outcome]} file={_property(event.path)},line={line},"
         f"col={event.column},title={event.code}::{_data(text)}"
     )
 

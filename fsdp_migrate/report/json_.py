@@ -16,6 +16,7 @@ def render(found: list[Event], total: Summary) -> str:
         "sites": [
             {
                 "path": e.path,
+                **({"cell": e.cell} if e.cell else {}),
                 "line": e.line,
                 "column": e.column,
                 "code": e.code,
@@ -41,7 +42,13 @@ def render(found: list[Event], total: Summary) -> str:
             "files": total.files,
         },
         "problems": [
-            {"path": p.display, "line": p.line, "message": p.message, "ours": p.ours}
+            {
+                "path": p.display,
+                **({"cell": p.cell} if p.cell else {}),
+                "line": p.line,
+                "message": p.message,
+                "ours": p.ours,
+            }
             for p in total.problems
         ],
         "notes": list(total.notes),

@@ -12,13 +12,10 @@ VERBS = {Outcome.REWRITTEN: "rewrote", Outcome.REVIEW: "review", Outcome.LEFT: "
 
 
 def concise(found: list[Event], total: Summary) -> str:
-    """``path:line:col: CODE [*] what`` (``[*]``: ``rewrite`` does it)."""
-    lines = [
-        f"{e.path}:{e.line}:{e.column}: {e.code} {_star(e)}{headline(e)}"
-        for e in found
-        if not e.ignored
-    ]
-    lines += [f"{r.path}:{r.line}:{r.column}: {r.code} {remark(r)}" for r in remarks(total)]
+    """``path:line:col: CODE [*] what`` (``[*]``: ``rewrite`` does it), in notebooks
+    ``path:cell n:line:col:``."""
+    lines = [f"{e.place}: {e.code} {_star(e)}{headline(e)}" for e in found if not e.ignored]
+    lines += [f"{r.place}: {r.code} {remark(r)}" for r in remarks(total)]
     return "\n".join([*lines, *closing(total)]) + "\n"
 
 
@@ -70,7 +67,7 @@ def _block(event: Event | Remark, said: str, word: str) -> list[str]:
     source, column = excerpt(event)
     lines = [
         f"{event.code} {said}",
-        f"{gutter}--> {event.path}:{event.line}:{event.column}",
+        f"{gutter}--> {event.place}",
         f"{gutter} |",
         f"{number} | {source}",
         f"{gutter} | {' ' * column}{'^' * min(event.width, max(1, len(source) - column))}",
@@ -112,7 +109,7 @@ def rewrite_lines(found: list[Event], *, every: bool) -> list[str]:
     """One line a site: code, verb, place, message; the next step below what needs a human, once
     below several in a row that have the same."""
     chosen = [e for e in found if every or not (e.ignored or e.outcome is Outcome.REWRITTEN)]
-    places = [f"{e.path}:{e.line}:{e.column}" for e in chosen]
+    places = [e.place for e in chosen]
     width = max(map(len, places), default=0)
     lines = []
     following = [*(e.help for e in chosen), ""][1:]
@@ -145,7 +142,7 @@ def _listed(places: Sequence[str], most: int = 5) -> str:
 def problem_lines(total: Summary) -> list[str]:
     lines = []
     for problem in total.problems:
-        where = f"{problem.display}:{problem.line}" if problem.line else problem.display
+        where = problem.place
         whose = " (this is a defect of fsdp-migrate, please report it)" if problem.ours else ""
         lines.append(f"{where}: {problem.message}{whose}")
     return lines

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from fsdp_migrate.proposal import Edit, Import, Support
+from fsdp_migrate.source import Source
 from fsdp_migrate.trace.project import Module, Project
 
 LIBRARY = Path(__file__).with_name("fsdp2_support.py")
@@ -35,14 +36,17 @@ def place(
         return result, {}
     files: dict[Path, set[str]] = defaultdict(set)
     for directory, users in _homes(project, needs).items():
-        path = _file(project, directory)
+        wanted = {need.function for module in users for need in needs[module]}
+        path = _file(project, directory, wanted)
         for module in users:
             source = _spoken(project, path, module)
             for need in needs[module]:
                 files[path].add(need.function)
                 asname = need.local if need.local != need.function else ""
                 result[module].append(Import(module, source, need.function, asname, need.near))
-    return result, {path: _contents(project, path, names) for path, names in files.items()}
+    present = {m.path: m.source.data for m in project.modules if m.path in files}
+    contents = {path: _contents(project, path, names) for path, names in files.items()}
+    return result, {p: new for p, new in contents.items() if new != present.get(p)}
 
 
 # -- where --------------------------------------------------------------------------------------
@@ -52,7 +56,9 @@ def _homes(project: Project, needs: Iterable[Module]) -> dict[Path, list[Module]
     """Directory of a support file -> the modules that import it."""
     groups: dict[Path, list[Module]] = defaultdict(list)
     for module in needs:
-        groups[_package(project, module) or module.path.parent].append(module)
+        # What a kernel can import for sure lies beside the notebook.
+        package = None if module.source.excerpt is not None else _package(project, module)
+        groups[package or module.path.parent].append(module)
     homes: dict[Path, list[Module]] = {}
     for package, users in groups.items():
         inside = [m.path.parent for m in users if m.path.is_relative_to(package)]
@@ -115,6 +121,8 @@ def _roots(project: Project, importers: Iterable[Module]) -> list[Path]:
 def _spoken(project: Project, path: Path, importer: Module) -> str:
     """What to write after ``from`` in ``importer`` to import the file at ``path``."""
     package = path.parent
+    if importer.source.excerpt is not None and package == importer.path.parent:
+        return path.stem
     if _uses_relative_imports(importer) and importer.path.is_relative_to(package):
         up = len(importer.path.parent.relative_to(package).parts)
         return "." * (up + 1) + path.stem
@@ -129,17 +137,48 @@ def _uses_relative_imports(module: Module) -> bool:
     return any(isinstance(node, ast.ImportFrom) and node.level > 0 for node in module.table.parents)
 
 
-def _file(project: Project, directory: Path) -> Path:
-    """Our file in a directory, or the name for a new one that collides with nothing."""
+def _file(project: Project, directory: Path, wanted: set[str]) -> Path:
+    """Our file in a directory, or the name for a new one that collides with nothing.
+
+    A file that somebody changed serves with what it has; nothing is added to it.
+    """
     number = 1
     while True:
         path = directory / (f"{NAME}.py" if number == 1 else f"{NAME}_{number}.py")
         present = next((m for m in project.modules if m.path == path), None)
         if present is not None and is_ours(present):
-            return path
-        if present is None and not path.exists():
+            if not _missing(present, wanted) or _is_as_written(present):
+                return path
+        elif present is None and not path.exists():
             return path
         number += 1
+
+
+def _missing(module: Module, wanted: Iterable[str]) -> set[str]:
+    """The functions that a support file would need for the wanted ones, and has not."""
+    return _closure(wanted) - set(module.table.module.bindings)
+
+
+def _is_as_written(module: Module) -> bool:
+    """Whether a support file is what a run wrote, but for its format."""
+    defined = [n for n in module.source.tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef))]
+    if not {n.name for n in defined} <= set(_definitions()):
+        return False
+    made = Source.parse(_written({n.name for n in defined}))
+    return _substance(made) == _substance(module.source)
+
+
+def _substance(source: Source) -> tuple[list[str], list[str]]:
+    """The statements and comments of a file, in an order that formatters do not change."""
+    comments = [text for _, _, text in source.comments(1, len(source.lines))]
+    names = [
+        f"{getattr(n, 'module', '')}.{alias.name} {alias.asname}"
+        for n in source.tree.body
+        if isinstance(n, (ast.Import, ast.ImportFrom))
+        for alias in n.names
+    ]
+    others = [n for n in source.tree.body if not isinstance(n, (ast.Import, ast.ImportFrom))]
+    return [*sorted(names), *(ast.dump(n) for n in others)], comments
 
 
 def is_ours(module: Module) -> bool:
@@ -161,13 +200,15 @@ def _contents(project: Project, path: Path, wanted: set[str]) -> bytes:
     """The file with the wanted functions, what they call, and their imports."""
     present = next((m for m in project.modules if m.path == path), None)
     if present is not None:
-        defined = set(present.table.module.bindings)
-        missing = _closure(wanted) - defined
-        if not missing:
+        if not _missing(present, wanted):
             return present.source.data
-        wanted = wanted | (defined & set(_definitions()))
+        wanted = wanted | (set(present.table.module.bindings) & set(_definitions()))
+    return _written(_closure(wanted))
+
+
+def _written(names: set[str]) -> bytes:
+    """The file with these functions and no others."""
     text, tree = _library()
-    names = _closure(wanted)
     used = {
         n.id for name in names for n in ast.walk(_definitions()[name]) if isinstance(n, ast.Name)
     }

@@ -295,6 +295,9 @@ class Project:
 def _module(source: Source, packages: set[Path]) -> Module:
     """Name a module by the packages that enclose it (directories with ``__init__.py``)."""
     path = source.path
+    if source.excerpt is not None:  # nothing imports a notebook, and it starts in its directory
+        name = path.stem if path.suffix == ".py" else path.name.replace(".", " ")
+        return Module(source, name, PurePosixPath(path.parent), is_package=False)
     is_package = path.name == "__init__.py"
     parts = [] if is_package else [path.stem]
     directory = path.parent

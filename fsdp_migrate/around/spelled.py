@@ -1,0 +1,215 @@
+"""FSDP1 that is spelled out in strings: dotted names, modules imported by name, code in text."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from fsdp_migrate import fsdp1, quoted, sites
+from fsdp_migrate.sites import Site
+from fsdp_migrate.study import Study
+from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.values import Constant
+
+NAME = "name({})"
+TEXT = "code in a string"
+QUOTED = "quoted annotation"
+ATTRIBUTE = "attribute by name({})"
+BYTES = "bytes({})"
+
+IMPORTERS = frozenset({"import_module", "__import__", "importorskip", "lazy_import", "LazyLoader"})
+RUNNERS = frozenset(
+    (
+        *("exec", "eval", "compile", "run", "Popen", "call", "check_call", "check_output"),
+        *("system", "write", "write_text", "writelines"),
+    )
+)
+BY_NAME = frozenset({"getattr", "hasattr", "setattr", "delattr"})
+# Those that FSDP2 models have as well, and those that other sites answer for.
+_SHARED = frozenset({"module", *sites.WRAPPER_NAMES})
+ATTRIBUTES = (fsdp1.METHODS | fsdp1.STATICS) - _SHARED
+DOTTED = re.compile(r"torch\.distributed\.fsdp(?:\.\w+)*")
+IMPORT = re.compile(
+    r"(?m)^[ \t>.]*(?:from[ \t]+(torch\.distributed\.fsdp[\w.]*)[ \t]+import[ \t]+"
+    r"(\([^)]*\)|[\w, \t*]+)|import[ \t]+(torch\.distributed\.fsdp[\w.]*)(?:[ \t]+as[ \t]+\w+)?)"
+    r"[ \t;]*(?:#.*)?$"
+)
+
+
+def find(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for what strings of a module name of FSDP1."""
+    taken: set[ast.AST] = {each.string for each in quoted.in_annotations(module.table)}
+    for node, named in _looked_up(study, module):
+        taken.update(ast.walk(node))
+        yield Site(NAME.format(named), module, node, node)
+    for constant in module.table.strings:
+        if constant in taken or sites.is_docstring(module, constant):
+            continue
+        assert isinstance(constant.value, str)
+        if fsdp1.PACKAGE not in constant.value:
+            continue
+        known = _canonical(constant.value) if DOTTED.fullmatch(constant.value) else None
+        if known is not None:
+            yield Site(NAME.format(known), module, constant, constant)
+            continue
+        imports = any(map(_imports_fsdp1, IMPORT.finditer(constant.value)))
+        if imports and constant in _run_or_written(study, module):
+            yield Site(TEXT, module, constant, constant)
+
+
+def in_annotations(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for annotations that are strings and name FSDP1."""
+    for each in quoted.in_annotations(module.table):
+        if references(each, study, module):
+            yield Site(QUOTED, module, each.string, each.string)
+
+
+def references(each: quoted.Quoted, study: Study, module: Module) -> list[tuple[ast.expr, str]]:
+    """The expressions in a quoted annotation that stand for FSDP1's names, with those."""
+    found: list[tuple[ast.expr, str]] = []
+    stack: list[ast.AST] = [each.expression]
+    while stack:
+        node = stack.pop()
+        known = _of(node, study, module) if isinstance(node, ast.expr) else None
+        if known is not None:
+            assert isinstance(node, ast.expr)
+            found.append((node, known))
+        else:
+            stack += ast.iter_child_nodes(node)
+    return found
+
+
+def attributes(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for attributes of FSDP1 models that are asked for by name."""
+    for call in module.table.calls:
+        if _called(call) not in BY_NAME or len(call.args) < 2:
+            continue
+        name = call.args[1]
+        if not isinstance(name, ast.Constant) or name.value not in ATTRIBUTES:
+            continue
+        if _called(call) == "hasattr" and name.value in sites.TELLING:
+            continue
+        if sites.models(study.values(call.args[0], module), study.tracer):
+            yield Site(ATTRIBUTE.format(name.value), module, call, call, call.args[0])
+
+
+def in_bytes(module: Module) -> Iterator[Site]:
+    """Sites for byte strings that hold parts of FSDP1's parameter names."""
+    if not any(name.encode() in module.source.data for name in sites.WRAPPER_NAMES):
+        return
+    for node in module.table.parents:
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, bytes):
+            continue
+        found = next((n for n in sites.WRAPPER_NAMES if n.encode() in node.value), None)
+        if found is not None and not sites.is_docstring(module, node):
+            yield Site(BYTES.format(found), module, node, node)
+
+
+def _run_or_written(study: Study, module: Module) -> set[ast.AST]:
+    """The strings that are run as code or put into a file; others are notes."""
+    found: set[ast.AST] = set()
+    for call in module.table.calls:
+        if _called(call) in RUNNERS:
+            for given in (*call.args, *(k.value for k in call.keywords)):
+                parts = [n for n in ast.walk(given) if isinstance(n, (ast.Name, ast.Constant))]
+                found.update(v.node for part in parts for v in study.values(part, module))
+    return found
+
+
+def _looked_up(study: Study, module: Module) -> Iterator[tuple[ast.expr, str]]:
+    """Calls and subscripts that get FSDP1, or a part of it, by a name."""
+    for call in module.table.calls:
+        called = _called(call)
+        if called in IMPORTERS and call.args:
+            names = {_text(v) for a in call.args[:3] for v in study.values(a, module)}
+            known = [n for n in names if fsdp1.is_module(n) or fsdp1.canonical(n)]
+            if known and not _goes_on_to_fsdp2(call, module):
+                yield call, sorted(known)[0]
+        elif called in BY_NAME and len(call.args) > 1:
+            yield from _member(call, call.args[0], call.args[1], study, module)
+    if not any(word in module.source.text for word in ("__dict__", "vars", "modules")):
+        return
+    for node in module.table.parents:
+        if not isinstance(node, ast.Subscript):
+            continue
+        owner = node.value
+        if isinstance(owner, ast.Attribute) and owner.attr == "__dict__":
+            yield from _member(node, owner.value, node.slice, study, module)
+        elif isinstance(owner, ast.Call) and _called(owner) == "vars" and owner.args:
+            yield from _member(node, owner.args[0], node.slice, study, module)
+        elif isinstance(owner, ast.Attribute) and owner.attr == "modules":
+            is_key = isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)
+            key = node.slice.value if is_key and isinstance(node.slice, ast.Constant) else ""
+            if fsdp1.is_module(str(key)) and not _goes_on_to_fsdp2(node, module):
+                yield node, str(key)
+
+
+def _member(
+    node: ast.expr, owner: ast.expr, name: ast.expr, study: Study, module: Module
+) -> Iterator[tuple[ast.expr, str]]:
+    for outer in study.external(owner, module):
+        if not fsdp1.is_module(outer):
+            continue
+        for value in study.values(name, module):
+            known = fsdp1.canonical(f"{outer}.{_text(value)}")
+            if known is not None:
+                yield node, known
+                return
+
+
+def _goes_on_to_fsdp2(node: ast.expr, module: Module) -> bool:
+    """``import_module("torch.distributed.fsdp").fully_shard``."""
+    parent = module.table.parents[node]
+    if isinstance(parent, ast.Attribute):
+        return parent.attr in fsdp1.FSDP2
+    if isinstance(parent, ast.Call) and _called(parent) in BY_NAME and parent.args[:1] == [node]:
+        name = parent.args[1] if len(parent.args) > 1 else None
+        return isinstance(name, ast.Constant) and name.value in fsdp1.FSDP2
+    return False
+
+
+def _called(call: ast.Call) -> str:
+    func = call.func
+    return func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+
+
+def _text(value: object) -> str:
+    found = value.value if isinstance(value, Constant) else None
+    return found if isinstance(found, str) else ""
+
+
+def _canonical(dotted: str) -> str | None:
+    """What of FSDP1 a dotted name is; the package is nobody's alone."""
+    known = fsdp1.canonical(dotted)
+    if known is None and dotted != fsdp1.PACKAGE and fsdp1.is_module(dotted):
+        return dotted.removeprefix(f"{fsdp1.PACKAGE}.")
+    return known
+
+
+def _imports_fsdp1(found: re.Match[str]) -> bool:
+    source, names, whole = found.groups()
+    if whole is not None:
+        return True
+    listed = re.findall(r"\w+", re.sub(r"\bas\s+\w+", "", names))
+    return any(fsdp1.canonical(f"{source}.{name}") for name in listed)
+
+
+def _of(node: ast.expr, study: Study, module: Module) -> str | None:
+    """FSDP1's name for a name or dotted path in a quoted annotation."""
+    rest: list[str] = []
+    head: ast.expr = node
+    while isinstance(head, ast.Attribute):
+        rest.insert(0, head.attr)
+        head = head.value
+    if not isinstance(head, ast.Name):
+        return None
+    for binding in module.table.imports:
+        if binding.name != head.id:
+            continue
+        dotted = ".".join([binding.qualified, *rest])
+        for outer in study.project.canonical(dotted, module):
+            known = fsdp1.canonical(outer)
+            if known is not None:
+                return known
+    return None
