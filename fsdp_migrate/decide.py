@@ -177,12 +177,18 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         if study.constructors:
             found += attributes.find(study)
             found += parameter_classes.find(study)
+            for site in list(found):
+                branch = branches.of(site, study.project) if site.construct == INSTANCE else None
+                if branch is not None and not _builds_models(branch, study):
+                    found += branches.versions(branch, site.module, study.tracer)
         study.entries = methods.find(study)
         found += [entry.site for entry in study.entries]
         study.found = found, used
     study.subclassed = any(map(subclasses.is_subclass, found))
     for site in found:
         branch = branches.of(site, study.project) if site.construct == INSTANCE else None
+        if site.construct in {branches.FSDP1_ONLY, branches.OTHERS}:
+            branch = branches.asked(site, study.project)
         if branch is not None and not _builds_models(branch, study):
             study.branches.append(branch)
     return found, used
@@ -199,8 +205,7 @@ def _references(study: Study) -> tuple[list[Site], set[ast.AST]]:
 
 
 def _builds_models(branch: branches.Branch, study: Study) -> bool:
-    inside = {node for statement in branch.node.body for node in ast.walk(statement)}
-    return not inside.isdisjoint(study.constructors)
+    return not branches.builds(branch).isdisjoint(study.constructors)
 
 
 def _construct(site: Site, study: Study) -> list[Decision]:
