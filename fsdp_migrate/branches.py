@@ -2,6 +2,10 @@
 
 ``if isinstance(model, FSDP): ... elif isinstance(model, FSDPModule): ...`` already says what is to
 be done with a migrated model. The branch for FSDP1 goes, the one for FSDP2 stays as it is.
+
+Where that chain is a function which answers with numbers (``fsdp_version(model)``), no migrated
+model has FSDP1's any more: what is done under ``fsdp_version(model) == 1`` goes as well, and what
+follows ``if fsdp_version(model) == 2: ...; return`` once FSDP1's class is asserted.
 """
 
 from __future__ import annotations
@@ -10,11 +14,15 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fsdp_migrate.fsdp1 import PACKAGE
+from fsdp_migrate.fsdp1 import FSDP, PACKAGE, canonical
 from fsdp_migrate.sites import Site
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module, Project
+from fsdp_migrate.trace.values import Function, Tracer
 
+VERSION = "version"
+FSDP1_ONLY = f"{VERSION}(FSDP1)"
+OTHERS = f"{VERSION}(others)"
 FSDP2 = frozenset(
     {f"{PACKAGE}.FSDPModule", "torch.distributed._composable.fsdp.FSDPModule"}
     | {f"{PACKAGE}._fully_shard.FSDPModule", f"{PACKAGE}._fully_shard._fully_shard.FSDPModule"}
@@ -23,10 +31,15 @@ FSDP2 = frozenset(
 
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """``head`` begins the chain, ``node`` is the part of it that is for FSDP1."""
+    """``head`` begins the chain, ``node`` is the part of it that is for FSDP1.
+
+    ``rest``: it is not the part but the statements that follow it, which FSDP2 models never reach.
+    """
 
     head: ast.If
     node: ast.If
+    asks: ast.expr  # the test, or what in it tells FSDP1 models
+    rest: tuple[ast.stmt, ...] = ()
 
 
 def of(site: Site, project: Project) -> Branch | None:
@@ -45,7 +58,7 @@ def of(site: Site, project: Project) -> Branch | None:
     others = [each for each in _chain(head) if each is not node]
     if tested is None or not any(_is_fsdp2(o.test, tested, site.module, project) for o in others):
         return None
-    return Branch(head, node)
+    return Branch(head, node, node.test)
 
 
 def _chain(head: ast.If) -> Iterator[ast.If]:
@@ -55,7 +68,80 @@ def _chain(head: ast.If) -> Iterator[ast.If]:
         yield head
 
 
+def versions(branch: Branch, module: Module, tracer: Tracer) -> Iterator[Site]:
+    """What is asked of the function whose answer for FSDP1 models is this branch of it."""
+    function = module.table.parents[branch.head]
+    own = _answer(branch.node.body[0]) if len(branch.node.body) == 1 else None
+    if not isinstance(function, ast.FunctionDef) or own is None:
+        return
+    returns = [n for n in ast.walk(function) if isinstance(n, ast.Return)]
+    answers = [_answer(n) for n in returns]
+    if None in answers or answers.count(own) != 1 or len(answers) < 2:
+        return
+    for asking in tracer.project.modules:
+        for call in asking.table.calls:
+            compared = asking.table.parents[call]
+            match compared:
+                case ast.Compare(
+                    left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=int(value))]
+                ) if left is call and len(call.args) == 1 and not call.keywords:
+                    named = getattr(call.func, "id", getattr(call.func, "attr", ""))
+                    if named != function.name or value not in answers:
+                        continue
+                    callees = tracer.evaluate(call.func, asking)
+                    if all(isinstance(c, Function) and c.node is function for c in callees):
+                        construct = FSDP1_ONLY if value == own else OTHERS
+                        site = Site(construct, asking, compared, call, call.args[0])
+                        if asked(site, tracer.project) is not None:
+                            yield site
+
+
+def _answer(node: ast.stmt) -> int | None:
+    match node:
+        case ast.Return(value=ast.Constant(value=int(value))):
+            return value
+    return None
+
+
+def asked(site: Site, project: Project) -> Branch | None:
+    """The code that a comparison of versions keeps for FSDP1 models alone."""
+    table = site.module.table
+    assert isinstance(site.node, ast.expr)
+    test = site.node
+    while isinstance(parent := table.parents[test], ast.BoolOp) and isinstance(parent.op, ast.And):
+        test = parent
+    if not isinstance(parent, ast.If) or parent.test is not test:
+        return None
+    if site.construct == FSDP1_ONLY:
+        head = parent
+        while isinstance(above := table.parents[head], ast.If) and above.orelse == [head]:
+            head = above
+        return Branch(head, parent, site.node)
+    rest = _after(parent, site, project) if test is site.node else ()
+    return Branch(parent, parent, site.node, rest) if rest else None
+
+
+def _after(returning: ast.If, site: Site, project: Project) -> tuple[ast.stmt, ...]:
+    """What follows ``assert isinstance(model, FSDP)`` where other models have returned before."""
+    function = site.module.table.parents[returning]
+    returns = isinstance(returning.body[-1], (ast.Return, ast.Raise)) and not returning.orelse
+    tested = access_path(site.receiver) if site.receiver is not None else None
+    if not isinstance(function, ast.FunctionDef) or not returns or tested is None:
+        return ()
+    following = function.body[function.body.index(returning) + 1 :]
+    for index, statement in enumerate(following):
+        match statement:
+            case ast.Assert(test=ast.Call(func=ast.Name(id="isinstance"), args=[model, cls])) if (
+                access_path(model) == tested
+            ):
+                names = {canonical(name) for name in project.external(cls, site.module)}
+                return tuple(following[index + 1 :]) if FSDP in names else ()
+    return ()
+
+
 def _is_fsdp2(test: ast.expr, tested: str, module: Module, project: Project) -> bool:
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return any(_is_fsdp2(each, tested, module, project) for each in test.values)
     if not isinstance(test, ast.Call) or len(test.args) != 2 or test.keywords:
         return False
     name = test.func.id if isinstance(test.func, ast.Name) else ""
@@ -64,10 +150,13 @@ def _is_fsdp2(test: ast.expr, tested: str, module: Module, project: Project) -> 
 
 
 def stands_in(site: Site, branch: Branch) -> bool:
-    """Whether a site is in the body that goes."""
-    child: ast.AST = site.node
-    for parent in site.module.table.ancestors(child):
-        if parent is branch.node:
-            return child in branch.node.body
-        child = parent
-    return False
+    """Whether a site is in the code that goes, and not what tells FSDP1 models there."""
+    if site.node is branch.asks:
+        return False
+    body: tuple[ast.AST, ...] = branch.rest or (*branch.node.body, branch.node.test)
+    return any(node in body for node in (site.node, *site.module.table.ancestors(site.node)))
+
+
+def builds(branch: Branch) -> set[ast.AST]:
+    """Every node of the code that goes."""
+    return {node for each in branch.rest or branch.node.body for node in ast.walk(each)}

@@ -194,19 +194,31 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
                 found += copies.find(study, module)
                 found += remaking.find(study, module)
         if study.constructors:
-            found += attributes.find(study)
-            found += parameter_classes.find(study)
-            found += unused.find(study)
-            found += collected.find_in_models(study)
+            found += _across_files(found, study)
         study.entries = methods.find(study)
         found += [entry.site for entry in study.entries]
         study.found = found, used
     study.subclassed = any(map(subclasses.is_subclass, found))
     for site in found:
         branch = branches.of(site, study.project) if site.construct == INSTANCE else None
+        if site.construct in {branches.FSDP1_ONLY, branches.OTHERS}:
+            branch = branches.asked(site, study.project)
         if branch is not None and not _builds_models(branch, study):
             study.branches.append(branch)
     return found, used
+
+
+def _across_files(found: Sequence[Site], study: Study) -> list[Site]:
+    """What is looked for from the models, in whatever file it is."""
+    further = attributes.find(study)
+    further += parameter_classes.find(study)
+    further += unused.find(study)
+    further += collected.find_in_models(study)
+    for site in found:
+        branch = branches.of(site, study.project) if site.construct == INSTANCE else None
+        if branch is not None and not _builds_models(branch, study):
+            further += branches.versions(branch, site.module, study.tracer)
+    return further
 
 
 def _references(study: Study) -> tuple[list[Site], set[ast.AST]]:
@@ -220,8 +232,7 @@ def _references(study: Study) -> tuple[list[Site], set[ast.AST]]:
 
 
 def _builds_models(branch: branches.Branch, study: Study) -> bool:
-    inside = {node for statement in branch.node.body for node in ast.walk(statement)}
-    return not inside.isdisjoint(study.constructors)
+    return not branches.builds(branch).isdisjoint(study.constructors)
 
 
 def _construct(site: Site, study: Study) -> list[Decision]:

@@ -73,6 +73,7 @@ METHODS: Final = frozenset(
         "_has_params",
         "_flat_param",
         "compute_device",
+        "mixed_precision",
         "process_group",
         "sharding_strategy",
         "training_state",

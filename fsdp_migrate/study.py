@@ -242,9 +242,14 @@ class Study:
         """Why there is nothing to migrate, or an empty text."""
         if self.constructors:
             return ""
-        if self.subclassed:
-            return "the models here are of a subclass of FSDP, which stays (FSDP103)"
-        return "no model is wrapped with FSDP in the given paths"
+        return self.derived or "no model is wrapped with FSDP in the given paths"
+
+    @property
+    def derived(self) -> str:
+        """That the only models are of a class derived from FSDP1's, or an empty text."""
+        if self.constructors or not self.subclassed:
+            return ""
+        return "the models here are of a subclass of FSDP, which stays (FSDP103)"
 
     def models(self, node: ast.expr, module: Module) -> Models:
         """The FSDP1 models ``node`` may be."""

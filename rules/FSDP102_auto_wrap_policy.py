@@ -659,7 +659,7 @@ def _origin(site: Site, study: Study) -> Decision:
         return study.left(
             site,
             RULE.code,
-            "no FSDP constructor in the given paths uses this policy",
+            study.derived or "no FSDP constructor in the given paths uses this policy",
             "delete it, or migrate the code that uses it together with it",
         )
     proposal = study.proposal()

@@ -21,7 +21,7 @@ Nothing.
 
 import ast
 
-from fsdp_migrate.construct import devices
+from fsdp_migrate.construct import devices, strategy
 from fsdp_migrate.construct.sharding import ShardPlan
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Rule
@@ -200,7 +200,9 @@ def decide(site: Site, study: Study) -> Decision:
     if isinstance(value, ast.Constant) and value.value is None:
         return study.dropped(site, RULE.code, "dropped, it was None")
     if not device.kinds <= {"cuda", "xpu", "npu", "hpu"} and not has_mesh:
-        if "mesh" not in plan.everywhere:
+        asked = plan.constructor.has("sharding_strategy")
+        at_run_time = asked and strategy.of(plan.constructor, study) is None
+        if "mesh" not in plan.everywhere and not at_run_time:  # sharding_kwargs makes its own
             _explicit_mesh(plan, study)
         return study.rewritten(site, RULE.code, "the mesh says which device")
     if device.is_current or devices.sets_device(study) or has_mesh:

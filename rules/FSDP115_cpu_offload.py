@@ -299,7 +299,7 @@ def _origin(site: Site, study: Study) -> Decision:
         return study.left(
             site,
             RULE.code,
-            "this CPUOffload reaches no FSDP constructor in the given paths",
+            study.derived or "this CPUOffload reaches no FSDP constructor in the given paths",
             "delete it, or migrate the code that uses it together with it",
         )
     return study.converted(site, RULE.code, conversion)

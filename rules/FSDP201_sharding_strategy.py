@@ -161,6 +161,35 @@ def shard(model, args):
         ),
     ),
     Example(
+        title="a name and a device from a configuration",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+def shard(model, cfg):
+    device = torch.device(cfg.device)
+    strategy = ShardingStrategy[cfg.strategy]
+    return FSDP(model, sharding_strategy=strategy, device_id=device)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import ShardingStrategy, sharding_kwargs
+
+
+def shard(model, cfg):
+    device = torch.device(cfg.device)
+    strategy = ShardingStrategy[cfg.strategy]
+    return fully_shard(model, **sharding_kwargs(strategy, device_type=device.type))
+""",
+        support=(
+            "ShardingStrategy",
+            "sharding_kwargs",
+        ),
+    ),
+    Example(
         title="a run-time strategy with a group",
         before="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
@@ -186,6 +215,15 @@ def shard(model, args, group):
 ]
 
 KEEP = [
+    Keep(
+        title="a strategy of another kind",
+        source="""\
+from trading import ShardingStrategy
+
+strategy = ShardingStrategy[args.strategy]
+run(strategy)
+""",
+    ),
     Keep(
         title="hybrid sharding that FSDP1 would refuse",
         source="""\

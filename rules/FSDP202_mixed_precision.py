@@ -347,6 +347,36 @@ model = shard(model, mixed_precision=policy)
         support=("shard",),
     ),
     Example(
+        title="a policy whose fields are set later",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+def wrap(net, reduce_in_fp32):
+    policy = MixedPrecision(param_dtype=torch.bfloat16)
+    if reduce_in_fp32:
+        policy.reduce_dtype = torch.float32
+    return FSDP(net, mixed_precision=policy)
+""",
+        after="""\
+import torch
+
+from fsdp2_support import MixedPrecision, shard
+
+
+def wrap(net, reduce_in_fp32):
+    policy = MixedPrecision(param_dtype=torch.bfloat16)
+    if reduce_in_fp32:
+        policy.reduce_dtype = torch.float32
+    return shard(net, mixed_precision=policy)
+""",
+        support=(
+            "MixedPrecision",
+            "shard",
+        ),
+    ),
+    Example(
         title="a policy in arguments that are put together at run time",
         before="""\
 import torch
@@ -568,6 +598,13 @@ def build(net):
 ]
 
 KEEP = [
+    Keep(
+        title="a field of another policy that is set",
+        source="""\
+policy = model.precision
+policy.reduce_dtype = torch.float32
+""",
+    ),
     Keep(
         title="another library's class of the same name",
         source="""\

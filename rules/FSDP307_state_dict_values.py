@@ -368,7 +368,7 @@ def decide(site: Site, study: Study) -> Decision:
     return study.left(
         site,
         RULE.code,
-        f"{site.construct} is used as a value",
+        study.derived or f"{site.construct} is used as a value",
         "replace it together with the code that reads it",
         models=study.constructors.values(),
         unknown_state=True,

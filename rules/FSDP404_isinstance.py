@@ -5,6 +5,8 @@
 alike, and tuples of classes that are only used for `isinstance`. So does
 `hasattr(m, "clip_grad_norm_")` (or `"no_sync"`), where it tells FSDP1 models. Loops that take
 wrappers off (`while isinstance(m, (FSDP, DDP)): m = m.module`) go on for the other wrappers only.
+Where `isinstance(m, FSDPModule)` is asked beside it, the branch for FSDP1 goes; if that is a function
+which answers with the version of FSDP, so does what is done for FSDP1's version.
 
 ## Why
 After `fully_shard`, a model's class is a subclass of its own class and of `FSDPModule`. The old
@@ -26,7 +28,7 @@ from dataclasses import replace
 
 from fsdp_migrate import quoted
 from fsdp_migrate.around import spelled, unwrapping
-from fsdp_migrate.branches import Branch
+from fsdp_migrate.branches import VERSION, Branch
 from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.fsdp1 import FSDP, PACKAGE
 from fsdp_migrate.proposal import code, join
@@ -43,6 +45,7 @@ RULE = Rule(
         "compared(FullyShardedDataParallel)",
         "listed(FullyShardedDataParallel)",
         "hasattr(FullyShardedDataParallel)",
+        "version",
         "annotation(MixedPrecision)",
         "annotation(CPUOffload)",
         "quoted annotation",
@@ -108,6 +111,69 @@ def shard(model) -> FSDPModule:
 def step(model: FSDPModule, precision: MixedPrecisionPolicy | None) -> None:
     model(precision)
 """,
+    ),
+    Example(
+        title="a function that answers with the version of FSDP",
+        before="""\
+import torch
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel as FSDP
+
+
+def fsdp_version(model):
+    if isinstance(model, FSDP):
+        return 1
+    elif FSDPModule is not None and isinstance(model, FSDPModule):
+        return 2
+    else:
+        return 0
+
+
+def offload(model):
+    if fsdp_version(model) == 2:
+        model.cpu()
+        return
+    assert isinstance(model, FSDP)
+    for handle in model._all_handles:
+        handle.flat_param_to(torch.device("cpu"))
+
+
+def main(net, world_size):
+    model = FSDP(net)
+    if world_size > 1 and fsdp_version(model) == 1:
+        model._handle.reshard(True)
+    if fsdp_version(model) == 1:
+        norm = model.clip_grad_norm_(1.0)
+    else:
+        norm = clip_sharded(model, 1.0)
+    offload(model)
+    return norm
+""",
+        after="""\
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+
+def fsdp_version(model):
+    # TODO(fsdp-migrate FSDP404): Models that were FSDP1 take the branch for FSDP2 now: see that it does all they need.
+    if FSDPModule is not None and isinstance(model, FSDPModule):
+        return 2
+    else:
+        return 0
+
+
+def offload(model):
+    if fsdp_version(model) == 2:
+        model.cpu()
+        return
+    assert isinstance(model, FSDPModule)
+
+
+def main(net, world_size):
+    model = fully_shard(net)
+    norm = clip_sharded(model, 1.0)
+    offload(model)
+    return norm
+""",
+        outcome=Outcome.REVIEW,
     ),
     Example(
         title="a branch for FSDP1 beside one for FSDP2",
@@ -648,6 +714,25 @@ wrapped = isinstance(model, DistributedDataParallel)
 """,
     ),
     Keep(
+        title="versions of something else",
+        source="""\
+from torch.distributed.fsdp import FSDPModule
+
+
+def attention_version(model):
+    if hasattr(model, "rotary"):
+        return 1
+    elif isinstance(model, FSDPModule):
+        return 2
+    return 0
+
+
+def prepare(model):
+    if attention_version(model) == 1:
+        model.rotary.reset()
+""",
+    ),
+    Keep(
         title="a branch for FSDP2 alone",
         source="""\
 from torch.distributed.fsdp import FSDPModule
@@ -703,6 +788,8 @@ def decide(site: Site, study: Study) -> Decision:
     kind, _, rest = site.construct.partition("(")
     if kind == spelled.QUOTED:
         return _quoted(site, study)
+    if kind == VERSION:
+        return _version(site, study)
     if kind == "compared":
         return _compared(site, study)
     if kind == "hasattr":
@@ -718,7 +805,7 @@ def decide(site: Site, study: Study) -> Decision:
             study.no_models,
             "give the path that wraps the model as well",
         )
-    branch = next((b for b in study.branches if b.node.test is site.node), None)
+    branch = next((b for b in study.branches if b.asks is site.node), None)
     if branch is not None:
         return _branch(branch, site, study)
     if kind == "isinstance" and old == FSDP:
@@ -924,6 +1011,32 @@ def _branch(branch: Branch, site: Site, study: Study) -> Decision:
         site, RULE.code, "the branch for FSDP2 is left", proposal, models=models
     )
     return replace(decision, outcome=Outcome.REVIEW, help=TAKES_OTHER)
+
+
+def _version(site: Site, study: Study) -> Decision:
+    """No model is of the version that the project has for FSDP1's."""
+    models = frozenset(study.constructors.values())
+    branch = next((b for b in study.branches if b.asks is site.node), None)
+    if branch is None:  # it builds models
+        return study.left(
+            site,
+            RULE.code,
+            "models are wrapped where the model is asked for its version of FSDP",
+            "wrap them elsewhere, and run again",
+            models=models,
+            quiet=True,
+        )
+    proposal = study.proposal()
+    if branch.rest:
+        for statement in branch.rest:
+            proposal.delete(site.module, statement)
+    elif branch.head is branch.node and not branch.node.orelse:
+        proposal.delete(site.module, branch.node)
+    else:
+        proposal.drop_branch(site.module, branch.node)
+    return study.rewritten(
+        site, RULE.code, "no model is of FSDP1's version any more", proposal, models=models
+    )
 
 
 TAKES_OTHER = "models that were FSDP1 take the branch for FSDP2 now: see that it does all they need"

@@ -22,13 +22,48 @@ Nothing.
 import ast
 
 from fsdp_migrate.proposal import code, join
-from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 
-RULE = Rule(code="FSDP405", name="grad_scaler", handles=("ShardedGradScaler",))
+RULE = Rule(
+    code="FSDP405",
+    name="grad_scaler",
+    handles=("ShardedGradScaler", "isinstance(ShardedGradScaler)"),
+)
 
 EXAMPLES = [
+    Example(
+        title="asked for",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+
+def step(net, scaler, optimizer):
+    model = FSDP(net)
+    model(1).sum().backward()
+    if isinstance(scaler, ShardedGradScaler):
+        scaler.step(optimizer)
+    else:
+        optimizer.step()
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+def step(net, scaler, optimizer):
+    model = fully_shard(net)
+    model(1).sum().backward()
+    # TODO(fsdp-migrate FSDP405): This is true of every GradScaler now, also of one that is for another model.
+    if isinstance(scaler, torch.amp.GradScaler):
+        scaler.step(optimizer)
+    else:
+        optimizer.step()
+""",
+        outcome=Outcome.REVIEW,
+    ),
     Example(
         title="with its defaults",
         before="""\
@@ -132,6 +167,14 @@ def prepare(net):
 
 KEEP = [
     Keep(
+        title="another scaler asked for",
+        source="""\
+from torch.amp import GradScaler
+
+scaled = isinstance(scaler, GradScaler)
+""",
+    ),
+    Keep(
         title="torch's own",
         source="""\
 import torch
@@ -174,6 +217,7 @@ ShardedGradScaler = ShardedGradScaler
     ),
 ]
 
+EVERY = "this is true of every GradScaler now, also of one that is for another model"
 ARGUMENTS = (
     "device",
     "init_scale",
@@ -195,7 +239,10 @@ def decide(site: Site, study: Study) -> Decision:
     if not isinstance(call, ast.Call) or call.func is not site.reference:
         assert isinstance(site.reference, ast.expr)
         proposal.replace(site.module, site.reference, code("{t}.amp.GradScaler", t=torch))
-        return study.rewritten(site, RULE.code, "torch.amp.GradScaler", proposal, models=models)
+        review = EVERY if site.construct.startswith("isinstance(") else ""
+        return study.rewritten(
+            site, RULE.code, "torch.amp.GradScaler", proposal, models=models, review=review
+        )
     if any(isinstance(a, ast.Starred) for a in call.args):
         problem = "the arguments of ShardedGradScaler cannot be read"
         return study.left(site, RULE.code, problem, "use torch.amp.GradScaler", models=models)

@@ -2,7 +2,8 @@
 
 ## What changes
 `_reshard(module, handle, True)`, a private function of FSDP1, becomes `module.reshard()`. A
-condition on FSDP1's private state around it (`module._has_params`, `module.sharding_strategy`) goes.
+condition on FSDP1's private state around it (`module._has_params`, `module.sharding_strategy`) goes,
+also where a function of the project asks for the strategy for this call alone.
 
 ## Why
 FSDP2 has a public method for it, and it does nothing where there is nothing to free.
@@ -18,12 +19,15 @@ Uses of the function in other forms.
 """
 
 import ast
+from typing import NamedTuple
 
 from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Decision, Study, block_of, sentences
 from fsdp_migrate.trace.flow import access_path
+from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.values import Function
 
 RULE = Rule(code="FSDP407", name="reshard", handles=("private:_runtime_utils._reshard",))
 
@@ -50,6 +54,50 @@ def free(net):
     for m in [m_2 for m_2 in model.modules() if isinstance(m_2, FSDPModule)]:
         m.reshard()
 """,
+    ),
+    Example(
+        title="through functions of the project",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+from torch.distributed.fsdp._runtime_utils import _reshard
+
+
+def is_sharded(x):
+    return isinstance(x, FSDP) and x.sharding_strategy is not ShardingStrategy.NO_SHARD
+
+
+def free(x):
+    if is_sharded(x):
+        handles = x._handles
+        flags = [True for h in handles]
+        _reshard(x, handles, flags)
+
+
+def main(net):
+    model = FSDP(net)
+    for module in FSDP.fsdp_modules(model):
+        free(module)
+""",
+        after="""\
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+
+def is_sharded(x):
+    # TODO(fsdp-migrate FSDP407): This is true of a model that is only replicated as well, which freeing its parameters does no harm.
+    return isinstance(x, FSDPModule)
+
+
+def free(x):
+    if is_sharded(x):
+        x.reshard()
+
+
+def main(net):
+    model = fully_shard(net)
+    for module in [m for m in model.modules() if isinstance(m, FSDPModule)]:
+        free(module)
+""",
+        outcome=Outcome.REVIEW,
     ),
     Example(
         title="by itself",
@@ -113,6 +161,16 @@ _reshard(model, handle, True)
 """,
     ),
     Keep(
+        title="handles of a function of the project's own",
+        source="""\
+from sharding import _reshard
+
+handles = model._handles
+flags = [True for h in handles]
+_reshard(model, handles, flags)
+""",
+    ),
+    Keep(
         title="without a model",
         source="""\
 from torch.distributed.fsdp._runtime_utils import _reshard
@@ -144,14 +202,122 @@ def decide(site: Site, study: Study) -> Decision:
         )
     assert isinstance(call, ast.Call)
     proposal = study.proposal()
+    handed = _handed(call, site, path)
+    for statement in handed:
+        study.gone.add(statement)
+        proposal.delete(site.module, statement)
     around = _condition(site, path)
     study.gone.add(around.test if around is not None else call)
     study.gone.add(call)
+    asked = _asked(site, path, handed, study)
     if around is not None:
         proposal.replace_statement(site.module, around, code("{m}.reshard()", m=path))
     else:
         proposal.replace(site.module, call, code("{m}.reshard()", m=path))
-    return study.rewritten(site, RULE.code, "reshard()", proposal, models=models)
+    if asked is None:
+        return study.rewritten(site, RULE.code, "reshard()", proposal, models=models)
+    function, kept, strategy = asked
+    study.gone.add(strategy)
+    proposal.replace(function.module, function.node, code("{k}", k=kept))
+    proposal.mark(function.module, function.node, RULE.code, sentences(REPLICATED))
+    return study.rewritten(
+        site, RULE.code, "reshard()", proposal, models=models, review=REPLICATED, marked=True
+    )
+
+
+def _handed(call: ast.Call, site: Site, path: str) -> list[ast.stmt]:
+    """The statements before the call that only make what FSDP1 was handed besides the module."""
+    table = site.module.table
+    block = block_of(table.parents[site.statement], site.statement) or []
+    given = {n.id for a in call.args[1:] for n in ast.walk(a) if isinstance(n, ast.Name)}
+    scope = table.scope_of(call).function()
+    found: list[ast.stmt] = []
+    inside: set[ast.AST] = set(ast.walk(call))
+    for statement in reversed(block[: block.index(site.statement)]):
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in given:
+                pass
+            case _:
+                break
+        uses = [n for n in table.names if n.id == name and table.scope_of(n).function() is scope]
+        inside |= set(ast.walk(statement))
+        if not all(use in inside for use in uses) or not _is_private(value, path, given):
+            break
+        found.append(statement)
+        given |= {n.id for n in ast.walk(value) if isinstance(n, ast.Name)}
+    return found
+
+
+def _is_private(value: ast.expr, path: str, given: set[str]) -> bool:
+    """A module's handles, or a list of flags as long as a list of them."""
+    match value:
+        case ast.Attribute(attr="_handle" | "_handles"):
+            return access_path(value.value) == path
+        case ast.ListComp(elt=ast.Constant()) | ast.List(elts=[ast.Constant(), *_]):
+            return not any(isinstance(n, ast.Call) for n in ast.walk(value))
+    return False
+
+
+class Answer(NamedTuple):
+    """What a function of the project answers."""
+
+    module: Module
+    node: ast.expr
+
+
+def _asked(
+    site: Site, path: str, handed: list[ast.stmt], study: Study
+) -> tuple[Answer, ast.expr, ast.Compare] | None:
+    """The function of the project that says whether a model is sharded, for this call alone.
+
+    Its answer, what of it is left without FSDP1's strategy, and the comparison that goes.
+    """
+    around = site.module.table.parents[site.statement]
+    if not isinstance(around, ast.If) or around.orelse:
+        return None
+    if [s for s in around.body if s not in handed] != [site.statement]:
+        return None
+    match around.test:
+        case ast.Call(args=[argument], keywords=[]) if access_path(argument) == path:
+            callees = study.values(around.test.func, site.module)
+        case _:
+            return None
+    callee = next(iter(callees), None)
+    if len(callees) != 1 or not isinstance(callee, Function):
+        return None
+    match callee.node:
+        case ast.FunctionDef(
+            name=name,
+            args=ast.arguments(args=[ast.arg(arg=given)]),
+            body=[ast.Return(value=ast.BoolOp(op=ast.And(), values=[kept, compared]) as answer)],
+        ) if _is_strategy(compared, given):
+            assert isinstance(compared, ast.Compare)
+        case _:
+            return None
+    for module in study.project.modules:
+        table = module.table
+        called = [n for n in table.names if n.id == name and n is not around.test.func]
+        taken = [n for n in table.attributes if n.attr == name]
+        if called or taken or any(b.qualified.endswith(f".{name}") for b in table.imports):
+            return None
+    return Answer(callee.module, answer), kept, compared
+
+
+def _is_strategy(compared: ast.expr, given: str) -> bool:
+    match compared:
+        case ast.Compare(
+            left=ast.Attribute(value=ast.Name(id=name), attr="sharding_strategy"),
+            ops=[ast.IsNot() | ast.NotEq()],
+            comparators=[ast.Attribute(attr="NO_SHARD")],
+        ):
+            return name == given
+    return False
+
+
+REPLICATED = (
+    "this is true of a model that is only replicated as well, which freeing its parameters does "
+    "no harm"
+)
 
 
 def _condition(site: Site, path: str) -> ast.If | None:

@@ -34,6 +34,26 @@ EXAMPLES: list[Example] = []
 
 KEEP = [
     Keep(
+        title="the precision that a model was wrapped with",
+        source="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def needs_scaler(model):
+    with FSDP.summon_full_params(model):
+        return model.mixed_precision.param_dtype == torch.float16
+""",
+        left=True,
+    ),
+    Keep(
+        title="the precision of a plugin",
+        source="""\
+def needs_scaler(plugin):
+    return plugin.mixed_precision.param_dtype == "fp16"
+""",
+    ),
+    Keep(
         title="FSDP1's private modules",
         source="""\
 from torch.distributed.fsdp._runtime_utils import _lazy_init
@@ -220,6 +240,7 @@ INSTEAD = {
     "_all_handles": HANDLES,
     "_has_params": "ask isinstance(module, FSDPModule), and whether the unit has parameters",
     "compute_device": "keep the device that the model is sharded on, or ask the mesh for its type",
+    "mixed_precision": "keep the policy that the model is sharded with, and ask that",
     "sharding_strategy": "keep the setting, or ask the mesh of a parameter: one rank in its last "
     "dimension means NO_SHARD, two dimensions otherwise mean hybrid sharding",
     "training_state": "keep a flag of the project's own",
@@ -283,7 +304,47 @@ def decide(site: Site, study: Study) -> Decision:
             models=study.constructors.values(),
             quiet=True,
         )
-    return study.left(site, RULE.code, f"no rule for {site.construct}", "migrate it by hand")
+    reason, help_ = _plainly(site.construct)
+    return study.left(site, RULE.code, reason, help_)
+
+
+def _plainly(construct: str) -> tuple[str, str]:
+    """What is used of FSDP1, and what to do about it, in words for who meets it in the code."""
+    kind, _, inner = construct.partition("(")
+    whole = inner.rstrip(")") or construct
+    name = whole.rpartition(".")[2]
+    private = "private " if whole.startswith("private:") else ""
+    if kind == "value":
+        return (
+            f"FSDP1's {name} is handed on, and what is done with it is not seen here",
+            "hand on fully_shard, FSDPModule or what else it is used for",
+        )
+    if kind == "isinstance":
+        return (
+            f"FSDP1's {private}{name} is asked for, of which migrated code makes none",
+            "ask for what takes its place, or drop the question",
+        )
+    if kind == "annotation":
+        return (
+            f"FSDP1's {private}{name} is the type here, of which migrated code makes none",
+            "write the type of what takes its place",
+        )
+    if private:
+        return f"{name} is private to FSDP1, and knows nothing of FSDP2 models", (
+            PRIVATE.get(name, "do what it is used for on the FSDP2 model, or drop it")
+        )
+    return f"there is no FSDP2 form of {construct} that is known to do the same", (
+        "migrate it by hand"
+    )
+
+
+# What to use in place of functions that are private to FSDP1.
+PRIVATE = {
+    "_is_fsdp_flattened": "ask whether the parameter is a DTensor; one that is still on the meta "
+    "device is in no sharded unit",
+    "_lazy_init": "drop it: an FSDP2 model needs no such call before its parameters are used",
+    "_recursive_wrap": "go over the modules and wrap those that the policy picks",
+}
 
 
 def _named(named: str, site: Site, study: Study) -> Decision:

@@ -76,8 +76,8 @@ def read_call(call: ast.Call, module: Module, study: Study) -> MixedPrecision:
     """Bind the fields of one call.
 
     Raises:
-        Unreadable: unpacked arguments, ``keep_low_precision_grads``, or classes to ignore that
-            differ from the default.
+        Unreadable: unpacked arguments, ``keep_low_precision_grads``, classes to ignore that
+            differ from the default, or fields that are set later, which FSDP2's policy forbids.
     """
     result = MixedPrecision(call, module)
     for name, value in zip(FIELDS, call.args, strict=False):
@@ -96,7 +96,20 @@ def read_call(call: ast.Call, module: Module, study: Study) -> MixedPrecision:
         raise Unreadable("_module_classes_to_ignore has no counterpart in FSDP2")
     result.casts_units(study)
     result.casts_root(study)
+    if name := _set_later(call, study):
+        raise Unreadable(f"its {name} is set after it is made, and an FSDP2 policy is frozen")
     return result
+
+
+def _set_later(call: ast.Call, study: Study) -> str:
+    """A field of the policy made by ``call`` that is assigned to somewhere, or nothing."""
+    for module in study.project.modules:
+        for attribute in module.table.attributes:
+            if attribute.attr not in FIELDS or not isinstance(attribute.ctx, ast.Store):
+                continue
+            if any(value.node is call for value in study.values(attribute.value, module)):
+                return attribute.attr
+    return ""
 
 
 def read(node: ast.expr, module: Module, study: Study) -> tuple[list[MixedPrecision], bool]:

@@ -538,6 +538,14 @@ class _Editor(cst.CSTTransformer):
             table = self.module.table
             if getattr(table.parents[node], "orelse", None) == [node]:  # an ``elif``
                 return cst.RemoveFromParent() if following is None else following
+            if following is None:  # all of the chain goes
+                return gone(tuple(updated.leading_lines))
+            if isinstance(following, cst.Else):
+                kept = _dedented(following.body)
+                kept[0] = kept[0].with_changes(
+                    leading_lines=[*updated.leading_lines, *kept[0].leading_lines]
+                )
+                return kept[0] if len(kept) == 1 else cst.FlattenSentinel(kept)
             assert isinstance(following, cst.If)
             updated = following.with_changes(leading_lines=updated.leading_lines)
         leading = tuple(updated.leading_lines)
@@ -566,22 +574,26 @@ class _Editor(cst.CSTTransformer):
             plain = not isinstance(node.lpar, cst.LeftParen)
             changes = {} if plain else {"lpar": node.lpar, "rpar": node.rpar}
             return [node.with_changes(items=kept, **changes)]
-        body = node.body
-        if isinstance(body, cst.SimpleStatementSuite):
-            return [cst.SimpleStatementLine([s]) for s in body.body]
-        assert isinstance(body, cst.IndentedBlock)
-        lines = list(body.body)
-        comments = [
-            cst.EmptyLine(comment=h.comment)
-            for h in [body.header]
-            if isinstance(h, cst.TrailingWhitespace) and h.comment is not None
-        ]
-        if lines:
-            above = list(getattr(lines[0], "leading_lines", ()))
-            while above and above[0].comment is None:
-                above.pop(0)  # the blank line under the with
-            lines[0] = lines[0].with_changes(leading_lines=[*comments, *above])
-        return lines  # type: ignore[return-value]  # an IndentedBlock holds statements only
+        return _dedented(node.body)
+
+
+def _dedented(body: cst.BaseSuite) -> list[Line]:
+    """The statements of a body, to stand in the place of what it was the body of."""
+    if isinstance(body, cst.SimpleStatementSuite):
+        return [cst.SimpleStatementLine([s]) for s in body.body]
+    assert isinstance(body, cst.IndentedBlock)
+    lines = list(body.body)
+    comments = [
+        cst.EmptyLine(comment=h.comment)
+        for h in [body.header]
+        if isinstance(h, cst.TrailingWhitespace) and h.comment is not None
+    ]
+    if lines:
+        above = list(getattr(lines[0], "leading_lines", ()))
+        while above and above[0].comment is None:
+            above.pop(0)  # the blank line under the with
+        lines[0] = lines[0].with_changes(leading_lines=[*comments, *above])
+    return lines  # type: ignore[return-value]  # an IndentedBlock holds statements only
 
 
 def _joined(lines: list[Line]) -> list[Line]:

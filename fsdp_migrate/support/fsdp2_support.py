@@ -217,8 +217,6 @@ def _fully_shard_kwargs(
     if mesh is not None and mesh.ndim == 2 and "HYBRID" not in name:
         mesh = mesh[(mesh.mesh_dim_names or ())[0]]  # as FSDP1, which took the first
     kwargs = sharding_kwargs(name, device_type, mesh)
-    if "mesh" not in kwargs:
-        kwargs["mesh"] = init_device_mesh(device_type, (dist.get_world_size(),))
     if cpu_offload is not None and cpu_offload.offload_params:
         kwargs["offload_policy"] = CPUOffloadPolicy()
     return {**kwargs, **_precision_kwargs(mixed_precision, is_root=is_root)}
@@ -611,14 +609,15 @@ def read_sharded_optimizer_state(
 
 
 def sharding_kwargs(
-    strategy: object, device_type: str = "cuda", mesh: Any = None
+    strategy: object, device_type: str = "", mesh: Any = None
 ) -> dict[str, Any]:
     """The ``fully_shard`` arguments that do what a sharding strategy did.
 
     Args:
         strategy: a strategy, its name, or None for FULL_SHARD.
-        device_type: the type of device a mesh is made for.
-        mesh: the mesh to use; made when None and the strategy needs one.
+        device_type: the type of device to make a mesh for, where ``fully_shard``'s own would be
+            on another.
+        mesh: the mesh to use; made when None and the strategy or the device needs one.
 
     Raises:
         ValueError: there is no such strategy.
@@ -635,14 +634,16 @@ def sharding_kwargs(
     if mesh is None and name in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
         devices = max(1, torch.accelerator.device_count())
         mesh = init_device_mesh(
-            device_type,
+            device_type or "cuda",
             (world // devices, devices),
             mesh_dim_names=("replicate", "shard"),
         )
     elif mesh is None and name == "NO_SHARD":
         mesh = init_device_mesh(
-            device_type, (world, 1), mesh_dim_names=("replicate", "shard")
+            device_type or "cuda", (world, 1), mesh_dim_names=("replicate", "shard")
         )
+    elif mesh is None and device_type:
+        mesh = init_device_mesh(device_type, (world,))
     if mesh is not None:
         kwargs["mesh"] = mesh
     return kwargs

@@ -24,7 +24,8 @@ def place(
     """Turn support needs into imports; return the edits and the support files to write.
 
     One file serves the whole project: in the common package of the modules that need it, or beside
-    the scripts. Scripts that cannot import that package get one beside them.
+    the scripts. Scripts that cannot import that package get one beside them. The members of an enum
+    of one file are not those of another's, so that packages which see each other share one.
     """
     needs: dict[Module, list[Support]] = {}
     for module, listed in edits.items():
@@ -35,11 +36,12 @@ def place(
     if not needs:
         return result, {}
     files: dict[Path, set[str]] = defaultdict(set)
-    for directory, users in _homes(project, needs).items():
+    homes, scripts = _homes(project, needs)
+    for directory, users in homes.items():
         wanted = {need.function for module in users for need in needs[module]}
         path = _file(project, directory, wanted)
         for module in users:
-            source = _spoken(project, path, module)
+            source = path.stem if directory in scripts else _spoken(project, path, module)
             for need in needs[module]:
                 files[path].add(need.function)
                 asname = need.local if need.local != need.function else ""
@@ -52,18 +54,47 @@ def place(
 # -- where --------------------------------------------------------------------------------------
 
 
-def _homes(project: Project, needs: Iterable[Module]) -> dict[Path, list[Module]]:
-    """Directory of a support file -> the modules that import it."""
+def _homes(project: Project, needs: Iterable[Module]) -> tuple[dict[Path, list[Module]], set[Path]]:
+    """Directory of a support file -> the modules that import it; which of them are scripts'."""
     groups: dict[Path, list[Module]] = defaultdict(list)
     for module in needs:
         # What a kernel can import for sure lies beside the notebook.
         package = None if module.source.excerpt is not None else _package(project, module)
         groups[package or module.path.parent].append(module)
+    scripts = _join(project, groups) if len(groups) > 1 else set()
     homes: dict[Path, list[Module]] = {}
     for package, users in groups.items():
         inside = [m.path.parent for m in users if m.path.is_relative_to(package)]
-        homes[Path(os.path.commonpath(inside)) if inside else package] = users
-    return homes
+        near = inside and package not in scripts
+        homes[Path(os.path.commonpath(inside)) if near else package] = users
+    return homes, scripts
+
+
+def _join(project: Project, groups: dict[Path, list[Module]]) -> set[Path]:
+    """Put together the groups of packages that see each other; the directories of scripts.
+
+    A package that imports another takes the other's file. Packages that one script imports from
+    its own directory have theirs there.
+    """
+    seen: dict[Path, set[Path]] = {}
+    for package in groups:
+        inside = [m for m in project.modules if m.path.is_relative_to(package)]
+        found = {_top(root, target.path) for root, target in _absolute_imports(project, inside)}
+        seen[package] = found & set(groups) - {package}
+    for package in list(groups):
+        others = sorted(o for o in seen[package] if o in groups and package not in seen[o])
+        if len(others) == 1:
+            groups[others[0]] += groups.pop(package)
+    together: dict[Path, set[Path]] = defaultdict(set)
+    for module in project.modules:
+        tops = {_top(r, t.path) for r, t in _absolute_imports(project, [module])}
+        beside = {p for p in groups if p.parent == module.path.parent and p in tops}
+        if len(beside) > 1:
+            together[module.path.parent] |= beside
+    for directory, packages in together.items():
+        for package in packages & set(groups):
+            groups[directory] += groups.pop(package)
+    return set(together)
 
 
 def _package(project: Project, module: Module) -> Path | None:

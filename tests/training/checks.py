@@ -763,6 +763,7 @@ def strategies_become_arguments() -> None:
         assert kwargs["mesh"].mesh_dim_names == ("replicate", "shard")
         assert ("reshard_after_forward" in kwargs) == name.endswith("ZERO2")
         assert isinstance(fully_shard(Net(), **kwargs), FSDPModule)
+    assert support.sharding_kwargs("FULL_SHARD", "cpu")["mesh"].shape == (2,)
     mesh = init_device_mesh("cpu", (1, 2), mesh_dim_names=("a", "b"))
     assert support.sharding_kwargs("HYBRID_SHARD", mesh=mesh) == {"mesh": mesh}
     assert raised(lambda: support.sharding_kwargs("ZERO_9")) == "ValueError"

@@ -78,6 +78,10 @@ CASES = (
     ),
     Case("strategies", ("--strategy", "_HYBRID_SHARD_ZERO2")),
     Case("unwrapping"),
+    Case("versions"),
+    Case("versions", ("--version", "2")),
+    Case("versions", ("--strategy", "SHARD_GRAD_OP")),
+    Case("versions", ("--strategy", "NO_SHARD")),
     *(Case("weights", ("--when", when)) for when in ("always", "sync")),
     *(
         Case("wrapped", ("--kind", kind))
