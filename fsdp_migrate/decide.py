@@ -210,7 +210,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
 
 def _across_files(found: Sequence[Site], study: Study) -> list[Site]:
     """What is looked for from the models, in whatever file it is."""
-    further = attributes.find(study)
+    further = list(attributes.find(study))
     further += parameter_classes.find(study)
     further += unused.find(study)
     further += collected.find_in_models(study)
