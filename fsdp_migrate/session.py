@@ -112,7 +112,8 @@ def _engine(
 
     options = engine.Options(settings.target, select, ignore, line_length=settings.line_length)
     registry = rule.load(settings.rule_paths)
-    return room.deep(work)
+    with room.uncollected():
+        return room.deep(work)
 
 
 def _defect(error: Exception, rule_paths: Sequence[Path]) -> Problem:

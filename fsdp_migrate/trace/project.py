@@ -46,7 +46,9 @@ class Module:
 
     @cached_property
     def table(self) -> NameTable:
-        return names.build(self.source.tree, self.package)
+        data = self.source.data
+        redirects = b"global" in data or b"nonlocal" in data
+        return names.build(self.source.tree, self.package, redirects=redirects)
 
     def flow(self, scope: Scope) -> flow.Flow:
         found = self._flows.get(scope)
