@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 from collections import Counter
+from dataclasses import replace
 
 from packaging.version import Version
 
@@ -17,13 +18,13 @@ from fsdp_migrate.source import Source, SourceError
 from fsdp_migrate.trace.project import Module
 
 
-def defect(module: Module, new: Source, target: Version) -> str:
-    """What is wrong with the new source of a module, or nothing."""
+def defect(module: Module, new: Module, target: Version) -> str:
+    """What is wrong with the new version of a module, or nothing."""
     try:
-        compile(new.tree, module.display, "exec", dont_inherit=True)
+        compile(new.source.tree, module.display, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         return f"the result does not compile: {error}"
-    table = names.build(new.tree, module.package)
+    table = new.table
     if not module.table.stars:
         lost = unbound(table) - unbound(module.table)
         if lost:
@@ -34,10 +35,11 @@ def defect(module: Module, new: Source, target: Version) -> str:
     return f"the result has a call that does not fit: {next(iter(wrong))}" if wrong else ""
 
 
-def parse(module: Module, new: bytes) -> Source | str:
-    """The new bytes of a module as a source, or what is wrong with them."""
+def parse(module: Module, new: bytes) -> Module | str:
+    """The module with new bytes, or what is wrong with them."""
     try:
-        return Source.parse(new, path=module.path, display=module.display)
+        source = Source.parse(new, path=module.path, display=module.display)
+        return replace(module, source=source, _flows={})
     except SourceError as error:
         return f"the result {error.message} (line {error.line})"
 

@@ -131,7 +131,7 @@ def _edit(
             if options.markers or not isinstance(edit, Mark):
                 edits[edit.module].append(edit)
     failed: dict[Module, str] = {}
-    renewed: dict[Path, Source] = {}
+    renewed: dict[Path, Module] = {}
     result.changes.clear()
     resolved, written = support.place(project, edits)
     for module in project.modules:
@@ -150,13 +150,13 @@ def _edit(
             continue
         if new == module.source.data:
             continue
-        source = check.parse(module, new)
-        defect = source if isinstance(source, str) else check.defect(module, source, options.target)
-        if isinstance(source, str) or defect:
+        after = check.parse(module, new)
+        defect = after if isinstance(after, str) else check.defect(module, after, options.target)
+        if isinstance(after, str) or defect:
             failed[module] = defect
             continue
         result.changes[module.path] = new
-        renewed[module.path] = source
+        renewed[module.path] = after
     result.changes.update(written)
     return failed or _unsettled(project, decisions, renewed, written, options, registry)
 
@@ -164,7 +164,7 @@ def _edit(
 def _unsettled(
     project: Project,
     decisions: Sequence[Decision],
-    renewed: Mapping[Path, Source],
+    renewed: Mapping[Path, Module],
     written: Mapping[Path, bytes],
     options: Options,
     registry: Registry,
@@ -175,9 +175,11 @@ def _unsettled(
     """
     if not renewed:
         return {}
-    sources = [renewed.get(m.path, m.source) for m in project.modules if m.path not in written]
+    kept = [renewed.get(m.path, m) for m in project.modules if m.path not in written]
+    sources = [m.source for m in kept]
     sources += [Source.parse(data, path=path) for path, data in written.items()]
-    study = Study(Project(sources, project.library), registry, options.target)
+    after = Project(sources, project.library, [*kept, *project.read])
+    study = Study(after, registry, options.target)
     again: dict[Path, str] = {}
     remaining = Counter(d.site.module.path for d in decisions if d.outcome is Outcome.LEFT)
     for decision in decide.decide(study):

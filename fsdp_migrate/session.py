@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from fsdp_migrate import config, gate, pages
@@ -91,6 +92,7 @@ def _engine(
     from fsdp_migrate.source import Source, SourceError
     from fsdp_migrate.trace.project import Library
 
+    @cache
     def load(path: Path) -> Source | None:
         try:
             return Source.parse(path.read_bytes(), path=path, display=found.display(path))

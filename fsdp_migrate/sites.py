@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 from fsdp_migrate import fsdp1
 from fsdp_migrate.names import FUNCTIONS
@@ -78,18 +77,8 @@ def _known_part(node: ast.expr, canonical: str) -> tuple[ast.expr, str]:
     return node, ".".join(parts)
 
 
-_POSSIBLE: WeakKeyDictionary[Module, frozenset[str]] = WeakKeyDictionary()
-
-
 def _possible_names(project: Project, module: Module) -> frozenset[str]:
     """Local names through which FSDP1 may be reached."""
-    known = _POSSIBLE.get(module)
-    if known is None:
-        known = _POSSIBLE[module] = _find_possible_names(project, module)
-    return known
-
-
-def _find_possible_names(project: Project, module: Module) -> frozenset[str]:
     found: set[str] = set()
     for binding in module.table.imports:
         for qualified in project.canonical(binding.qualified, module):
