@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from fsdp_migrate import config, gate, report, rule, session, ui
+from fsdp_migrate import config, gate, pool, report, rule, session, ui
 from fsdp_migrate.errors import InputError
 from fsdp_migrate.report import text
 from fsdp_migrate.session import Run
@@ -23,13 +23,16 @@ def rewrite(
     select: Sequence[str],
     ignore: Sequence[str],
     target: str | None,
+    jobs: int | None,
     allow_dirty: bool,
     verbose: bool,
     quiet: bool,
 ) -> int:
     try:
         with ui.waiting("rewriting"):
-            run = session.run(paths, select=select, ignore=ignore, target=target)
+            run = session.run(
+                paths, select=select, ignore=ignore, target=target, jobs=jobs or pool.usable()
+            )
         if dry_run:
             return _show_patch(run, verbose=verbose, quiet=quiet)
         dirty = [] if allow_dirty else _dirty(run.changed)
@@ -160,6 +163,7 @@ def check(
     select: Sequence[str],
     ignore: Sequence[str],
     target: str | None,
+    jobs: int | None,
     min_coverage: float | None,
     statistics: bool,
     exit_zero: bool,
@@ -170,7 +174,14 @@ def check(
         return BAD
     try:
         with ui.waiting("checking"):
-            run = session.run(paths, select=select, ignore=ignore, target=target, edit=False)
+            run = session.run(
+                paths,
+                select=select,
+                ignore=ignore,
+                target=target,
+                edit=False,
+                jobs=jobs or pool.usable(),
+            )
     except InputError as error:
         ui.problem(str(error))
         return BAD

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,13 +10,15 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from fsdp_migrate import check, decide, pages, rule, support
+from fsdp_migrate import check, decide, pages, pool, rule, support
 from fsdp_migrate.proposal import Edit, Mark
 from fsdp_migrate.result import Problem, Result
 from fsdp_migrate.rule import Outcome, Registry
 from fsdp_migrate.source import Source, SourceError
 from fsdp_migrate.study import DEFAULT_TARGET, Decision, Failure, Study
 from fsdp_migrate.trace.project import Library, Module, Project
+
+MANY = 24  # edited files that are worth several processes
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class Options:
     ignore: frozenset[str] = frozenset()
     markers: bool = True
     line_length: int = 100
+    jobs: int = 1  # processes that edit files
 
 
 def read(
@@ -134,29 +138,45 @@ def _edit(
     renewed: dict[Path, Module] = {}
     result.changes.clear()
     resolved, written = support.place(project, edits)
-    for module in project.modules:
-        if not resolved.get(module):
-            continue
+    edited = [module for module in project.modules if resolved.get(module)]
+    local = project.packages if edited else frozenset()
+    asked_for = {module: project.asked_for(module) for module in edited}
+
+    def renew(module: Module) -> tuple[bytes, str, Module | None]:
+        """The new bytes and what is wrong with them; the new module when it is made here."""
         try:
             new = apply_edits(
                 module,
                 resolved[module],
                 line_length=options.line_length,
-                local=project.packages,
-                asked_for=project.asked_for(module),
+                local=local,
+                asked_for=asked_for[module],
             )
         except EditError as error:
-            failed[module] = str(error)
-            continue
+            return b"", str(error), None
         if new == module.source.data:
-            continue
+            return new, "", None
         after = check.parse(module, new)
-        defect = after if isinstance(after, str) else check.defect(module, after, options.target)
-        if isinstance(after, str) or defect:
-            failed[module] = defect
+        if isinstance(after, str):
+            return new, after, None
+        # Between processes only bytes travel: trees are dearer to send than to make.
+        here = after if os.getpid() == process else None
+        return new, check.defect(module, after, options.target), here
+
+    process = os.getpid()
+    answers = pool.each(renew, edited, jobs=options.jobs, least=MANY)
+    for module, answer in zip(edited, answers, strict=True):
+        if isinstance(answer, pool.Crash):
+            failed[module] = "the process that edited it ended"
             continue
-        result.changes[module.path] = new
-        renewed[module.path] = after
+        new, defect, made = answer
+        if defect:
+            failed[module] = defect
+        elif new != module.source.data:
+            after = made or check.parse(module, new)
+            assert isinstance(after, Module)
+            result.changes[module.path] = new
+            renewed[module.path] = after
     result.changes.update(written)
     return failed or _unsettled(project, decisions, renewed, written, options, registry)
 

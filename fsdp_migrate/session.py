@@ -42,6 +42,7 @@ def run(
     ignore: Sequence[str] = (),
     target: str | None = None,
     edit: bool = True,
+    jobs: int = 1,
 ) -> Run:
     """Find, read, decide and (with ``edit``) make the new contents of everything under ``paths``.
 
@@ -54,11 +55,12 @@ def run(
     settings = config.load(_start(paths), target=target)
     _check_codes((*select, *ignore), "", settings)
     _check_codes((*settings.select, *settings.ignore), f"{config.TABLE}: ", settings)
-    found = gate.find(paths, settings.exclude, settings.root)
+    found = gate.find(paths, settings.exclude, settings.root, jobs=jobs)
     result = Result()
     if found.candidates:
         chosen = frozenset(select or settings.select)
-        result = _engine(found, settings, chosen, frozenset((*ignore, *settings.ignore)), edit=edit)
+        ignored = frozenset((*ignore, *settings.ignore))
+        result = _engine(found, settings, chosen, ignored, edit=edit, jobs=jobs)
     for path, reason in found.unread:
         result.problems.append(Problem(found.display(path), f"cannot be read: {reason}"))
     return Run(settings, found, result, time.perf_counter() - started)
@@ -86,6 +88,7 @@ def _engine(
     ignore: frozenset[str],
     *,
     edit: bool,
+    jobs: int,
 ) -> Result:
     # Loading the engine takes longer than finding out that there is nothing for it to do.
     from fsdp_migrate import engine, room, rule
@@ -112,10 +115,17 @@ def _engine(
         result.problems[:0] = problems
         return result
 
-    options = engine.Options(settings.target, select, ignore, line_length=settings.line_length)
+    length = settings.line_length
+    options = engine.Options(settings.target, select, ignore, line_length=length, jobs=jobs)
     registry = rule.load(settings.rule_paths)
+    from fsdp_migrate import pool
+
     with room.uncollected():
-        return room.deep(work)
+        try:
+            return room.deep(work)
+        except KeyboardInterrupt:
+            pool.stop()
+            raise
 
 
 def _defect(error: Exception, rule_paths: Sequence[Path]) -> Problem:

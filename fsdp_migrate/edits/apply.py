@@ -93,12 +93,10 @@ def apply_edits(
     import_plan = imports.plan(module, edits, plan.imports, local, asked_for)
     wanted = {*plan.wanted(), *import_plan.statements}
     part = None if import_plan.first else excerpt(module, wanted, edits)
-    text = _edited(module, plan, import_plan, line_length, part)
-    if part is not None:
-        text = part.whole(text)
-        if text is None:
-            text = _edited(module, plan, import_plan, line_length, None)
-    assert text is not None
+    edited = _edited(module, plan, import_plan, line_length, part)
+    text = edited if part is None else part.whole(edited)
+    if text is None:
+        text = _edited(module, plan, import_plan, line_length, None)
     bom = b"\xef\xbb\xbf" if source.data.startswith(b"\xef\xbb\xbf") else b""
     encoding = "utf-8" if bom else source.encoding
     try:

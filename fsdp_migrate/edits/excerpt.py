@@ -112,7 +112,7 @@ def _blocks(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
 
 
 def _first_line(statement: ast.stmt) -> int:
-    decorators = getattr(statement, "decorator_list", ())
+    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
     return min([statement.lineno, *(d.lineno for d in decorators)])
 
 
@@ -170,9 +170,7 @@ class _Runs:
             if last - first + 1 >= FEWEST:
                 yield first, last
 
-    def _alone(
-        self, statement: ast.stmt, before: ast.stmt | None, after: ast.stmt | None
-    ) -> bool:
+    def _alone(self, statement: ast.stmt, before: ast.stmt | None, after: ast.stmt | None) -> bool:
         """Whether no other statement shares the lines of a statement."""
         first, last = _first_line(statement), statement.end_lineno
         assert last is not None
