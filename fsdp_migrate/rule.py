@@ -133,7 +133,9 @@ def load(directories: Iterable[Path] = ()) -> Registry:
     rules: dict[str, LoadedRule] = {}
     claimed: dict[str, str] = {}
     own = (each for directory in directories for each in _rules(directory))
-    for loaded in (*_bundled(bundled()), *own):
+    # Wrapped anew: what a run finds out about a rule is not for the next one.
+    ours = (LoadedRule(r.rule, r.module, r.path) for r in _bundled(bundled()))
+    for loaded in (*ours, *own):
         path = loaded.path
         if loaded.code in rules:
             raise RuleError(f"{path}: {loaded.code} is taken by {rules[loaded.code].path.name}")
