@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 from collections import Counter
+from dataclasses import replace
 
 from packaging.version import Version
 
@@ -18,18 +19,18 @@ from fsdp_migrate.source import Source, SourceError
 from fsdp_migrate.trace.project import Module
 
 
-def defect(module: Module, new: Source, target: Version) -> str:
-    """What is wrong with the new source of a module, or nothing."""
+def defect(module: Module, new: Module, target: Version) -> str:
+    """What is wrong with the new version of a module, or nothing."""
     try:
-        if new.excerpt is None:
-            compile(new.tree, module.display, "exec", dont_inherit=True)
+        if new.source.excerpt is None:
+            compile(new.source.tree, module.display, "exec", dont_inherit=True)
         else:
-            for part in new.excerpt.compiled_parts(new.text):
+            for part in new.source.excerpt.compiled_parts(new.source.text):
                 flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
                 compile(part, module.display, "exec", flags, dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         return f"the result does not compile: {error}"
-    table = names.build(new.tree, module.package)
+    table = new.table
     if not module.table.stars:
         lost = unbound(table) - unbound(module.table)
         if lost:
@@ -40,8 +41,8 @@ def defect(module: Module, new: Source, target: Version) -> str:
     return f"the result has a call that does not fit: {next(iter(wrong))}" if wrong else ""
 
 
-def parse(module: Module, new: bytes) -> Source | str:
-    """The new bytes of a module as a source, or what is wrong with them."""
+def parse(module: Module, new: bytes) -> Module | str:
+    """The module with new bytes, or what is wrong with them."""
     try:
         source = Source.parse(new, path=module.path, display=module.display)
         cells.renewed(module, source)
@@ -49,7 +50,7 @@ def parse(module: Module, new: bytes) -> Source | str:
         return f"the result {error.message} (line {error.line})"
     except SplitError as error:
         return str(error)
-    return source
+    return replace(module, source=source, _flows={})
 
 
 def unbound(table: names.NameTable) -> set[str]:

@@ -175,6 +175,15 @@ Target = Annotated[
         help="oldest torch the new code must run on [what the project requires, or 2.7]",
     ),
 ]
+Jobs = Annotated[
+    int | None,
+    _option(
+        "--jobs",
+        metavar="N",
+        help="processes for large trees; 1 is this one alone [one per core]",
+        parser=_number(int, 1),
+    ),
+]
 Quiet = Annotated[bool, _option("-q", "--quiet", help="only the exit code, and errors")]
 
 # --- the commands --------------------------------------------------------------------------------
@@ -218,6 +227,7 @@ def rewrite(
     select: Select = None,
     ignore: Ignore = None,
     target_torch: Target = None,
+    jobs: Jobs = None,
     allow_dirty: Annotated[
         bool, _option("--allow-dirty", help="also change files with uncommitted changes")
     ] = False,
@@ -251,6 +261,7 @@ def rewrite(
         select=_codes(select),
         ignore=_codes(ignore),
         target=target_torch,
+        jobs=jobs,
         allow_dirty=allow_dirty,
         partial=partial,
         review=review,
@@ -277,6 +288,7 @@ def check(
     select: Select = None,
     ignore: Ignore = None,
     target_torch: Target = None,
+    jobs: Jobs = None,
     min_coverage: Annotated[
         float | None,
         _option(
@@ -304,6 +316,7 @@ def check(
         select=_codes(select),
         ignore=_codes(ignore),
         target=target_torch,
+        jobs=jobs,
         min_coverage=min_coverage,
         statistics=statistics,
         exit_zero=exit_zero,

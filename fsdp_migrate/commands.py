@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdp_migrate import config, gate, remarks, report, rule, session, ui
+from fsdp_migrate import config, gate, pool, remarks, report, rule, session, ui
 from fsdp_migrate.errors import InputError
 from fsdp_migrate.report import text
 from fsdp_migrate.result import Result
@@ -29,6 +29,7 @@ def rewrite(
     select: Sequence[str],
     ignore: Sequence[str],
     target: str | None,
+    jobs: int | None,
     allow_dirty: bool,
     partial: bool,
     review: bool,
@@ -40,7 +41,14 @@ def rewrite(
         return BAD
     try:
         with ui.waiting("rewriting"):
-            run = session.run(paths, select=select, ignore=ignore, target=target, partial=partial)
+            run = session.run(
+                paths,
+                select=select,
+                ignore=ignore,
+                target=target,
+                partial=partial,
+                jobs=jobs or pool.usable(),
+            )
         if dry_run:
             return _show_patch(run, verbose=verbose, quiet=quiet)
         dirty = [] if allow_dirty else _dirty(run.changed)
@@ -207,6 +215,7 @@ def check(
     select: Sequence[str],
     ignore: Sequence[str],
     target: str | None,
+    jobs: int | None,
     min_coverage: float | None,
     statistics: bool,
     exit_zero: bool,
@@ -219,7 +228,14 @@ def check(
     edit = name in report.WITH_CONTENTS and not statistics
     try:
         with ui.waiting("checking"):
-            run = session.run(paths, select=select, ignore=ignore, target=target, edit=edit)
+            run = session.run(
+                paths,
+                select=select,
+                ignore=ignore,
+                target=target,
+                edit=edit,
+                jobs=jobs or pool.usable(),
+            )
     except InputError as error:
         ui.problem(str(error))
         return BAD

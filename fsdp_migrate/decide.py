@@ -127,7 +127,8 @@ def _decide(study: Study) -> list[Decision]:
 
 def _shards_at_run_time(study: Study) -> bool:
     """Whether migrated code hands policies on at run time, who knows which."""
-    imported = {b.qualified for m in study.project.modules for b in m.table.imports}
+    importing = [m for m in study.project.modules if m.mentions("fsdp2_support")]
+    imported = {b.qualified for m in importing for b in m.table.imports}
     return any(name.endswith(f"fsdp2_support.{run_time.FUNCTION}") for name in imported)
 
 
@@ -138,7 +139,8 @@ def _serves_others(study: Study) -> set[ast.AST]:
     """
     found: set[ast.AST] = set()
     for module in study.project.modules:
-        for call in module.table.calls:
+        serves = module.mentions("apply_activation_checkpointing", "shard_by_policy")
+        for call in module.table.calls if serves else ():
             name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
             name = call.func.id if isinstance(call.func, ast.Name) else name
             if name not in {"apply_activation_checkpointing", "shard_by_policy"}:
@@ -224,7 +226,10 @@ def _across_files(found: Sequence[Site], study: Study) -> list[Site]:
 def _references(study: Study) -> tuple[list[Site], set[ast.AST]]:
     found: list[Site] = []
     used: set[ast.AST] = set()
+    lent = sites.lent(study.project)
     for module in study.project.modules:
+        if lent is not None and not module.mentions(*fsdp1.WORDS, *lent):
+            continue
         for node, canonical in sites.references(study.project, module):
             used.add(node)
             found.append(sites.classify(module, node, canonical))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,13 +10,15 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from fsdp_migrate import cells, check, decide, notebook, pages, partial, rule, support
+from fsdp_migrate import cells, check, decide, notebook, pages, partial, pool, rule, support
 from fsdp_migrate.proposal import Edit, Mark
 from fsdp_migrate.result import Problem, Result
 from fsdp_migrate.rule import Outcome, Registry
 from fsdp_migrate.source import Source, SourceError
 from fsdp_migrate.study import DEFAULT_TARGET, Decision, Failure, Study, sentences
 from fsdp_migrate.trace.project import Library, Module, Project
+
+MANY = 24  # edited files that are worth several processes
 
 Key = tuple[Path, tuple[int, int], str]
 
@@ -35,6 +38,7 @@ class Options:
     line_length: int = 100
     partial: bool = False  # guards where left sites would hold a model back
     refused: frozenset[Key] = frozenset()  # decisions that a review did not take
+    jobs: int = 1  # processes that edit files
 
 
 def read(
@@ -194,32 +198,48 @@ def _edit(
             if options.markers or not isinstance(edit, Mark):
                 edits[edit.module].append(edit)
     failed: dict[Module, str] = {}
-    renewed: dict[Path, Source] = {}
+    renewed: dict[Path, Module] = {}
     result.changes.clear()
     resolved, written = support.place(project, edits)
-    for module in project.modules:
-        if not resolved.get(module):
-            continue
+    edited = [module for module in project.modules if resolved.get(module)]
+    local = project.packages if edited else frozenset()
+    asked_for = {module: project.asked_for(module) for module in edited}
+
+    def renew(module: Module) -> tuple[bytes, str, Module | None]:
+        """The new bytes and what is wrong with them; the new module when it is made here."""
         try:
             new = apply_edits(
                 module,
                 resolved[module],
                 line_length=options.line_length,
-                local=project.packages,
-                asked_for=project.asked_for(module),
+                local=local,
+                asked_for=asked_for[module],
             )
         except EditError as error:
-            failed[module] = str(error)
-            continue
+            return b"", str(error), None
         if new == module.source.data:
+            return new, "", None
+        after = check.parse(module, new)
+        if isinstance(after, str):
+            return new, after, None
+        # Between processes only bytes travel: trees are dearer to send than to make.
+        here = after if os.getpid() == process else None
+        return new, check.defect(module, after, options.target), here
+
+    process = os.getpid()
+    answers = pool.each(renew, edited, jobs=options.jobs, least=MANY)
+    for module, answer in zip(edited, answers, strict=True):
+        if isinstance(answer, pool.Crash):
+            failed[module] = "the process that edited it ended"
             continue
-        source = check.parse(module, new)
-        defect = source if isinstance(source, str) else check.defect(module, source, options.target)
-        if isinstance(source, str) or defect:
+        new, defect, made = answer
+        if defect:
             failed[module] = defect
-            continue
-        result.changes[module.path] = new
-        renewed[module.path] = source
+        elif new != module.source.data:
+            after = made or check.parse(module, new)
+            assert isinstance(after, Module)
+            result.changes[module.path] = new
+            renewed[module.path] = after
     result.changes.update(written)
     if failed or not settle:
         return failed
@@ -229,7 +249,7 @@ def _edit(
 def _unsettled(
     project: Project,
     decisions: Sequence[Decision],
-    renewed: Mapping[Path, Source],
+    renewed: Mapping[Path, Module],
     written: Mapping[Path, bytes],
     options: Options,
     registry: Registry,
@@ -240,9 +260,11 @@ def _unsettled(
     """
     if not renewed:
         return {}
-    sources = [renewed.get(m.path, m.source) for m in project.modules if m.path not in written]
+    kept = [renewed.get(m.path, m) for m in project.modules if m.path not in written]
+    sources = [m.source for m in kept]
     sources += [Source.parse(data, path=path) for path, data in written.items()]
-    study = Study(Project(sources, project.library), registry, options.target)
+    after = Project(sources, project.library, [*kept, *project.read])
+    study = Study(after, registry, options.target)
     again: dict[Path, str] = {}
     refused = {(path, construct) for path, _, construct in options.refused}
     remaining = Counter(d.site.module.path for d in decisions if d.outcome is Outcome.LEFT)

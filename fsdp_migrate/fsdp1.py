@@ -186,6 +186,10 @@ _OTHER = {
 }
 
 
+# One of these is in every name of FSDP1's.
+WORDS = ("fsdp", "FSDP", "FullySharded", "load_sharded_optimizer_state_dict")
+
+
 def canonical(qualified: str) -> str | None:
     """FSDP1's own short name for a dotted import path, with what follows it.
 

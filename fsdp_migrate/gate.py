@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,6 +61,7 @@ PACKAGE = re.compile(
 PARENT = b"distributed"
 COMMENT = b"fsdp-migrate"  # a comment of ours
 SUPPORT = "fsdp2_support"
+MANY = 5_000  # files that are worth several processes
 # Parts of parameter names, for code that edits the keys of checkpoints.
 WRAPPED = b"_fsdp_wrapped_module"
 GUARD = re.compile(rb"[\"']fsdp-migrate FSDP")  # what --partial leaves to be migrated
@@ -100,7 +101,9 @@ class Found:
             return path.as_posix()
 
 
-def find(paths: Sequence[Path], exclude: Sequence[str] = (), base: Path | None = None) -> Found:
+def find(
+    paths: Sequence[Path], exclude: Sequence[str] = (), base: Path | None = None, *, jobs: int = 1
+) -> Found:
     """Read every Python file under ``paths`` that could matter.
 
     Files that are named themselves are always taken. In directories, what git ignores or
@@ -121,11 +124,11 @@ def find(paths: Sequence[Path], exclude: Sequence[str] = (), base: Path | None =
     if absolute and not files and not found.unread:
         listed = ", ".join(str(path) for path in paths)
         raise PathProblem(f"{listed}: no Python files here that git does not ignore")
-    rest = _read(files, found)
+    rest = _read(files, found, jobs)
     code = {path: _code(path, data) for path, data in found.candidates.items()}
     reaching = [path for path, data in code.items() if _reaches(data)]
     if reaching:
-        _sort(reaching, code, rest, found)
+        _sort(reaching, code, rest, found, jobs)
         _add_support(found)
     else:
         found.library = [*found.candidates, *map(Path, rest)]
@@ -150,24 +153,68 @@ def _checked(path: Path) -> Path:
 # -- the bytes ------------------------------------------------------------------------------------
 
 
-def _read(files: Sequence[str], found: Found) -> list[str]:
+def _read(files: Sequence[str], found: Found, jobs: int) -> list[str]:
     """Fill ``found.candidates``; return the files that do not mention FSDP."""
     rest = []
-    one, two, three = WORDS
-    for file in files:
-        try:
-            with open(file, "rb", buffering=0) as stream:
-                data = stream.read()
-        except OSError as error:
-            found.unread.append((Path(file), error.strerror or str(error)))
-            continue
-        if one in data or two in data or three in data:
-            found.candidates[Path(file)] = data
-            if COMMENT in data:
-                found.commented[Path(file)] = data
-        else:
+    for file, answer in zip(files, _each(_look, files, jobs), strict=True):
+        if answer is None:
             rest.append(file)
+        elif isinstance(answer, bytes):
+            found.candidates[Path(file)] = answer
+            if COMMENT in answer:
+                found.commented[Path(file)] = answer
+        else:
+            found.unread.append((Path(file), answer))
     return rest
+
+
+def _look(file: str) -> bytes | str | None:
+    """The contents of a file that mentions FSDP, None of another, or why it cannot be read."""
+    one, two, three = WORDS
+    try:
+        with open(file, "rb", buffering=0) as stream:
+            data = stream.read()
+    except OSError as error:
+        return error.strerror or str(error)
+    return data if one in data or two in data or three in data else None
+
+
+def _each(
+    function: Callable[[str], bytes | str | None], files: Sequence[str], jobs: int
+) -> Iterable[bytes | str | None]:
+    if jobs < 2 or len(files) < MANY:
+        return map(function, files)
+    from fsdp_migrate import pool
+
+    answers = pool.each(function, files, jobs=jobs, least=MANY)
+    return ("a process ended" if isinstance(a, pool.Crash) else a for a in answers)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""  # gone since it was read
+
+
+@dataclass
+class _Contents(Mapping[Path, bytes]):
+    """The code of files by path, those that do not mention FSDP read when they are asked for:
+    together they may be larger than memory."""
+
+    candidates: Mapping[Path, bytes]
+    rest: Sequence[Path]
+
+    def __getitem__(self, path: Path) -> bytes:
+        known = self.candidates.get(path)
+        return known if known is not None else _code(path, _bytes(path))
+
+    def __iter__(self) -> Iterator[Path]:
+        yield from self.candidates
+        yield from self.rest
+
+    def __len__(self) -> int:
+        return len(self.candidates) + len(self.rest)
 
 
 def _reaches(data: bytes) -> bool:
@@ -186,26 +233,28 @@ def _code(path: Path, data: bytes) -> bytes:
 
 
 def _sort(
-    reaching: Sequence[Path], code: Mapping[Path, bytes], rest: Sequence[str], found: Found
+    reaching: Sequence[Path],
+    code: Mapping[Path, bytes],
+    rest: Sequence[str],
+    found: Found,
+    jobs: int,
 ) -> None:
     """Tell apart the files that may meet an FSDP model, or hand a value over, and the library.
 
     Files that mention FSDP but neither reach it nor meet one that does are library: look-alikes.
     """
-    contents: dict[Path, bytes] = {}
-    for file in rest:
-        try:
-            contents[Path(file)] = Path(file).read_bytes()
-        except OSError as error:
-            found.unread.append((Path(file), error.strerror or str(error)))
-    code = {**code, **{path: _code(path, data) for path, data in contents.items()}}
-    users, neighbours = Neighbours(code).around(reaching)
+    others = [Path(file) for file in rest]
+    contents = _Contents(code, others)
+    imports = Neighbours(contents, PARAMETER_NAMES, jobs)
+    users, neighbours = imports.around(reaching)
     for path in [p for p in found.candidates if p not in users and p not in neighbours]:
         del found.candidates[path]
         found.library.append(path)
-    for path, data in contents.items():
-        meets = path in neighbours and LATER_LIFE.search(code[path]) is not None
-        if path in users or meets or any(name in code[path] for name in PARAMETER_NAMES):
+    for path in others:
+        known = path in users or path in imports.marked
+        data = contents[path] if known or path in neighbours else b""
+        if known or LATER_LIFE.search(data) is not None:
+            found.others[path] = data if path.suffix != NOTEBOOK else _bytes(path)
             found.others[path] = data
         else:
             found.library.append(path)

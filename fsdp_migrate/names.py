@@ -186,21 +186,26 @@ def _inside(scope_node: ast.AST, child: ast.AST) -> bool:
     return True
 
 
-def build(tree: ast.Module, package: str = "") -> NameTable:
-    """Walk ``tree`` once. ``package`` is the dotted package relative imports start from."""
+def build(tree: ast.Module, package: str = "", *, redirects: bool = True) -> NameTable:
+    """Walk ``tree`` once. ``package`` is the dotted package relative imports start from;
+    ``redirects`` is False when the source is known to hold no ``global`` and no ``nonlocal``."""
     top = Scope(tree, None)
     table = NameTable(tree, top)
     table.scopes[tree] = top
-    _Builder(table, package).visit_module()
+    _Builder(table, package, redirects=redirects).visit_module()
     return table
 
 
 class _Builder:
     """The walk. Plain recursion over fields: ``ast.NodeVisitor`` costs twice as much."""
 
-    def __init__(self, table: NameTable, package: str) -> None:
+    def __init__(self, table: NameTable, package: str, *, redirects: bool) -> None:
         self.table = table
         self.package = package
+        self.redirects = redirects
+        # One attribute less for each node.
+        self.parents, self.within = table.parents, table.within
+        self.names, self.attributes, self.calls = table.names, table.attributes, table.calls
 
     def visit_module(self) -> None:
         self.body(self.table.tree.body, self.table.tree, self.table.module)
@@ -250,29 +255,24 @@ class _Builder:
             self.target(target.value, Kind.OTHER, node, scope, None)
 
     def visit(self, node: ast.AST, parent: ast.AST, scope: Scope) -> None:
-        table = self.table
-        table.parents[node] = parent
-        kind = type(node)
+        self.parents[node] = parent
+        kind = node.__class__
         if kind is ast.Name:
-            assert isinstance(node, ast.Name)
-            table.names.append(node)
-            table.within[node] = scope
+            self.names.append(node)  # type: ignore[arg-type]  # its class was compared
+            self.within[node] = scope
             return
         if kind is ast.Constant:
-            assert isinstance(node, ast.Constant)
-            if isinstance(node.value, str):
-                table.strings.append(node)
+            if node.value.__class__ is str:  # type: ignore[attr-defined]
+                self.table.strings.append(node)  # type: ignore[arg-type]
             return
         if kind is ast.Attribute:
-            assert isinstance(node, ast.Attribute)
-            table.attributes.append(node)
-            table.within[node] = scope
-            self.visit(node.value, node, scope)
+            self.attributes.append(node)  # type: ignore[arg-type]
+            self.within[node] = scope
+            self.visit(node.value, node, scope)  # type: ignore[attr-defined]
             return
         if kind is ast.Call:
-            assert isinstance(node, ast.Call)
-            table.calls.append(node)
-            table.within[node] = scope
+            self.calls.append(node)  # type: ignore[arg-type]
+            self.within[node] = scope
         handler = _HANDLERS.get(kind)
         if handler is not None:
             handler(self, node, scope)
@@ -280,14 +280,17 @@ class _Builder:
             self.children(node, scope)
 
     def children(self, node: ast.AST, scope: Scope) -> None:
-        for name in node._fields:
+        visit = self.visit
+        for name in NODE_FIELDS[node.__class__]:
             value = getattr(node, name)
-            if isinstance(value, list):
+            if value is None:
+                continue
+            if value.__class__ is list:
                 for item in value:
                     if isinstance(item, ast.AST):
-                        self.visit(item, node, scope)
-            elif isinstance(value, ast.AST) and not isinstance(value, _CONTEXT):
-                self.visit(value, node, scope)
+                        visit(item, node, scope)
+            elif isinstance(value, ast.AST):
+                visit(value, node, scope)
 
     # -- scopes ---------------------------------------------------------------------------------
 
@@ -301,7 +304,8 @@ class _Builder:
         self.arguments(node.args, node, scope, inner)
         if node.returns is not None:
             self.visit(node.returns, node, scope)
-        _redirects(node.body, inner)
+        if self.redirects:
+            _redirects(node.body, inner)
         self.body(node.body, node, inner)
 
     def lambda_(self, node: ast.AST, scope: Scope) -> None:
@@ -469,7 +473,17 @@ def _redirects(body: list[ast.stmt], scope: Scope) -> None:
             stack.extend(ast.iter_child_nodes(node))
 
 
-_CONTEXT = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
+def _node_fields(kind: type[ast.AST]) -> tuple[str, ...]:
+    """The fields in which a node may have others that have a place in the source."""
+    return tuple(name for name in kind._fields if name not in _PLAIN)
+
+
+_PLAIN = {"ctx", "op", "ops", "id", "attr", "type_comment", "type_ignores", "kind", "is_async"}
+NODE_FIELDS = {
+    kind: _node_fields(kind)
+    for kind in vars(ast).values()
+    if isinstance(kind, type) and issubclass(kind, ast.AST)
+}
 _HANDLERS = {
     ast.FunctionDef: _Builder.function,
     ast.AsyncFunctionDef: _Builder.function,

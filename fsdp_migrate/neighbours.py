@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +24,7 @@ STATEMENT = re.compile(
     rb"|import[ \t]([^\n]*))",
     re.MULTILINE,
 )
+MANY = 1_000  # files that are worth several processes
 COMMENT = re.compile(r"#[^\n]*")
 
 Parts = tuple[str, ...]
@@ -42,6 +43,9 @@ class Neighbours:
     """The imports between ``files``."""
 
     files: Mapping[Path, bytes]
+    marks: tuple[bytes, ...] = ()
+    jobs: int = 1
+    marked: set[Path] = field(default_factory=set)  # the files that hold one of ``marks``
     _named: dict[str, list[tuple[Parts, Path]]] = field(init=False)
     _imports: dict[Path, list[_Import]] = field(init=False)
     _known: dict[tuple[Parts, str], frozenset[Path]] = field(default_factory=dict)
@@ -52,7 +56,24 @@ class Neighbours:
         for path in self.files:
             parts = path.parent.parts if _is_hub(path) else (*path.parent.parts, path.stem)
             self._named[parts[-1]].append((parts, path))
-        self._imports = {path: list(self._statements(path)) for path in self.files}
+        self._imports = {}
+        paths = list(self.files)
+        for path, (imports, marked) in zip(paths, self._read_all(paths), strict=True):
+            self._imports[path] = imports
+            if marked:
+                self.marked.add(path)
+
+    def _read_all(self, paths: Sequence[Path]) -> Iterable[tuple[list[_Import], bool]]:
+        if self.jobs < 2 or len(paths) < MANY:
+            return map(self._read, paths)
+        from fsdp_migrate import pool
+
+        answers = pool.each(self._read, paths, jobs=self.jobs, least=MANY)
+        return (([], False) if isinstance(a, pool.Crash) else a for a in answers)
+
+    def _read(self, path: Path) -> tuple[list[_Import], bool]:
+        data = self.files[path]
+        return list(self._statements(path, data)), any(mark in data for mark in self.marks)
 
     def around(self, starts: Collection[Path]) -> tuple[set[Path], set[Path]]:
         """Files that import one of ``starts``, however indirectly; and all that those import."""
@@ -65,9 +86,8 @@ class Neighbours:
         above = _closure(starts, importers, passing)
         return above, _closure(above, imports, passing)
 
-    def _statements(self, path: Path) -> Iterator[_Import]:
+    def _statements(self, path: Path, data: bytes) -> Iterator[_Import]:
         """Every name that the import statements of a file bring in from the project."""
-        data = self.files[path]
         for source, names, modules in STATEMENT.findall(data):
             if modules:
                 for dotted, bound in _names(modules):

@@ -1,10 +1,12 @@
-"""Room for deeply nested code: a thousand ``elif`` nest a thousand levels deep in every tree."""
+"""Room for large code: a thousand ``elif`` nest a thousand levels deep in every tree."""
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 STACK = 512 * 2**20  # address space; only what is used becomes memory
@@ -44,3 +46,16 @@ def deep(function: Callable[[], T]) -> T:
     if errors:
         raise errors[0]
     return results[0]
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without garbage collection: trees of millions of nodes live to the end of a run, and looking
+    through them for garbage again and again takes more time than making them."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

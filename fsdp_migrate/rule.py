@@ -10,10 +10,10 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -132,19 +132,32 @@ def load(directories: Iterable[Path] = ()) -> Registry:
     """
     rules: dict[str, LoadedRule] = {}
     claimed: dict[str, str] = {}
-    for directory in (bundled(), *directories):
-        if not directory.is_dir():
-            raise RuleError(f"{directory}: no such directory of rules")
-        for path in sorted(directory.glob(PATTERN)):
-            loaded = load_file(path)
-            if loaded.code in rules:
-                raise RuleError(f"{path}: {loaded.code} is taken by {rules[loaded.code].path.name}")
-            for construct in loaded.rule.handles:
-                if construct in claimed:
-                    raise RuleError(f"{path}: {construct} is handled by {claimed[construct]}")
-                claimed[construct] = loaded.code
-            rules[loaded.code] = loaded
+    own = (each for directory in directories for each in _rules(directory))
+    # Wrapped anew: what a run finds out about a rule is not for the next one.
+    ours = (LoadedRule(r.rule, r.module, r.path) for r in _bundled(bundled()))
+    for loaded in (*ours, *own):
+        path = loaded.path
+        if loaded.code in rules:
+            raise RuleError(f"{path}: {loaded.code} is taken by {rules[loaded.code].path.name}")
+        for construct in loaded.rule.handles:
+            if construct in claimed:
+                raise RuleError(f"{path}: {construct} is handled by {claimed[construct]}")
+            claimed[construct] = loaded.code
+        rules[loaded.code] = loaded
     return Registry(rules)
+
+
+@cache
+def _bundled(directory: Path) -> list[LoadedRule]:
+    """The rules that ship with the tool: they are the same for every run of a process."""
+    return list(_rules(directory))
+
+
+def _rules(directory: Path) -> Iterator[LoadedRule]:
+    if not directory.is_dir():
+        raise RuleError(f"{directory}: no such directory of rules")
+    for path in sorted(directory.glob(PATTERN)):
+        yield load_file(path)
 
 
 def load_file(path: Path) -> LoadedRule:

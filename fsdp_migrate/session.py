@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,6 +58,7 @@ def run(
     target: str | None = None,
     edit: bool = True,
     partial: bool = False,
+    jobs: int = 1,
 ) -> Run:
     """Find, read, decide and (with ``edit``) make the new contents of everything under ``paths``.
 
@@ -71,12 +73,12 @@ def run(
     settings = config.load(_start(paths), target=target)
     _check_codes((*select, *ignore), "", settings)
     _check_codes((*settings.select, *settings.ignore), f"{config.TABLE}: ", settings)
-    found = gate.find(paths, settings.exclude, settings.root)
+    found = gate.find(paths, settings.exclude, settings.root, jobs=jobs)
     result = Result()
     if found.candidates:
         chosen = frozenset(select or settings.select)
         ignored = frozenset((*ignore, *settings.ignore))
-        result = _engine(found, settings, chosen, ignored, edit=edit, partial=partial)
+        result = _engine(found, settings, chosen, ignored, edit=edit, partial=partial, jobs=jobs)
     for path, reason in found.unread:
         result.problems.append(Problem(found.display(path), f"cannot be read: {reason}"))
     return Run(settings, found, result, time.perf_counter() - started)
@@ -105,12 +107,14 @@ def _engine(
     *,
     edit: bool,
     partial: bool,
+    jobs: int,
 ) -> Result:
     # Loading the engine takes longer than finding out that there is nothing for it to do.
     from fsdp_migrate import engine, room, rule
     from fsdp_migrate.source import Source, SourceError
     from fsdp_migrate.trace.project import Library
 
+    @cache
     def load(path: Path) -> Source | None:
         try:
             return Source.parse(path.read_bytes(), path=path, display=found.display(path))
@@ -131,9 +135,18 @@ def _engine(
         return result
 
     length = settings.line_length
-    options = engine.Options(settings.target, select, ignore, line_length=length, partial=partial)
+    options = engine.Options(
+        settings.target, select, ignore, line_length=length, partial=partial, jobs=jobs
+    )
     registry = rule.load(settings.rule_paths)
-    return room.deep(work)
+    from fsdp_migrate import pool
+
+    with room.uncollected():
+        try:
+            return room.deep(work)
+        except KeyboardInterrupt:
+            pool.stop()
+            raise
 
 
 def _defect(error: Exception, rule_paths: Sequence[Path]) -> Problem:

@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 from fsdp_migrate import fsdp1, quoted
 from fsdp_migrate.around import unwrapping
@@ -85,18 +84,8 @@ def _known_part(node: ast.expr, canonical: str) -> tuple[ast.expr, str]:
     return node, ".".join(parts)
 
 
-_POSSIBLE: WeakKeyDictionary[Module, frozenset[str]] = WeakKeyDictionary()
-
-
 def _possible_names(project: Project, module: Module) -> frozenset[str]:
     """Local names through which FSDP1 may be reached."""
-    known = _POSSIBLE.get(module)
-    if known is None:
-        known = _POSSIBLE[module] = _find_possible_names(project, module)
-    return known
-
-
-def _find_possible_names(project: Project, module: Module) -> frozenset[str]:
     found: set[str] = set()
     for binding in module.table.imports:
         for qualified in project.canonical(binding.qualified, module):
@@ -106,6 +95,35 @@ def _find_possible_names(project: Project, module: Module) -> frozenset[str]:
     if module.table.stars:
         found.add("*")
     return frozenset(found)
+
+
+def lent(project: Project) -> frozenset[str] | None:
+    """Names by which files that do not mention FSDP have parts of FSDP1 from those that do.
+
+    None when they may have any name: a file hands on all that a module of torch's has.
+    """
+    names: set[str] = set()
+    rest: list[Module] = []
+    for module in project.modules:
+        if not module.mentions(*fsdp1.WORDS):
+            rest.append(module)
+            continue
+        stars = (star for _, star in module.table.stars if star.startswith("torch"))
+        if any(project.resolve(star, module) is None for star in stars):
+            return None
+        for binding in module.table.imports:
+            for qualified in project.canonical(binding.qualified, module):
+                if fsdp1.canonical(qualified) or fsdp1.is_module(qualified):
+                    names.add(binding.name)
+    known = 0
+    while known < len(names):  # they may be handed on under further names
+        known = len(names)
+        for module in rest:
+            if module.mentions(*names):
+                for binding in module.table.imports:
+                    if not names.isdisjoint(binding.qualified.split(".")):
+                        names.add(binding.name)
+    return frozenset(names)
 
 
 OF_MODELS = fsdp1.METHODS | fsdp1.STATE_METHODS | {fsdp1.FORWARD}

@@ -72,7 +72,9 @@ def find(study: Study, module: Module) -> Iterator[Site]:
             if node not in found:
                 found.add(node)
                 yield Site(construct, module, node, node, method.value)
-    for statement, target in _data_assignments(module.source.tree):
+    stored = (a.attr for a in module.table.attributes if isinstance(a.ctx, ast.Store))
+    assigned = _data_assignments(module.source.tree) if "data" in stored else ()
+    for statement, target in assigned:
         owner = target.value
         while isinstance(owner, (ast.Attribute, ast.Subscript)) and statement not in found:
             owner = owner.value

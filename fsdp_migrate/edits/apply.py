@@ -11,6 +11,7 @@ from typing import TypeVar
 import libcst as cst
 
 from fsdp_migrate.edits import imports, layout, sequence, template
+from fsdp_migrate.edits.excerpt import Excerpt, excerpt
 from fsdp_migrate.edits.locate import Located, locate
 from fsdp_migrate.proposal import (
     AddKeyword,
@@ -88,14 +89,37 @@ def apply_edits(
             other, or the result cannot be written in the file's encoding.
     """
     source = module.source
-    try:
-        tree = cst.parse_module(source.data)
-    except (cst.ParserSyntaxError, UnicodeDecodeError, RecursionError) as error:
-        raise EditError(f"LibCST cannot parse it: {error}") from error
     plan = _plan(module, edits)
     import_plan = imports.plan(module, edits, plan.imports, local, asked_for)
-    located = locate(tree, source, {*plan.wanted(), *import_plan.statements})
-    if located.text != source.text:
+    wanted = {*plan.wanted(), *import_plan.statements}
+    part = None if import_plan.first else excerpt(module, wanted, edits)
+    edited = _edited(module, plan, import_plan, line_length, part)
+    text = edited if part is None else part.whole(edited)
+    if text is None:
+        text = _edited(module, plan, import_plan, line_length, None)
+    bom = b"\xef\xbb\xbf" if source.data.startswith(b"\xef\xbb\xbf") else b""
+    encoding = "utf-8" if bom else source.encoding
+    try:
+        return bom + text.removeprefix("\ufeff").encode(encoding)
+    except UnicodeEncodeError as error:
+        raise EditError(f"the result cannot be written as {encoding}") from error
+
+
+def _edited(
+    module: Module,
+    plan: _Plan,
+    import_plan: imports.ImportPlan,
+    line_length: int,
+    part: Excerpt | None,
+) -> str:
+    """The new text of a module, or of a part of it in which all that is edited stands."""
+    source = module.source
+    try:
+        tree = cst.parse_module(source.data if part is None else part.text)
+    except (cst.ParserSyntaxError, UnicodeDecodeError, RecursionError) as error:
+        raise EditError(f"LibCST cannot parse it: {error}") from error
+    located = locate(tree, source, {*plan.wanted(), *import_plan.statements}, part)
+    if located.text != (source.text if part is None else part.text):
         raise EditError("LibCST does not reproduce the file byte for byte")
     missing = plan.wanted() - set(located.nodes.values())
     if missing:
@@ -103,16 +127,9 @@ def apply_edits(
         raise EditError(f"no LibCST node for the code at line {lines[0]}")
     editor = _Editor(module, tree, plan, located, import_plan, line_length)
     try:
-        changed = tree.visit(editor)
-        text = changed.code
+        return tree.visit(editor).code
     except (cst.ParserSyntaxError, cst.CSTValidationError) as error:
         raise EditError(f"the new code does not fit in: {error}") from error
-    bom = b"\xef\xbb\xbf" if source.data.startswith(b"\xef\xbb\xbf") else b""
-    encoding = "utf-8" if bom else source.encoding
-    try:
-        return bom + text.removeprefix("\ufeff").encode(encoding)
-    except UnicodeEncodeError as error:
-        raise EditError(f"the result cannot be written as {encoding}") from error
 
 
 def _plan(module: Module, edits: Sequence[Edit]) -> _Plan:

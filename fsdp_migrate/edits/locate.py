@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 from libcst._nodes.internal import CodegenState  # the hook PositionProvider itself is built on
 
+from fsdp_migrate.edits.excerpt import Excerpt
 from fsdp_migrate.source import Source
 
 Span = tuple[int, int, int, int]
@@ -29,30 +30,37 @@ class Located:
     text: str = ""
 
 
-def locate(tree: cst.Module, source: Source, wanted: Iterable[ast.AST]) -> Located:
-    """Map the LibCST counterparts of ``wanted`` statements and expressions to them."""
+def locate(
+    tree: cst.Module, source: Source, wanted: Iterable[ast.AST], part: Excerpt | None = None
+) -> Located:
+    """Map the LibCST counterparts of ``wanted`` statements and expressions to them.
+
+    ``part`` is the text that ``tree`` was made from, when it is not the whole source.
+    """
     expressions: dict[Span, ast.AST] = {}
     statements: dict[tuple[int, int], ast.AST] = {}
     for node in wanted:
         if isinstance(node, ast.expr):
-            expressions[_span(node, source)] = node
+            expressions[_span(node, source, part)] = node
         elif isinstance(node, ast.stmt):
-            statements[_start(node, source)] = node
+            statements[_start(node, source, part)] = node
     state = _Spans(tree.default_indent, tree.default_newline)
     state.expressions, state.statements = expressions, statements
     tree._codegen(state)
     return Located(state.nodes, state.dirty, state.indents, "".join(state.tokens))
 
 
-def _start(node: ast.expr | ast.stmt, source: Source) -> tuple[int, int]:
-    return node.lineno, source.column(node.lineno, node.col_offset)
+def _start(node: ast.expr | ast.stmt, source: Source, part: Excerpt | None) -> tuple[int, int]:
+    line = node.lineno if part is None else part.line(node.lineno)
+    return line, source.column(node.lineno, node.col_offset)
 
 
-def _span(node: ast.expr, source: Source) -> Span:
+def _span(node: ast.expr, source: Source, part: Excerpt | None) -> Span:
     assert node.end_lineno is not None
     assert node.end_col_offset is not None
     end = source.column(node.end_lineno, node.end_col_offset)
-    return (*_start(node, source), node.end_lineno, end)
+    last = node.end_lineno if part is None else part.line(node.end_lineno)
+    return (*_start(node, source, part), last, end)
 
 
 class _Spans(CodegenState):

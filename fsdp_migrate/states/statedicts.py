@@ -194,7 +194,7 @@ def first_argument(call: ast.Call, name: str = "module") -> ast.expr | None:
 def _set_globally(models: frozenset[Constructor], study: Study) -> list[Setting]:
     found = []
     for module in study.project.modules:
-        for call in module.table.calls:
+        for call in module.table.calls if module.mentions("set_state_dict_type") else ():
             if not isinstance(call.func, ast.Attribute) or call.func.attr != "set_state_dict_type":
                 continue
             if not _is_static(call, "set_state_dict_type", module, study):

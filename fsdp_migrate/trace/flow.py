@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fsdp_migrate import guards
-from fsdp_migrate.names import COMPREHENSIONS, FUNCTIONS, Kind, NameTable, Scope
+from fsdp_migrate.names import COMPREHENSIONS, FUNCTIONS, NODE_FIELDS, Kind, NameTable, Scope
 
 
 @dataclass(eq=False)
@@ -70,6 +70,7 @@ class _Interpreter:
         self.loops: list[tuple[list[Environment], list[Environment]]] = []  # (breaks, continues)
         self.made: dict[tuple[int, str, tuple[int, ...]], Definition] = {}
         self.exits: list[Environment] = []
+        self.roots: set[str] = set()  # paths that some defined path begins with
 
     def run(self) -> Flow:
         node = self.scope.node
@@ -101,6 +102,7 @@ class _Interpreter:
         if found is None:
             found = self.made[key] = Definition(path, kind, node, value, unpack)
             self.flow.definitions.append(found)
+            self.roots.update(path[:i] for i, sign in enumerate(path) if sign in ".[")
         return found
 
     @staticmethod
@@ -122,8 +124,9 @@ class _Interpreter:
     def block(self, body: list[ast.stmt], env: Environment | None) -> Environment | None:
         for statement in body:
             # Unreachable code is still read, with what is known, so that every load has an answer.
-            after = self.statement(statement, dict(env) if env is not None else {})
-            env = after if env is not None else None
+            reachable = env is not None
+            after = self.statement(statement, env if env is not None else {})
+            env = after if reachable else None
         return env
 
     def statement(self, node: ast.stmt, env: Environment) -> Environment | None:
@@ -302,8 +305,14 @@ class _Interpreter:
             self.load(node.value, env)
             self.store(node.target, Kind.ASSIGN, node, node.value, env)
             return
-        for child in ast.iter_child_nodes(node):
-            self.load(child, env)
+        for name in NODE_FIELDS[node.__class__]:
+            value = getattr(node, name)
+            if value.__class__ is list:
+                for item in value:
+                    if isinstance(item, ast.AST):
+                        self.load(item, env)
+            elif isinstance(value, ast.AST):
+                self.load(value, env)
         if isinstance(node, ast.Call):
             self.called(node, env)
 
@@ -326,8 +335,9 @@ class _Interpreter:
             if isinstance(argument, ast.Name):
                 self.forget(argument.id, env)
 
-    @staticmethod
-    def forget(path: str, env: Environment) -> None:
+    def forget(self, path: str, env: Environment) -> None:
+        if path not in self.roots:
+            return
         for known in [k for k in env if k.startswith((f"{path}.", f"{path}["))]:
             del env[known]
 

@@ -46,7 +46,13 @@ class Module:
 
     @cached_property
     def table(self) -> NameTable:
-        return names.build(self.source.tree, self.package)
+        data = self.source.data
+        redirects = b"global" in data or b"nonlocal" in data
+        return names.build(self.source.tree, self.package, redirects=redirects)
+
+    def mentions(self, *words: str) -> bool:
+        """Whether any of ``words`` stands anywhere in the file: far cheaper than its tree."""
+        return any(word.encode() in self.source.data for word in words)
 
     def flow(self, scope: Scope) -> flow.Flow:
         found = self._flows.get(scope)
@@ -84,7 +90,13 @@ class Project:
     the names they define.
     """
 
-    def __init__(self, sources: Iterable[Source], library: Library | None = None) -> None:
+    def __init__(
+        self,
+        sources: Iterable[Source],
+        library: Library | None = None,
+        known: Iterable[Module] = (),  # of an earlier project: what is read already
+    ) -> None:
+        self._earlier = {id(module.source): module for module in known}
         listed = sorted(sources, key=lambda s: s.display)
         self.library = library or Library()
         self._directories = {
@@ -92,7 +104,7 @@ class Project:
             for p in (*(s.path for s in listed), *self.library.paths)
             if p.name == "__init__.py"
         }
-        self.modules = [_module(source, self._directories) for source in listed]
+        self.modules = [self._module(source) for source in listed]
         self._by_path: dict[Path, Module | None] = {m.path: m for m in self.modules}
         self._by_name: dict[str, list[Module]] = defaultdict(list)
         self._found: dict[tuple[str, tuple[str, str]], Module | None] = {}
@@ -100,6 +112,11 @@ class Project:
         self._parents: dict[Path, list[Path]] = {}
         for module in self.modules:
             self._by_name[module.name].append(module)
+
+    @property
+    def read(self) -> list[Module]:
+        """Every module that was read, those of the library among them."""
+        return [module for module in self._by_path.values() if module is not None]
 
     def asked_for(self, module: Module) -> frozenset[str]:
         """The names that other modules import from ``module``."""
@@ -136,10 +153,12 @@ class Project:
         if parts[-1] not in self._file_names:
             return None
         for directory in (importer.path.parent, *self._above(importer.path.parent)):
-            base = directory.joinpath(*parts)
-            found = self._at(base.with_suffix(".py")) or self._at(base / "__init__.py")
-            if found is not None:
-                return found
+            base = "/".join((str(directory).rstrip("/"), *parts))
+            for text in (f"{base}.py", f"{base}/__init__.py"):
+                path = self._paths.get(text)
+                found = self._at(path) if path is not None else None
+                if found is not None:
+                    return found
         return candidates[0] if len(candidates) == 1 else None
 
     def _at(self, path: Path) -> Module | None:
@@ -149,9 +168,21 @@ class Project:
         if path not in self.library.paths:
             return None
         source = self.library.load(path)
-        module = _module(source, self._directories) if source is not None else None
+        module = self._module(source) if source is not None else None
         self._by_path[path] = module
         return module
+
+    def _module(self, source: Source) -> Module:
+        """The module of a source; the one of an earlier project, with all that is known of it,
+        when nothing tells them apart."""
+        new, known = _module(source, self._directories), self._earlier.get(id(source))
+        same = known is not None and (known.name, known.root) == (new.name, new.root)
+        return known if known is not None and same else new
+
+    @cached_property
+    def _paths(self) -> dict[str, Path]:
+        """Every file by its path as text: making paths takes longer than looking them up."""
+        return {p.as_posix(): p for p in (*self._by_path, *self.library.paths)}
 
     def _above(self, directory: Path) -> list[Path]:
         """Directories above another, no higher than what the modules have in common."""

@@ -1,0 +1,166 @@
+"""Work on several processes: the same output whatever their number, nothing lost to a crash."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from fsdp_migrate import engine, gate, neighbours, pool, session
+from fsdp_migrate.edits import apply
+from fsdp_migrate.rule import Outcome
+
+MODEL = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def wrap_{number}(model: torch.nn.Module) -> torch.nn.Module:
+    return FSDP(model, use_orig_params=True)
+"""
+CALLER = """\
+from wrap_{number} import wrap_{number}
+
+
+def train(net, batches):
+    net = wrap_{number}(net)
+    for batch in batches:
+        net(batch).backward()
+        net.clip_grad_norm_(1.0)
+"""
+PLAIN = "import os\n\n\ndef path_{number}():\n    return os.getcwd()\n"
+FILES = 12
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project, and thresholds at which its size is worth several processes."""
+    for module in (gate, neighbours, engine):
+        monkeypatch.setattr(module, "MANY", 2)
+    for number in range(FILES):
+        for name, text in (("wrap", MODEL), ("call", CALLER), ("plain", PLAIN)):
+            path = tmp_path / f"{name}_{number}.py"
+            path.write_text(text.format(number=number), encoding="utf-8")
+    (tmp_path / "broken.py").write_text("import torch.distributed.fsdp\ndef f(:\n", "utf-8")
+    return tmp_path
+
+
+def outcome(tree: Path, jobs: int) -> object:
+    run = session.run([tree], jobs=jobs)
+    decisions = [
+        (d.site.module.display, d.site.position, d.code, d.outcome, d.message, d.help)
+        for d in run.result.decisions
+    ]
+    found = run.found
+    files = list(found.candidates), list(found.others), found.library
+    return decisions, dict(run.result.changes), run.result.problems, files
+
+
+def test_the_number_of_processes_changes_nothing(tree: Path) -> None:
+    alone = outcome(tree, 1)
+    assert outcome(tree, 4) == alone
+    changes = alone[1]  # type: ignore[index]
+    assert len(changes) >= FILES
+
+
+def test_several_processes_are_used(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+    executor = pool._executor
+
+    def noted(jobs: int) -> object:
+        started.append(jobs)
+        return executor(jobs)
+
+    monkeypatch.setattr(pool, "_executor", noted)
+    session.run([tree], jobs=1)
+    assert not started
+    session.run([tree], jobs=3)
+    assert started == [3, 3, 3]  # what files mention, what they import, what becomes of them
+
+
+def test_a_process_that_ends_costs_the_file_it_was_at(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, edited = os.getpid(), apply._edited
+
+    def dies(module: object, *rest: object) -> str:
+        if getattr(module, "name", "") == "wrap_5" and os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return edited(module, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(apply, "_edited", dies)
+    run = session.run([tree], jobs=2)
+    ours = [p for p in run.result.problems if p.ours]
+    assert [Path(p.display).name for p in ours] == ["wrap_5.py"]
+    assert "process" in ours[0].message
+    changed = {path.name for path in run.result.changes}
+    assert "wrap_5.py" not in changed
+    assert {f"wrap_{n}.py" for n in range(FILES) if n != 5} <= changed
+    left = {d.site.module.path.name for d in run.result.decisions if d.outcome is Outcome.LEFT}
+    assert "wrap_5.py" in left
+
+
+def test_answers_come_in_order() -> None:
+    items = list(range(100))
+    assert pool.each(lambda n: n * n, items, jobs=3, least=1) == [n * n for n in items]
+
+
+def test_what_an_item_raises_is_raised() -> None:
+    with pytest.raises(ZeroDivisionError):
+        pool.each(lambda n: 1 // n, [2, 1, 0, 3], jobs=2, least=1)
+
+
+def test_every_item_gets_an_answer_whatever_ends() -> None:
+    def answer(n: int) -> int:
+        if n % 10 == 7:
+            os._exit(3)
+        return n
+
+    found = pool.each(answer, range(40), jobs=2, least=1)
+    assert found == [pool.Crash() if n % 10 == 7 else n for n in range(40)]
+
+
+def test_stopping_ends_the_processes() -> None:
+    timer = threading.Timer(0.3, pool.stop)
+    timer.start()
+    found = pool.each(lambda n: time.sleep(600), range(4), jobs=2, least=1)
+    timer.join()
+    assert set(found) == {pool.Crash()}
+
+
+INTERRUPTED = """\
+import os, time
+from fsdp_migrate import pool
+
+def wait(n):
+    os.write(1, b"at work\\n")
+    time.sleep(600)
+
+try:
+    pool.each(wait, range(8), jobs=2, least=1)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def test_ctrl_c_is_answered_at_once() -> None:
+    command = [sys.executable, "-c", INTERRUPTED]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
+        try:
+            out, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert first == "at work\n"
+    assert out.splitlines()[-1] == "interrupted"
+    assert process.returncode == 0
