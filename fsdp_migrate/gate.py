@@ -71,6 +71,9 @@ LATER_LIFE = re.compile(
     % "|".join(sorted(fsdp1.METHODS | fsdp1.STATE_METHODS | fsdp1.STATICS)).encode()
 )
 
+# What a model is given or returns may be a dataclass, which FSDP2 must be told of.
+DATACLASSES = (b"dataclass", b"torch")
+
 
 class PathProblem(InputError):
     """A given path cannot be used. The message names it."""
@@ -182,7 +185,9 @@ def _sort(reaching: Sequence[Path], rest: Sequence[str], found: Found) -> None:
         del found.candidates[path]
         found.library.append(path)
     for path, data in contents.items():
-        meets = path in neighbours and LATER_LIFE.search(data) is not None
+        meets = path in neighbours and (
+            LATER_LIFE.search(data) is not None or all(word in data for word in DATACLASSES)
+        )
         if path in users or meets or any(name in data for name in PARAMETER_NAMES):
             found.others[path] = data
         else:

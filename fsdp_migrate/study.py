@@ -21,6 +21,7 @@ from fsdp_migrate.trace.project import Module, Project
 from fsdp_migrate.trace.values import Constant, Made, Tracer, Unknown, Value, Values
 
 if TYPE_CHECKING:
+    from fsdp_migrate.around.dataclass_nodes import Found
     from fsdp_migrate.around.methods import Entry
 
 DEFAULT_TARGET = config.DEFAULT_TARGET
@@ -138,6 +139,7 @@ class Study:
     settled: dict[ast.AST, Decision] = field(default_factory=dict)  # node -> its decision
     failures: dict[ast.AST, Failure] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)  # methods that need FSDP2's hooks
+    dataclasses: list[Found] = field(default_factory=list)  # which FSDP2 would not look into
 
     def __post_init__(self) -> None:
         self.tracer = Tracer(self.project)
@@ -148,7 +150,7 @@ class Study:
             self.project, self.registry, self.target, run_time=run_time, run_time_states=states
         )
         result.tracer, result.found, result.entries = self.tracer, self.found, self.entries
-        result.failures = self.failures
+        result.failures, result.dataclasses = self.failures, self.dataclasses
         return result
 
     # -- values ---------------------------------------------------------------------------------
