@@ -232,13 +232,27 @@ def test_what_may_be_made_otherwise_is_left_and_its_model_held_back(definition: 
     assert reasons({"example.py": net("return Out(self.layer(x))", out=definition)})
 
 
-def test_what_forward_changes_is_left() -> None:
-    source = net("state.x = self.layer(state.x)\n        return state", given=", state: Out")
+CHANGED = {
+    "assigned": "state.x = self.layer(state.x)",
+    "added to": "state.x += 1",
+    "an entry": 'state.name["x"] = x',
+    "an element": "state.name.append(x)",
+}
+
+
+@pytest.mark.parametrize("change", CHANGED.values(), ids=CHANGED)
+def test_what_forward_changes_is_left(change: str) -> None:
+    source = net(f"{change}\n        return state", given=", state: Out")
     assert "changes" in reasons({"example.py": source})[0]
-    other = net("x.name = 1\n        return Out(self.layer(x))").replace(
-        "(self, x)", "(self, x: Any)"
-    )
-    assert registered(other) == ["Out"]
+
+
+def test_what_forward_makes_may_be_changed() -> None:
+    for change in CHANGED.values():
+        assert registered(net(f"state = Out(x)\n        {change}\n        return state")) == ["Out"]
+    read = net("y = state.name[0], state.x.shape\n        return state", given=", state: Out")
+    assert registered(read) == ["Out"]
+    other = net("x.name = 1\n        return Out(self.layer(x))")
+    assert registered(other.replace("(self, x)", "(self, x: Any)")) == ["Out"]
 
 
 def test_a_class_in_another_file_is_registered_there(tmp_path: Path) -> None:

@@ -48,6 +48,9 @@ PLAIN = frozenset(
     )
 )
 CONTAINERS = frozenset({"list", "List", "tuple", "Tuple", "dict", "Dict", "Sequence", "set", "Set"})
+CHANGING = frozenset(
+    {"append", "extend", "insert", "pop", "clear", "update", "setdefault", "add", "popitem"}
+)
 DEEP = 6  # forwards that return what other forwards return
 
 
@@ -492,9 +495,9 @@ def _is_true(node: ast.expr) -> bool:
 
 
 def _is_changed(cls: Class, study: Study) -> bool:
-    """Whether a ``forward`` assigns a field of an instance it is given.
+    """Whether a ``forward`` changes a field of an instance it is given.
 
-    FSDP2 gives it another instance, once the class is registered.
+    FSDP2 gives it another instance, once the class is registered, with other lists and dicts in it.
     """
     fields = {
         s.target.id
@@ -506,7 +509,7 @@ def _is_changed(cls: Class, study: Study) -> bool:
     for module in modules:
         for attribute in module.table.attributes:
             owner = attribute.value
-            if isinstance(attribute.ctx, ast.Load) or attribute.attr not in fields:
+            if attribute.attr not in fields or not _is_written(attribute, module):
                 continue
             scope = module.table.within[attribute].function()
             function = scope.node if scope is not None else None
@@ -518,6 +521,17 @@ def _is_changed(cls: Class, study: Study) -> bool:
             ):
                 return True
     return False
+
+
+def _is_written(attribute: ast.Attribute, module: Module) -> bool:
+    """Whether an attribute is assigned, or what it holds gets another element."""
+    parents = module.table.parents
+    node: ast.AST = attribute
+    while isinstance(parent := parents[node], ast.Subscript) and parent.value is node:
+        node = parent
+    if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
+        return True
+    return isinstance(parent, ast.Attribute) and parent.attr in CHANGING
 
 
 def _given_as(
