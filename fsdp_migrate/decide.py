@@ -20,6 +20,7 @@ from fsdp_migrate.around import (
     classes,
     collected,
     copies,
+    dataclass_nodes,
     methods,
     ordering,
     parameter_classes,
@@ -199,6 +200,8 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
             found += _across_files(found, study)
         study.entries = methods.find(study)
         found += [entry.site for entry in study.entries]
+        study.dataclasses = dataclass_nodes.find(study)
+        found += [each.site for each in study.dataclasses]
         study.found = found, used
     study.subclassed = any(map(subclasses.is_subclass, found))
     for site in found:

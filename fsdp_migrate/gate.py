@@ -76,6 +76,9 @@ LATER_LIFE = re.compile(
     % "|".join(sorted(fsdp1.METHODS | fsdp1.STATE_METHODS | fsdp1.STATICS)).encode()
 )
 
+# What a model is given or returns may be a dataclass, which FSDP2 must be told of.
+DATACLASSES = (b"dataclass", b"torch")
+
 
 class PathProblem(InputError):
     """A given path cannot be used. The message names it."""
@@ -253,7 +256,8 @@ def _sort(
     for path in others:
         known = path in users or path in imports.marked
         data = contents[path] if known or path in neighbours else b""
-        if known or LATER_LIFE.search(data) is not None:
+        meets = LATER_LIFE.search(data) is not None or all(word in data for word in DATACLASSES)
+        if known or meets:
             found.others[path] = data if path.suffix != NOTEBOOK else _bytes(path)
             found.others[path] = data
         else:

@@ -22,6 +22,7 @@ from fsdp_migrate.trace.project import Module, Project
 from fsdp_migrate.trace.values import Constant, Made, Tracer, Unknown, Value, Values
 
 if TYPE_CHECKING:
+    from fsdp_migrate.around.dataclass_nodes import Found as DataclassFound
     from fsdp_migrate.around.methods import Entry
     from fsdp_migrate.around.unused import Found
 
@@ -147,6 +148,8 @@ class Study:
     failures: dict[ast.AST, Failure] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)  # methods that need FSDP2's hooks
     unused: dict[ast.Call, Found | None] = field(default_factory=dict)  # by constructor call
+    # Which FSDP2 would not look into.
+    dataclasses: list[DataclassFound] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.tracer = Tracer(self.project)
@@ -159,6 +162,7 @@ class Study:
         result.partial = self.partial
         result.tracer, result.found, result.entries = self.tracer, self.found, self.entries
         result.failures, result.unused = self.failures, self.unused
+        result.dataclasses = self.dataclasses
         return result
 
     # -- values ---------------------------------------------------------------------------------

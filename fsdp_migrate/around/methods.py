@@ -549,7 +549,7 @@ def _method_names(constructor: Constructor, methods: Methods) -> set[str]:
     """The methods that models of a constructor may have, by the classes in the project."""
     values = {
         value
-        for wrapped, module in _wrapped(constructor, methods.study)
+        for wrapped, module in wrapped_by(constructor, methods.study)
         for value in methods.study.values(wrapped, module)
     }
     classes = [v.callee for v in values if isinstance(v, Made) and isinstance(v.callee, Class)]
@@ -565,7 +565,7 @@ def _method_names(constructor: Constructor, methods: Methods) -> set[str]:
     }
 
 
-def _wrapped(constructor: Constructor, study: Study) -> Iterator[tuple[ast.expr, Module]]:
+def wrapped_by(constructor: Constructor, study: Study) -> Iterator[tuple[ast.expr, Module]]:
     """What a constructor wraps; of a partial, what the calls of it are given."""
     if "module" in constructor.arguments:
         yield constructor.wrapped, constructor.module

@@ -437,7 +437,12 @@ class _Editor(cst.CSTTransformer):
                 line_number = getattr(moved, "lineno", 0)
                 raise EditError(f"the statement at line {line_number} would move backwards")
             lines.append(arrived)
-        lines += [s for each in edits.after for s in self.render(each, node)]
+        following = [s for each in edits.after for s in self.render(each, node)]
+        if following and isinstance(node, ast.ClassDef):  # PEP 8's empty lines
+            following[0] = following[0].with_changes(
+                leading_lines=[cst.EmptyLine(indent=False)] * 2
+            )
+        lines += following
         if edits.marks:
             lines = lines or [cst.SimpleStatementLine([cst.Expr(cst.Name(_GONE))])]
             lines[0] = self.marked(lines[0], edits.marks, above)

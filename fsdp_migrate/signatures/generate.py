@@ -63,6 +63,7 @@ FUNCTIONS = (
     "torch.accelerator.current_device_index",
     "torch.accelerator.device_count",
     "torch.amp.GradScaler",
+    "torch.export.register_dataclass",
 )
 METHODS = (
     *(

@@ -1409,7 +1409,14 @@ ROWS = (
     ),
     # -- errors in backward --
     nothing("8.3", "outputs in a class of the project's own", "an error in backward, in both"),
-    nothing("8.3", "a dataclass as output", "works from torch 2.12; before it, loud"),
+    rewritten(
+        "8.3",
+        "a dataclass as output",
+        "registered as a pytree node, for torch before 2.12",
+        "FSDP421",
+        "a loss in a dataclass",
+        program("inputs"),
+    ),
     nothing("8.3", "changes in place to an output that is a view", "an error in both"),
     nothing("8.3", "the warning about views", "harmless"),
     nothing("8.3", "a part's parameter used by its parent", "an error in both"),
