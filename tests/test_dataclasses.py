@@ -292,3 +292,22 @@ def test_a_class_in_a_file_that_is_not_edited_is_left_where_the_model_is_wrapped
 
 def names(paths: Sequence[Path] | dict[Path, bytes]) -> list[str]:
     return sorted(path.name for path in paths)
+
+
+SETTLED = OUT.replace(
+    '    name: str = ""\n', "\n    def __post_init__(self):\n        self.n = 1\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("policy", "migrated"), [("ModuleWrapPolicy({nn.Linear})", True), ("policy", False)]
+)
+def test_a_root_is_reduced_with_units_whose_outputs_are_seen(policy: str, migrated: bool) -> None:
+    """Measured on 2.7.1: one unit that backward reaches is enough, and the marker says so."""
+    wrap = f"def build(policy):\n    return FSDP(Net(), auto_wrap_policy={policy})"
+    source = net("return Out(self.layer(x))", wrap=wrap, out=SETTLED)
+    result, after = migrate({"example.py": source}, Options(target=Version("2.7")))
+    found = [d for d in result.decisions if d.code == "FSDP421"]
+    assert [d.outcome for d in found] == [Outcome.LEFT]
+    assert ("fully_shard(" in after["example.py"]) == migrated
+    assert ("the root only trains if" in found[0].message) == migrated

@@ -61,6 +61,7 @@ class Found:
     site: Site
     cls: Class
     is_output: bool = False
+    of_unit: bool = False  # not only of roots whose units have outputs that FSDP2 sees
     made: set[ast.AST] = field(default_factory=set)  # the constructors, by what names them
 
     def constructors(self, study: Study) -> frozenset[Constructor]:
@@ -76,8 +77,13 @@ def find(study: Study) -> list[Found]:
     found: dict[ast.ClassDef, Found] = {}
     for made, constructor in study.constructors.items():
         for wrapped in _wraps(constructor, study):
-            units = list(_units(constructor, wrapped, study))
+            roots, parts = _units(constructor, wrapped, study)
+            units = [*roots, *parts]
             outputs = reader.outputs(units, constructor)
+            # One unit that FSDP2 sees in backward is enough for the root to be reduced as well.
+            of_units = outputs
+            if _names_units(constructor, study):
+                of_units = reader.outputs(parts, constructor)
             given = reader.inputs(units, constructor) if study.target < INPUTS else []
             for cls, is_output in (*((c, True) for c in outputs), *((c, False) for c in given)):
                 if reader.is_registered(cls):
@@ -85,6 +91,7 @@ def find(study: Study) -> list[Found]:
                 if cls.node not in found:
                     found[cls.node] = Found(_site(cls, wrapped, study), cls)
                 found[cls.node].is_output |= is_output
+                found[cls.node].of_unit |= not is_output or cls in of_units
                 found[cls.node].made.add(made)
     return list(found.values())
 
@@ -103,17 +110,37 @@ def _site(cls: Class, wrapped: Wrapped, study: Study) -> Site:
     return Site(CONSTRUCT, wrapped.module, wrapped.wrapped, wrapped.wrapped)
 
 
-def _units(constructor: Constructor, wrapped: Wrapped, study: Study) -> Iterator[Class]:
+def _units(
+    constructor: Constructor, wrapped: Wrapped, study: Study
+) -> tuple[list[Class], list[Class]]:
     """The classes of modules that may be units: the model's, and those its policy may choose."""
-    for value in study.values(wrapped.wrapped, wrapped.module):
-        if isinstance(value, Made) and isinstance(value.callee, Class):
-            yield value.callee
+    roots = [
+        value.callee
+        for value in study.values(wrapped.wrapped, wrapped.module)
+        if isinstance(value, Made) and isinstance(value.callee, Class)
+    ]
     if not constructor.has("auto_wrap_policy") and not constructor.is_open:
-        return
+        return roots, []
     chosen = _chosen(constructor, study)
-    for cls in models.contents(wrapped.wrapped, wrapped.module, study).classes:
-        if chosen is None or any(b.node in chosen for b in study.tracer.lineage(cls)):
-            yield cls
+    contents = models.contents(wrapped.wrapped, wrapped.module, study).classes
+    parts = [
+        cls
+        for cls in contents
+        if chosen is None or any(b.node in chosen for b in study.tracer.lineage(cls))
+    ]
+    return roots, parts
+
+
+def _names_units(constructor: Constructor, study: Study) -> bool:
+    """Whether the policy names classes, so that there are units besides the root."""
+    policy = constructor.arguments.get("auto_wrap_policy")
+    if policy is None:
+        return False
+    try:
+        read = policies.read(study.values(policy, constructor.module), study)
+    except policies.Unreadable:
+        return False
+    return bool(read) and all(each.kind is policies.Kind.CLASSES for each in read)
 
 
 def _chosen(constructor: Constructor, study: Study) -> set[ast.AST] | None:
