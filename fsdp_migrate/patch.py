@@ -43,9 +43,10 @@ def _file(name: str, old: bytes | None, new: bytes) -> list[bytes]:
 
 
 def hunks(old: bytes, new: bytes, context: int = 3) -> list[bytes]:
-    """The ``@@`` parts of a diff between two contents."""
-    before, after = old.split(b"\n"), new.split(b"\n")
-    before, after = _lines(before), _lines(after)
+    """The ``@@`` parts of a diff between two contents; none between equal ones."""
+    if old == new:
+        return []
+    before, after = _lines(old.split(b"\n")), _lines(new.split(b"\n"))
     out: list[bytes] = []
     for group in _grouped(_opcodes(before, after), context):
         first, last = group[0], group[-1]

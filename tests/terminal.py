@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -13,12 +14,16 @@ from tests.commandline import ROOT, Answer
 
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 PROMPT = "]? "
+SILENCE_S = 60
 
 
 def at_terminal(directory: Path, *arguments: str, answers: str, colour: bool = False) -> Answer:
     """What the command says when it is answered with one letter of ``answers`` a question.
 
     ``^`` types Ctrl-C, ``.`` ends the input.
+
+    Raises:
+        AssertionError: it says nothing for a minute, as when it asks for what nobody answers.
     """
     ours, theirs = pty.openpty()
     env = os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "200"}
@@ -38,6 +43,9 @@ def at_terminal(directory: Path, *arguments: str, answers: str, colour: bool = F
         os.close(theirs)
         said, waiting = "", list(answers)
         while True:
+            if not select.select([ours], [], [], SILENCE_S)[0]:
+                process.kill()
+                raise AssertionError(f"it waits, with {waiting} to answer:\n{said}")
             try:
                 got = os.read(ours, 65536)
             except OSError:  # the other side is closed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,16 @@ def test_files_are_sorted_and_unchanged_ones_left_out(tmp_path: Path) -> None:
 
 def test_an_empty_new_file(tmp_path: Path) -> None:
     assert applied(tmp_path, {}, {"empty": b"", "full": b"x\n"}) == {"empty": b"", "full": b"x\n"}
+
+
+def test_hunks_hold_changes() -> None:
+    choose = random.Random(7)
+    for _ in range(300):
+        before = drawn(choose)
+        after = drawn(choose, before)
+        lines = patch.hunks(before, after)
+        starts = [n for n, line in enumerate(lines) if line.startswith(b"@@ ")]
+        for start, stop in pairwise([*starts, len(lines)]):
+            assert any(line[:1] in b"+-" for line in lines[start + 1 : stop])
+        assert bool(lines) == (before != after)
+        assert patch.hunks(before, before) == []

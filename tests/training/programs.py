@@ -50,8 +50,11 @@ class Launcher:
     def __init__(self, scratch: Path) -> None:
         self.scratch = scratch
         self.count = 0
+        self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[str]:
         quiet = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "GLOO_SOCKET_IFNAME": "lo"}
-        self.process = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-m", "tests.training.server"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -117,11 +120,7 @@ class Launcher:
             "env": env or {},
             "fsdp1": fsdp1,
         }
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(job) + "\n")
-        self.process.stdin.flush()
-        answer = json.loads(self.process.stdout.readline())
+        answer = self._asked(job)
         output = tuple((out / f"stdout.{rank}").read_text() for rank in range(ranks))
         errors = tuple((out / f"stderr.{rank}").read_text() for rank in range(ranks))
         run = Run(tuple(answer["codes"]), answer["timed_out"], output, errors)
@@ -129,6 +128,20 @@ class Launcher:
         if not all(file.exists() for file in seen):
             return run
         return replace(run, models=tuple(torch.load(file) for file in seen))
+
+    def _asked(self, job: dict[str, Any]) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        try:
+            self.process.stdin.write(json.dumps(job) + "\n")
+            self.process.stdin.flush()
+            answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        except BaseException:  # its time is up, say: the next test must not read this answer
+            self.process.kill()
+            self.process.wait()
+            self.process = self._start()
+            raise
+        return answer
 
 
 def _explain(what: dict[str, str], args: Sequence[str], run: Run) -> str:
