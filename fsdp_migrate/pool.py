@@ -2,40 +2,62 @@
 
 Processes are forked, so that what the function and the items refer to (trees, tables) is there
 already and only results travel. Where there is no fork, everything runs in this process.
+
+``concurrent.futures`` is not used: its executor waits for processes that an interruption caught
+between their start and their registration, for as long as those work.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:  # loaded when there is enough to do
-    from concurrent.futures import Future, ProcessPoolExecutor
+    from multiprocessing.connection import Connection
+    from multiprocessing.context import ForkProcess
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 SHARES = 8  # parts of the work for each process, so that none waits long for the others
 
 
-@dataclass
-class _State:
-    """What forked processes find, and whether they are still wanted."""
-
-    function: Callable[[Any], Any] | None = None
-    items: Sequence[Any] = ()
-    stopped: bool = False
-
-
-_state = _State()
-
-
 @dataclass(frozen=True)
 class Crash:
     """In place of an answer: the process ended while it was at this item."""
+
+
+@dataclass(frozen=True)
+class _Raised:
+    """In place of the answers for a share: what the function raised."""
+
+    error: Exception
+
+
+@dataclass(eq=False)
+class _Worker:
+    """A process, and the share of the work that it is at."""
+
+    process: ForkProcess
+    connection: Connection
+    share: range = range(0)
+
+
+@dataclass
+class _Running:
+    """The processes of this moment; ``lock`` is held while one is added."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    workers: dict[Connection, _Worker] = field(default_factory=dict)
+    stopped: bool = False
+
+
+_running = _Running()
 
 
 def usable() -> int:
@@ -55,91 +77,112 @@ def each(
     jobs = min(jobs, len(items))
     if jobs < 2 or len(items) < least or not hasattr(os, "fork"):
         return [function(item) for item in items]
-    _state.function, _state.items, _state.stopped = function, items, False
+    _running.stopped = False
+
+    def answer(share: range) -> list[Answer] | _Raised:
+        try:
+            return [function(items[index]) for index in share]
+        except Exception as error:
+            return _Raised(error)
+
     try:
-        answers, lost = _shared_out(len(items), jobs)
-        if lost:
-            _one_by_one(lost, answers)
+        return _shared_out(answer, len(items), jobs)
     finally:
-        _state.function, _state.items = None, ()
-    return [answers[index] for index in range(len(items))]
+        _end_all()
 
 
 def stop() -> None:
-    """End every process at once: what they do is no longer wanted."""
-    _state.stopped = True
-    import multiprocessing
+    """From any thread: end every process at once, for what they do is no longer wanted.
 
-    for process in multiprocessing.active_children():
-        process.kill()
+    What has no answer yet gets :class:`Crash`.
+    """
+    with _running.lock:
+        _running.stopped = True
+        for worker in _running.workers.values():
+            worker.process.kill()
 
 
-def _shared_out(count: int, jobs: int) -> tuple[dict[int, Any], list[int]]:
-    """Answers by index, and the indices for which a process ended."""
-    from concurrent.futures.process import BrokenProcessPool
+def _shared_out(answer: Callable[[range], Any], count: int, jobs: int) -> list[Any]:
+    from multiprocessing.connection import wait
 
     step = -(-count // (jobs * SHARES))
-    shares = [range(start, min(start + step, count)) for start in range(0, count, step)]
+    waiting = deque(range(start, min(start + step, count)) for start in range(0, count, step))
     answers: dict[int, Any] = {}
-    lost: list[int] = []
-    with _executor(jobs) as executor, _ended_when_unwanted():
-        running: list[tuple[range, Future[list[Any]] | None]] = []
-        for share in shares:
+    workers = _running.workers
+    while len(answers) < count and not _running.stopped:
+        while waiting and len(workers) < jobs and not _running.stopped:
+            _start(answer)
+        for worker in list(workers.values()):
+            if waiting and not worker.share:
+                worker.share = waiting.popleft()
+                with suppress(OSError):  # it ended meanwhile: the next lines see that
+                    worker.connection.send(worker.share)
+        busy = [c for c, w in workers.items() if w.share]
+        for ready in wait(busy) if busy else ():
+            worker = workers[ready]  # type: ignore[index]  # only connections were waited for
+            share, worker.share = worker.share, range(0)
             try:
-                running.append((share, executor.submit(_answer, share)))
-            except BrokenProcessPool:
-                running.append((share, None))
-        for share, future in running:
-            try:
-                if future is None:
-                    raise BrokenProcessPool
-                answers.update(zip(share, future.result(), strict=True))
-            except BrokenProcessPool:
-                lost += share
-    return answers, lost
+                found = worker.connection.recv()
+            except (EOFError, OSError):
+                _end(worker)
+                if len(share) == 1:
+                    answers[share[0]] = Crash()
+                else:  # which one it was, each alone will tell
+                    waiting.extendleft(range(index, index + 1) for index in reversed(share))
+                continue
+            if isinstance(found, _Raised):
+                raise found.error
+            answers.update(zip(share, found, strict=True))
+    return [answers.get(index, Crash()) for index in range(count)]
 
 
-def _one_by_one(indices: Sequence[int], answers: dict[int, Any]) -> None:
-    """Find out which item it was that ended a process; the others get their answers."""
-    from concurrent.futures.process import BrokenProcessPool
+def _start(answer: Callable[[range], Any]) -> None:
+    """Start one more process, unless none is wanted any more."""
+    import multiprocessing
 
-    waiting = list(indices)
-    while waiting and not _state.stopped:
-        with _executor(1) as executor, _ended_when_unwanted():
-            try:
-                while waiting:
-                    index = waiting[0]
-                    [answers[index]] = executor.submit(_answer, range(index, index + 1)).result()
-                    waiting.pop(0)
-            except BrokenProcessPool:
-                answers[waiting.pop(0)] = Crash()
-    answers.update(dict.fromkeys(waiting, Crash()))
+    context = multiprocessing.get_context("fork")
+    with _uninterrupted(), _running.lock:
+        if _running.stopped:
+            return
+        ours, theirs = context.Pipe()
+        others = [ours, *_running.workers]
+        process = context.Process(target=_serve, args=(answer, theirs, others), daemon=True)
+        process.start()
+        theirs.close()
+        _running.workers[ours] = _Worker(process, ours)
+
+
+def _serve(
+    answer: Callable[[range], Any], connection: Connection, others: Sequence[Connection]
+) -> None:
+    """In a new process: answer shares until the other side goes away."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the first process of a terminal answers it
+    for other in others:
+        other.close()
+    with suppress(EOFError, OSError):
+        while True:
+            connection.send(answer(connection.recv()))
+
+
+def _end(worker: _Worker) -> None:
+    with _running.lock:
+        del _running.workers[worker.connection]
+    worker.connection.close()
+    worker.process.kill()
+    worker.process.join()
+
+
+def _end_all() -> None:
+    with _uninterrupted():
+        for worker in list(_running.workers.values()):
+            _end(worker)
 
 
 @contextmanager
-def _ended_when_unwanted() -> Iterator[None]:
-    """Leaving an executor waits for all that it was given, after an interruption too."""
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits while processes are started and ended, so that none is forgotten."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
-    except BaseException as error:
-        if not isinstance(error, Exception):
-            stop()
-        raise
-
-
-def _executor(jobs: int) -> ProcessPoolExecutor:
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor
-
-    context = multiprocessing.get_context("fork")
-    return ProcessPoolExecutor(jobs, mp_context=context, initializer=_leave_interrupts)
-
-
-def _leave_interrupts() -> None:
-    """Ctrl-C reaches every process of a terminal; only the first one answers it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _answer(share: range) -> list[Any]:
-    assert _state.function is not None
-    return [_state.function(_state.items[index]) for index in share]
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -70,18 +71,20 @@ def test_the_number_of_processes_changes_nothing(tree: Path) -> None:
 
 
 def test_several_processes_are_used(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started = []
-    executor = pool._executor
+    used = []
+    shared_out = pool._shared_out
 
-    def noted(jobs: int) -> object:
-        started.append(jobs)
-        return executor(jobs)
+    def noted(answer: object, count: int, jobs: int) -> list[object]:
+        found = shared_out(answer, count, jobs)  # type: ignore[arg-type]
+        used.append(len(pool._running.workers))
+        return found
 
-    monkeypatch.setattr(pool, "_executor", noted)
+    monkeypatch.setattr(pool, "_shared_out", noted)
     session.run([tree], jobs=1)
-    assert not started
+    assert not used
     session.run([tree], jobs=3)
-    assert started == [3, 3, 3]  # what files mention, what they import, what becomes of them
+    assert used == [3, 3, 3]  # what files mention, what they import, what becomes of them
+    assert not pool._running.workers
 
 
 def test_a_process_that_ends_costs_the_file_it_was_at(
@@ -126,12 +129,22 @@ def test_every_item_gets_an_answer_whatever_ends() -> None:
     assert found == [pool.Crash() if n % 10 == 7 else n for n in range(40)]
 
 
-def test_stopping_ends_the_processes() -> None:
-    timer = threading.Timer(0.3, pool.stop)
-    timer.start()
+@pytest.mark.parametrize("after_s", [0.0, 0.002, 0.3])
+def test_stopping_ends_the_processes(after_s: float) -> None:
+    stopped = []
+
+    def stop() -> None:
+        while not stopped:  # what is stopped before it begins is not stopped
+            time.sleep(after_s)
+            pool.stop()
+
+    thread = threading.Thread(target=stop)
+    thread.start()
     found = pool.each(lambda n: time.sleep(600), range(4), jobs=2, least=1)
-    timer.join()
-    assert set(found) == {pool.Crash()}
+    stopped.append(True)
+    thread.join()
+    assert found == [pool.Crash()] * 4
+    assert not multiprocessing.active_children()
 
 
 INTERRUPTED = """\
@@ -142,6 +155,7 @@ def wait(n):
     os.write(1, b"at work\\n")
     time.sleep(600)
 
+os.write(1, b"ready\\n")
 try:
     pool.each(wait, range(8), jobs=2, least=1)
 except KeyboardInterrupt:
@@ -149,18 +163,25 @@ except KeyboardInterrupt:
 """
 
 
-def test_ctrl_c_is_answered_at_once() -> None:
+@pytest.mark.parametrize("after_s", [0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, None])
+def test_ctrl_c_is_answered_at_once(after_s: float | None) -> None:
     command = [sys.executable, "-c", INTERRUPTED]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         assert process.stdout is not None
-        first = process.stdout.readline()
+        assert process.stdout.readline() == "ready\n"
+        if after_s is None:
+            assert process.stdout.readline() == "at work\n"
+        else:
+            time.sleep(after_s)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
         try:
             out, _ = process.communicate(timeout=60)
         finally:
             process.kill()
-    assert first == "at work\n"
-    assert out.splitlines()[-1] == "interrupted"
-    assert process.returncode == 0
+    if after_s:  # at 0.0 it may not have got to its ``try``
+        assert out.splitlines()[-1] == "interrupted"
+        assert process.returncode == 0
+    with pytest.raises(ProcessLookupError):  # nobody of that terminal is left
+        os.killpg(process.pid, 0)
