@@ -11,6 +11,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import cached_property
 
 ScopeNode = (
     ast.Module
@@ -120,6 +121,15 @@ class NameTable:
     strings: list[ast.Constant] = field(default_factory=list)
     imports: list[Binding] = field(default_factory=list)
     stars: list[tuple[Scope, str]] = field(default_factory=list)  # ``from x import *``
+
+    @cached_property
+    def methods(self) -> dict[str, list[ast.Call]]:
+        """The calls of attributes, by the attribute."""
+        found: dict[str, list[ast.Call]] = {}
+        for call in self.calls:
+            if isinstance(call.func, ast.Attribute):
+                found.setdefault(call.func.attr, []).append(call)
+        return found
 
     def scope_of(self, node: ast.AST) -> Scope:
         """The scope in which ``node`` is evaluated."""

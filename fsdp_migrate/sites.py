@@ -284,15 +284,16 @@ def is_taken_for_model(node: ast.expr, module: Module, tracer: Tracer) -> bool:
     ``with FSDP.state_dict_type(model, ...): model.state_dict()`` tells what ``model`` is, even
     when no call of the function is in the given paths.
     """
-    path = access_path(node)
+    methods = module.table.methods
+    calls = [call for name in fsdp1.STATICS if name in methods for call in methods[name]]
+    path = access_path(node) if calls else None
     if path is None or not all(isinstance(v, Unknown) for v in tracer.evaluate(node, module)):
         return False
     here = module.table.scope_of(node).function()
-    for call in module.table.calls:
-        if not isinstance(call.func, ast.Attribute) or call.func.attr not in fsdp1.STATICS:
-            continue
+    for call in sorted(calls, key=lambda c: (c.lineno, c.col_offset)):
         if module.table.within[call].function() is not here:
             continue
+        assert isinstance(call.func, ast.Attribute)
         given = [*call.args, *(k.value for k in call.keywords)]
         if not any(_may_be_same(g, node, path, module) for g in given[:3]):
             continue

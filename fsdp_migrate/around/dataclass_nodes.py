@@ -277,16 +277,13 @@ class _Reader:
             for annotation in _annotations(method[1]) if method is not None else ():
                 assert method is not None
                 self._annotation(annotation, method[0].module, found)
-        for call, module in self._calls:
-            if constructor in self.study.models(call.func, module).constructors:
-                for node in _given(call):
-                    for made in self._made(node, module):
-                        self._add(made, found)
+        for cls in self._passed.get(constructor, ()):
+            self._add(cls, found)
         return [cls for cls in found.values() if self.may_hold_tensors(cls)]
 
     @cached_property
-    def _calls(self) -> list[tuple[ast.Call, Module]]:
-        """Every call of a variable, where the project has dataclasses with tensors."""
+    def _passed(self) -> dict[Constructor, list[Class]]:
+        """The dataclasses that calls of a model pass to it."""
         modules = self.study.project.modules
         classes = [
             Class(node, module)
@@ -295,13 +292,19 @@ class _Reader:
             if isinstance(node, ast.ClassDef) and node.decorator_list
         ]
         if not any(self.is_dataclass(c) and self.may_hold_tensors(c) for c in classes):
-            return []
-        return [
-            (call, module)
-            for module in modules
-            for call in module.table.calls
-            if _given(call) and not self.study.external(call.func, module)
-        ]
+            return {}
+        found: dict[Constructor, list[Class]] = {}
+        for module in modules:
+            for call in module.table.calls:
+                if not _given(call) or self.study.external(call.func, module):
+                    continue
+                constructors = self.study.models(call.func, module).constructors
+                if not constructors:
+                    continue
+                made = [c for node in _given(call) for c in self._made(node, module)]
+                for constructor in constructors:
+                    found.setdefault(constructor, []).extend(made)
+        return found
 
     def _made(self, node: ast.expr, module: Module) -> list[Class]:
         if not isinstance(node, (ast.Name, ast.Call, ast.Attribute)):

@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from fsdp_migrate.names import FUNCTIONS, Binding, Kind, Scope
 from fsdp_migrate.trace.flow import ELSEWHERE, Definition, access_path
@@ -110,6 +111,22 @@ class Computed(Value):
 
 
 Values = frozenset[Value]
+Question = tuple[ast.expr, Frame | None]
+
+_CUT = 1 << (MAX_DEPTH + 2)  # among the questions that an answer waits for: none of them
+
+
+class _Passing(NamedTuple):
+    """An answer that waits for questions not answered yet; good as long as those are open.
+
+    Those of lesser depth stay open for as long as the deepest one does.
+    """
+
+    values: Values
+    waits: int  # bit n: the active question of depth n
+    depth: int  # of the deepest of them
+    activation: int  # of that one: the same question may be asked again later
+
 
 # nn.Module and torch.compile style calls that hand back what they were given.
 TRANSPARENT_METHODS = frozenset(
@@ -135,11 +152,17 @@ COMMON_METHODS = frozenset(
 class Tracer:
     def __init__(self, project: Project) -> None:
         self.project = project
-        self._memo: dict[tuple[ast.expr, Frame | None], Values] = {}
-        self._active: dict[tuple[ast.expr, Frame | None], int] = {}
-        self._lowest = 1 << 30
+        self._memo: dict[Question, Values] = {}
+        self._active: dict[Question, int] = {}  # questions not answered yet, and their depth
+        self._waits = 0  # bit n: the answer made now waits for the active question of depth n
+        self._passing: dict[Question, _Passing] = {}
+        self._activations: list[int] = []  # of the active questions, by depth
         self._steps = 0
         self._stored: dict[Module, dict[ast.AST, frozenset[str]]] = {}
+        self._stores_found: dict[
+            tuple[ast.ClassDef, str],
+            list[tuple[ast.FunctionDef | ast.AsyncFunctionDef, Definition]],
+        ] = {}
         self._importing: set[tuple[Module, str]] = set()
         self._known_exits: dict[ast.AST, tuple[list[ast.Return], bool]] = {}
         self.wraps: set[ast.AST] = set()  # calls of torch's wrap() that make FSDP1 models
@@ -152,28 +175,42 @@ class Tracer:
         if key in self._memo:
             return self._memo[key]
         if key in self._active:
-            self._lowest = min(self._lowest, self._active[key])
+            self._waits |= 1 << self._active[key]
             return frozenset()
+        known = self._passing.get(key)
+        if known is not None and self._is_open(known):
+            self._waits |= known.waits
+            return known.values
         depth = len(self._active)
         if depth == 0:
-            self._steps, self._lowest = 0, 1 << 30
+            self._steps = self._waits = 0
+            self._passing.clear()
         self._steps += 1
         if depth > MAX_DEPTH or self._steps > MAX_STEPS:
-            self._lowest = -1  # what is known by now is not all there is
+            self._waits |= _CUT  # what is known by now is not all there is
             return frozenset({Unknown(node, module, why="the data flow is too long to follow")})
         if depth == 0 and sys.getrecursionlimit() < RECURSION_LIMIT:
             sys.setrecursionlimit(RECURSION_LIMIT)
         self._active[key] = depth
-        outer, self._lowest = self._lowest, 1 << 30
+        self._activations.append(self._steps)
+        outer, self._waits = self._waits, 0
         try:
             result = frozenset(self._evaluate(node, module, frame))
         finally:
             del self._active[key]
-        # Final, unless a part of the answer waited for a node that is still being computed.
-        if self._lowest >= depth or depth == 0:
+            self._activations.pop()
+            waits = self._waits & ~(1 << depth)
+            self._waits = outer | waits
+        if not waits or depth == 0:
             self._memo[key] = result
-        self._lowest = min(outer, self._lowest if self._lowest < depth else 1 << 30)
+        elif not waits & _CUT:
+            deepest = waits.bit_length() - 1
+            self._passing[key] = _Passing(result, waits, deepest, self._activations[deepest])
         return result
+
+    def _is_open(self, known: _Passing) -> bool:
+        activations = self._activations
+        return known.depth < len(activations) and activations[known.depth] == known.activation
 
     def argument(
         self, call: ast.Call, function: FunctionNode, name: str, *, bound: bool
@@ -607,8 +644,16 @@ class Tracer:
 
     def _stores(
         self, cls: Class, attr: str
-    ) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, Definition]]:
+    ) -> list[tuple[ast.FunctionDef | ast.AsyncFunctionDef, Definition]]:
         """Every ``self.attr = ...`` in the methods of a class."""
+        key = (cls.node, attr)
+        if key not in self._stores_found:
+            self._stores_found[key] = list(self._find_stores(cls, attr))
+        return self._stores_found[key]
+
+    def _find_stores(
+        self, cls: Class, attr: str
+    ) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, Definition]]:
         for method in cls.node.body:
             if not isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 continue
