@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -68,4 +69,14 @@ def _take_terminal() -> None:
     import fcntl
     import termios
 
+    heed_interrupts()
+
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def heed_interrupts() -> None:
+    """In a new process: as a shell at a terminal starts it, wherever the tests themselves run.
+
+    What a script starts in the background ignores SIGINT, and so do the processes under it.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)

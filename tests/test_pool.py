@@ -16,6 +16,7 @@ import pytest
 from fsdp_migrate import engine, gate, neighbours, pool, session
 from fsdp_migrate.edits import apply
 from fsdp_migrate.rule import Outcome
+from tests.terminal import heed_interrupts
 
 MODEL = """\
 import torch
@@ -167,7 +168,11 @@ except KeyboardInterrupt:
 def test_ctrl_c_is_answered_at_once(after_s: float | None) -> None:
     command = [sys.executable, "-c", INTERRUPTED]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=heed_interrupts,  # noqa: PLW1509
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"

@@ -102,9 +102,9 @@ assert mean.item() == 0.5
 
 assert isinstance(torch.Generator("cuda"), torch.Generator)
 assert copy.deepcopy(device) == pickle.loads(pickle.dumps(device)) == device
-torch.save({"x": torch.ones(2)}, "x.pt")
+torch.save({"x": torch.ones(2)}, f"x{rank}.pt")
 for place in ("cuda", 0, {"cpu": "cuda:0"}, None, lambda storage, where: storage):
-    assert torch.load("x.pt", map_location=place)["x"].sum() == 2
+    assert torch.load(f"x{rank}.pt", map_location=place)["x"].sum() == 2
 
 with torch.autocast("cuda"):
     product = torch.ones(2, 2) @ torch.ones(2, 2)
