@@ -241,7 +241,8 @@ def _edit(
             result.changes[module.path] = new
             renewed[module.path] = after
     result.changes.update(written)
-    if failed or not settle:
+    only_comments = all(isinstance(e, Mark) for each in edits.values() for e in each)
+    if failed or not settle or only_comments:
         return failed
     return _unsettled(project, decisions, renewed, written, options, registry)
 

@@ -121,6 +121,7 @@ class NameTable:
     strings: list[ast.Constant] = field(default_factory=list)
     imports: list[Binding] = field(default_factory=list)
     stars: list[tuple[Scope, str]] = field(default_factory=list)  # ``from x import *``
+    _calls_in: dict[ast.AST, list[ast.Call]] = field(default_factory=dict)
 
     @cached_property
     def methods(self) -> dict[str, list[ast.Call]]:
@@ -130,6 +131,14 @@ class NameTable:
             if isinstance(call.func, ast.Attribute):
                 found.setdefault(call.func.attr, []).append(call)
         return found
+
+    def calls_in(self, node: ast.AST) -> list[ast.Call]:
+        """The calls inside a class or function, or a part of one."""
+        known = self._calls_in.get(node)
+        if known is None:
+            calls = [n for n in ast.walk(node) if isinstance(n, ast.Call) and n in self.within]
+            known = self._calls_in[node] = calls
+        return known
 
     def scope_of(self, node: ast.AST) -> Scope:
         """The scope in which ``node`` is evaluated."""

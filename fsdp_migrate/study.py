@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fsdp_migrate.around.dataclass_nodes import Found as DataclassFound
     from fsdp_migrate.around.methods import Entry
     from fsdp_migrate.around.unused import Found
+    from fsdp_migrate.construct.models import Contents
 
 DEFAULT_TARGET = config.DEFAULT_TARGET
 
@@ -148,6 +149,7 @@ class Study:
     failures: dict[ast.AST, Failure] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)  # methods that need FSDP2's hooks
     unused: dict[ast.Call, Found | None] = field(default_factory=dict)  # by constructor call
+    contents: dict[ast.expr, Contents] = field(default_factory=dict)  # of wrapped models
     # Which FSDP2 would not look into.
     dataclasses: list[DataclassFound] = field(default_factory=list)
 
@@ -162,6 +164,7 @@ class Study:
         result.partial = self.partial
         result.tracer, result.found, result.entries = self.tracer, self.found, self.entries
         result.failures, result.unused = self.failures, self.unused
+        result.contents = self.contents
         result.dataclasses = self.dataclasses
         return result
 

@@ -33,10 +33,10 @@ class Contents:
 
 def contents(node: ast.expr, module: Module, study: Study) -> Contents:
     """Everything the code that makes ``node`` constructs, followed through project classes."""
-    result = Contents()
-    seen: set[ast.AST] = set()
-    _collect(study.values(node, module), study, result, seen)
-    return result
+    if node not in study.contents:
+        result = study.contents[node] = Contents()
+        _collect(study.values(node, module), study, result, set())
+    return study.contents[node]
 
 
 def _collect(values: Values, study: Study, result: Contents, seen: set[ast.AST]) -> None:
@@ -83,9 +83,8 @@ def _class(cls: Class, study: Study, result: Contents, seen: set[ast.AST]) -> No
 def _body(
     node: ast.AST, module: Module, study: Study, result: Contents, seen: set[ast.AST]
 ) -> None:
-    for call in ast.walk(node):
-        if isinstance(call, ast.Call) and call in module.table.within:
-            _callee(call, module, study, result, seen)
+    for call in module.table.calls_in(node):
+        _callee(call, module, study, result, seen)
 
 
 def _callee(

@@ -13,7 +13,7 @@ import ast
 import builtins
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -163,6 +163,9 @@ class Tracer:
             tuple[ast.ClassDef, str],
             list[tuple[ast.FunctionDef | ast.AsyncFunctionDef, Definition]],
         ] = {}
+        self._lineages: dict[ast.ClassDef, list[Class]] = {}
+        self._families: dict[ast.ClassDef, list[Class]] = {}
+        self._derived: dict[ast.ClassDef, list[Class]] = {}
         self._importing: set[tuple[Module, str]] = set()
         self._known_exits: dict[ast.AST, tuple[list[ast.Return], bool]] = {}
         self.wraps: set[ast.AST] = set()  # calls of torch's wrap() that make FSDP1 models
@@ -772,28 +775,39 @@ class Tracer:
 
     def family(self, cls: Class) -> list[Class]:
         """A class with its bases and subclasses in the project, nearest bases first."""
-        known = self._families.get(cls.node)
-        if known is None:
-            known = [*self._bases(cls), *self.subclasses(cls)]
-            self._families[cls.node] = known
-        return known
-
-    @cached_property
-    def _families(self) -> dict[ast.ClassDef, list[Class]]:
-        return {}
+        return self._kept(self._families, cls, lambda: [*self._bases(cls), *self.subclasses(cls)])
 
     def lineage(self, cls: Class) -> list[Class]:
         """A class and its bases in the project, nearest first."""
         return self._bases(cls)
 
-    def _bases(self, cls: Class, seen: frozenset[ast.ClassDef] = frozenset()) -> list[Class]:
+    def _bases(self, cls: Class) -> list[Class]:
+        return self._kept(self._lineages, cls, lambda: self._find_bases(cls, frozenset()))
+
+    def _find_bases(self, cls: Class, seen: frozenset[ast.ClassDef]) -> list[Class]:
         if cls.node in seen:
             return []
         found = [cls]
         for base in cls.node.bases:
             for value in self.evaluate(base, cls.module):
                 if isinstance(value, Class):
-                    found += self._bases(value, seen | {cls.node})
+                    found += self._find_bases(value, seen | {cls.node})
+        return found
+
+    def _kept(
+        self,
+        known: dict[ast.ClassDef, list[Class]],
+        cls: Class,
+        find: Callable[[], list[Class]],
+    ) -> list[Class]:
+        """What is found for a class, kept unless it waits for a question that is still open."""
+        if cls.node in known:
+            return known[cls.node]
+        outer, self._waits = self._waits, 0
+        found = find()
+        if not self._waits:
+            known[cls.node] = found
+        self._waits |= outer
         return found
 
     def external_bases(self, cls: Class) -> frozenset[str]:
@@ -812,6 +826,9 @@ class Tracer:
 
     def subclasses(self, cls: Class) -> list[Class]:
         """The project's classes that are derived from a class, however far down."""
+        return self._kept(self._derived, cls, lambda: self._find_subclasses(cls))
+
+    def _find_subclasses(self, cls: Class) -> list[Class]:
         found: list[Class] = []
         for other in self._classes_with_bases:
             if other.node is not cls.node and any(b.node is cls.node for b in self._bases(other)):
