@@ -6,8 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from fsdp_migrate.names import NameTable
 
@@ -24,13 +25,22 @@ class Quoted:
     string: ast.Constant
     expression: ast.expr
 
-    @property
+    @cached_property
     def names(self) -> frozenset[str]:
         return frozenset(n.id for n in ast.walk(self.expression) if isinstance(n, ast.Name))
 
 
-def in_annotations(table: NameTable) -> Iterator[Quoted]:
+_known: WeakKeyDictionary[NameTable, tuple[Quoted, ...]] = WeakKeyDictionary()
+
+
+def in_annotations(table: NameTable) -> tuple[Quoted, ...]:
     """The annotations, arguments of ``cast`` and bounds of type variables that are strings."""
+    if table not in _known:
+        _known[table] = tuple(_in_annotations(table))
+    return _known[table]
+
+
+def _in_annotations(table: NameTable) -> Iterator[Quoted]:
     for constant in table.strings:
         if _is_annotation(constant, table):
             assert isinstance(constant.value, str)

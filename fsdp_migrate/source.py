@@ -93,4 +93,9 @@ class Source:
 
     def segment(self, node: ast.expr | ast.stmt) -> str:
         """The source text of a node, as written."""
-        return ast.get_source_segment("\n".join(self.lines), node) or ast.unparse(node)
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        found = self.lines[node.lineno - 1 : node.end_lineno]
+        found[-1] = found[-1][: self.column(node.end_lineno, node.end_col_offset)]
+        found[0] = found[0][self.column(node.lineno, node.col_offset) :]
+        return "\n".join(found)

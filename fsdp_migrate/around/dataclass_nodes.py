@@ -16,6 +16,7 @@ from functools import cached_property
 
 from packaging.version import Version
 
+from fsdp_migrate import fsdp1
 from fsdp_migrate.around.methods import FunctionNode, Methods, wrapped_by
 from fsdp_migrate.construct import models, policies
 from fsdp_migrate.construct.sharding import Constructor, Wrapped
@@ -296,7 +297,7 @@ class _Reader:
         found: dict[Constructor, list[Class]] = {}
         for module in modules:
             for call in module.table.calls:
-                if not _given(call) or self.study.external(call.func, module):
+                if not _given(call) or not self._may_be_model(call.func, module):
                     continue
                 constructors = self.study.models(call.func, module).constructors
                 if not constructors:
@@ -304,6 +305,29 @@ class _Reader:
                 made = [c for node in _given(call) for c in self._made(node, module)]
                 for constructor in constructors:
                     found.setdefault(constructor, []).extend(made)
+        return found
+
+    def _may_be_model(self, node: ast.expr, module: Module) -> bool:
+        """Whether it is worth asking: most calls are of what no model was ever assigned to."""
+        if isinstance(node, ast.Attribute) and node.attr not in self._assigned:
+            return not module.table.methods.keys().isdisjoint(fsdp1.STATICS)
+        return not self.study.external(node, module)
+
+    @cached_property
+    def _assigned(self) -> set[str]:
+        """The names that something other than a function may have."""
+        found: set[str] = set()
+        for module in self.study.project.read:
+            table = module.table
+            found |= {a.attr for a in table.attributes if isinstance(a.ctx, ast.Store)}
+            found |= {n.id for n in table.names if isinstance(n.ctx, ast.Store)}
+            found |= {str(constant.value) for constant in table.strings}  # setattr and the like
+            found |= {binding.name for binding in table.imports}
+            found |= {  # properties
+                n.name
+                for n in table.scopes
+                if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef)) and n.decorator_list
+            }
         return found
 
     def _made(self, node: ast.expr, module: Module) -> list[Class]:

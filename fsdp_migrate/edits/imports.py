@@ -170,15 +170,15 @@ def _unused_after(
     given = {n for n in asked_for if all(b.kind is Kind.IMPORT for b in top.bindings.get(n, ()))}
     exported = _exported(module) | given | quoted.in_type_comments(module.source)
     annotations = list(quoted.in_annotations(table))
+    loads: dict[str, list[ast.Name]] = defaultdict(list)
+    for name in table.names:
+        if isinstance(name.ctx, ast.Load):
+            loads[name.id].append(name)
     result = []
     for binding in table.imports:
         alias = binding.node
         uses: list[ast.expr] = [
-            n
-            for n in table.names
-            if n.id == binding.name
-            and isinstance(n.ctx, ast.Load)
-            and table.within[n].lookup(n.id) is binding.scope
+            n for n in loads[binding.name] if table.within[n].lookup(n.id) is binding.scope
         ]
         uses += [each.string for each in annotations if binding.name in each.names]
         lost = [n for n in uses if n in gone]

@@ -108,6 +108,7 @@ class Project:
         self._by_path: dict[Path, Module | None] = {m.path: m for m in self.modules}
         self._by_name: dict[str, list[Module]] = defaultdict(list)
         self._found: dict[tuple[str, tuple[str, str]], Module | None] = {}
+        self._resolved: dict[tuple[str, tuple[str, str]], tuple[Module, str] | None] = {}
         self._canonical: dict[tuple[str, Module], frozenset[str]] = {}
         self._parents: dict[Path, list[Path]] = {}
         for module in self.modules:
@@ -207,13 +208,17 @@ class Project:
         own = {m.path.parent.name if m.is_package else m.path.stem for m in self.modules}
         return self.library.names | own
 
-    def resolve(
-        self, qualified: str, importer: Module, _seen: frozenset[str] = frozenset()
-    ) -> tuple[Module, str] | None:
+    def resolve(self, qualified: str, importer: Module) -> tuple[Module, str] | None:
         """Split ``a.b.C.d`` into the project module it starts in and the rest (``"C.d"``).
 
         None when the name is not the project's own. Re-exports are not followed here.
         """
+        key = (qualified, importer.home)
+        if key not in self._resolved:
+            self._resolved[key] = self._resolve(qualified, importer)
+        return self._resolved[key]
+
+    def _resolve(self, qualified: str, importer: Module) -> tuple[Module, str] | None:
         parts = qualified.split(".")
         for cut in range(len(parts), 0, -1):
             module = self.find(".".join(parts[:cut]), importer)
