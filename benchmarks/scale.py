@@ -13,13 +13,11 @@ for a file (their paths), whatever is in them.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from shell import Cost, run
 
 SIZES = (5_000, 20_000, 100_000)
 EVERY = 1_000  # files for one project that uses FSDP1
@@ -124,13 +122,6 @@ for directory, _, names in os.walk(sys.argv[1]):
 """
 
 
-@dataclass(frozen=True)
-class Cost:
-    wall: float
-    cpu: float
-    memory: int  # bytes
-
-
 def make(root: Path, files: int, *, projects: bool) -> int:
     """A tree of ``files`` files; the bytes in it."""
     size = 0
@@ -148,21 +139,6 @@ def make(root: Path, files: int, *, projects: bool) -> int:
             for name, content in PROJECT.items():
                 size += (project / name).write_text(content, encoding="utf-8")
     return size
-
-
-def run(command: Sequence[str], directory: Path) -> Cost:
-    """What a command costs, with every process it starts."""
-    started = time.perf_counter()
-    with subprocess.Popen(
-        command, cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as process:
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode not in (0, 1):
-        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
-    wall = time.perf_counter() - started
-    unit = 1 if sys.platform == "darwin" else 1024
-    return Cost(wall, used.ru_utime + used.ru_stime, used.ru_maxrss * unit)
 
 
 def measure(files: int, *, projects: bool) -> tuple[int, dict[str, Cost]]:

@@ -123,7 +123,12 @@ def _decide(study: Study) -> list[Decision]:
     if study.partial:
         decisions = partial.guarded(decisions, study)
     decisions = hold_back(decisions)
-    return sorted(decisions, key=lambda d: (d.site.module.display, d.site.place, d.code))
+    return sorted(decisions, key=order)
+
+
+def order(decision: Decision) -> tuple[object, ...]:
+    """What decisions are listed by: file, position, code."""
+    return decision.site.module.display, decision.site.place, decision.code
 
 
 def _shards_at_run_time(study: Study) -> bool:

@@ -16,6 +16,7 @@ from fsdp_migrate.result import Problem, Result
 from fsdp_migrate.rule import Outcome, Registry
 from fsdp_migrate.source import Source, SourceError
 from fsdp_migrate.study import DEFAULT_TARGET, Decision, Failure, Study, sentences
+from fsdp_migrate.trace import parts
 from fsdp_migrate.trace.project import Library, Module, Project
 
 MANY = 24  # edited files that are worth several processes
@@ -72,7 +73,31 @@ def rewrite(
     """Decide every site of a closed set of sources and, with ``edit``, make the new contents."""
     options = options or Options()
     registry = registry or rule.load()
-    project = Project(sources, library)
+    found = [
+        _rewrite(part, options, registry, edit=edit)
+        for part in parts.split(Project(sources, library))
+    ]
+    return found[0] if len(found) == 1 else _together(found)
+
+
+def _together(results: Sequence[Result]) -> Result:
+    """One result of those for the parts of a tree."""
+    result = Result(
+        sorted((d for r in results for d in r.decisions), key=decide.order),
+        {path: data for r in results for path, data in r.changes.items()},
+        [problem for r in results for problem in r.problems],
+        sum(r.modules for r in results),
+        [d for r in results for d in r.proposed],
+    )
+
+    def again(refused: frozenset[Key], *, settle: bool = True) -> Result:
+        return _together([r.again(refused, settle=settle) for r in results if r.again is not None])
+
+    result.again = again
+    return result
+
+
+def _rewrite(project: Project, options: Options, registry: Registry, *, edit: bool) -> Result:
     result = _attempt(project, options, registry, edit=edit)
     known = result.proposed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -82,6 +82,16 @@ class Library:
         """The last parts of the dotted names these files are imported by."""
         return frozenset(p.parent.name if p.stem == "__init__" else p.stem for p in self.paths)
 
+    @cached_property
+    def packages(self) -> frozenset[Path]:
+        """The directories that are packages."""
+        return frozenset(p.parent for p in self.paths if p.name == "__init__.py")
+
+    @cached_property
+    def by_text(self) -> dict[str, Path]:
+        """Every file by its path as text: making paths takes longer than looking them up."""
+        return {p.as_posix(): p for p in self.paths}
+
 
 class Project:
     """A closed world: every module under analysis, and the imports between them.
@@ -99,11 +109,7 @@ class Project:
         self._earlier = {id(module.source): module for module in known}
         listed = sorted(sources, key=lambda s: s.display)
         self.library = library or Library()
-        self._directories = {
-            p.parent
-            for p in (*(s.path for s in listed), *self.library.paths)
-            if p.name == "__init__.py"
-        }
+        self._directories = {s.path.parent for s in listed if s.path.name == "__init__.py"}
         self.modules = [self._module(source) for source in listed]
         self._by_path: dict[Path, Module | None] = {m.path: m for m in self.modules}
         self._by_name: dict[str, list[Module]] = defaultdict(list)
@@ -151,12 +157,12 @@ class Project:
             if module.root == importer.root:
                 return module
         parts = dotted.split(".")
-        if parts[-1] not in self._file_names:
+        if parts[-1] not in self._file_names and parts[-1] not in self.library.names:
             return None
         for directory in (importer.path.parent, *self._above(importer.path.parent)):
             base = "/".join((str(directory).rstrip("/"), *parts))
             for text in (f"{base}.py", f"{base}/__init__.py"):
-                path = self._paths.get(text)
+                path = self._paths.get(text) or self.library.by_text.get(text)
                 found = self._at(path) if path is not None else None
                 if found is not None:
                     return found
@@ -176,14 +182,14 @@ class Project:
     def _module(self, source: Source) -> Module:
         """The module of a source; the one of an earlier project, with all that is known of it,
         when nothing tells them apart."""
-        new, known = _module(source, self._directories), self._earlier.get(id(source))
+        packages = self._directories, self.library.packages
+        new, known = _module(source, packages), self._earlier.get(id(source))
         same = known is not None and (known.name, known.root) == (new.name, new.root)
         return known if known is not None and same else new
 
     @cached_property
     def _paths(self) -> dict[str, Path]:
-        """Every file by its path as text: making paths takes longer than looking them up."""
-        return {p.as_posix(): p for p in (*self._by_path, *self.library.paths)}
+        return {p.as_posix(): p for p in self._by_path}
 
     def _above(self, directory: Path) -> list[Path]:
         """Directories above another, no higher than what the modules have in common."""
@@ -205,8 +211,7 @@ class Project:
 
     @cached_property
     def _file_names(self) -> frozenset[str]:
-        own = {m.path.parent.name if m.is_package else m.path.stem for m in self.modules}
-        return self.library.names | own
+        return frozenset(m.path.parent.name if m.is_package else m.path.stem for m in self.modules)
 
     def resolve(self, qualified: str, importer: Module) -> tuple[Module, str] | None:
         """Split ``a.b.C.d`` into the project module it starts in and the rest (``"C.d"``).
@@ -259,37 +264,36 @@ class Project:
                 found += self.exports(resolved[0], name, seen)
         return found
 
-    def canonical(
-        self, qualified: str, importer: Module, _seen: frozenset[str] = frozenset()
-    ) -> frozenset[str]:
+    def canonical(self, qualified: str, importer: Module) -> frozenset[str]:
         """The names outside the project that ``qualified`` finally stands for.
 
         ``myproject.dist.FSDP``, re-exported there from torch, becomes torch's name; a name the
-        project defines itself becomes nothing.
+        project defines itself becomes nothing, and so does one that leads back to itself.
         """
-        if qualified in _seen:
-            return frozenset()
-        if _seen:
-            return self._outside(qualified, importer, _seen)
         known = self._canonical.get((qualified, importer))
         if known is None:
-            known = self._outside(qualified, importer, _seen)
+            known = self._outside(qualified, importer, frozenset())
             self._canonical[qualified, importer] = known
         return known
 
-    def _outside(self, qualified: str, importer: Module, _seen: frozenset[str]) -> frozenset[str]:
+    def _outside(
+        self, qualified: str, importer: Module, passed: frozenset[tuple[Module, str]]
+    ) -> frozenset[str]:
+        """``passed`` are the imports on the way here, by module and name: what leads through one
+        twice would do so for ever, under longer and longer names."""
         resolved = self.resolve(qualified, importer)
         if resolved is None:
             return frozenset({qualified})
         module, rest = resolved
-        if not rest:
+        if not rest or (module, rest.partition(".")[0]) in passed:
             return frozenset()
         head, _, tail = rest.partition(".")
+        passed |= {(module, head)}
         found: set[str] = set()
         for owner, binding in self.exports(module, head):
             if binding.kind is Kind.IMPORT:
                 target = f"{binding.qualified}.{tail}" if tail else binding.qualified
-                found |= self.canonical(target, owner, _seen | {qualified})
+                found |= self._outside(target, owner, passed)
         for _, star in module.table.stars:
             outside = self.resolve(star, module) is None
             if outside and not module.table.module.bindings.get(head):
@@ -328,7 +332,7 @@ class Project:
         return frozenset(stars)
 
 
-def _module(source: Source, packages: set[Path]) -> Module:
+def _module(source: Source, packages: tuple[Collection[Path], ...]) -> Module:
     """Name a module by the packages that enclose it (directories with ``__init__.py``)."""
     path = source.path
     if source.excerpt is not None:  # nothing imports a notebook, and it starts in its directory
@@ -337,7 +341,7 @@ def _module(source: Source, packages: set[Path]) -> Module:
     is_package = path.name == "__init__.py"
     parts = [] if is_package else [path.stem]
     directory = path.parent
-    while directory in packages:
+    while any(directory in each for each in packages):
         parts.insert(0, directory.name)
         directory = directory.parent
     return Module(source, ".".join(parts), PurePosixPath(directory), is_package)

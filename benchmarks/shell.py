@@ -1,0 +1,37 @@
+"""What a command costs when it is run from the shell."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Cost:
+    wall: float  # seconds
+    cpu: float  # seconds, of all its processes
+    memory: int  # bytes, of the largest one
+
+
+def run(command: Sequence[str], directory: Path) -> Cost:
+    """What a command costs, with every process it starts.
+
+    Raises:
+        SystemExit: it ended with something else than 0 or 1, which mean "nothing to do" and "done".
+    """
+    started = time.perf_counter()
+    with subprocess.Popen(
+        command, cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode not in (0, 1):
+        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
+    wall = time.perf_counter() - started
+    unit = 1 if sys.platform == "darwin" else 1024
+    return Cost(wall, used.ru_utime + used.ru_stime, used.ru_maxrss * unit)
