@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -70,10 +71,37 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return listed[:end], listed[end + 1 :]
 
 
+@dataclass(frozen=True)
+class _Reader:
+    """Makes the value of an option from words, in the place of typer's ``RuntimeParam``."""
+
+    read: Callable[[Any], Any]
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        if param.multiple or param.nargs == -1:
+            return [self.read(each) for each in value] if value is not None else ()
+        return None if value is None else self.read(value)
+
+
+def _read_by_hand(param: Any) -> None:
+    """Words, paths and what has a parser need no pydantic, on which typer would spend more time
+    than a run on a project without FSDP1 takes. Another release of typer may not ask here."""
+    descriptor = getattr(param, "type_descriptor", None)
+    if descriptor is None or getattr(param, "_runtime_param", param) is not None:
+        return
+    kind = descriptor.annotation
+    kind = kind.__args__[0] if getattr(kind, "__origin__", None) is list else kind
+    read = descriptor.parameter_info.parser or (kind if kind in (bool, str, Path) else None)
+    if read is not None:
+        param._runtime_param = _Reader(read)
+
+
 class _Command(TyperCommand):
     """A command whose options never take another option, or ``--``, for their value."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for param in self.get_params(ctx):
+            _read_by_hand(param)
         own, rest = _split(args)
         options = [p for p in self.get_params(ctx) if p.param_type_name == "option"]
         names = {name for p in options for name in (*p.opts, *p.secondary_opts)}

@@ -54,8 +54,18 @@ def test_what_needs_no_parser_does_not_wait_for_one(
     assert loaded(*arguments, heavy=("typer", "click"), cwd=tmp_path) == ""
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("verify", "-h"), ("nothing",)], ids=" ".join)
-def test_help_does_not_load_what_typer_reads_values_with(
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--help",),
+        ("verify", "-h"),
+        ("nothing",),
+        ("check", ".", "--min-coverage", "50", "--format", "concise", "-o", "report.txt"),
+        ("rewrite", ".", "--select", "FSDP1", "--jobs", "2", "-q"),
+    ],
+    ids=" ".join,
+)
+def test_nothing_waits_for_what_typer_reads_values_with(
     arguments: tuple[str, ...], tmp_path: Path
 ) -> None:
     assert loaded(*arguments, heavy=("pydantic",), cwd=tmp_path) == ""
