@@ -85,7 +85,9 @@ def find(study: Study) -> list[Found]:
             of_units = outputs
             if _names_units(constructor, study):
                 of_units = reader.outputs(parts, constructor)
-            given = reader.inputs(units, constructor) if study.target < INPUTS else []
+            given = []
+            if study.target < INPUTS:
+                given = reader.inputs(units, constructor, wrapped)
             for cls, is_output in (*((c, True) for c in outputs), *((c, False) for c in given)):
                 if reader.is_registered(cls):
                     continue
@@ -265,7 +267,7 @@ class _Reader:
 
     # -- inputs -----------------------------------------------------------------------------------
 
-    def inputs(self, units: list[Class], constructor: Constructor) -> list[Class]:
+    def inputs(self, units: list[Class], constructor: Constructor, wrapped: Wrapped) -> list[Class]:
         """The dataclasses with tensors that units take, where inputs are cast."""
         if not any(
             c.is_open or c.has("mixed_precision")
@@ -278,8 +280,12 @@ class _Reader:
             for annotation in _annotations(method[1]) if method is not None else ():
                 assert method is not None
                 self._annotation(annotation, method[0].module, found)
-        for cls in self._passed.get(constructor, ()):
-            self._add(cls, found)
+        contents = models.contents(wrapped.wrapped, wrapped.module, self.study)
+        # A model from outside the project takes none of its dataclasses.
+        own = (*units, *contents.classes)
+        if not contents.complete or any(self.methods.find(cls, "forward") for cls in own):
+            for cls in self._passed.get(constructor, ()):
+                self._add(cls, found)
         return [cls for cls in found.values() if self.may_hold_tensors(cls)]
 
     @cached_property
