@@ -364,6 +364,22 @@ for p in model.parameters():
 """,
     ),
     Keep(
+        title="an average of two models, one of which stays",
+        source="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def train(net, other, decay):
+    model = FSDP(net)
+    twin = FSDP(other, not_an_argument=1)
+    with torch.no_grad():
+        for p, q in zip(model.parameters(), twin.parameters()):
+            q.data = q.data * decay + p.data * (1 - decay)
+""",
+        left=True,
+    ),
+    Keep(
         title="the data of something else",
         source="""\
 for batch in model.batches():
@@ -451,11 +467,12 @@ def _update(site: Site, study: Study) -> Decision:
     assert site.receiver is not None
     proposal = study.proposal()
     function = proposal.support(site.module, "reshard_parameters", site.node)
-    lines = [
-        code("{f}({m})", f=function, m=model) for model in updated(site.node, study, site.module)
-    ]
+    looped = updated(site.node, study, site.module)
+    lines = [code("{f}({m})", f=function, m=model) for model in looped]
     proposal.insert_before(site.module, site.statement, *lines)
-    models = study.models(site.receiver, site.module).constructors
+    # Parameters of an FSDP1 model and of an FSDP2 model do not mix: all of them or none.
+    together = (site.receiver, *looped.values())
+    models = frozenset(c for m in together for c in study.models(m, site.module).constructors)
     changed = [study.models(m, site.module).constructors for m in written(site.node, site.module)]
     review = ""
     if any(found and found.isdisjoint(trained(study)) for found in changed):

@@ -250,15 +250,15 @@ def _asked(node: ast.expr) -> str:
     return node.id
 
 
-def updated(iterated: ast.expr, study: Study, module: Module) -> list[str]:
-    """The models whose parameters a loop goes over, as they are written there."""
-    found = []
+def updated(iterated: ast.expr, study: Study, module: Module) -> dict[str, ast.expr]:
+    """The models whose parameters a loop goes over, by how they are written there."""
+    found: dict[str, ast.expr] = {}
     for node in ast.walk(iterated):
         method = node.func if isinstance(node, ast.Call) else None
         if isinstance(method, ast.Attribute) and method.attr in METHODS:
             path = access_path(method.value)
-            if path is not None and study.traced(method.value, module) and path not in found:
-                found.append(path)
+            if path is not None and study.traced(method.value, module):
+                found.setdefault(path, method.value)
     return found
 
 
