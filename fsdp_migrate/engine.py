@@ -73,11 +73,24 @@ def rewrite(
     """Decide every site of a closed set of sources and, with ``edit``, make the new contents."""
     options = options or Options()
     registry = registry or rule.load()
-    found = [
-        _rewrite(part, options, registry, edit=edit)
-        for part in parts.split(Project(sources, library))
-    ]
-    return found[0] if len(found) == 1 else _together(found)
+    split = parts.split(Project(sources, library))
+    found = {part: _rewrite(part, options, registry, edit=edit) for part in split}
+    if len(split) > 1:
+        # What is left for a reason of its own may concern models of the same repository.
+        troubled = {
+            d.site.module.path
+            for result in found.values()
+            for d in result.decisions
+            if d.outcome is Outcome.LEFT and not d.held
+        }
+        for group in parts.together(split, lambda module: module.path in troubled):
+            if len(group) > 1:
+                whole = parts.joined(group)
+                found[whole] = _rewrite(whole, options, registry, edit=edit)
+                for part in group:
+                    del found[part]
+    results = list(found.values())
+    return results[0] if len(results) == 1 else _together(results)
 
 
 def _together(results: Sequence[Result]) -> Result:

@@ -51,24 +51,38 @@ def split(files: dict[str, str]) -> list[list[str]]:
     return [[m.display for m in part.modules] for part in parts.split(Project(sources))]
 
 
-def test_each_project_is_migrated_for_itself() -> None:
-    alone = {name: migrate({f"{name}/train.py": text}) for name, text in PROJECTS.items()}
-    result, after = migrate({f"{name}/train.py": text for name, text in PROJECTS.items()})
-    assert [d.site.module.display for d in result.decisions] == sorted(
-        d.site.module.display for d in result.decisions
-    )
-    for name, (one, made) in alone.items():
-        assert after[f"{name}/train.py"] == made[f"{name}/train.py"]
-        together = [d for d in result.decisions if d.site.module.display.startswith(name)]
-        assert [(d.code, d.outcome, d.message) for d in together] == [
-            (d.code, d.outcome, d.message) for d in one.decisions
+def test_each_project_is_migrated_for_itself(tmp_path: Path) -> None:
+    for name, text in PROJECTS.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "setup.py").write_text("")
+        (tmp_path / name / "train.py").write_text(text)
+    run = session.run([tmp_path])
+    listed = [d.site.module.display for d in run.result.decisions]
+    assert listed == sorted(listed)
+    for name in PROJECTS:
+        path = tmp_path / name / "train.py"
+        alone = session.run([tmp_path / name])
+        assert run.result.changes[path] == alone.result.changes[path]
+        together = [d for d in run.result.decisions if d.site.module.path == path]
+        assert [(d.code, d.outcome) for d in together] == [
+            (d.code, d.outcome) for d in alone.result.decisions
         ]
-    good = [d for d in result.decisions if d.site.module.display.startswith("good")]
+    good = [d for d in run.result.decisions if d.site.module.path.parent.name == "good"]
     assert {d.outcome for d in good} == {Outcome.REWRITTEN}
-    assert result.modules == len(PROJECTS)
 
 
 PROJECTS = {"good": f"{GOOD}\n\n{SAVED}", "held": HELD}
+
+
+def test_what_stays_holds_back_what_it_may_be_handed_in_its_repository(tmp_path: Path) -> None:
+    """No import says so, but a plugin may be given any model around."""
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "train.py").write_text(GOOD)
+    (tmp_path / "plugins" / "save.py").write_text(HELD)
+    run = session.run([tmp_path])
+    assert {d.outcome for d in run.result.decisions} == {Outcome.LEFT}
+    assert tmp_path / "train.py" not in run.result.changes
 
 
 def test_a_review_refuses_across_parts() -> None:

@@ -7,13 +7,15 @@ is no reason to hold another back, and an object that nothing is known about is 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from fsdp_migrate import fsdp1, sites
 from fsdp_migrate.trace.project import Module, Project
 
+Thing = TypeVar("Thing", bound=Hashable)
 MARKERS = ("pyproject.toml", "setup.py", "setup.cfg", ".git")
 MAKERS = frozenset(
     {
@@ -62,6 +64,29 @@ def _join_users(parts: list[list[Module]], groups: _Groups, project: Project) ->
                         groups.join(module, other)
 
 
+def together(parts: Sequence[Project], troubled: Callable[[Module], bool]) -> list[list[Project]]:
+    """The parts, those that use FSDP1 in one repository together where a module is ``troubled``.
+
+    What stays FSDP1 there may be handed to another part by other means than imports.
+    """
+    repositories = {
+        _repository(m.path.parent) for part in parts for m in part.modules if troubled(m)
+    }
+    groups = _Groups()
+    for part in parts:
+        for module in part.modules:
+            repository = _repository(module.path.parent)
+            if repository in repositories and module.mentions(*fsdp1.WORDS):
+                groups.join(("repository", repository), part)
+    return groups.of(parts)
+
+
+def joined(parts: Sequence[Project]) -> Project:
+    """One project of several parts."""
+    sources = [module.source for part in parts for module in part.modules]
+    return Project(sources, parts[0].library, [m for part in parts for m in part.read])
+
+
 def home(module: Module) -> Hashable:
     """The repository that a module is in, or what it is imported from outside of any."""
     return _repository(module.path.parent) or module.root
@@ -101,8 +126,8 @@ class _Groups:
     def join(self, first: Hashable, second: Hashable) -> None:
         self._above[self.top(second)] = self.top(first)
 
-    def of(self, modules: list[Module]) -> list[list[Module]]:
-        found: dict[Hashable, list[Module]] = defaultdict(list)
-        for module in modules:
-            found[self.top(module)].append(module)
+    def of(self, things: Sequence[Thing]) -> list[list[Thing]]:
+        found: dict[Hashable, list[Thing]] = defaultdict(list)
+        for thing in things:
+            found[self.top(thing)].append(thing)
         return list(found.values())
