@@ -58,9 +58,8 @@ def _join_users(parts: list[list[Module]], groups: _Groups, project: Project) ->
     for lacking in without:
         for module in lacking:
             if module in users:
-                repository = _repository(module.path.parent)
                 for other in users:
-                    if _repository(other.path.parent) == repository:
+                    if home(other) == home(module):
                         groups.join(module, other)
 
 
@@ -69,13 +68,11 @@ def together(parts: Sequence[Project], troubled: Callable[[Module], bool]) -> li
 
     What stays FSDP1 there may be handed to another part by other means than imports.
     """
-    repositories = {
-        _repository(m.path.parent) for part in parts for m in part.modules if troubled(m)
-    }
+    repositories = {home(m) for part in parts for m in part.modules if troubled(m)}
     groups = _Groups()
     for part in parts:
         for module in part.modules:
-            repository = _repository(module.path.parent)
+            repository = home(module)
             if repository in repositories and module.mentions(*fsdp1.WORDS):
                 groups.join(("repository", repository), part)
     return groups.of(parts)
@@ -87,9 +84,9 @@ def joined(parts: Sequence[Project]) -> Project:
     return Project(sources, parts[0].library, [m for part in parts for m in part.read])
 
 
-def home(module: Module) -> Hashable:
-    """The repository that a module is in, or what it is imported from outside of any."""
-    return _repository(module.path.parent) or module.root
+def home(module: Module) -> Path | None:
+    """The repository that a module is in; None for all that is in none."""
+    return _repository(module.path.parent)
 
 
 def _makes(modules: list[Module], project: Project) -> bool:
