@@ -210,6 +210,29 @@ def test_nothing_is_registered(source: str) -> None:
     assert registered(source) == []
 
 
+def test_inputs_of_a_container_of_blocks_are_registered() -> None:
+    """The blocks that a list holds are not seen, but what they are called with is."""
+    source = (
+        HEAD
+        + OUT
+        + """\
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, given):
+        return self.layer(given.x)
+
+
+blocks = [Block()]
+model = FSDP(nn.Sequential(*blocks), mixed_precision=half)
+model(Out(torch.ones(2, 4))).sum().backward()
+"""
+    )
+    assert registered(source) == ["Out"]
+
+
 def out(*lines: str, base: str = "", decorator: str = "@dataclass") -> str:
     body = "".join(f"    {line}\n" for line in lines)
     return f"{decorator}\nclass Out{base}:\n    x: torch.Tensor\n{body}\n\n"

@@ -281,9 +281,15 @@ class _Reader:
                 assert method is not None
                 self._annotation(annotation, method[0].module, found)
         contents = models.contents(wrapped.wrapped, wrapped.module, self.study)
-        # A model from outside the project takes none of its dataclasses.
+        # A model from outside the project takes none of its dataclasses; torch's containers hold
+        # whatever they are given.
         own = (*units, *contents.classes)
-        if not contents.complete or any(self.methods.find(cls, "forward") for cls in own):
+        takes = any(self.methods.find(cls, "forward") for cls in own)
+        if (
+            takes
+            or not contents.complete
+            or any(n.startswith("torch.") for n in contents.externals)
+        ):
             for cls in self._passed.get(constructor, ()):
                 self._add(cls, found)
         return [cls for cls in found.values() if self.may_hold_tensors(cls)]
