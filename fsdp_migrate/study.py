@@ -17,7 +17,6 @@ from fsdp_migrate.proposal import Code, Edit, Mark, Namer, Proposal
 from fsdp_migrate.remarks import Ignored
 from fsdp_migrate.rule import LoadedRule, Outcome, Registry
 from fsdp_migrate.sites import Site
-from fsdp_migrate.trace import parts
 from fsdp_migrate.trace.flow import Definition
 from fsdp_migrate.trace.project import Module, Project
 from fsdp_migrate.trace.values import Constant, Made, Tracer, Unknown, Value, Values
@@ -265,7 +264,7 @@ class Study:
         made = sites.models(found, self.tracer)
         constructors = frozenset(c for m in made for c in self.made_by(m))
         if not made and sites.is_taken_for_model(node, module, self.tracer):
-            return Models(self._of_anything(module))
+            return Models(frozenset(self.constructors.values()))
         others = tuple(v for v in found if v not in made)
         return Models(constructors, others)
 
@@ -291,14 +290,7 @@ class Study:
         found = self.models(node, module) if node is not None else Models(frozenset())
         if found.constructors:
             return Models(found.constructors)
-        return Models(self._of_anything(module))
-
-    def _of_anything(self, module: Module) -> frozenset[Constructor]:
-        """The models of which a module may use some, as far as anybody knows: those of its own
-        project where that makes some, in a tree of several."""
-        home = parts.home(module)
-        own = frozenset(c for c in self.constructors.values() if parts.home(c.module) == home)
-        return own or frozenset(self.constructors.values())
+        return Models(frozenset(self.constructors.values()))
 
     # -- answers --------------------------------------------------------------------------------
 

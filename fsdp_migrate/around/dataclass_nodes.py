@@ -335,6 +335,7 @@ class _Reader:
             found |= {n.id for n in table.names if isinstance(n.ctx, ast.Store)}
             found |= {str(constant.value) for constant in table.strings}  # setattr and the like
             found |= {binding.name for binding in table.imports}
+            found |= {k.arg for call in table.calls for k in call.keywords if k.arg}  # namespaces
             found |= {  # properties
                 n.name
                 for n in table.scopes
