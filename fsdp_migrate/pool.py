@@ -103,7 +103,8 @@ def stop() -> None:
 
 
 def _shared_out(answer: Callable[[range], Any], count: int, jobs: int) -> list[Any]:
-    from multiprocessing.connection import wait
+    with _uninterrupted():  # an interruption of the import system may be lost
+        from multiprocessing.connection import wait
 
     step = -(-count // (jobs * SHARES))
     waiting = deque(range(start, min(start + step, count)) for start in range(0, count, step))
@@ -138,10 +139,10 @@ def _shared_out(answer: Callable[[range], Any], count: int, jobs: int) -> list[A
 
 def _start(answer: Callable[[range], Any]) -> None:
     """Start one more process, unless none is wanted any more."""
-    import multiprocessing
-
-    context = multiprocessing.get_context("fork")
     with _uninterrupted(), _running.lock:
+        import multiprocessing
+
+        context = multiprocessing.get_context("fork")
         if _running.stopped:
             return
         ours, theirs = context.Pipe()

@@ -148,19 +148,22 @@ def test_stopping_ends_the_processes(after_s: float) -> None:
     assert not multiprocessing.active_children()
 
 
+# It ends with an exit of its own: an interruption inside of ``exec``, which dataclasses and
+# namedtuples of imported modules run, sets the exit status of CPython even where it was caught.
 INTERRUPTED = """\
-import os, time
+import os, sys, time
 from fsdp_migrate import pool
 
 def wait(n):
     os.write(1, b"at work\\n")
     time.sleep(600)
 
-os.write(1, b"ready\\n")
 try:
+    os.write(1, b"ready\\n")
     pool.each(wait, range(8), jobs=2, least=1)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
+    sys.exit(0)
 """
 
 
@@ -185,8 +188,7 @@ def test_ctrl_c_is_answered_at_once(after_s: float | None) -> None:
             out, _ = process.communicate(timeout=60)
         finally:
             process.kill()
-    if after_s:  # at 0.0 it may not have got to its ``try``
-        assert out.splitlines()[-1] == "interrupted"
-        assert process.returncode == 0
+    assert out.splitlines()[-1] == "interrupted"
+    assert process.returncode == 0
     with pytest.raises(ProcessLookupError):  # nobody of that terminal is left
         os.killpg(process.pid, 0)
