@@ -54,6 +54,11 @@ class Module:
         """Whether any of ``words`` stands anywhere in the file: far cheaper than its tree."""
         return any(word.encode() in self.source.data for word in words)
 
+    def may_have(self, name: str) -> bool:
+        """Whether its code gives it an attribute of that name, or may."""
+        bindings = self.table.module.bindings
+        return name in bindings or "__getattr__" in bindings or bool(self.table.stars)
+
     def flow(self, scope: Scope) -> flow.Flow:
         found = self._flows.get(scope)
         if found is None:
@@ -144,7 +149,8 @@ class Project:
 
         Absolute imports are looked up the way a run would: from the importer's own root, then from
         the importer's directory (scripts), then from every directory above it (namespace packages,
-        scripts run from the top of a repository), then anywhere the name is unambiguous.
+        scripts run from the top of a repository), then anywhere the name is unambiguous. ``torch``
+        is torch, whatever the project calls its directories.
         """
         key = (dotted, importer.home)
         if key not in self._found:
@@ -152,11 +158,13 @@ class Project:
         return self._found[key]
 
     def _find(self, dotted: str, importer: Module) -> Module | None:
+        parts = dotted.split(".")
+        if parts[0] == "torch" and not self._has_torch:
+            return None
         candidates = self._by_name.get(dotted, [])
         for module in candidates:
             if module.root == importer.root:
                 return module
-        parts = dotted.split(".")
         if parts[-1] not in self._file_names and parts[-1] not in self.library.names:
             return None
         for directory in (importer.path.parent, *self._above(importer.path.parent)):
@@ -202,6 +210,14 @@ class Project:
         return self._parents[directory]
 
     @cached_property
+    def _has_torch(self) -> bool:
+        """Whether torch itself is looked at: many projects have a directory of its name."""
+        return any(
+            path.endswith("/torch/distributed/__init__.py")
+            for path in (*self._paths, *self.library.by_text)
+        )
+
+    @cached_property
     def _common(self) -> Path:
         first = self.modules[0].path.parent if self.modules else Path()
         for module in self.modules:
@@ -227,7 +243,12 @@ class Project:
         parts = qualified.split(".")
         for cut in range(len(parts), 0, -1):
             module = self.find(".".join(parts[:cut]), importer)
-            if module is not None:
+            if module is None:
+                continue
+            # A directory of the project is not the installed package of its name, such as
+            # ``datasets``, when it has nothing of what is imported.
+            own = module.root == importer.root
+            if cut == len(parts) or own or module.may_have(parts[cut]):
                 return module, ".".join(parts[cut:])
         return None
 

@@ -165,7 +165,6 @@ class Tracer:
         ] = {}
         self._lineages: dict[ast.ClassDef, list[Class]] = {}
         self._families: dict[ast.ClassDef, list[Class]] = {}
-        self._derived: dict[ast.ClassDef, list[Class]] = {}
         self._importing: set[tuple[Module, str]] = set()
         self._known_exits: dict[ast.AST, tuple[list[ast.Return], bool]] = {}
         self.wraps: set[ast.AST] = set()  # calls of torch's wrap() that make FSDP1 models
@@ -825,14 +824,16 @@ class Tracer:
         return [c for c in self._classes_with_bases if name in self.external_bases(c)]
 
     def subclasses(self, cls: Class) -> list[Class]:
-        """The project's classes that are derived from a class, however far down."""
-        return self._kept(self._derived, cls, lambda: self._find_subclasses(cls))
+        """The project's classes that are derived from a class by name, however far down."""
+        return self._derived_from.get(cls.node, [])
 
-    def _find_subclasses(self, cls: Class) -> list[Class]:
-        found: list[Class] = []
-        for other in self._classes_with_bases:
-            if other.node is not cls.node and any(b.node is cls.node for b in self._bases(other)):
-                found.append(other)
+    @cached_property
+    def _derived_from(self) -> dict[ast.ClassDef, list[Class]]:
+        named = _Named(self.project)
+        found: dict[ast.ClassDef, list[Class]] = defaultdict(list)
+        for cls in self._classes_with_bases:
+            for base in {b.node for b in named.lineage(cls)} - {cls.node}:
+                found[base].append(cls)
         return found
 
     @cached_property
@@ -987,6 +988,29 @@ def _is_static(node: FunctionNode) -> bool:
 
 def _is_dataclass(node: ast.ClassDef) -> bool:
     return _has_decorator(node, "dataclass")
+
+
+class _Named(Tracer):
+    """Follows names, imports and assignments, but neither calls nor what is stored in objects.
+
+    Of a class nearly always all there is to be known; and to ask for the callers of a function
+    that makes classes, while the classes of an attribute are looked for, would lead through the
+    whole project and back.
+    """
+
+    def _parameter(
+        self, arg: ast.arg, scope: Scope, module: Module, frame: Frame | None
+    ) -> list[Value]:
+        return [Unknown(arg, module, frame, f"{arg.arg} is a parameter")]
+
+    def _call(self, node: ast.Call, module: Module, frame: Frame | None) -> list[Value]:
+        return [Computed(node, module, frame)]
+
+    def _instance_attribute(
+        self, value: Value, cls: Class, attr: str, node: ast.AST, module: Module
+    ) -> list[Value]:
+        bindings = cls.module.table.scopes[cls.node].bindings.get(attr, [])
+        return [v for binding in bindings for v in self._class_binding(binding, cls, value)]
 
 
 def _is_global_store(binding: Binding, module: Module) -> bool:

@@ -1,0 +1,106 @@
+"""Which module of the tree an import means, and when it means what is installed."""
+
+from __future__ import annotations
+
+import pytest
+
+from fsdp_migrate import engine
+from fsdp_migrate.rule import Outcome
+from fsdp_migrate.trace.project import Project
+from tests.migrating import ROOT, migrate
+
+WRAPS = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(torch.nn.Linear(2, 2))
+"""
+
+
+def project(files: dict[str, str]) -> Project:
+    data = {ROOT / name: text.encode() for name, text in files.items()}
+    sources, problems = engine.read(data, {ROOT / name: name for name in files})
+    assert not problems
+    return Project(sources)
+
+
+def outside(files: dict[str, str], name: str, importer: str) -> set[str]:
+    """What ``name`` stands for outside of the project, when it stands in ``importer``."""
+    found = project(files)
+    (module,) = (m for m in found.modules if m.display == importer)
+    return set(found.canonical(name, module))
+
+
+@pytest.mark.parametrize(
+    "packages",
+    [
+        ["pkg/__init__.py", "pkg/train/__init__.py", "pkg/train/torch/__init__.py"],
+        ["pkg/train/torch/__init__.py", "pkg/train/torch/distributed.py"],
+        ["pkg/train/torch.py"],
+        ["torch/__init__.py", "torch/distributed/fsdp.py"],
+    ],
+)
+def test_torch_is_torch_whatever_directories_are_called(packages: list[str]) -> None:
+    result, after = migrate({"pkg/train/loop.py": WRAPS, **dict.fromkeys(packages, "A = 1\n")})
+    assert [d.code for d in result.decisions if d.outcome is Outcome.REWRITTEN] == ["FSDP101"]
+    assert "fully_shard(torch.nn.Linear(2, 2))" in after["pkg/train/loop.py"]
+
+
+@pytest.mark.parametrize(
+    ("files", "name", "found"),
+    [
+        # beside a package of the same name that has no such thing: what is installed
+        ({"pkg/datasets/__init__.py": "A = 1\n"}, "datasets.load_dataset", True),
+        ({"pkg/datasets/__init__.py": "A = 1\n", "pkg/__init__.py": ""}, "datasets.load", True),
+        # one that has it, or may
+        ({"pkg/datasets/__init__.py": "def load(): ...\n"}, "datasets.load", False),
+        ({"pkg/datasets/__init__.py": "def __getattr__(name): ...\n"}, "datasets.load", False),
+        ({"pkg/datasets/__init__.py": "", "pkg/datasets/load.py": ""}, "datasets.load", False),
+        # scripts that are run in a directory inside of a package
+        (
+            {"pkg/__init__.py": "", "pkg/net/__init__.py": "", "pkg/net/model.py": "Net = 1\n"},
+            "net.model.Net",
+            False,
+        ),
+    ],
+)
+def test_a_directory_of_the_project_or_what_is_installed(
+    files: dict[str, str], name: str, found: bool
+) -> None:
+    files = {**files, "pkg/tools/run.py": "A = 1\n"}
+    assert outside(files, name, "pkg/tools/run.py") == ({name} if found else set())
+
+
+MAKES_CLASSES = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Base(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = FSDP(nn.Linear(2, 2))
+
+
+def with_head(base):
+    class WithHead(base):
+        def clip(self):
+            self.net.clip_grad_norm_(1.0)
+
+    return WithHead
+
+
+class Named(Base):
+    def clip(self):
+        self.net.clip_grad_norm_(1.0)
+
+
+model = with_head(Base)()
+"""
+
+
+def test_bases_that_are_given_to_a_function_are_followed() -> None:
+    result, after = migrate({"train.py": MAKES_CLASSES})
+    assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN}
+    assert after["train.py"].count("nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)") == 2
