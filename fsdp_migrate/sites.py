@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fsdp_migrate import fsdp1, quoted
+from fsdp_migrate import fsdp1, quoted, type_expressions
 from fsdp_migrate.around import unwrapping
 from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.trace.flow import Definition, access_path
@@ -142,7 +142,7 @@ def classify(module: Module, node: ast.expr, canonical: str) -> Site:
     if call is not None:
         construct = f"{canonical}()" if canonical == fsdp1.FSDP else canonical
         return Site(construct, module, call, node)
-    if _in_annotation(module, node):
+    if type_expressions.is_type(node, table):
         return Site(f"annotation({canonical})", module, node, node)
     check = _type_check(module, node)
     if check is not None:
@@ -165,21 +165,6 @@ def _is_partial(call: ast.Call) -> bool:
     func = call.func
     name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
     return name == "partial"
-
-
-def _in_annotation(module: Module, node: ast.expr) -> bool:
-    child: ast.AST = node
-    for parent in module.table.ancestors(node):
-        match parent:
-            case ast.arg(annotation=annotation) | ast.AnnAssign(annotation=annotation):
-                return child is annotation
-            case ast.FunctionDef(returns=returns) | ast.AsyncFunctionDef(returns=returns):
-                return child is returns
-            case ast.Subscript() | ast.BinOp() | ast.Tuple() | ast.List() | ast.Attribute():
-                child = parent
-            case _:
-                return False
-    return False
 
 
 def _type_check(module: Module, node: ast.expr) -> ast.Call | None:

@@ -100,6 +100,92 @@ states = get_model_state_dict(
         support=("full_optimizer_state",),
     ),
     Example(
+        title="the optimizer's own state, asked for first",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+def build(net):
+    return FSDP(net)
+
+
+def save(model, optimizer):
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+        local = optimizer.state_dict()
+        state = FSDP.optim_state_dict(model=model, optim=optimizer, optim_state_dict=local, group=None)
+    torch.save(state, "optimizer.pt")
+
+
+def train(net):
+    model = build(net)
+    optimizer = torch.optim.AdamW(model.parameters())
+    save(model, optimizer)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import full_optimizer_state
+
+
+def build(net):
+    return fully_shard(net)
+
+
+def save(model, optimizer):
+    state = full_optimizer_state(model, optimizer)
+    torch.save(state, "optimizer.pt")
+
+
+def train(net):
+    model = build(net)
+    optimizer = torch.optim.AdamW(model.parameters())
+    save(model, optimizer)
+""",
+        support=("full_optimizer_state",),
+    ),
+    Example(
+        title="a state that is changed, or as it was before a step",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def changed(net, optimizer):
+    model = FSDP(net)
+    state = optimizer.state_dict()
+    state["param_groups"][0].pop("initial_lr")
+    return FSDP.optim_state_dict(model, optimizer, state)
+
+
+def earlier(net, optimizer):
+    model = FSDP(net)
+    state = optimizer.state_dict()
+    optimizer.step()
+    return FSDP.optim_state_dict(model, optimizer, state)
+""",
+        after="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, fully_shard
+
+
+def changed(net, optimizer):
+    model = fully_shard(net)
+    state = optimizer.state_dict()
+    state["param_groups"][0].pop("initial_lr")
+    # TODO(fsdp-migrate FSDP304): The state to gather is passed as state. Use get_optimizer_state_dict with the StateDictOptions that are meant.
+    return FSDP.optim_state_dict(model, optimizer, state)
+
+
+def earlier(net, optimizer):
+    model = fully_shard(net)
+    state = optimizer.state_dict()
+    optimizer.step()
+    # TODO(fsdp-migrate FSDP304): The state to gather is passed as state. Use get_optimizer_state_dict with the StateDictOptions that are meant.
+    return FSDP.optim_state_dict(model, optimizer, state)
+""",
+        outcome=Outcome.LEFT,
+    ),
+    Example(
         title="sharded",
         before="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -289,6 +375,25 @@ if rank == 0:
 """,
     ),
     Keep(
+        title="an optimizer's state that waits for its saving",
+        source="""\
+import torch
+
+
+def save(model, optimizer):
+    local = optimizer.state_dict()
+    torch.save({"model": model.state_dict(), "optimizer": local}, "checkpoint.pt")
+""",
+    ),
+    Keep(
+        title="a method of that name with a state of its own",
+        source="""\
+def gathered(strategy, model, optimizer):
+    local = optimizer.state_dict()
+    return strategy.optim_state_dict(model=model, optim=optimizer, optim_state_dict=local)
+""",
+    ),
+    Keep(
         title="the states of several optimizers",
         source="""\
 states = [optimizer.state_dict() for optimizer in optimizers] if rank == 0 else []
@@ -355,7 +460,8 @@ def decide(site: Site, study: Study) -> Decision:
     setting = statedicts.at(site.node, site.module, models, study)
     by_setting = name == "optim_state_dict"
     at_run_time = by_setting and bool(setting.problem) and study.run_time_states
-    problem = _unreadable(bound)
+    held = _held_state(bound, site)
+    problem = _unreadable(bound, held)
     if by_setting and not problem:
         problem = "" if at_run_time else setting.problem
     unknown = bool(problem) and problem == setting.problem
@@ -381,6 +487,8 @@ def decide(site: Site, study: Study) -> Decision:
         )
     assert bound is not None
     proposal = study.proposal()
+    if held is not None:
+        proposal.delete(site.module, held)
     place = found_at.place
     if at_run_time:
         message = "optim_state_dict"
@@ -409,16 +517,40 @@ def decide(site: Site, study: Study) -> Decision:
     )
 
 
-def _unreadable(bound: dict[str, ast.expr] | None) -> str:
+def _unreadable(bound: dict[str, ast.expr] | None, held: ast.Assign | None) -> str:
     """Why a call cannot be understood, or an empty text."""
     if bound is None or "model" not in bound or "optim" not in bound:
         return "its arguments cannot be read"
-    if "group" in bound:
+    if statedicts.has_group(bound):
         return "the state is gathered over a process group of its own"
     state = bound.get("optim_state_dict")
-    if state is None or _is_own_state(state, bound["optim"]):
+    if state is None or held is not None or _is_own_state(state, bound["optim"]):
         return ""
     return f"the state to gather is passed as {ast.unparse(state)}"
+
+
+def _held_state(bound: dict[str, ast.expr] | None, site: Site) -> ast.Assign | None:
+    """``state = optimizer.state_dict()`` in front of the call, when ``state`` is for it alone."""
+    state, optimizer = (bound or {}).get("optim_state_dict"), (bound or {}).get("optim")
+    if not isinstance(state, ast.Name) or optimizer is None:
+        return None
+    table = site.module.table
+    block = block_of(table.parents[site.statement], site.statement)
+    scope = table.scope_of(state)
+    uses = [n for n in table.names if n.id == state.id and table.scope_of(n) is scope]
+    if block is None or len(uses) != 2 or not scope.is_function:
+        return None
+    assigned = [
+        s
+        for s in block[: block.index(site.statement)]
+        if isinstance(s, ast.Assign) and s.targets == [n for n in uses if n is not state]
+    ]
+    for statement in assigned:
+        between = block[block.index(statement) + 1 : block.index(site.statement)]
+        steps = (n for s in between for n in ast.walk(s) if isinstance(n, ast.Attribute))
+        if _is_own_state(statement.value, optimizer) and not any(n.attr == "step" for n in steps):
+            return statement
+    return None
 
 
 def _is_own_state(state: ast.expr, optimizer: ast.expr) -> bool:

@@ -26,7 +26,7 @@ Checks in projects that wrap their models elsewhere.
 import ast
 from dataclasses import replace
 
-from fsdp_migrate import quoted
+from fsdp_migrate import quoted, type_expressions
 from fsdp_migrate.around import spelled, unwrapping
 from fsdp_migrate.branches import VERSION, Branch
 from fsdp_migrate.construct.sharding import Constructor
@@ -556,6 +556,94 @@ def save(model: "Optional[FSDPModule]", path): ...
 """,
     ),
     Example(
+        title="types outside of annotations",
+        before="""\
+from typing import Annotated, Generic, NewType, Optional, TypeAlias, TypeVar, Union, cast
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+Wrapped = Union[FSDP, DDP]
+Precision = Optional[MixedPrecision]
+Models = list[FSDP]
+Either = FSDP | DDP
+Noted: TypeAlias = Annotated[FSDP, "sharded"]
+Student = NewType("Student", FSDP)
+M = TypeVar("M", FSDP, DDP)
+S = TypeVar("S", bound=Optional[FSDP])
+
+
+class Trainer(Generic[M]): ...
+
+
+class ShardedTrainer(Trainer[FSDP]): ...
+
+
+def build(net, precision: Precision = None) -> Wrapped:
+    return cast(FSDP, FSDP(net))
+""",
+        after="""\
+from typing import Annotated, Generic, NewType, Optional, TypeAlias, TypeVar, Union, cast
+
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+Wrapped = Union[FSDPModule, DDP]
+Precision = Optional[MixedPrecisionPolicy]
+Models = list[FSDPModule]
+Either = FSDPModule | DDP
+Noted: TypeAlias = Annotated[FSDPModule, "sharded"]
+Student = NewType("Student", FSDPModule)
+M = TypeVar("M", FSDPModule, DDP)
+S = TypeVar("S", bound=Optional[FSDPModule])
+
+
+class Trainer(Generic[M]): ...
+
+
+class ShardedTrainer(Trainer[FSDPModule]): ...
+
+
+def build(net, precision: Precision = None) -> Wrapped:
+    return cast(FSDPModule, fully_shard(net))
+""",
+    ),
+    Example(
+        title="a union of classes that models are told apart by",
+        before="""\
+from typing import Union
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+Wrapped = Union[FSDP, DDP]
+
+
+def build(net) -> Wrapped:
+    return FSDP(net)
+
+
+def is_wrapped(model: Wrapped) -> bool:
+    return isinstance(model, Wrapped)
+""",
+        after="""\
+from typing import Union
+
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+Wrapped = Union[FSDPModule, DDP]
+
+
+def build(net) -> Wrapped:
+    return fully_shard(net)
+
+
+def is_wrapped(model: Wrapped) -> bool:
+    return isinstance(model, Wrapped)
+""",
+    ),
+    Example(
         title="an annotation in quotes of what FSDP2 has not",
         before="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
@@ -665,6 +753,40 @@ def unwrap(model):
         model = model.module
     return model
 """,
+    ),
+    Keep(
+        title="a union of classes whose models lose a wrapper",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+Wrapped = FSDP | DDP
+
+
+def unwrap(model):
+    while isinstance(model, Wrapped):
+        model = model.module
+    return model
+
+
+def build(net):
+    return FSDP(net)
+""",
+        left=True,
+    ),
+    Keep(
+        title="what FSDP is looked up by",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+SAVERS = {FSDP: print}
+saver = SAVERS[FSDP]
+
+
+def save(model):
+    saver(model)
+""",
+        left=True,
     ),
     Keep(
         title="a tuple of classes to choose from",
@@ -821,6 +943,16 @@ def decide(site: Site, study: Study) -> Decision:
                 models=models,
                 quiet=True,
             )
+    if kind == "annotation" and _is_checked_elsewhere(site, study):
+        return study.left(
+            site,
+            RULE.code,
+            "models are told apart by this type in other files, and an FSDP2 model has no inner "
+            "module",
+            "use FSDPModule in place of FSDP where nothing is taken off the models",
+            models=models,
+            quiet=True,
+        )
     if kind == "listed":
         settled = _listed(site, models, study)
         if settled is not None:
@@ -865,12 +997,13 @@ def _listed(site: Site, models: frozenset[Constructor], study: Study) -> Decisio
     assert isinstance(site.reference, ast.expr)
     checks = unwrapping.listed_for(site.reference, site.module)
     takes_off = [check for check in checks if unwrapping.takes_off(check, site.module)]
-    elsewhere = _is_imported(site, study)
+    holder = unwrapping.classes_around(site.reference, site.module)
+    is_tuple = isinstance(holder, ast.Tuple)
+    elsewhere = _is_imported(site, study) if is_tuple else _is_checked_elsewhere(site, study)
     if not takes_off and not elsewhere:
         return None
-    holder = site.module.table.parents[site.reference]
-    assert isinstance(holder, ast.Tuple)
-    others = [e for e in holder.elts if e is not site.reference]
+    classes = holder.elts if isinstance(holder, ast.Tuple) else []
+    others = [e for e in classes if e is not site.reference]
     statement = site.statement
     if (
         not others
@@ -892,12 +1025,26 @@ def _listed(site: Site, models: frozenset[Constructor], study: Study) -> Decisio
             models=models,
             quiet=True,
         )
+    assert holder is not None
     proposal = study.proposal()
     listed = join(", ", [code("{o}", o=other) for other in others])
     comma = "," if len(others) == 1 else ""
     proposal.replace(site.module, holder, code("({l}{c})", l=listed, c=comma))
     message = "kept for the other wrappers: an FSDP2 model has no inner module"
     return study.rewritten(site, RULE.code, message, proposal, models=models)
+
+
+def _is_checked_elsewhere(site: Site, study: Study) -> bool:
+    """Whether a type is an alias, and an ``isinstance`` of another file asks for it."""
+    match site.statement:
+        case ast.Assign(targets=[ast.Name(id=name)]):
+            return any(
+                module is not site.module
+                and module.mentions(name)
+                and type_expressions.is_checked(name, module.table)
+                for module in study.project.modules
+            )
+    return False
 
 
 def _is_imported(site: Site, study: Study) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 
+from fsdp_migrate import type_expressions
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
 
@@ -68,13 +69,14 @@ def is_condition_of_loop(check: ast.AST, module: Module) -> bool:
 
 
 def listed_for(node: ast.expr, module: Module) -> list[ast.Call]:
-    """The ``isinstance`` calls that a tuple of classes is for, if it is for nothing else.
+    """The ``isinstance`` calls that some classes are for, if they are for nothing else but types.
 
-    ``WRAPPERS = (FSDP, DDP)``, ``WRAPPERS += (FSDP,)``, ``def unwrap(m, classes=(FSDP, DDP))``.
+    ``WRAPPERS = (FSDP, DDP)``, ``WRAPPERS += (FSDP,)``, ``def unwrap(m, classes=(FSDP, DDP))``,
+    ``Wrapped = FSDP | DDP``, ``Wrapped = Union[FSDP, DDP]``.
     """
     table = module.table
-    holder = table.parents[node]
-    if not isinstance(holder, ast.Tuple):
+    holder = classes_around(node, module)
+    if holder is None:
         return []
     parent = table.parents[holder]
     match parent:
@@ -109,9 +111,24 @@ def listed_for(node: ast.expr, module: Module) -> list[ast.Call]:
                 targets = held.targets if isinstance(held, ast.Assign) else []
                 if not any(isinstance(t, ast.Name) and t.id == name for t in targets):
                     return []
-            case _:
+            case _ if not type_expressions.is_type(use, table):
                 return []
     return found
+
+
+def classes_around(node: ast.expr, module: Module) -> ast.expr | None:
+    """The tuple or union of classes that ``node`` is one of."""
+    table = module.table
+    holder: ast.AST = node
+    above = table.parents[holder]
+    while isinstance(above, ast.BinOp) and isinstance(above.op, ast.BitOr):
+        holder, above = above, table.parents[above]
+    if isinstance(above, ast.Tuple):
+        holder, above = above, table.parents[above]
+    if isinstance(above, ast.Subscript) and type_expressions.is_generic(above.value, table):
+        holder = above
+    assert isinstance(holder, ast.expr)
+    return holder if holder is not node else None
 
 
 def takes_off(check: ast.Call, module: Module) -> bool:

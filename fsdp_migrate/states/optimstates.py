@@ -59,7 +59,7 @@ def read(site: Site, name: str, study: Study) -> Load:
     state = next((bound[n] for n in bound if n.endswith("optim_state_dict")), None)
     if model is None or state is None:
         return Load(model=model, problem="the model or the state is not passed")
-    if "group" in bound:
+    if statedicts.has_group(bound):
         return Load(model=model, problem="a process group of its own is passed")
     directly = bound.get("load_directly")
     if directly is not None:

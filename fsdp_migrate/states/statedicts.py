@@ -62,6 +62,12 @@ def arguments(call: ast.Call, names: tuple[str, ...]) -> dict[str, ast.expr] | N
 TYPE_ARGUMENTS = ("module", "state_dict_type", "state_dict_config", "optim_state_dict_config")
 
 
+def has_group(bound: dict[str, ast.expr]) -> bool:
+    """Whether the arguments of a static name a process group: None means the model's own."""
+    group = bound.get("group")
+    return group is not None and not (isinstance(group, ast.Constant) and group.value is None)
+
+
 def read(call: ast.Call, module: Module, study: Study) -> Setting:
     """The setting a ``state_dict_type`` or ``set_state_dict_type`` call makes."""
     bound = arguments(call, TYPE_ARGUMENTS)
