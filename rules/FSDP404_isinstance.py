@@ -903,7 +903,11 @@ def save(model: "FSDP", path): ...
 ]
 
 NEW_NAMES = {FSDP: "FSDPModule", "MixedPrecision": "MixedPrecisionPolicy"}
-TYPES = {**NEW_NAMES, "CPUOffload": "OffloadPolicy"}
+TYPES = {
+    **{old: (PACKAGE, new) for old, new in NEW_NAMES.items()},
+    "CPUOffload": (PACKAGE, "OffloadPolicy"),
+    "ShardedGradScaler": ("torch.amp", "GradScaler"),
+}
 
 
 def decide(site: Site, study: Study) -> Decision:
@@ -1092,7 +1096,7 @@ def _quoted(site: Site, study: Study) -> Decision:
         if annotation.string is site.node
         for each in spelled.references(annotation, study, site.module)
     ]
-    others = [old for node, old in found if old not in TYPES or _deeper(node)]
+    others = [old for node, old in found if old not in TYPES or _deeper(node, old)]
     if others or not models or not text.isascii() or "\n" in text:
         missing = others[0].removeprefix("private:") if others else ""
         reason = f"FSDP2 has no {missing}" if models and others else study.no_models
@@ -1104,18 +1108,21 @@ def _quoted(site: Site, study: Study) -> Decision:
         )
     proposal = study.proposal()
     for node, old in sorted(found, key=lambda item: -item[0].col_offset):
-        if isinstance(node, ast.Attribute):
-            new = f"{ast.unparse(node.value)}.{TYPES[old]}"
+        package, new = TYPES[old]
+        if isinstance(node, ast.Attribute) and package == PACKAGE:
+            new = f"{ast.unparse(node.value)}.{new}"
         else:
-            new = proposal.name(site.module, PACKAGE, TYPES[old], site.node)
+            new = proposal.name(site.module, package, new, site.node)
         text = text[: node.col_offset] + new + text[node.end_col_offset :]
     quote = "'" if site.module.source.segment(site.node).endswith("'") else '"'
     proposal.replace(site.module, site.node, code("{t}", t=f"{quote}{text}{quote}"))
     return study.rewritten(site, RULE.code, text, proposal, models=models)
 
 
-def _deeper(node: ast.expr) -> bool:
+def _deeper(node: ast.expr, old: str) -> bool:
     """``torch.distributed.fsdp.api.MixedPrecision``: FSDP2's names are not in FSDP1's modules."""
+    if TYPES[old][0] != PACKAGE:
+        return False
     owner = ast.unparse(node.value) if isinstance(node, ast.Attribute) else ""
     return owner.startswith("torch.") and owner != PACKAGE
 

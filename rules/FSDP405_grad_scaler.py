@@ -2,7 +2,8 @@
 
 ## What changes
 `ShardedGradScaler(...)` becomes `torch.amp.GradScaler("cuda", ...)` with keyword arguments;
-`process_group` is dropped.
+`process_group` is dropped. Where the class is a type, or asked for, `torch.amp.GradScaler` takes its
+place.
 
 ## Why
 On `DTensor` gradients the plain scaler agrees on overflows across ranks by itself. The two classes
@@ -29,7 +30,11 @@ from fsdp_migrate.study import Decision, Study
 RULE = Rule(
     code="FSDP405",
     name="grad_scaler",
-    handles=("ShardedGradScaler", "isinstance(ShardedGradScaler)"),
+    handles=(
+        "ShardedGradScaler",
+        "isinstance(ShardedGradScaler)",
+        "annotation(ShardedGradScaler)",
+    ),
 )
 
 EXAMPLES = [
@@ -63,6 +68,40 @@ def step(net, scaler, optimizer):
         optimizer.step()
 """,
         outcome=Outcome.REVIEW,
+    ),
+    Example(
+        title="as a type",
+        before="""\
+from typing import Union
+
+import torch
+from torch.amp import GradScaler
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+
+def scaler_for(net, sharded: bool) -> Union[GradScaler, ShardedGradScaler]:
+    model = FSDP(net)
+    return ShardedGradScaler() if sharded else GradScaler()
+
+
+def step(loss, scaler: "ShardedGradScaler | None"): ...
+""",
+        after="""\
+from typing import Union
+
+import torch
+from torch.amp import GradScaler
+from torch.distributed.fsdp import fully_shard
+
+
+def scaler_for(net, sharded: bool) -> Union[GradScaler, torch.amp.GradScaler]:
+    model = fully_shard(net)
+    return torch.amp.GradScaler("cuda") if sharded else GradScaler()
+
+
+def step(loss, scaler: "GradScaler | None"): ...
+""",
     ),
     Example(
         title="with its defaults",
@@ -172,6 +211,16 @@ KEEP = [
 from torch.amp import GradScaler
 
 scaled = isinstance(scaler, GradScaler)
+""",
+    ),
+    Keep(
+        title="types that are torch's own",
+        source="""\
+from torch.amp import GradScaler
+
+
+def step(loss, scaler: "GradScaler | None") -> GradScaler | None:
+    return scaler
 """,
     ),
     Keep(

@@ -295,7 +295,8 @@ def decide(site: Site, study: Study) -> Decision:
         reason = f"an FSDP2 model has no {name}"
         help_ = INSTEAD.get(name, "drop what was done with it")
         return study.left(site, RULE.code, reason, help_)
-    if isinstance(asked, (ast.Tuple, ast.List, ast.Set)) and study.constructors:
+    listed = isinstance(asked, (ast.Tuple, ast.List, ast.Set))
+    if kind == "value" and listed and study.constructors:
         return study.left(
             site,
             RULE.code,
