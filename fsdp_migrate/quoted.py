@@ -45,13 +45,14 @@ def _in_annotations(table: NameTable) -> Iterator[Quoted]:
     for constant in table.strings:
         if type_expressions.is_type(constant, table):
             assert isinstance(constant.value, str)
-            expression = _parsed(constant.value)
+            expression = parsed(constant.value)
             if expression is not None:
                 yield Quoted(constant, expression)
 
 
 @lru_cache(maxsize=1024)
-def _parsed(text: str) -> ast.expr | None:
+def parsed(text: str) -> ast.expr | None:
+    """The expression a quoted type holds; None when it is none."""
     try:
         return ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):

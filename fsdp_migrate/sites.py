@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fsdp_migrate import fsdp1, quoted, type_expressions
+from fsdp_migrate import declared, fsdp1, quoted, type_expressions
 from fsdp_migrate.around import unwrapping
 from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.trace.flow import Definition, access_path
@@ -264,11 +264,14 @@ TELLING = frozenset({"clip_grad_norm_", "no_sync"})
 
 
 def is_taken_for_model(node: ast.expr, module: Module, tracer: Tracer) -> bool:
-    """Whether an expression nothing is known about is given to an FSDP1 static in its function.
+    """Whether an expression nothing is known about is said to be an FSDP1 model, by its type or
+    by being given to an FSDP1 static in its function.
 
     ``with FSDP.state_dict_type(model, ...): model.state_dict()`` tells what ``model`` is, even
     when no call of the function is in the given paths.
     """
+    if declared.model(tracer.evaluate(node, module), tracer).model:
+        return True
     methods = module.table.methods
     calls = [call for name in fsdp1.STATICS if name in methods for call in methods[name]]
     path = access_path(node) if calls else None

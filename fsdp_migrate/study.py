@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from fsdp_migrate import config, sites
+from fsdp_migrate import config, declared, sites
 from fsdp_migrate.branches import Branch
 from fsdp_migrate.construct.sharding import Constructor, ShardPlan
 from fsdp_migrate.construct.wrapping import Wrapping
@@ -264,7 +264,8 @@ class Study:
         made = sites.models(found, self.tracer)
         constructors = frozenset(c for m in made for c in self.made_by(m))
         if not made and sites.is_taken_for_model(node, module, self.tracer):
-            return Models(frozenset(self.constructors.values()))
+            said = declared.model(found, self.tracer)
+            return Models(frozenset(self.constructors.values()), tuple(found) if said.other else ())
         others = tuple(v for v in found if v not in made)
         return Models(constructors, others)
 
@@ -282,8 +283,11 @@ class Study:
         return self.wrapping.contexts.get(constructor, (constructor,))
 
     def traced(self, node: ast.expr, module: Module) -> bool:
-        """Whether tracing alone shows that ``node`` is an FSDP1 model."""
-        return bool(sites.models(self.values(node, module), self.tracer))
+        """Whether tracing, or a type, shows that ``node`` is an FSDP1 model."""
+        found = self.values(node, module)
+        if sites.models(found, self.tracer):
+            return True
+        return bool(self.constructors) and declared.model(found, self.tracer).model
 
     def models_of_static(self, node: ast.expr | None, module: Module) -> Models:
         """As :meth:`models`, for the model given to an FSDP1 static: it can be nothing else."""
