@@ -30,7 +30,7 @@ from fsdp_migrate.around import (
     spelled,
     unused,
 )
-from fsdp_migrate.construct import policies, run_time, subclasses, wrapping
+from fsdp_migrate.construct import policies, run_time, subclasses, vocabulary, wrapping
 from fsdp_migrate.construct.sharding import Constructor, ShardPlan
 from fsdp_migrate.result import place
 from fsdp_migrate.rule import LoadedRule, Outcome
@@ -42,6 +42,7 @@ MODELS = frozenset(
     form.format(fsdp1.FSDP) for form in ("{}()", "partial({})", "class({})", "value({})")
 )
 INSTANCE = f"isinstance({fsdp1.FSDP})"
+LOCAL = frozenset({"ShardedGradScaler", parameter_classes.FOUR_BIT})
 
 
 def decide(study: Study) -> list[Decision]:
@@ -59,13 +60,15 @@ def _best(study: Study) -> list[Decision]:
     best = _decide(study)
     if study.target < config.OLDEST:
         return [_too_early(d, study) for d in best]
-    calls = run_time.choose(study)
-    if calls:
-        best = _better(best, _decide(study.again(calls, states=False)))
+    taken: frozenset[ast.AST] = frozenset()
+    failed = run_time.choose(study)
+    for calls in failed:
+        attempt = _decide(study.again(taken | calls, states=False))
+        if _left(attempt) < _left(best):
+            best, taken = attempt, taken | calls
     if run_time.unknown_states(best):
-        best = _better(best, _decide(study.again(calls, states=True)))
-        if calls:
-            best = _better(best, _decide(study.again(frozenset(), states=True)))
+        for calls in dict.fromkeys((taken.union(*failed), taken, frozenset())):
+            best = _better(best, _decide(study.again(calls, states=True)))
     return best
 
 
@@ -119,11 +122,27 @@ def _decide(study: Study) -> list[Decision]:
     for module in study.project.modules:
         for site in sites.dead_imports(study.project, module, used):
             decisions.append(_ask(site, study))
-    decisions = behind_guards(decisions, study)
+    decisions = behind_guards([_near(d, study) for d in decisions], study)
     if study.partial:
         decisions = partial.guarded(decisions, study)
     decisions = hold_back(decisions)
     return sorted(decisions, key=order)
+
+
+def _near(decision: Decision, study: Study) -> Decision:
+    """``decision`` for the models of its own island, when it is about a type or a setting.
+
+    Those get to no model that no import leads to. An object that nothing is known about may be any.
+    """
+    construct = decision.site.construct
+    is_type = construct.startswith("annotation(") or construct == spelled.QUOTED
+    name = vocabulary.name_of(construct)
+    is_value = name in vocabulary.SETTINGS or name in fsdp1.POLICIES or name in LOCAL
+    if decision.outcome is Outcome.LEFT or not (is_type or is_value):
+        return decision
+    return replace(
+        decision, models=decision.models.intersection(study.reached_from(decision.site.module))
+    )
 
 
 def order(decision: Decision) -> tuple[object, ...]:

@@ -269,6 +269,12 @@ class Study:
         others = tuple(v for v in found if v not in made)
         return Models(constructors, others)
 
+    def reached_from(self, module: Module) -> list[Constructor]:
+        """The constructors that a value of ``module`` may get to: all where there are none near."""
+        every = list(self.constructors.values())
+        island = self.project.island(module)
+        return [c for c in every if self.project.island(c.module) == island] or every
+
     def made_by(self, model: Made) -> Iterator[Constructor]:
         """The constructor of a model, or the partial of it that was called."""
         if model.node in self.constructors:

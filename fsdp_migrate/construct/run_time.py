@@ -7,6 +7,7 @@ calls where no statements can stand. ``fully_shard`` written out is preferred wh
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from packaging.version import Version
@@ -29,16 +30,17 @@ UNSURE = (
 )
 
 
-def choose(study: Study) -> frozenset[ast.AST]:
-    """The calls to write in the run-time form, given a study that has written out what it could.
+def choose(study: Study) -> list[frozenset[ast.AST]]:
+    """The calls to write in the run-time form, given a study that has written out what it could;
+    those of each island of the project by themselves.
 
     Those that could not be written out, and those that share a policy or a setting with others: a
-    value has one form in the whole project.
+    value has one form wherever imports lead.
     """
     failed = {c for c in study.unwritten if not c.is_wrong}
     together = study.wrapping.constructors
     if not failed:
-        return frozenset()
+        return []
     sharing = {
         constructor
         for origin, conversion in study.conversions.items()
@@ -50,7 +52,11 @@ def choose(study: Study) -> frozenset[ast.AST]:
         chosen -= together
     elif chosen & together:
         chosen |= together
-    return frozenset(c.defined_by or c.call for c in chosen)
+    found: dict[int, set[ast.AST]] = defaultdict(set)
+    for constructor in sorted(chosen, key=lambda c: (c.module.display, c.call.lineno)):
+        island = study.project.island(constructor.module)
+        found[island].add(constructor.defined_by or constructor.call)
+    return [frozenset(calls) for calls in found.values()]
 
 
 def _stands_in(node: ast.AST, constructor: Constructor) -> bool:
@@ -140,7 +146,9 @@ def settings(site: Site, study: Study) -> Decision | None:
         return None  # of a constructor that is written out
     if site.construct.startswith("import("):
         return None  # nothing in the file uses it
-    models = study.constructors.values()
+    models = study.reached_from(site.module)
+    if all((c.defined_by or c.call) not in study.run_time for c in models):
+        return None  # those are on another island
     if name in fsdp1.POLICIES - {"wrap", "enable_wrap"}:
         rule = study.registry.find(name)
         if rule is None:

@@ -33,7 +33,7 @@ def name_of(construct: str) -> str:
 
 def keep(site: Site, name: str, study: Study, rule: str) -> Decision:
     """Import an FSDP1 name from the support module instead of torch."""
-    models = study.constructors.values()
+    models = study.reached_from(site.module)
     problem = study.no_models
     stranger = _given_to_stranger(site, study)
     if stranger:

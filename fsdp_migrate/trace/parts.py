@@ -79,9 +79,11 @@ def together(parts: Sequence[Project], troubled: Callable[[Module], bool]) -> li
 
 
 def joined(parts: Sequence[Project]) -> Project:
-    """One project of several parts."""
+    """One project of several parts, which knows between which of its files no import leads."""
     sources = [module.source for part in parts for module in part.modules]
-    return Project(sources, parts[0].library, [m for part in parts for m in part.read])
+    whole = Project(sources, parts[0].library, [m for part in parts for m in part.read])
+    whole.islands = {m.path: n for n, part in enumerate(parts) for m in part.modules}
+    return whole
 
 
 def home(module: Module) -> Path | None:

@@ -111,6 +111,7 @@ class Project:
         library: Library | None = None,
         known: Iterable[Module] = (),  # of an earlier project: what is read already
     ) -> None:
+        self.islands: dict[Path, int] = {}  # which files share values; those not in it do
         self._earlier = {id(module.source): module for module in known}
         listed = sorted(sources, key=lambda s: s.display)
         self.library = library or Library()
@@ -129,6 +130,10 @@ class Project:
     def read(self) -> list[Module]:
         """Every module that was read, those of the library among them."""
         return [module for module in self._by_path.values() if module is not None]
+
+    def island(self, module: Module) -> int:
+        """The same number for modules that values get from one to the other by imports."""
+        return self.islands.get(module.path, 0)
 
     def asked_for(self, module: Module) -> frozenset[str]:
         """The names that other modules import from ``module``."""
