@@ -366,6 +366,67 @@ class Trainer:
         ).items()}
 """,
     ),
+    Example(
+        title="settings that change, and a state on rank 0",
+        before="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel as FSDP, StateDictType
+
+
+def load(model, path):
+    state = torch.load(path, map_location="cpu")
+    FSDP.set_state_dict_type(
+        model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(rank0_only=False)
+    )
+    model.load_state_dict(state)
+
+
+def save(model, path):
+    FSDP.set_state_dict_type(
+        model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(rank0_only=True)
+    )
+    if dist.get_rank() == 0:
+        torch.save(model.state_dict(), path)
+
+
+def train(net):
+    model = FSDP(net)
+    load(model, "before.pt")
+    save(model, "after.pt")
+""",
+        after="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import FullStateDictConfig, StateDictType, set_state_dict_type
+
+
+def load(model, path):
+    state = torch.load(path, map_location="cpu")
+    set_state_dict_type(
+        model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(rank0_only=False)
+    )
+    model.load_state_dict(state)
+
+
+def save(model, path):
+    set_state_dict_type(
+        model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(rank0_only=True)
+    )
+    state = model.state_dict()
+    if dist.get_rank() == 0:
+        torch.save(state, path)
+
+
+def train(net):
+    model = fully_shard(net)
+    load(model, "before.pt")
+    save(model, "after.pt")
+""",
+        support=("FullStateDictConfig", "StateDictType", "set_state_dict_type"),
+    ),
 ]
 
 KEEP = [
@@ -497,6 +558,19 @@ for epoch in range(epochs):
 """,
     ),
     Keep(
+        title="a plain model's state on rank 0, after its settings",
+        source="""\
+import torch
+import torch.distributed as dist
+
+
+def save(model, path, settings):
+    settings.apply(model)
+    if dist.get_rank() == 0:
+        torch.save(model.state_dict(), path)
+""",
+    ),
+    Keep(
         title="a copy of a plain model's state",
         source="""\
 import copy
@@ -541,7 +615,7 @@ def decide(site: Site, study: Study) -> Decision:
         )
     found_at = hoisting.Standing()
     if setting.kind == "FULL":
-        found_at = hoisting.standing(site, (site.receiver,), study, fixed=at_run_time)
+        found_at = hoisting.standing(site, (site.receiver,), study)
     if found_at.problem:
         return study.left(
             site,
@@ -551,11 +625,17 @@ def decide(site: Site, study: Study) -> Decision:
             models=models,
             quiet=True,
         )
-    if at_run_time:
-        message = "kept: the model is set to the state it gives"
-        return study.rewritten(site, RULE.code, message, models=models)
     proposal = study.proposal()
     place = found_at.place
+    if at_run_time:
+        message, review, marked = "kept: the model is set to the state it gives", "", False
+        if place is not None:
+            new = code("{m}.state_dict()", m=hoisting.spelled(site.receiver, place))
+            review, marked = hoisting.put(site, found_at, new, "state", proposal, RULE.code)
+            message += f", gathered above '{place.guard}'"
+        return study.rewritten(
+            site, RULE.code, message, proposal, models=models, review=review, marked=marked
+        )
     first = place is not None and hoisting.is_saved_by_first(site, place, study)
     if first and setting == statedicts.DEFAULT:
         setting = replace(setting, offload=True, rank0_only=True)

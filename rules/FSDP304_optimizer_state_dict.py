@@ -474,7 +474,7 @@ def decide(site: Site, study: Study) -> Decision:
     if not problem and not sharded:
         assert bound is not None
         needed = (bound["model"], bound["optim"])
-        found_at = hoisting.standing(site, needed, study, fixed=at_run_time)
+        found_at = hoisting.standing(site, needed, study)
         problem = found_at.problem
     if problem:
         return study.left(

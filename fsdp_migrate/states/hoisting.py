@@ -77,18 +77,15 @@ class Standing:
     review: str = ""
 
 
-def standing(
-    site: Site, needed: tuple[ast.expr, ...], study: Study, *, fixed: bool = False
-) -> Standing:
+def standing(site: Site, needed: tuple[ast.expr, ...], study: Study) -> Standing:
     """How ``site``, which gathers from all ranks, stands to conditions on the rank.
 
     Args:
         needed: the expressions that what is moved is made of.
-        fixed: it cannot be moved.
     """
     condition, every = _called_under(site.node, site.module, study, DEPTH)
     place = None if every else find(site, needed, study)
-    if place is not None and (place.problem or fixed):
+    if place is not None and place.problem:
         condition, every = place.guard, True
     if every:
         why = place.problem if place is not None else ""
