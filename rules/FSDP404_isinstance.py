@@ -1,8 +1,9 @@
 """Recognise sharded models as `FSDPModule`.
 
 ## What changes
-`isinstance(m, FullyShardedDataParallel)` becomes `isinstance(m, FSDPModule)`; annotations change
-alike, and tuples of classes that are only used for `isinstance`. So does
+`isinstance(m, FullyShardedDataParallel)` becomes `isinstance(m, FSDPModule)`; annotations and other
+types (aliases, `cast`, `TypeVar`, arguments of generic base classes) change alike, and tuples and
+unions of classes that are only used for `isinstance`. So does
 `hasattr(m, "clip_grad_norm_")` (or `"no_sync"`), where it tells FSDP1 models. Loops that take
 wrappers off (`while isinstance(m, (FSDP, DDP)): m = m.module`) go on for the other wrappers only.
 Where `isinstance(m, FSDPModule)` is asked beside it, the branch for FSDP1 goes; if that is a function
