@@ -339,6 +339,14 @@ def _group(site: Site, study: Study) -> Decision:
     if study.external(value, site.module) & meshes.WORLD:
         return study.dropped(site, RULE.code, "dropped, the default mesh is WORLD")
     chosen = strategy.of(plan.constructor, study)
+    if chosen is None and not isinstance(value, ast.Tuple):
+        return study.left(
+            site,
+            RULE.code,
+            "the strategy, and with it whether this is one process group or two, is only known at "
+            "run time",
+            "build the mesh that is meant with DeviceMesh.from_group or init_device_mesh",
+        )
     if isinstance(value, ast.Tuple) or chosen in strategy.HYBRID or chosen is None:
         return study.left(
             site,
