@@ -104,3 +104,47 @@ def test_bases_that_are_given_to_a_function_are_followed() -> None:
     result, after = migrate({"train.py": MAKES_CLASSES})
     assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN}
     assert after["train.py"].count("nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)") == 2
+
+
+NESTED = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Core:
+    class Config:
+        rate: float = 1.0
+
+
+class Data(Core):
+    class Config(Core.Config):
+        size: int = 1
+
+
+class Model(Core):
+    class Config(Core.Config):
+        depth: int = 1
+
+
+class Trainer(Data, Model):
+    class Config(Data.Config, Model.Config):
+        steps: int = 1
+
+    def clip(self, model):
+        self.model = FSDP(model)
+        self.model.clip_grad_norm_(self.Config.rate)
+
+
+class Longer(Trainer):
+    class Config(Trainer.Config, Data.Config, Model.Config): ...
+
+
+class Other(Trainer, Core):
+    class Config(Trainer.Config, Core.Config): ...
+"""
+
+
+def test_classes_of_many_bases_are_each_looked_at_once() -> None:
+    """Bases that are attributes of classes of the same family: every way to them was followed."""
+    result, _ = migrate({"train.py": NESTED, "more.py": NESTED.replace("Core", "Base")})
+    assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN}

@@ -111,7 +111,8 @@ class Computed(Value):
 
 
 Values = frozenset[Value]
-Question = tuple[ast.expr, Frame | None]
+# What an expression stands for in a frame; what instances of a class have as an attribute.
+Question = tuple[ast.expr, Frame | None] | tuple[ast.ClassDef, str]
 
 _CUT = 1 << (MAX_DEPTH + 2)  # among the questions that an answer waits for: none of them
 
@@ -174,6 +175,19 @@ class Tracer:
     def evaluate(self, node: ast.expr, module: Module, frame: Frame | None = None) -> Values:
         """The values ``node`` may have. An empty set means unreachable or purely recursive."""
         key = (node, frame)
+        known = self._memo.get(key)
+        if known is not None:
+            return known
+        return self._ask(key, lambda: self._evaluate(node, module, frame), node, module)
+
+    def _ask(
+        self,
+        key: Question,
+        find: Callable[[], Iterable[Value]],
+        node: ast.AST,
+        module: Module,
+    ) -> Values:
+        """The answer to a question, found once; while it is looked for, nothing."""
         if key in self._memo:
             return self._memo[key]
         if key in self._active:
@@ -197,7 +211,7 @@ class Tracer:
         self._activations.append(self._steps)
         outer, self._waits = self._waits, 0
         try:
-            result = frozenset(self._evaluate(node, module, frame))
+            result = frozenset(find())
         finally:
             del self._active[key]
             self._activations.pop()
@@ -582,7 +596,12 @@ class Tracer:
 
     def _attribute(self, node: ast.Attribute, module: Module, frame: Frame | None) -> list[Value]:
         result: list[Value] = []
+        seen: set[ast.AST] = set()
         for value in self.evaluate(node.value, module, frame):
+            if isinstance(value, Made) and isinstance(value.callee, Class):
+                if value.callee.node in seen:
+                    continue  # instances of one class, however made, have the same
+                seen.add(value.callee.node)
             result += self._attribute_of(value, node.attr, node, module)
         return result
 
@@ -604,6 +623,11 @@ class Tracer:
     def _instance_attribute(
         self, value: Value, cls: Class, attr: str, node: ast.AST, module: Module
     ) -> list[Value]:
+        key = (cls.node, attr)
+        found = self._ask(key, lambda: self._attribute_of_class(value, cls, attr), node, module)
+        return list(found) or [Unknown(node, module, why=f"{attr} is set outside these paths")]
+
+    def _attribute_of_class(self, value: Value, cls: Class, attr: str) -> list[Value]:
         result: list[Value] = []
         for related in self.family(cls):
             scope = related.module.table.scopes[related.node]
@@ -621,7 +645,7 @@ class Tracer:
                 for v in self.evaluate(receiver, store_module)
             ):
                 result += self._stored_value(store, store_module)
-        return result or [Unknown(node, module, why=f"{attr} is set outside these paths")]
+        return result
 
     def _is_family(self, value: Made | Class, cls: Class) -> bool:
         found = value if isinstance(value, Class) else value.callee
@@ -774,24 +798,32 @@ class Tracer:
 
     def family(self, cls: Class) -> list[Class]:
         """A class with its bases and subclasses in the project, nearest bases first."""
-        return self._kept(self._families, cls, lambda: [*self._bases(cls), *self.subclasses(cls)])
+        return self._kept(self._families, cls, lambda: self._find_family(cls))
+
+    def _find_family(self, cls: Class) -> list[Class]:
+        return list({c.node: c for c in (*self._bases(cls), *self.subclasses(cls))}.values())
 
     def lineage(self, cls: Class) -> list[Class]:
         """A class and its bases in the project, nearest first."""
         return self._bases(cls)
 
     def _bases(self, cls: Class) -> list[Class]:
-        return self._kept(self._lineages, cls, lambda: self._find_bases(cls, frozenset()))
+        return self._kept(self._lineages, cls, lambda: self._find_bases(cls))
 
-    def _find_bases(self, cls: Class, seen: frozenset[ast.ClassDef]) -> list[Class]:
-        if cls.node in seen:
-            return []
-        found = [cls]
-        for base in cls.node.bases:
-            for value in self.evaluate(base, cls.module):
-                if isinstance(value, Class):
-                    found += self._find_bases(value, seen | {cls.node})
-        return found
+    def _find_bases(self, cls: Class) -> list[Class]:
+        found: dict[ast.ClassDef, Class] = {}  # each once, however many ways lead to it
+
+        def visit(this: Class) -> None:
+            if this.node in found:
+                return
+            found[this.node] = this
+            for base in this.node.bases:
+                for value in self.evaluate(base, this.module):
+                    if isinstance(value, Class):
+                        visit(value)
+
+        visit(cls)
+        return list(found.values())
 
     def _kept(
         self,
