@@ -196,7 +196,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
                 found += parameters.find(study, module)
                 found += sites.attribute_checks(study.tracer, module)
                 found += sites.evaluations(module)
-                found += spelled.attributes(study, module)
+                found += spelled.attributes(study, module, has_fsdp=module in referring)
                 found += sites.divide_factors(study.tracer, module)
                 found += classes.find(study, module)
                 found += copies.find(study, module)

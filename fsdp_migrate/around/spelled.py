@@ -10,7 +10,7 @@ from fsdp_migrate import fsdp1, quoted, sites
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
-from fsdp_migrate.trace.values import Constant
+from fsdp_migrate.trace.values import Computed, Constant, Unknown
 
 NAME = "name({})"
 TEXT = "code in a string"
@@ -80,8 +80,12 @@ def references(each: quoted.Quoted, study: Study, module: Module) -> list[tuple[
     return found
 
 
-def attributes(study: Study, module: Module) -> Iterator[Site]:
-    """Sites for attributes of FSDP1 models that are asked for by name."""
+def attributes(study: Study, module: Module, *, has_fsdp: bool) -> Iterator[Site]:
+    """Sites for attributes of FSDP1 models that are asked for by name.
+
+    In a module that refers to FSDP1 (``has_fsdp``), names that only FSDP1 has are taken for them on
+    objects that nothing is known about.
+    """
     for call in module.table.calls:
         if _called(call) not in BY_NAME or len(call.args) < 2:
             continue
@@ -90,7 +94,10 @@ def attributes(study: Study, module: Module) -> Iterator[Site]:
             continue
         if _called(call) == "hasattr" and name.value in sites.TELLING:
             continue
-        if sites.models(study.values(call.args[0], module), study.tracer):
+        found = study.values(call.args[0], module)
+        known = sites.models(found, study.tracer)
+        unknown = all(isinstance(v, (Computed, Unknown)) for v in found)
+        if known or (has_fsdp and name.value in fsdp1.UNMISTAKABLE and unknown):
             yield Site(ATTRIBUTE.format(name.value), module, call, call, call.args[0])
 
 
