@@ -238,6 +238,29 @@ def test_wrapping(wrapper): ...
         left=True,
     ),
     Keep(
+        title="a name of the project's that is replaced",
+        source="""\
+from unittest import mock
+
+import example
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+@mock.patch("example.FSDP")
+def test_build(wrapper):
+    example.wrapped(1)
+
+
+def test_build_alike(monkeypatch):
+    monkeypatch.setattr(example, "FSDP", lambda net: net)
+    example.wrapped(1)
+
+
+wrapped = FSDP
+""",
+        left=True,
+    ),
+    Keep(
         title="a method that is asked for by its name",
         source="""\
 import torch
@@ -402,7 +425,9 @@ def _named(named: str, site: Site, study: Study) -> Decision:
     parent = site.module.table.parents[site.node]
     function = parent.func if isinstance(parent, ast.Call) else None
     name = getattr(function, "attr", getattr(function, "id", ""))
-    replaced = isinstance(site.node, ast.Constant) and name in {"patch", "setattr"}
+    replaced = isinstance(site.node, ast.Constant) and name in spelled.REPLACERS
+    if replaced and not _is_torchs(site.node):
+        return _replaced(named, parent, site, study)
     makes_models = named in {FSDP, PACKAGE, f"{PACKAGE}.fully_sharded_data_parallel"}
     wraps = makes_models and not replaced and not _asked(site.node)
     named = named.removeprefix("private:")
@@ -413,6 +438,25 @@ def _named(named: str, site: Site, study: Study) -> Decision:
         "import it by a statement, and run again, or migrate it by hand",
         models=study.constructors.values() if wraps else (),
         quiet=wraps,
+    )
+
+
+def _is_torchs(node: ast.AST) -> bool:
+    return spelled.DOTTED.fullmatch(str(getattr(node, "value", ""))) is not None
+
+
+def _replaced(named: str, call: ast.AST, site: Site, study: Study) -> Decision:
+    """``patch("train.FSDP")``: migrated code has no such name, and does not ask for it."""
+    keywords = call.keywords if isinstance(call, ast.Call) else []
+    quiet = any(k.arg in {"create", "raising"} for k in keywords)  # a missing name is no error
+    named = named.removeprefix("private:")
+    return study.left(
+        site,
+        RULE.code,
+        f"{named} is replaced by its name, which migrated code does not use",
+        "replace fully_shard in its place" if named == FSDP else "replace what takes its place",
+        models=study.constructors.values() if quiet else (),
+        quiet=quiet,
     )
 
 
