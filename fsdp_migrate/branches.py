@@ -11,7 +11,7 @@ follows ``if fsdp_version(model) == 2: ...; return`` once FSDP1's class is asser
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fsdp_migrate.fsdp1 import FSDP, PACKAGE, canonical
@@ -140,13 +140,73 @@ def _after(returning: ast.If, site: Site, project: Project) -> tuple[ast.stmt, .
 
 
 def _is_fsdp2(test: ast.expr, tested: str, module: Module, project: Project) -> bool:
-    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+    if isinstance(test, ast.BoolOp):  # with "or", other models take that branch as well
         return any(_is_fsdp2(each, tested, module, project) for each in test.values)
     if not isinstance(test, ast.Call) or len(test.args) != 2 or test.keywords:
         return False
     name = test.func.id if isinstance(test.func, ast.Name) else ""
     same = name == "isinstance" and access_path(test.args[0]) == tested
-    return same and bool(project.external(test.args[1], module) & FSDP2)
+    return same and any(project.external(cls, module) & FSDP2 for cls in _classes(test.args[1]))
+
+
+def _classes(asked: ast.expr) -> Iterator[ast.expr]:
+    """``(A, B)`` and ``A | B``, one by one."""
+    match asked:
+        case ast.Tuple(elts=elements):
+            for element in elements:
+                yield from _classes(element)
+        case ast.BinOp(op=ast.BitOr()):
+            yield from _classes(asked.left)
+            yield from _classes(asked.right)
+        case _:
+            yield asked
+
+
+def comes_first(site: Site, project: Project) -> bool:
+    """Whether FSDP2 models get past an ``isinstance`` site, to code that is there for them.
+
+    That code would be theirs no more if the site asked for their class.
+    """
+    assert isinstance(site.node, ast.Call)
+    table = site.module.table
+    tested = access_path(site.node.args[0])
+    if tested is None or any(
+        project.external(cls, site.module) & FSDP2 for cls in _classes(site.node.args[1])
+    ):
+        return False
+    child: ast.AST = site.node
+    for parent in table.ancestors(site.node):
+        if isinstance(parent, (ast.If, ast.IfExp)):
+            if parent.test is not child or _asks_fsdp2([parent.test], tested, site.module, project):
+                return False
+            return _asks_fsdp2(_past(parent, site.module), tested, site.module, project)
+        if isinstance(parent, ast.stmt):
+            return False
+        child = parent
+    return False
+
+
+def _past(node: ast.If | ast.IfExp, module: Module) -> Iterator[ast.AST]:
+    """What runs after a condition that does not hold, where it would not if it did."""
+    if isinstance(node, ast.IfExp):
+        yield node.orelse
+        return
+    yield from node.orelse
+    if isinstance(node.body[-1], (ast.Return, ast.Raise, ast.Continue, ast.Break)):
+        parent = module.table.parents[node]
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(parent, name, None)
+            if isinstance(block, list) and node in block:
+                yield from block[block.index(node) + 1 :]
+
+
+def _asks_fsdp2(nodes: Iterable[ast.AST], tested: str, module: Module, project: Project) -> bool:
+    return any(
+        _is_fsdp2(call, tested, module, project)
+        for node in nodes
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call)
+    )
 
 
 def stands_in(site: Site, branch: Branch) -> bool:

@@ -27,7 +27,7 @@ Checks in projects that wrap their models elsewhere.
 import ast
 from dataclasses import replace
 
-from fsdp_migrate import quoted, type_expressions
+from fsdp_migrate import branches, quoted, type_expressions
 from fsdp_migrate.around import spelled, unwrapping
 from fsdp_migrate.branches import VERSION, Branch
 from fsdp_migrate.construct.sharding import Constructor
@@ -227,6 +227,52 @@ def clip(model, limit):
     else:
         norm = clip_plain(model.parameters(), limit)
     return norm
+""",
+        outcome=Outcome.REVIEW,
+    ),
+    Example(
+        title="a branch for FSDP2 and others",
+        before="""\
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel as FSDP
+
+
+def norm(net, parts, limit):
+    model = FSDP(net) if parts is None else parts
+    if isinstance(model, FSDP):
+        return model.clip_grad_norm_(limit)
+    elif isinstance(model, FSDPModule) or isinstance(model, list):
+        return clip_sharded(model, limit)
+    return clip_plain(model, limit)
+
+
+def name(net):
+    if isinstance(net, FSDP):
+        kind = "wrapped"
+    elif isinstance(net, (FSDPModule, list)):
+        kind = "sharded"
+    else:
+        kind = "whole"
+    return kind
+""",
+        after="""\
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+
+def norm(net, parts, limit):
+    model = fully_shard(net) if parts is None else parts
+    # TODO(fsdp-migrate FSDP404): Models that were FSDP1 take the branch for FSDP2 now: see that it does all they need.
+    if isinstance(model, FSDPModule) or isinstance(model, list):
+        return clip_sharded(model, limit)
+    return clip_plain(model, limit)
+
+
+def name(net):
+    # TODO(fsdp-migrate FSDP404): Models that were FSDP1 take the branch for FSDP2 now: see that it does all they need.
+    if isinstance(net, (FSDPModule, list)):
+        kind = "sharded"
+    else:
+        kind = "whole"
+    return kind
 """,
         outcome=Outcome.REVIEW,
     ),
@@ -821,6 +867,41 @@ def is_sharded(model):
         left=True,
     ),
     Keep(
+        title="a branch for some FSDP1 models before one for FSDP2",
+        source="""\
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel as FSDP
+
+
+def norm(net, limit, whole):
+    model = FSDP(net)
+    if whole and isinstance(model, FSDP):
+        return clip_whole(model, limit)
+    elif isinstance(model, FSDPModule):
+        return clip_sharded(model, limit)
+    return None
+""",
+        left=True,
+    ),
+    Keep(
+        title="FSDP1's answer before FSDP2's",
+        source="""\
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel as FSDP
+
+
+def build(net):
+    return FSDP(net)
+
+
+def version(model):
+    if isinstance(model, FSDP):
+        return 1
+    if isinstance(model, FSDPModule):
+        return 2
+    return 0
+""",
+        left=True,
+    ),
+    Keep(
         title="FSDP2's class",
         source="""\
 from torch.distributed.fsdp import FSDPModule
@@ -935,6 +1016,16 @@ def decide(site: Site, study: Study) -> Decision:
     branch = next((b for b in study.branches if b.asks is site.node), None)
     if branch is not None:
         return _branch(branch, site, study)
+    if kind == "isinstance" and old == FSDP and branches.comes_first(site, study.project):
+        return study.left(
+            site,
+            RULE.code,
+            "what is for FSDP2 models comes after this, and would not be reached if they are asked "
+            "for here",
+            "ask for FSDPModule first, by itself, and run again",
+            models=models,
+            quiet=True,
+        )
     if kind == "isinstance" and old == FSDP:
         taken_off = _taken_off(site, models, study)
         if taken_off is not None:

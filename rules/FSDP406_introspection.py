@@ -5,17 +5,17 @@
 `m._fsdp_wrapped_module` become `m`; where another wrapper (DDP) may be taken off, `m.module` becomes
 `getattr(m, "module", m)`, and stays under `if hasattr(m, "module")`. `m.process_group` becomes
 `dist.group.WORLD` where the model is sharded over all ranks. String surgery that removes `_fsdp_wrapped_module.` from names
-disappears; of `clean_tensor_name(name)`, a private function of FSDP1's, the part stays that removes
+disappears where the names are a model's, and stays where they may come from a file; of `clean_tensor_name(name)`, a private function of FSDP1's, the part stays that removes
 what activation checkpointing adds.
 
 ## Why
-FSDP2 wraps nothing: there is no inner module and no prefix in names. `fsdp_modules` returns an
+FSDP2 wraps nothing: there is no inner module and no prefix in names. Files that FSDP1 wrote keep it. `fsdp_modules` returns an
 empty list on an FSDP2 model, without an error.
 
 ## What stays for you
 `root_only=True`, `check_is_root()`, states that are taken of the module inside, models that have an
-attribute `module` of their own, groups of models that are not known to be sharded over all ranks, and
-other uses of the prefix.
+attribute `module` of their own, groups of models that are not known to be sharded over all ranks,
+names spelled out with the prefix that are not seen to be a model's, and other uses of the prefix.
 
 ## Since torch
 2.6
@@ -27,7 +27,7 @@ other uses of the prefix.
 import ast
 import re
 
-from fsdp_migrate.around import unwrapping
+from fsdp_migrate.around import surgery, unwrapping
 from fsdp_migrate.construct import strategy
 from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.fsdp1 import PACKAGE
@@ -225,6 +225,64 @@ names = [n for n, _ in model.named_parameters()]
 """,
     ),
     Example(
+        title="names that an earlier run saved",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def start(net, path):
+    saved = torch.load(path)
+    net.load_state_dict({n.replace("_fsdp_wrapped_module.", ""): v for n, v in saved.items()})
+    return FSDP(net)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+def start(net, path):
+    saved = torch.load(path)
+    net.load_state_dict({n.replace("_fsdp_wrapped_module.", ""): v for n, v in saved.items()})
+    return fully_shard(net)
+""",
+    ),
+    Example(
+        title="names that are collected first",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def plain(name):
+    return name.replace("_fsdp_wrapped_module.", "")
+
+
+def groups(net):
+    model = FSDP(net, use_orig_params=True)
+    biases = []
+    for index, (name, _) in enumerate(model.named_parameters()):
+        if name.endswith("bias"):
+            biases.append(plain(name))
+    return [n for n in biases if n != "_fsdp_wrapped_module.head.bias"]
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+
+def plain(name):
+    return name
+
+
+def groups(net):
+    model = fully_shard(net)
+    biases = []
+    for index, (name, _) in enumerate(model.named_parameters()):
+        if name.endswith("bias"):
+            biases.append(plain(name))
+    return [n for n in biases if n != "head.bias"]
+""",
+    ),
+    Example(
         title="clean names",
         before="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -337,6 +395,31 @@ import re
 CLEAN = re.compile(r"^_fsdp_wrapped_module\\.(.*)$")
 """,
         left=True,
+    ),
+    Keep(
+        title="a name that may be one of a file's",
+        source="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net, path):
+    saved = torch.load(path)
+    if "_fsdp_wrapped_module.head.weight" in saved:
+        net.head.requires_grad_(False)
+    return FSDP(net)
+""",
+        left=True,
+    ),
+    Keep(
+        title="names of files where no model is wrapped",
+        source="""\
+import torch
+
+
+def read(path):
+    return {n.replace("_fsdp_wrapped_module.", ""): v for n, v in torch.load(path).items()}
+""",
     ),
     Keep(
         title="parts of other wrappers' names",
@@ -708,35 +791,28 @@ def _clean(site: Site, study: Study) -> Decision:
 def _string(site: Site, study: Study) -> Decision:
     models = study.constructors.values()
     assert isinstance(site.node, ast.Constant)
-    exact = str(site.node.value).strip(".") == "_fsdp_wrapped_module"
+    removal = surgery.removal(site.node, site.module) if models else None
+    if removal is not None:
+        return _removed(removal, site, study)
     call = site.module.table.parents[site.node]
-    called = call if exact and models and isinstance(call, ast.Call) else None
-    function = _function(site.node, called) if called is not None else ""
     proposal = study.proposal()
-    if function == "replace":
-        assert isinstance(call, ast.Call)
-        assert isinstance(call.func, ast.Attribute)
-        statement = site.statement
-        if _repeats(statement, call):
-            proposal.delete(site.module, statement)
-        else:
-            proposal.replace(site.module, call, code("{v}", v=call.func.value))
-        return study.rewritten(site, RULE.code, "names are clean", proposal, models=models)
-    if function == "getattr":
-        assert isinstance(call, ast.Call)
+    if models and isinstance(call, ast.Call) and _is_unwrapping(site.node, call):
         proposal.replace(site.module, call, code("{v}", v=call.args[2]))
         message = "an FSDP2 model has no inner module"
         return study.rewritten(site, RULE.code, message, proposal, models=models)
     clean = str(site.node.value).replace("_fsdp_wrapped_module.", "")
     if clean != site.node.value and PATH.fullmatch(clean) and models and not _in_f_string(call):
-        proposal.replace(site.module, site.node, code("{s}", s=f'"{clean}"'))
-        return study.rewritten(site, RULE.code, "the name without it", proposal, models=models)
-    others = _removed_in_loop(call, site) if exact and models else None
-    if others is not None:
-        assert isinstance(call, ast.expr)
-        listed = join(", ", [code("{o}", o=other) for other in others])
-        proposal.replace(site.module, call, code("({o},)", o=listed))
-        return study.rewritten(site, RULE.code, "names are clean", proposal, models=models)
+        if surgery.meets_models(site.node, site.module, study):
+            proposal.replace(site.module, site.node, code("{s}", s=f'"{clean}"'))
+            return study.rewritten(site, RULE.code, "the name without it", proposal, models=models)
+        return study.left(
+            site,
+            RULE.code,
+            "FSDP2 has no such part in its names, and it is not seen whose name this is",
+            "write it without that part where it is for names of a model; what FSDP1 saved keeps it",
+            models=models,
+            quiet=True,
+        )
     return study.left(
         site,
         RULE.code,
@@ -745,30 +821,28 @@ def _string(site: Site, study: Study) -> Decision:
     )
 
 
+def _removed(removal: surgery.Removal, site: Site, study: Study) -> Decision:
+    """Names of models need it no more; others, in checkpoints of FSDP1's, may."""
+    models = study.constructors.values()
+    if not all(surgery.is_models(name, site.module, study) for name in removal.names):
+        message = "kept: names that come from elsewhere may have it"
+        return study.rewritten(site, RULE.code, message, models=models)
+    proposal = study.proposal()
+    if removal.listed is not None:
+        listed = join(", ", [code("{o}", o=other) for other in removal.others])
+        proposal.replace(site.module, removal.listed, code("({o},)", o=listed))
+    elif _repeats(site.statement, removal.calls[0]):
+        proposal.delete(site.module, site.statement)
+    else:
+        proposal.replace(site.module, removal.calls[0], code("{v}", v=removal.names[0]))
+    return study.rewritten(site, RULE.code, "names are clean", proposal, models=models)
+
+
 PATH = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*\.?")  # a dotted name, no pattern
 
 
 def _in_f_string(parent: ast.AST) -> bool:
     return isinstance(parent, (ast.JoinedStr, ast.FormattedValue))
-
-
-def _removed_in_loop(parent: ast.AST, site: Site) -> list[ast.expr] | None:
-    """The other words of ``for word in (...): name = name.replace(word, "")``, if it is one."""
-    loop = site.module.table.parents[parent]
-    if not isinstance(parent, (ast.Tuple, ast.List)) or not isinstance(loop, ast.For):
-        return None
-    others = [e for e in parent.elts if e is not site.node]
-    if loop.iter is not parent or not isinstance(loop.target, ast.Name) or not others:
-        return None
-    uses = [n for s in loop.body for n in ast.walk(s) if getattr(n, "id", "") == loop.target.id]
-    for use in uses:
-        match site.module.table.parents[use]:
-            case ast.Call(
-                func=ast.Attribute(attr="replace"), args=[first, ast.Constant(value="")]
-            ) if first is use:
-                continue
-        return None
-    return others if uses else None
 
 
 def _repeats(statement: ast.stmt, call: ast.Call) -> bool:
@@ -781,12 +855,8 @@ def _repeats(statement: ast.stmt, call: ast.Call) -> bool:
     return alone and paths[0] is not None and paths[0] == access_path(call.func.value)
 
 
-def _function(node: ast.Constant, call: ast.Call) -> str:
-    """Which of ``name.replace(node, "")`` and ``getattr(model, node, default)`` it is, if any."""
-    if isinstance(call.func, ast.Attribute) and call.func.attr == "replace":
-        new = call.args[1] if len(call.args) == 2 and call.args[0] is node else None
-        if isinstance(new, ast.Constant) and new.value == "":
-            return "replace"
+def _is_unwrapping(node: ast.Constant, call: ast.Call) -> bool:
+    """``getattr(model, "_fsdp_wrapped_module", default)``."""
     named = call.func.id if isinstance(call.func, ast.Name) else ""
-    with_default = len(call.args) == 3 and call.args[1] is node
-    return "getattr" if named == "getattr" and with_default else ""
+    exact = str(node.value).strip(".") == surgery.PART
+    return exact and named == "getattr" and len(call.args) == 3 and call.args[1] is node

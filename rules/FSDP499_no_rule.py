@@ -23,8 +23,9 @@ directory of your own rules) and run again.
 
 import ast
 
-from fsdp_migrate.around import spelled
-from fsdp_migrate.fsdp1 import FSDP, PACKAGE
+from fsdp_migrate.around import passing, spelled
+from fsdp_migrate.construct.sharding import Constructor
+from fsdp_migrate.fsdp1 import FSDP, PACKAGE, UNMISTAKABLE
 from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.sites import COMMAND, Site
 from fsdp_migrate.study import Decision, Study
@@ -52,6 +53,44 @@ def needs_scaler(model):
 def needs_scaler(plugin):
     return plugin.mixed_precision.param_dtype == "fp16"
 """,
+    ),
+    Keep(
+        title="handles that are asked for first",
+        source="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def handles(module):
+    if hasattr(module, "_handle") and module._handle is not None:
+        return [module._handle]
+    return []
+
+
+def save(net, path):
+    model = FSDP(net)
+    pieces = [h.flat_param.data for m in model.modules() for h in handles(m)]
+    torch.save(pieces, path)
+""",
+        left=True,
+    ),
+    Keep(
+        title="a missing handle that is caught",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def sizes(net):
+    model = FSDP(net)
+    found = []
+    for module in model.modules():
+        try:
+            found.append(module._handle.flat_param.numel())
+        except AttributeError:
+            continue
+    return found
+""",
+        left=True,
     ),
     Keep(
         title="FSDP1's private modules",
@@ -199,6 +238,29 @@ def test_wrapping(wrapper): ...
         left=True,
     ),
     Keep(
+        title="a name of the project's that is replaced",
+        source="""\
+from unittest import mock
+
+import example
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+@mock.patch("example.FSDP")
+def test_build(wrapper):
+    example.wrapped(1)
+
+
+def test_build_alike(monkeypatch):
+    monkeypatch.setattr(example, "FSDP", lambda net: net)
+    example.wrapped(1)
+
+
+wrapped = FSDP
+""",
+        left=True,
+    ),
+    Keep(
         title="a method that is asked for by its name",
         source="""\
 import torch
@@ -294,7 +356,17 @@ def decide(site: Site, study: Study) -> Decision:
     if name != site.construct:
         reason = f"an FSDP2 model has no {name}"
         help_ = INSTEAD.get(name, "drop what was done with it")
-        return study.left(site, RULE.code, reason, help_)
+        quiet = isinstance(site.reference, ast.Attribute) and passing.is_passed_over(
+            site.reference, site.module, study
+        )
+        return study.left(
+            site,
+            RULE.code,
+            reason,
+            help_,
+            models=_concerned(site, study) if quiet else (),
+            quiet=quiet,
+        )
     listed = isinstance(asked, (ast.Tuple, ast.List, ast.Set))
     if kind == "value" and listed and study.constructors:
         return study.left(
@@ -353,7 +425,9 @@ def _named(named: str, site: Site, study: Study) -> Decision:
     parent = site.module.table.parents[site.node]
     function = parent.func if isinstance(parent, ast.Call) else None
     name = getattr(function, "attr", getattr(function, "id", ""))
-    replaced = isinstance(site.node, ast.Constant) and name in {"patch", "setattr"}
+    replaced = isinstance(site.node, ast.Constant) and name in spelled.REPLACERS
+    if replaced and not _is_torchs(site.node):
+        return _replaced(named, parent, site, study)
     makes_models = named in {FSDP, PACKAGE, f"{PACKAGE}.fully_sharded_data_parallel"}
     wraps = makes_models and not replaced and not _asked(site.node)
     named = named.removeprefix("private:")
@@ -364,6 +438,25 @@ def _named(named: str, site: Site, study: Study) -> Decision:
         "import it by a statement, and run again, or migrate it by hand",
         models=study.constructors.values() if wraps else (),
         quiet=wraps,
+    )
+
+
+def _is_torchs(node: ast.AST) -> bool:
+    return spelled.DOTTED.fullmatch(str(getattr(node, "value", ""))) is not None
+
+
+def _replaced(named: str, call: ast.AST, site: Site, study: Study) -> Decision:
+    """``patch("train.FSDP")``: migrated code has no such name, and does not ask for it."""
+    keywords = call.keywords if isinstance(call, ast.Call) else []
+    quiet = any(k.arg in {"create", "raising"} for k in keywords)  # a missing name is no error
+    named = named.removeprefix("private:")
+    return study.left(
+        site,
+        RULE.code,
+        f"{named} is replaced by its name, which migrated code does not use",
+        "replace fully_shard in its place" if named == FSDP else "replace what takes its place",
+        models=study.constructors.values() if quiet else (),
+        quiet=quiet,
     )
 
 
@@ -378,14 +471,23 @@ def _asked_by_name(named: str, site: Site, study: Study) -> Decision:
     assert site.receiver is not None
     asked = getattr(site.node.func, "id", "")
     quiet = asked == "hasattr" or len(site.node.args) > 2
+    private = named in UNMISTAKABLE
+    help_ = f"call {named} on the model where it is FSDP1's, and run again"
     return study.left(
         site,
         RULE.code,
         f"an FSDP2 model has no {named}",
-        f"call {named} on the model where it is FSDP1's, and run again",
-        models=study.models(site.receiver, site.module).constructors,
-        quiet=quiet,
+        INSTEAD.get(named, help_) if private else help_,
+        models=_concerned(site, study),
+        quiet=quiet and not (private and not passing.matters(site.node, site.module)),
     )
+
+
+def _concerned(site: Site, study: Study) -> frozenset[Constructor]:
+    """The models that a site may be about: all, where nothing tells which."""
+    assert site.receiver is not None
+    known = study.models(site.receiver, site.module).constructors
+    return known or frozenset(study.constructors.values())
 
 
 def _command(site: Site, study: Study) -> Decision:

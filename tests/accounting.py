@@ -103,11 +103,19 @@ def spelled(tree: ast.Module, *, look_alike: bool = False) -> Iterator[ast.expr 
                 or (node in run and any(NAMES & set(m.split(", ")) for m in IMPORT.findall(text)))
                 or (_is_annotation(node, parents) and imported & set(re.findall(r"\w+", text)))
             )
-            if named or (not look_alike and any(name in text for name in WRAPPERS)):
+            part = not look_alike and any(name in text for name in WRAPPERS)
+            if named or (part and not _is_removed(node, parent)):
                 yield node
         elif isinstance(node, ast.Assign) and "__all__" in map(ast.unparse, node.targets):
             listed = {n.value for n in ast.walk(node.value) if isinstance(n, ast.Constant)}
             yield from (alias for name, alias in _aliases(tree) if name in listed)
+
+
+def _is_removed(node: ast.Constant, parent: ast.AST) -> bool:
+    """Whether a part is taken out of names, which does no harm to names that have it not."""
+    if not isinstance(parent, ast.Call) or parent.args[:1] != [node]:
+        return False
+    return ast.unparse(parent).endswith((".replace('_fsdp_wrapped_module.', '')",))
 
 
 def _run(tree: ast.Module) -> set[ast.AST]:

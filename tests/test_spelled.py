@@ -133,3 +133,65 @@ def test_annotations_of_another_module_are_renewed() -> None:
         "    from torch.distributed.fsdp import FSDPModule\n\n\n"
         'def f(model: "FSDPModule"): ...\n'
     )
+
+
+TRAIN = f"import torch\n{WRAP}"
+REPLACED = {
+    "patch": '@patch("pkg.train.FSDP")\ndef test(fsdp): ...',
+    "mock.patch": 'with mock.patch("pkg.train.FSDP"):\n    pass',
+    "another name": 'patch("pkg.train.MixedPrecision")',
+    "patch.object": 'patch.object(train, "FSDP")',
+    "patch.multiple": 'patch.multiple("pkg.train", FSDP=mock.DEFAULT)',
+    "monkeypatch": 'monkeypatch.setattr("pkg.train.FSDP", print)',
+    "monkeypatch of a module": 'monkeypatch.setattr(train, "FSDP", print)',
+}
+HANDED = {
+    "setattr": 'setattr(train, "FSDP", print)',
+    "getattr": 'wrap = getattr(train, "FSDP")',
+    "vars": 'wrap = vars(train)["FSDP"]',
+    "not raising": 'monkeypatch.setattr(train, "FSDP", print, raising=False)',
+}
+NOT_REPLACED = {
+    "a name of its own": 'patch("pkg.train.model")',
+    "another module's": 'patch("other.train.FSDP")',
+    "an attribute": 'setattr(config, "FSDP", True)',
+    "a submodule of torch": 'patch("pkg.train.torch.save")',
+    "a name that is not there": 'patch.object(train, "DDP")',
+}
+
+
+def _with_test(line: str) -> list[tuple[str, Outcome]]:
+    head = "from unittest import mock\nfrom unittest.mock import patch\nfrom pkg import train\n\n"
+    files = {
+        "pkg/__init__.py": "",
+        "pkg/train.py": TRAIN.replace(" as FSDP", " as FSDP, MixedPrecision")
+        + "precision = MixedPrecision\n",
+        "test_train.py": f"{head}{line}\n",
+    }
+    result, after = migrate(files)
+    assert not result.problems
+    again, _ = migrate(after)
+    assert not again.changes
+    assert accounting.unaccounted(files, result.decisions, after) == []
+    return [
+        (d.site.construct, d.outcome)
+        for d in result.decisions
+        if d.site.module.display == "test_train.py" or d.site.construct.endswith("Parallel()")
+    ]
+
+
+@pytest.mark.parametrize("line", REPLACED.values(), ids=REPLACED)
+def test_names_of_the_project_that_are_replaced_are_left(line: str) -> None:
+    (_, made), (construct, outcome) = _with_test(line)
+    assert construct.startswith("name(")
+    assert (made, outcome) == (Outcome.REWRITTEN, Outcome.LEFT)
+
+
+@pytest.mark.parametrize("line", HANDED.values(), ids=HANDED)
+def test_names_of_the_project_that_are_taken_hold_back(line: str) -> None:
+    assert [outcome for _, outcome in _with_test(line)] == [Outcome.LEFT, Outcome.LEFT]
+
+
+@pytest.mark.parametrize("line", NOT_REPLACED.values(), ids=NOT_REPLACED)
+def test_other_names_may_be_replaced(line: str) -> None:
+    assert [outcome for _, outcome in _with_test(line)] == [Outcome.REWRITTEN]

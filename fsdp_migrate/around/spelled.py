@@ -10,7 +10,7 @@ from fsdp_migrate import fsdp1, quoted, sites
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
-from fsdp_migrate.trace.values import Constant
+from fsdp_migrate.trace.values import Computed, Constant, ModuleValue, Unknown
 
 NAME = "name({})"
 TEXT = "code in a string"
@@ -26,6 +26,7 @@ RUNNERS = frozenset(
     )
 )
 BY_NAME = frozenset({"getattr", "hasattr", "setattr", "delattr"})
+REPLACERS = frozenset({"delattr", "multiple", "object", "patch", "setattr"})
 # Those that FSDP2 models have as well, and those that other sites answer for.
 _SHARED = frozenset({"module", *sites.WRAPPER_NAMES})
 ATTRIBUTES = (fsdp1.METHODS | fsdp1.STATICS) - _SHARED
@@ -42,6 +43,9 @@ def find(study: Study, module: Module) -> Iterator[Site]:
     taken: set[ast.AST] = {each.string for each in quoted.in_annotations(module.table)}
     for node, named in _looked_up(study, module):
         taken.update(ast.walk(node))
+        yield Site(NAME.format(named), module, node, node)
+    for node, named in _replaced(study, module):
+        taken.add(node)
         yield Site(NAME.format(named), module, node, node)
     for constant in module.table.strings:
         if constant in taken or sites.is_docstring(module, constant):
@@ -80,8 +84,12 @@ def references(each: quoted.Quoted, study: Study, module: Module) -> list[tuple[
     return found
 
 
-def attributes(study: Study, module: Module) -> Iterator[Site]:
-    """Sites for attributes of FSDP1 models that are asked for by name."""
+def attributes(study: Study, module: Module, *, has_fsdp: bool) -> Iterator[Site]:
+    """Sites for attributes of FSDP1 models that are asked for by name.
+
+    In a module that refers to FSDP1 (``has_fsdp``), names that only FSDP1 has are taken for them on
+    objects that nothing is known about.
+    """
     for call in module.table.calls:
         if _called(call) not in BY_NAME or len(call.args) < 2:
             continue
@@ -90,7 +98,10 @@ def attributes(study: Study, module: Module) -> Iterator[Site]:
             continue
         if _called(call) == "hasattr" and name.value in sites.TELLING:
             continue
-        if sites.models(study.values(call.args[0], module), study.tracer):
+        found = study.values(call.args[0], module)
+        known = sites.models(found, study.tracer)
+        unknown = all(isinstance(v, (Computed, Unknown)) for v in found)
+        if known or (has_fsdp and name.value in fsdp1.UNMISTAKABLE and unknown):
             yield Site(ATTRIBUTE.format(name.value), module, call, call, call.args[0])
 
 
@@ -148,14 +159,57 @@ def _looked_up(study: Study, module: Module) -> Iterator[tuple[ast.expr, str]]:
 def _member(
     node: ast.expr, owner: ast.expr, name: ast.expr, study: Study, module: Module
 ) -> Iterator[tuple[ast.expr, str]]:
-    for outer in study.external(owner, module):
-        if not fsdp1.is_module(outer):
-            continue
-        for value in study.values(name, module):
+    modules = {outer for outer in study.external(owner, module) if fsdp1.is_module(outer)}
+    for value in study.values(name, module) if modules else ():
+        for outer in sorted(modules):
             known = fsdp1.canonical(f"{outer}.{_text(value)}")
             if known is not None:
                 yield node, known
                 return
+    method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    known = None if method else _global(owner, name, study, module)
+    if known is not None:
+        yield node, known
+
+
+def _global(owner: ast.expr, name: ast.expr, study: Study, module: Module) -> str | None:
+    """What of FSDP1 a module of the project has under a name that is written out."""
+    if not isinstance(name, ast.Constant) or not isinstance(name.value, str):
+        return None
+    if not isinstance(owner, (ast.Name, ast.Attribute)) or not module.table.qualify(owner):
+        return None
+    for value in study.values(owner, module):
+        if isinstance(value, ModuleValue) and value.target is not None:
+            for _, binding in study.project.exports(value.target, name.value):
+                for outer in study.project.canonical(binding.qualified, value.target):
+                    known = fsdp1.canonical(outer)
+                    if known is not None:
+                        return known
+    return None
+
+
+def _replaced(study: Study, module: Module) -> Iterator[tuple[ast.expr, str]]:
+    """``patch("package.module.FSDP")`` and ``patch.object(module, "FSDP")``."""
+    for call in module.table.calls:
+        called = _called(call)
+        if called not in REPLACERS or not call.args:
+            continue
+        first = call.args[0]
+        if called == "object" or (called in BY_NAME and not isinstance(first, ast.Constant)):
+            if len(call.args) > 1 and isinstance(call.func, ast.Attribute):
+                known = _global(first, call.args[1], study, module)
+                if known is not None:
+                    yield call.args[1], known
+        elif isinstance(first, ast.Constant) and isinstance(first.value, str):
+            several = [f"{first.value}.{k.arg}" for k in call.keywords if called == "multiple"]
+            for dotted in several or [first.value]:
+                if study.project.resolve(dotted, module) is None:
+                    continue  # a name of torch's own is for all strings
+                names = study.project.canonical(dotted, module)
+                found = sorted(filter(None, map(fsdp1.canonical, names)))
+                if found:
+                    yield first, found[0]
+                    break
 
 
 def _goes_on_to_fsdp2(node: ast.expr, module: Module) -> bool:

@@ -589,7 +589,7 @@ class Tracer:
     ) -> tuple[list[ast.Return], bool]:
         known = self._known_exits.get(function)
         if known is None:
-            known = self._known_exits[function] = _exits(function)
+            known = self._known_exits[function] = exits(function)
         return known
 
     # -- attributes and elements ----------------------------------------------------------------
@@ -1056,7 +1056,7 @@ def _frame_of(function: ast.AST, frame: Frame | None) -> Frame | None:
     return frame
 
 
-def _exits(
+def exits(
     function: ast.FunctionDef | ast.AsyncFunctionDef,
 ) -> tuple[list[ast.Return], bool]:
     """The return statements of a function, nested functions excluded, and whether it yields."""

@@ -57,6 +57,17 @@ def test_whole_checkpoints_continue_on_the_other_side(
     check_plain_training(of_migrated, optimizer, ours.models[0][0]["parameters"], expected)
 
 
+def test_names_of_fsdp1_in_a_file_are_cleaned_as_before(launcher: Launcher, tmp_path: Path) -> None:
+    both = pair("rewriting/names", tmp_path)
+    path = str(tmp_path / "fsdp1.pt")
+    plain = launcher.script(both.before, "--save", path, fsdp1="allow").numbers("loss")
+    assert any("_fsdp_wrapped_module." in name for name in torch.load(path))
+    expected = launcher.script(both.before, "--load", path, fsdp1="allow").numbers("loss")
+    found = launcher.script(both.after, "--load", path, fsdp1="forbid").numbers("loss")
+    assert found == pytest.approx(expected, rel=1e-6)
+    assert found != pytest.approx(plain, rel=1e-3)
+
+
 def check_same_file(first: str, second: str) -> None:
     """Two files hold the same model and the same optimizer state, under the same names."""
     old, new = load(first), load(second)
