@@ -274,15 +274,19 @@ def _in_class_body(parent: ast.AST) -> bool:
     return isinstance(parent, ast.ClassDef)
 
 
-def with_default(node: ast.expr, default: Code, *, nullable: bool) -> Code:
-    """``node`` with ``default`` where it is None: in a branch that says so, else behind ``or``."""
+def with_default(node: ast.expr, default: Code, nullable: Callable[[ast.expr], bool]) -> Code:
+    """``node`` with ``default`` where it is None: in a branch that says so, else behind ``or``.
+
+    Args:
+        nullable: whether an expression may be None.
+    """
     if isinstance(node, ast.IfExp):
         body, orelse = _is_none(node.body), _is_none(node.orelse)
-        if body != orelse:
+        if body != orelse and not nullable(node.orelse if body else node.body):
             kept = code("{v}", v=node.orelse if body else node.body)
             first, second = (default, kept) if body else (kept, default)
             return code("{a} if {t} else {b}", a=first, t=node.test, b=second)
-    return code("{v} or {d}", v=node, d=default) if nullable else code("{v}", v=node)
+    return code("{v} or {d}", v=node, d=default) if nullable(node) else code("{v}", v=node)
 
 
 def _is_none(node: ast.expr) -> bool:
