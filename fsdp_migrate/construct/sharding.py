@@ -136,6 +136,7 @@ class Targets:
     variable: str = ""  # the loop variable the predicate would like
     may_be_root: bool = True  # whether the predicate can hold for the root, which is sharded last
     classes: ast.expr | None = None  # the classes it asks for, when they are written out here
+    in_brackets: bool = False  # lists of modules may be among them, which older releases refuse
 
 
 @dataclass(eq=False)
@@ -467,7 +468,9 @@ def _loop(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code
         return lines
     wanted = plan.targets.variable if plan.targets is not None else ""
     name = wanted or plan.fresh("module")
-    call = code("{f}({args})", f=fully_shard, args=join(", ", [code("{m}", m=name), *arguments]))
+    bracketed = plan.targets is not None and plan.targets.in_brackets
+    unit = code("[{m}]" if bracketed else "{m}", m=name)
+    call = code("{f}({args})", f=fully_shard, args=join(", ", [unit, *arguments]))
     if plan.batch_norm:
         shared = [a for a in arguments if not a.preview().startswith("mp_policy=")]
         return [*lines, *_loop_with_batch_norm(plan, fully_shard, name, call, shared)]

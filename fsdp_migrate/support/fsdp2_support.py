@@ -139,7 +139,8 @@ def shard(
             _broadcast_unit(unit, device, kwargs["mesh"], ignored, ignored_params)
         if ignored_params:
             kwargs = {**kwargs, "ignored_params": ignored_params}
-        fully_shard(unit, **kwargs)
+        # In brackets, for lists of modules that have a forward: torch takes them since 2.12.
+        fully_shard(unit if _is_bare(unit) else [unit], **kwargs)
 
     norms: tuple[type[nn.Module], ...] = ()
     if mixed_precision is not None and auto_wrap_policy is not None:
@@ -317,12 +318,18 @@ def _picked(
             return done
         if not policy(module=module, recurse=False, nonwrapped_numel=total - done):
             return done
-        if not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+        if not _is_bare(module):
             found.append(module)
         return total
 
     visit(root)
     return found
+
+
+def _is_bare(module: nn.Module) -> bool:
+    """Whether it only holds modules: without a forward, nothing gathers its parameters."""
+    holder = isinstance(module, (nn.ModuleList, nn.ModuleDict))
+    return holder and type(module).forward is nn.Module.forward
 
 
 def _own_modules(unit: nn.Module, ignored: Set[nn.Module]) -> list[nn.Module]:
@@ -688,8 +695,9 @@ def shard_by_policy(
             return done
         if batch_norm_policy and isinstance(module, nn.modules.batchnorm._BatchNorm):
             fully_shard(module, **{**kwargs, "mp_policy": batch_norm_policy})
-        elif not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
-            fully_shard(module, **kwargs)
+        elif not _is_bare(module):
+            # In brackets, for lists of modules that have a forward: torch takes them since 2.12.
+            fully_shard([module], **kwargs)
         return total
 
     visit(root)
