@@ -6,7 +6,8 @@ before parents: `isinstance` tests for class policies (`transformer_auto_wrap_po
 `ModuleWrapPolicy`), the predicate for `lambda_auto_wrap_policy` and `CustomPolicy`, all of them for
 `_or_policy`. A policy made in another function or file is converted where it is made. Policies that
 count parameters, or that look at what is wrapped already, are walked by a support function with
-FSDP1's arithmetic and order. A `CustomPolicy` that may return arguments for single modules is
+FSDP1's arithmetic and order. Where units may be lists of modules that have a forward, `fully_shard`
+is given `[module]`: it refuses them otherwise before torch 2.12. A `CustomPolicy` that may return arguments for single modules is
 handed on to the support function `shard`.
 
 ## Why
@@ -488,9 +489,66 @@ def build(encoder, decoder):
     return encoder, decoder
 """,
     ),
+    Example(
+        title="lists of modules that have a forward",
+        before="""\
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+class Stage(nn.ModuleList):
+    def forward(self, x):
+        for block in self:
+            x = block(x)
+        return x
+
+
+def shard(model):
+    return FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Stage}))
+""",
+        after="""\
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Stage(nn.ModuleList):
+    def forward(self, x):
+        for block in self:
+            x = block(x)
+        return x
+
+
+def shard(model):
+    for module in reversed(list(model.modules())):
+        if module is not model and isinstance(module, Stage):
+            fully_shard([module])
+    return fully_shard(model)
+""",
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="lists of modules that have a forward, with FSDP2",
+        source="""\
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Stage(nn.ModuleList):
+    def forward(self, x):
+        for block in self:
+            x = block(x)
+        return x
+
+
+def shard(model):
+    for module in model.stages:
+        fully_shard([module])
+    return fully_shard(model)
+""",
+    ),
     Keep(
         title="a policy object that serves activation checkpointing",
         source="""\

@@ -208,6 +208,34 @@ bf16 = MixedPrecisionPolicy(
         },
     ),
     Example(
+        title="a policy that may be none on either side",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+def shard(model, args):
+    half = None
+    if args.half:
+        half = MixedPrecision(param_dtype=torch.bfloat16)
+    return FSDP(model, mixed_precision=half if not args.pure else None)
+""",
+        after="""\
+from dataclasses import replace
+
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+
+def shard(model, args):
+    half = None
+    if args.half:
+        half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, cast_forward_inputs=False)
+    mp_policy = (half if not args.pure else None) or MixedPrecisionPolicy()
+    return fully_shard(model, mp_policy=replace(mp_policy, cast_forward_inputs=True))
+""",
+    ),
+    Example(
         title="wrapped by hand: only the whole model casts its inputs",
         before="""\
 import torch
@@ -647,6 +675,17 @@ fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
 """,
     ),
     Keep(
+        title="an FSDP2 policy that may be none on either side",
+        source="""\
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+
+def shard(model, args):
+    half = MixedPrecisionPolicy(param_dtype=torch.bfloat16) if args.half else None
+    return fully_shard(model, mp_policy=(half if not args.pure else None) or MixedPrecisionPolicy())
+""",
+    ),
+    Keep(
         title="DDP's mixed precision",
         source="""\
 from torch.nn.parallel.distributed import _MixedPrecision
@@ -799,7 +838,7 @@ def _argument(site: Site, plan: ShardPlan, study: Study) -> Decision:
             proposal = study.proposal()
             precision.convert_in_place(each, proposal, study, each.call.func)
             study.convert(each.call, None, "MixedPrecisionPolicy", plan.constructor, proposal)
-        plan.precision = Precision(_named(plan, nullable=nullable), same=same)
+        plan.precision = Precision(_named(plan, study, nullable=nullable), same=same)
     plan.batch_norm = plan.constructor.has("auto_wrap_policy") and models.may_contain(
         plan.constructor.wrapped, site.module, "BatchNorm", study
     )
@@ -815,13 +854,14 @@ def _argument(site: Site, plan: ShardPlan, study: Study) -> Decision:
     )
 
 
-def _named(plan: ShardPlan, *, nullable: bool) -> Code:
+def _named(plan: ShardPlan, study: Study, *, nullable: bool) -> Code:
     """The policy under a name that can be used twice."""
     value = plan.constructor.arguments["mixed_precision"]
     if not nullable and access_path(value) is not None:
         return code("{v}", v=value)
     default = code("{d}()", d=plan.name("torch.distributed.fsdp", "MixedPrecisionPolicy"))
-    policy = with_default(value, default, nullable=nullable)
+    module = plan.constructor.module
+    policy = with_default(value, default, lambda v: precision.read(v, module, study)[1])
     name = plan.fresh("mp_policy")
     plan.setup.append(code("{n} = {p}", n=name, p=policy))
     return code("{n}", n=name)

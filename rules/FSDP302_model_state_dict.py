@@ -6,6 +6,7 @@
 | FULL, `offload_to_cpu` and `rank0_only` | `get_model_state_dict(m, options=StateDictOptions(full_state_dict=True, cpu_offload=True))` |
 | FULL, neither, or no context at all | the same without `cpu_offload` |
 | FULL, one of the two | a support function |
+| FULL, `rank0_only`, of a model that has a group or mesh of its own | the same support function |
 | SHARDED | `get_model_state_dict(m)` |
 
 A state that is still used after further training steps, such as the best one so far, is copied:
@@ -16,6 +17,9 @@ On an FSDP2 model, `model.state_dict()` gives this rank's shards. Saved by rank 
 part of the model, and nothing complains. `get_model_state_dict` hands out the parameters
 themselves where nothing needs gathering, FSDP1 gave copies: a best state that is kept in memory
 would follow the training.
+
+FSDP1 gave a state to rank 0 of the process group that shards the model, of which there are several
+with groups and hybrid strategies. DCP gives it to rank 0 of all ranks: the others would save nothing.
 
 A state that is taken under `if rank == 0` is gathered above the condition, where every rank takes
 part (FSDP1 waited for the other ranks forever). Parts of the condition that are the same on every
@@ -35,6 +39,7 @@ there first.
 import ast
 from dataclasses import replace
 
+from fsdp_migrate.construct import meshes
 from fsdp_migrate.construct.sharding import DCP
 from fsdp_migrate.proposal import Code, Proposal, code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
@@ -427,6 +432,74 @@ def train(net):
 """,
         support=("FullStateDictConfig", "StateDictType", "set_state_dict_type"),
     ),
+    Example(
+        title="for the first rank of every group",
+        before="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import (
+    FullStateDictConfig,
+    FullyShardedDataParallel as FSDP,
+    StateDictType,
+)
+
+
+def save(net, group, path):
+    model = FSDP(net, process_group=group)
+    config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+        state = model.state_dict()
+    if dist.get_rank(group) == 0:
+        torch.save(state, path)
+""",
+        after="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import full_model_state
+
+
+def save(net, group, path):
+    mesh = DeviceMesh.from_group(group or dist.group.WORLD, "cuda")
+    model = fully_shard(net, mesh=mesh)
+    state = full_model_state(model, cpu_offload=True, rank0_only=True)
+    if dist.get_rank(group) == 0:
+        torch.save(state, path)
+""",
+        support=("full_model_state",),
+    ),
+    Example(
+        title="for the first rank of a mesh that is all of them",
+        before="""\
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import (
+    FullStateDictConfig,
+    FullyShardedDataParallel as FSDP,
+    StateDictType,
+)
+
+mesh = init_device_mesh("cuda", (dist.get_world_size(),))
+model = FSDP(model, device_mesh=mesh)
+config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+    state = model.state_dict()
+""",
+        after="""\
+import torch.distributed as dist
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+mesh = init_device_mesh("cuda", (dist.get_world_size(),))
+model = fully_shard(model, mesh=mesh)
+state = get_model_state_dict(
+    model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+)
+""",
+    ),
 ]
 
 KEEP = [
@@ -579,6 +652,32 @@ best = copy.deepcopy(model.state_dict())
 """,
     ),
     Keep(
+        title="for the first rank of a group, with DDP",
+        source="""\
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+
+def save(net, group, path):
+    model = DistributedDataParallel(net, process_group=group)
+    if dist.get_rank(group) == 0:
+        torch.save(model.state_dict(), path)
+""",
+    ),
+    Keep(
+        title="for the first rank of a mesh, with FSDP2",
+        source="""\
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(model, mesh=mesh)
+state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+if mesh.get_local_rank() == 0:
+    save(state)
+""",
+    ),
+    Keep(
         title="arguments that change what is asked for",
         source="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -636,10 +735,12 @@ def decide(site: Site, study: Study) -> Decision:
         return study.rewritten(
             site, RULE.code, message, proposal, models=models, review=review, marked=marked
         )
+    # DCP knows one first rank, FSDP1 one for each group of ranks that shard a model.
+    several = setting.rank0_only and not all(meshes.is_sharded_by_all(m, study) for m in models)
     first = place is not None and hoisting.is_saved_by_first(site, place, study)
     if first and setting == statedicts.DEFAULT:
         setting = replace(setting, offload=True, rank0_only=True)
-    if snapshots.is_kept(site, study):
+    if (several and setting.kind == "FULL") or snapshots.is_kept(site, study):
         new, message = _copied(site, setting, proposal, place)
     else:
         new, message = _new(site, setting, proposal, place)

@@ -31,7 +31,7 @@ from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site, enclosing_function
-from fsdp_migrate.study import Decision, Study, block_of
+from fsdp_migrate.study import Decision, Study, block_of, sentences
 
 RULE = Rule(code="FSDP402", name="no_sync", handles=("FullyShardedDataParallel.no_sync",))
 
@@ -448,9 +448,79 @@ def train(net, batches, optimizer):
 """,
         support=("no_sync",),
     ),
+    Example(
+        title="accumulated in another dtype, under a strategy that is chosen at run time",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+def accumulate(net, batches, optimizer, strategy):
+    half = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    model = FSDP(net, sharding_strategy=strategy, mixed_precision=half)
+    for first, second in batches:
+        with model.no_sync():
+            model(first).sum().backward()
+        loss = model(second).sum()
+        if not torch.isfinite(loss):
+            optimizer.zero_grad()
+            continue
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+""",
+        after="""\
+from dataclasses import replace
+
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+from fsdp2_support import no_sync, sharding_kwargs
+
+
+def accumulate(net, batches, optimizer, strategy):
+    half = MixedPrecisionPolicy(
+        param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False
+    )
+    model = fully_shard(
+        net, mp_policy=replace(half, cast_forward_inputs=True), **sharding_kwargs(strategy)
+    )
+    for first, second in batches:
+        # TODO(fsdp-migrate FSDP402): If the strategy is SHARD_GRAD_OP, pass keep_unsharded=True here, or parameters are gathered again for every micro-batch. Unsynchronised gradients are now accumulated in reduce_dtype, which is more precise than FSDP1's param_dtype. zero_grad() no longer drops gradients that wait for their reduction: where a step is given up below, they go into the next one.
+        with no_sync(model):
+            model(first).sum().backward()
+        loss = model(second).sum()
+        if not torch.isfinite(loss):
+            optimizer.zero_grad()
+            continue
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+""",
+        outcome=Outcome.REVIEW,
+        support=(
+            "no_sync",
+            "sharding_kwargs",
+        ),
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="accumulated in another dtype, with FSDP2",
+        source="""\
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+
+def accumulate(net, batches):
+    half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    model = fully_shard(net, mp_policy=half)
+    model.set_requires_gradient_sync(False)
+    for batch in batches:
+        model(batch).sum().backward()
+""",
+    ),
     Keep(
         title="dropped before every micro-batch, with DDP",
         source="""\
@@ -607,23 +677,25 @@ def decide(site: Site, study: Study) -> Decision:
         partial = proposal.name(site.module, "functools", "partial", site.node)
         new = code("{p}({f}, {m}{k})", p=partial, f=name, m=site.receiver, k=keep)
     proposal.replace(site.module, site.node, new)
-    review = ""
+    reviews = []
     if any(strategy.of(c, study) is None for c in models):
-        review = (
+        reviews.append(
             "if the strategy is SHARD_GRAD_OP, pass keep_unsharded=True here, or parameters are "
             "gathered again for every micro-batch"
         )
     if any(_accumulates_wider(c, study) for c in models):
-        review = (
+        reviews.append(
             "unsynchronised gradients are now accumulated in reduce_dtype, which is more "
             "precise than FSDP1's param_dtype"
         )
-    review = _between(site) or review
     if any(map(_gives_up, ast.walk(enclosing_function(site.module, site.node)))):
-        review = (
+        reviews.append(
             "zero_grad() no longer drops gradients that wait for their reduction: where a step is "
             "given up below, they go into the next one"
         )
+    if between := _between(site):
+        reviews.append(between)
+    review = sentences(*reviews) if len(reviews) > 1 else "".join(reviews)
     return study.rewritten(
         site, RULE.code, "no_sync(model)", proposal, models=models, review=review
     )

@@ -4,18 +4,20 @@
 `FSDP.fsdp_modules(m)` becomes a list of the `FSDPModule`s in `m.modules()`. `m.module` and
 `m._fsdp_wrapped_module` become `m`; where another wrapper (DDP) may be taken off, `m.module` becomes
 `getattr(m, "module", m)`, and stays under `if hasattr(m, "module")`. `m.process_group` becomes
-`dist.group.WORLD` where the model is sharded over all ranks. String surgery that removes `_fsdp_wrapped_module.` from names
-disappears where the names are a model's, and stays where they may come from a file; of `clean_tensor_name(name)`, a private function of FSDP1's, the part stays that removes
-what activation checkpointing adds.
+`dist.group.WORLD` where the model is sharded over all ranks, or the group that it was given where
+that still has its name. String surgery that removes `_fsdp_wrapped_module.` from names disappears where
+the names are a model's, and stays where they may come from a file; of `clean_tensor_name(name)`, a
+private function of FSDP1's, the part stays that removes what activation checkpointing adds.
 
 ## Why
-FSDP2 wraps nothing: there is no inner module and no prefix in names. Files that FSDP1 wrote keep it. `fsdp_modules` returns an
-empty list on an FSDP2 model, without an error.
+FSDP2 wraps nothing: there is no inner module and no prefix in names. Files that FSDP1 wrote keep it.
+`fsdp_modules` returns an empty list on an FSDP2 model, without an error.
 
 ## What stays for you
 `root_only=True`, `check_is_root()`, states that are taken of the module inside, models that have an
-attribute `module` of their own, groups of models that are not known to be sharded over all ranks,
-names spelled out with the prefix that are not seen to be a model's, and other uses of the prefix.
+attribute `module` of their own, other groups of models that are not known to be sharded over all
+ranks, names spelled out with the prefix that are not seen to be a model's, and other uses of the
+prefix.
 
 ## Since torch
 2.6
@@ -31,7 +33,7 @@ from fsdp_migrate.around import surgery, unwrapping
 from fsdp_migrate.construct import strategy
 from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.fsdp1 import PACKAGE
-from fsdp_migrate.names import FUNCTIONS
+from fsdp_migrate.names import COMPREHENSIONS, FUNCTIONS
 from fsdp_migrate.proposal import code, join
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
@@ -39,7 +41,7 @@ from fsdp_migrate.states import statedicts
 from fsdp_migrate.study import Decision, Study
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
-from fsdp_migrate.trace.values import Class, Made
+from fsdp_migrate.trace.values import Class, Constant, Made, Unknown
 
 RULE = Rule(
     code="FSDP406",
@@ -384,9 +386,86 @@ def names(net):
         yield name
 """,
     ),
+    Example(
+        title="the group that the model was given",
+        before="""\
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net, ranks):
+    group = dist.new_group(ranks)
+    model = FSDP(net, process_group=group)
+    print(model.process_group.size())
+    return model
+""",
+        after="""\
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+
+
+def build(net, ranks):
+    group = dist.new_group(ranks)
+    mesh = DeviceMesh.from_group(group, "cuda")
+    model = fully_shard(net, mesh=mesh)
+    print(group.size())
+    return model
+""",
+    ),
+    Example(
+        title="the group that the model was given, or none",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net, group=None):
+    model = FSDP(net, process_group=group)
+    print(model.process_group.size())
+    return model
+""",
+        after="""\
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+
+
+def build(net, group=None):
+    mesh = DeviceMesh.from_group(group or dist.group.WORLD, "cuda")
+    model = fully_shard(net, mesh=mesh)
+    print((group or dist.group.WORLD).size())
+    return model
+""",
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="the group that DDP was given",
+        source="""\
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+
+def build(net, ranks):
+    group = dist.new_group(ranks)
+    model = DistributedDataParallel(net, process_group=group)
+    print(model.process_group.size())
+    return model
+""",
+    ),
+    Keep(
+        title="the group of a mesh, with FSDP2",
+        source="""\
+from torch.distributed.fsdp import fully_shard
+
+
+def build(net, mesh):
+    model = fully_shard(net, mesh=mesh)
+    print(mesh.get_group().size())
+    return model
+""",
+    ),
     Keep(
         title="a pattern that has the part in it",
         source="""\
@@ -607,6 +686,16 @@ def _group(site: Site, study: Study) -> Decision:
     assert site.receiver is not None
     assert isinstance(site.reference, ast.expr)
     found = study.models(site.receiver, site.module)
+    group = _group_in_scope(site, found.constructors, study) if found.certain else None
+    if group is not None:
+        proposal = study.proposal()
+        new = code("{g}", g=group.id)
+        if any(isinstance(v, (Constant, Unknown)) for v in study.values(group, site.module)):
+            package = proposal.module_name(site.module, "torch.distributed", "dist", site.reference)
+            new = code("({g} or {d}.group.WORLD)", g=group.id, d=package)
+        proposal.replace(site.module, site.reference, new)
+        message = "the group that was given"
+        return study.rewritten(site, RULE.code, message, proposal, models=found.constructors)
     if not found.certain or not all(_over_all_ranks(c, study) for c in found.constructors):
         return study.left(
             site,
@@ -620,6 +709,34 @@ def _group(site: Site, study: Study) -> Decision:
     package = proposal.module_name(site.module, "torch.distributed", "dist", site.reference)
     proposal.replace(site.module, site.reference, code("{d}.group.WORLD", d=package))
     return study.rewritten(site, RULE.code, "all ranks", proposal, models=found.constructors)
+
+
+def _group_in_scope(
+    site: Site, constructors: frozenset[Constructor], study: Study
+) -> ast.Name | None:
+    """The name of the group that the model was given, where it stands for the same still."""
+    if len(constructors) != 1:
+        return None
+    (constructor,) = constructors
+    group = constructor.arguments.get("process_group")
+    if constructor.module is not site.module or not isinstance(group, ast.Name):
+        return None
+    if constructor.is_open or constructor.is_context or constructor.has("device_mesh"):
+        return None
+    if strategy.of(constructor, study) not in {"FULL_SHARD", "SHARD_GRAD_OP"}:
+        return None
+    table = site.module.table
+    for parent in table.ancestors(constructor.call):
+        if isinstance(parent, FUNCTIONS):
+            break
+        if isinstance(parent, (ast.For, ast.AsyncFor, ast.While, *COMPREHENSIONS)):
+            return None  # each model may have another group
+    owner = table.within[group].lookup(group.id)
+    here = table.scope_of(site.statement)
+    if owner is None or owner is not here.lookup(group.id) or len(owner.bindings[group.id]) != 1:
+        return None
+    same = table.scope_of(group).function() is here.function()
+    return group if same else None
 
 
 def _over_all_ranks(constructor: Constructor, study: Study) -> bool:

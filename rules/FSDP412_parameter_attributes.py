@@ -235,6 +235,22 @@ class Scan(nn.Module):
 """,
     ),
     Keep(
+        title="attributes of what a mock makes up",
+        source="""\
+from unittest.mock import MagicMock
+
+from torch.distributed.fsdp import fully_shard
+
+
+def test_sizes(get_model):
+    get_model.return_value.get_input_embeddings.return_value.weight.scale = 2.0
+    model = MagicMock()
+    model.head.weight.scale = 2.0
+    assert model.head.weight.scale == 2.0
+    fully_shard(model)
+""",
+    ),
+    Keep(
         title="an attribute of a module",
         source="""\
 for module in model.modules():

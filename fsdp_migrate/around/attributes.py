@@ -23,6 +23,23 @@ from fsdp_migrate.trace.values import Class, Made, Unknown
 CONSTRUCT = "parameter attribute"
 # Attributes of a tensor that are not kept in its ``__dict__``.
 TENSORS = frozenset({"data", "grad", "requires_grad", "names", "real", "imag"})
+# And those that cannot be set: what they are assigned to is no parameter.
+READ_ONLY = frozenset(
+    {"H", "T", "mH", "mT", "device", "dtype", "grad_fn", "is_leaf", "itemsize", "layout", "name"}
+    | {
+        "nbytes",
+        "ndim",
+        "output_nr",
+        "retains_grad",
+        "shape",
+        "is_meta",
+        "is_nested",
+        "is_quantized",
+    }
+    | {"is_cpu", "is_cuda", "is_mps", "is_xla", "is_xpu", "is_mkldnn", "is_sparse", "is_sparse_csr"}
+)
+# What stands in a path to something that a mock makes up.
+MADE_UP = frozenset({"return_value", "side_effect"})
 PARAMETER = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
 ONE_LINE = 72  # characters that fit behind a name and some indentation
 LAYERS = frozenset({"weight", "bias"})
@@ -38,7 +55,9 @@ def find(study: Study) -> Iterator[Site]:
         (module, node, owner, name)
         for module in modules
         for node, owner, name in _stores(module)
-        if name in mentioned and name not in TENSORS and _may_be_parameter(owner, module, study)
+        if name in mentioned
+        and name not in TENSORS | READ_ONLY
+        and _may_be_parameter(owner, module, study)
     ]
     read = _read({name for _, _, _, name in stores}, modules, study) if stores else set()
     for module, node, owner, name in stores:
@@ -104,7 +123,7 @@ def _read(names: set[str], modules: Iterable[Module], study: Study) -> set[str]:
 
 def _may_be_parameter(node: ast.expr, module: Module, study: Study) -> bool:
     if isinstance(node, ast.Attribute) and node.attr in LAYERS:
-        return True
+        return not _is_mocked(node, module, study)
     if isinstance(node, ast.Name) and node.id in {"self", "cls"}:
         return False
     if isinstance(node, ast.Call):  # getattr(self, name)
@@ -113,6 +132,18 @@ def _may_be_parameter(node: ast.expr, module: Module, study: Study) -> bool:
         return True
     values = study.values(node, module)
     return any(isinstance(v, Made) and v.made_by in PARAMETER for v in values)
+
+
+def _is_mocked(node: ast.expr, module: Module, study: Study) -> bool:
+    """Whether an expression certainly stands for something of a mock's."""
+    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
+        if isinstance(node, ast.Attribute) and node.attr in MADE_UP:
+            return True
+        node = node.func if isinstance(node, ast.Call) else node.value
+    values = study.values(node, module)
+    return bool(values) and all(
+        isinstance(v, Made) and v.made_by.startswith(("unittest.mock.", "mock.")) for v in values
+    )
 
 
 def _loop(node: ast.expr, module: Module) -> ast.expr | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
-from fsdp_migrate.construct.sharding import ShardPlan
+from fsdp_migrate.construct import strategy
+from fsdp_migrate.construct.sharding import Constructor, ShardPlan
 from fsdp_migrate.proposal import code
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
-from fsdp_migrate.trace.values import Made
+from fsdp_migrate.trace.values import Constant, Made
 
 WORLD = frozenset(
     {
@@ -71,6 +72,33 @@ def _depth(ranks: ast.expr | None) -> int:
         inner = _depth(first)
         return inner + 1 if inner else 0
     return 1
+
+
+def is_sharded_by_all(constructor: Constructor, study: Study) -> bool:
+    """Whether every rank of the program is known to hold a part of the model.
+
+    FSDP1's rank 0 of a model is the first of those that shard it, so that with groups, slices and
+    hybrid strategies there are several.
+    """
+    if constructor.is_open:
+        words = ("process_group", "device_mesh", "HYBRID_SHARD")
+        return not any(m.mentions(word) for m in study.project.modules for word in words)
+    chosen = strategy.of(constructor, study)
+    if chosen is None or chosen in strategy.HYBRID:
+        return False
+    for name in ("process_group", "device_mesh"):
+        node = constructor.arguments.get(name)
+        if node is None or study.external(node, constructor.module) & WORLD:
+            continue
+        for value in study.values(node, constructor.module):
+            if isinstance(value, Constant) and value.value is None:
+                continue
+            made = value.made_by.rpartition(".")[2] if isinstance(value, Made) else ""
+            if made != "init_device_mesh" or read(node, constructor.module, study).dimensions != {
+                1
+            }:
+                return False
+    return True
 
 
 def name_dimensions(call: ast.Call, module: Module, plan: ShardPlan, study: Study) -> None:

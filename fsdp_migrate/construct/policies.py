@@ -13,14 +13,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
+from packaging.version import Version
+
 from fsdp_migrate import fsdp1
 from fsdp_migrate.construct.sharding import ShardPlan, Targets
+from fsdp_migrate.construct.wrapped import CONTAINERS
+from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.proposal import Code, Proposal, code, join
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import (
+    Class,
     Constant,
     Display,
     External,
@@ -31,6 +36,8 @@ from fsdp_migrate.trace.values import (
     Values,
 )
 
+# Earlier releases refuse every list of modules, unless it stands in a list.
+TAKES_LISTS = Version("2.12")
 LONGEST_TEST = 60  # columns of a class tuple in a condition; a longer one gets a name
 
 
@@ -274,8 +281,46 @@ def use(argument: ast.expr, plan: ShardPlan, study: Study) -> Use:
     if any(p.needs_walk for p in real):
         return _walked(argument, real, plan, study)
     if len(found) == 1 and _is_local(argument, real[0], plan):
-        return _inlined(argument, real[0], plan, study)
-    return _by_value(argument, real, plan, study, nullable=nullable)
+        result = _inlined(argument, real[0], plan, study)
+    else:
+        result = _by_value(argument, real, plan, study, nullable=nullable)
+    if result.targets is not None and study.target < TAKES_LISTS:
+        lists = _lists_that_run(study)
+        result.targets.in_brackets = any(_may_pick(p, lists, study) for p in real)
+    return result
+
+
+def _lists_that_run(study: Study) -> set[ast.ClassDef]:
+    """The project's classes of module lists with a ``forward`` of their own."""
+    found = set()
+    for name in CONTAINERS:
+        for cls in study.tracer.derived(name):
+            lineage = study.tracer.lineage(cls)
+            if any(
+                isinstance(f, FUNCTIONS) and f.name == "forward"
+                for c in lineage
+                for f in c.node.body
+            ):
+                found.add(cls.node)
+    return found
+
+
+def _may_pick(policy: Policy, lists: set[ast.ClassDef], study: Study) -> bool:
+    """Whether some of the classes may be among the units of a policy."""
+    if not lists or policy.kind in {Kind.ALL, Kind.NONE}:
+        return False
+    if policy.kind is Kind.ANY:
+        return any(_may_pick(each, lists, study) for part in policy.parts for each in part)
+    if policy.kind is not Kind.CLASSES or policy.argument is None:
+        return True
+    listed = getattr(policy.argument, "elts", [policy.argument])
+    for value in (v for e in listed for v in study.values(e, policy.module)):
+        if isinstance(value, Class):
+            if lists & {c.node for c in (value, *study.tracer.subclasses(value))}:
+                return True
+        elif not isinstance(value, External) or value.name in CONTAINERS:
+            return True
+    return False
 
 
 def _is_open(value: Value) -> bool:

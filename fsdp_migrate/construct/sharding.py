@@ -136,6 +136,7 @@ class Targets:
     variable: str = ""  # the loop variable the predicate would like
     may_be_root: bool = True  # whether the predicate can hold for the root, which is sharded last
     classes: ast.expr | None = None  # the classes it asks for, when they are written out here
+    in_brackets: bool = False  # lists of modules may be among them, which older releases refuse
 
 
 @dataclass(eq=False)
@@ -274,15 +275,19 @@ def _in_class_body(parent: ast.AST) -> bool:
     return isinstance(parent, ast.ClassDef)
 
 
-def with_default(node: ast.expr, default: Code, *, nullable: bool) -> Code:
-    """``node`` with ``default`` where it is None: in a branch that says so, else behind ``or``."""
+def with_default(node: ast.expr, default: Code, nullable: Callable[[ast.expr], bool]) -> Code:
+    """``node`` with ``default`` where it is None: in a branch that says so, else behind ``or``.
+
+    Args:
+        nullable: whether an expression may be None.
+    """
     if isinstance(node, ast.IfExp):
         body, orelse = _is_none(node.body), _is_none(node.orelse)
-        if body != orelse:
+        if body != orelse and not nullable(node.orelse if body else node.body):
             kept = code("{v}", v=node.orelse if body else node.body)
             first, second = (default, kept) if body else (kept, default)
             return code("{a} if {t} else {b}", a=first, t=node.test, b=second)
-    return code("{v} or {d}", v=node, d=default) if nullable else code("{v}", v=node)
+    return code("{v} or {d}", v=node, d=default) if nullable(node) else code("{v}", v=node)
 
 
 def _is_none(node: ast.expr) -> bool:
@@ -463,7 +468,9 @@ def _loop(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code
         return lines
     wanted = plan.targets.variable if plan.targets is not None else ""
     name = wanted or plan.fresh("module")
-    call = code("{f}({args})", f=fully_shard, args=join(", ", [code("{m}", m=name), *arguments]))
+    bracketed = plan.targets is not None and plan.targets.in_brackets
+    unit = code("[{m}]" if bracketed else "{m}", m=name)
+    call = code("{f}({args})", f=fully_shard, args=join(", ", [unit, *arguments]))
     if plan.batch_norm:
         shared = [a for a in arguments if not a.preview().startswith("mp_policy=")]
         return [*lines, *_loop_with_batch_norm(plan, fully_shard, name, call, shared)]

@@ -139,7 +139,8 @@ def shard(
             _broadcast_unit(unit, device, kwargs["mesh"], ignored, ignored_params)
         if ignored_params:
             kwargs = {**kwargs, "ignored_params": ignored_params}
-        fully_shard(unit, **kwargs)
+        # In brackets, for lists of modules that have a forward: torch takes them since 2.12.
+        fully_shard(unit if _is_bare(unit) else [unit], **kwargs)
 
     norms: tuple[type[nn.Module], ...] = ()
     if mixed_precision is not None and auto_wrap_policy is not None:
@@ -317,12 +318,18 @@ def _picked(
             return done
         if not policy(module=module, recurse=False, nonwrapped_numel=total - done):
             return done
-        if not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+        if not _is_bare(module):
             found.append(module)
         return total
 
     visit(root)
     return found
+
+
+def _is_bare(module: nn.Module) -> bool:
+    """Whether it only holds modules: without a forward, nothing gathers its parameters."""
+    holder = isinstance(module, (nn.ModuleList, nn.ModuleDict))
+    return holder and type(module).forward is nn.Module.forward
 
 
 def _own_modules(unit: nn.Module, ignored: Set[nn.Module]) -> list[nn.Module]:
@@ -523,15 +530,19 @@ def _give_state(
         return
     config = settings.state_dict_config
     full = settings.state_dict_type is StateDictType.FULL_STATE_DICT
-    absent = full and getattr(config, "rank0_only", False) and dist.get_rank() != 0
     inside = [
         f"{prefix}{_plain_name(name + '.')}"
         for name, unit in module.named_modules()
         if unit is not module and isinstance(unit, FSDPModule)
     ]
-    for name in [n for n in state_dict if n.startswith(prefix)]:
-        if name.startswith(tuple(inside)):
-            continue  # units in this one have seen to theirs
+    names = [n for n in state_dict if n.startswith(prefix)]
+    own = [n for n in names if not n.startswith(tuple(inside))]  # units in this one saw to theirs
+    absent = (
+        full
+        and getattr(config, "rank0_only", False)
+        and not _is_first([*(state_dict[n] for n in own), *module.parameters()])
+    )
+    for name in own:
         value = state_dict[name]
         whole = _whole(value) if full else value
         if absent:
@@ -684,8 +695,9 @@ def shard_by_policy(
             return done
         if batch_norm_policy and isinstance(module, nn.modules.batchnorm._BatchNorm):
             fully_shard(module, **{**kwargs, "mp_policy": batch_norm_policy})
-        elif not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
-            fully_shard(module, **kwargs)
+        elif not _is_bare(module):
+            # In brackets, for lists of modules that have a forward: torch takes them since 2.12.
+            fully_shard([module], **kwargs)
         return total
 
     visit(root)
@@ -811,10 +823,15 @@ def full_model_state(
     """The whole model state under plain names, on every rank or on rank 0 (others get ``{}``).
 
     The tensors are copies: training goes on without changing them.
+
+    Args:
+        rank0_only: as in FSDP1, give it to the first of the ranks that shard the model. With
+            groups of ranks or hybrid sharding, each group has one.
     """
-    absent = rank0_only and dist.get_rank() != 0
+    sharded = _sharded_state(model)
+    absent = rank0_only and not _is_first(sharded.values())
     state = {}
-    for name, value in _sharded_state(model).items():
+    for name, value in sharded.items():
         whole = _whole(value)
         if not absent:
             state[name] = _copied(whole, cpu=cpu_offload, made_from=value)
@@ -1034,6 +1051,15 @@ def _device_type(model: nn.Module) -> str:
     return next((mesh.device_type for mesh in meshes), "cpu")
 
 
+def _is_first(values: Iterable[Any]) -> bool:
+    """Whether this rank is the first of those that shard the first sharded tensor of ``values``."""
+    value = next((v for v in values if isinstance(v, DTensor)), None)
+    if value is None:
+        return dist.get_rank() == 0
+    sharding = [i for i, p in enumerate(value.placements) if not p.is_replicate()]
+    return value.device_mesh.get_local_rank(sharding[0] if sharding else 0) == 0
+
+
 def _whole(value: Any) -> Any:
     """A sharded tensor gathered from all ranks; anything else as it is."""
     if not isinstance(value, DTensor):
@@ -1146,7 +1172,7 @@ def full_params(
     Args:
         recurse: those of all units, not only of the model's own.
         writeback: keep changes: each rank writes its own slice of what it changed back.
-        rank0_only: other ranks keep their shards.
+        rank0_only: on the first of the ranks that shard them; others keep their shards.
         with_grads: gather gradients too, and write them back with the parameters.
 
     Raises:
@@ -1184,7 +1210,7 @@ def _gathered(
 ) -> nn.Parameter:
     gradient = parameter.grad if with_grads else None
     full, full_gradient = _whole(parameter), _whole(gradient)
-    if rank0_only and dist.get_rank() != 0:
+    if rank0_only and not _is_first([parameter]):
         return nn.Parameter(parameter.to_local().detach(), parameter.requires_grad)
     full = _copied(full, cpu=offload_to_cpu, made_from=parameter)
     result = nn.Parameter(full, requires_grad=parameter.requires_grad)

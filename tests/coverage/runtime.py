@@ -195,6 +195,14 @@ ROWS = (
     ),
     rewritten(
         "1.2",
+        "the same, with groups of ranks, slices of meshes or HYBRID_SHARD",
+        "full_model_state: the first rank of each group gets it, DCP knows one",
+        "FSDP302",
+        "for the first rank of every group",
+        program("groups --kind group on 4 ranks"),
+    ),
+    rewritten(
+        "1.2",
         "FULL, both flags off",
         "get_model_state_dict, full",
         "FSDP302",

@@ -1359,6 +1359,19 @@ def a_sharded_state_follows_the_training() -> None:
 
 
 @check
+def every_rank_is_first_where_parameters_are_not_sharded() -> None:
+    """As under NO_SHARD, where FSDP1 gave all ranks the state; DCP gives it to one."""
+    mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicate", "shard"))
+    model = sharded(mesh=mesh)
+    state = support.full_model_state(model, cpu_offload=True, rank0_only=True)
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    naive = get_model_state_dict(model, options=options)
+    found = on_all_ranks((len(state), len(naive)))
+    assert found[0][0] == found[1][0] == found[0][1]
+    assert found[1][1] == 0
+
+
+@check
 def a_norm_that_is_not_gathered_is_this_ranks() -> None:
     """Of torch's clipping by the infinity norm; clip_grad_norm_ gives all ranks the same."""
     model: Any = fully_shard(nn.Sequential(nn.Linear(3, 6), nn.Linear(6, 2)))

@@ -30,7 +30,18 @@ from torch.distributed.fsdp.wrap import (
     transformer_auto_wrap_policy,
 )
 
-from models import Inner, Nested, Normed, Outer, Partial, Sharing, Silent, Special
+from models import (
+    Inner,
+    Nested,
+    Normed,
+    Outer,
+    Partial,
+    Sharing,
+    Silent,
+    Special,
+    Stage,
+    Staged,
+)
 
 
 def build():
@@ -98,6 +109,12 @@ FUNCTION = f"""\
 def choose(module, recurse, nonwrapped_numel):
     return recurse or nonwrapped_numel >= 50 and not isinstance(module, {LISTS})
 """
+PICKS = """\
+
+
+def picks(module, recurse, nonwrapped_numel):
+    return recurse or isinstance(module, Stage)
+"""
 ANNOTATED = """\
 from functools import partial
 
@@ -127,6 +144,20 @@ OTHERS = {
         HEAD.format(model="Nested", policy="partial(choose, least=70)", arguments="")
         + FUNCTION.replace("numel):", "numel, least):").replace("50", "least")
     ),
+    **{
+        f"lists with a forward, by {name}": HEAD.format(model="Staged", policy=policy, arguments="")
+        + PICKS
+        for name, policy in {
+            "class": "ModuleWrapPolicy({Stage, Special})",
+            "lambda": (
+                "partial(lambda_auto_wrap_policy, lambda_fn=lambda m: isinstance(m, Stage))"
+            ),
+            "function": "picks",
+            "settings": (
+                "CustomPolicy(lambda m: isinstance(m, Stage) and {'forward_prefetch': True})"
+            ),
+        }.items()
+    },
     "states that are ignored": HEAD.format(
         model="Partial",
         policy="ModuleWrapPolicy({Inner, Outer})",

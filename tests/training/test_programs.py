@@ -44,6 +44,7 @@ CASES = (
     *(Case("conditional", ("--kind", k), target="2.13") for k in ("steps", "ranks", "never")),
     Case("distributed"),
     Case("gathering"),
+    *(Case("groups", ("--kind", kind), ranks=4) for kind in ("group", "slice", "hybrid")),
     Case("ignored"),
     # Ranks have norms of their own then, and scale other parts of a parameter by them.
     Case("ignored", ("--trainable", "1"), 5e-4),
