@@ -307,7 +307,9 @@ def _given_to(call: ast.Call, study: Study, module: Module) -> frozenset[Constru
     found: set[Constructor] = set()
     plain = False
     for argument in given:
-        for held, where in _parameter_calls(argument, study, module):
+        for held, where in _held(argument, study, module):
+            if isinstance(held, ast.Subscript):
+                continue  # the groups of another optimizer
             assert isinstance(held.func, ast.Attribute)
             if study.traced(held.func.value, where):
                 found |= study.models(held.func.value, where).constructors
@@ -320,24 +322,28 @@ def _given_to(call: ast.Call, study: Study, module: Module) -> frozenset[Constru
 def listed(node: ast.expr, study: Study, module: Module) -> frozenset[Constructor]:
     """The models whose parameters or gradients a list holds, made in whatever function."""
     found: set[Constructor] = set()
-    for held, where in _parameter_calls(node, study, module):
+    for held, where in _held(node, study, module):
+        if isinstance(held, ast.Subscript):
+            optimizer = _optimizer(held, where)
+            found |= optimized(optimizer, study, where) if optimizer is not None else set()
+            continue
         assert isinstance(held.func, ast.Attribute)
         if study.traced(held.func.value, where) and not _is_gathered(held, study, where):
             found |= study.models(held.func.value, where).constructors
     return frozenset(found)
 
 
-def _parameter_calls(
+def _held(
     node: ast.expr, study: Study, module: Module, depth: int = NESTED
-) -> Iterator[tuple[ast.Call, Module]]:
-    """Every ``model.parameters()`` whose elements are in a list, or in lists within it."""
+) -> Iterator[tuple[ast.Call | ast.Subscript, Module]]:
+    """Every ``model.parameters()`` or ``group["params"]`` whose elements are in a list."""
     if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:
             yield node, module
             return
         if getattr(node.func, "id", "") in AROUND:
             for argument in node.args:
-                yield from _parameter_calls(argument, study, module, depth)
+                yield from _held(argument, study, module, depth)
             return
     inner: list[ast.expr] = []
     match node:
@@ -351,12 +357,14 @@ def _parameter_calls(
             inner = list(node.values)
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             inner = [left, right]
+        case ast.Subscript(slice=ast.Constant(value="params")):
+            yield node, module
         case ast.Name() | ast.Attribute() | ast.Call() if depth:
             for value in study.values(node, module):
                 if value.node is not node and isinstance(value.node, ast.expr):
-                    yield from _parameter_calls(value.node, study, value.module, depth - 1)
+                    yield from _held(value.node, study, value.module, depth - 1)
     for each in inner:
-        yield from _parameter_calls(each, study, module, depth)
+        yield from _held(each, study, module, depth)
 
 
 def _is_flat(model: ast.expr, module: Module, study: Study) -> bool:

@@ -229,6 +229,8 @@ class _Following:
                         given = [target]
                     case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner)) as value):
                         given = [owner]
+                        if not any(_holds(v, held, start) for v in _arguments(value)):
+                            continue
                     case _:
                         continue
                 if _holds(value, held, start):
@@ -239,8 +241,7 @@ class _Following:
     def _call(
         self, call: ast.Call, held: set[str], start: ast.AST | None, module: Module, depth: int
     ) -> bool:
-        given = [*call.args, *(k.value for k in call.keywords)]
-        concerned = [g for g in given if _holds(g, held, start)]
+        concerned = [g for g in _arguments(call) if _holds(g, held, start)]
         if not concerned:
             return False
         name = getattr(call.func, "attr", getattr(call.func, "id", ""))
@@ -262,6 +263,10 @@ class _Following:
             if passed and self.reduces(node, passed, value.module, None, depth - 1):
                 return True
         return False
+
+
+def _arguments(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(k.value for k in call.keywords)]
 
 
 def _holds(node: ast.AST, held: set[str], start: ast.AST | None) -> bool:
