@@ -1,8 +1,9 @@
 """Handle parameters that have their whole shape.
 
 ## What changes
-`p.data = ...` on parameters of a sharded model becomes `p.data.copy_(...)`. Loops that change
-parameters in place call `reshard_parameters(model)` first. Code that looks at `ndim`, `shape`,
+`p.data = ...` on parameters of a sharded model becomes `p.data.copy_(...)`, in the groups of an
+optimizer too. Loops that change parameters in place call `reshard_parameters(model)` first. Norms and
+sums of gradients that the program adds up over the ranks are taken of `p.grad.to_local()`. Code that looks at `ndim`, `shape`,
 `numel()`, `data_ptr()`, the storage or the deviation of parameters (to leave biases out of weight
 decay, say) stays, and is marked; so is code that picks parameters by name where FSDP1 had flat ones.
 
@@ -10,7 +11,9 @@ decay, say) stays, and is marked; so is code that picks parameters by name where
 FSDP1 showed flat pieces: one dimension, this rank's share of the elements. FSDP2's parameters are
 `DTensor`s with the shape they were made with. Assigning to `.data` of one does nothing, without an
 error; in-place operations work. After an evaluation the root's parameters are still gathered: plain
-tensors, that do not mix with `DTensor`s, and whose changes are lost (as they were in FSDP1).
+tensors, that do not mix with `DTensor`s, and whose changes are lost (as they were in FSDP1). A norm
+of a `DTensor` becomes the whole norm as soon as something is computed from it: added up over the
+ranks it would be too large.
 
 ## What stays for you
 Reading the marked places: a split by `ndim` that put every parameter in one group in FSDP1 now
@@ -32,10 +35,14 @@ from fsdp_migrate.around.parameters import (
     COUNT,
     MEMORY,
     NAME,
+    NUMBER,
+    REDUCED,
     SHAPE,
     STALE,
     STATISTIC,
     UPDATE,
+    concerned,
+    reduction,
     trained,
     updated,
     written,
@@ -57,6 +64,8 @@ RULE = Rule(
         "parameter statistic",
         "parameter data",
         "parameter update",
+        "parameter norm over ranks",
+        "parameter norm",
     ),
 )
 
@@ -314,6 +323,184 @@ def held(net):
 """,
         outcome=Outcome.REVIEW,
     ),
+    Example(
+        title="norms that the program adds up over the ranks",
+        before="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def norm(model):
+    total = torch.zeros(())
+    for p in model.parameters():
+        if p.grad is not None:
+            total += p.grad.detach().norm(2) ** 2
+    dist.all_reduce(total)
+    return total.sqrt()
+
+
+def step(net):
+    return norm(FSDP(net, use_orig_params=True))
+""",
+        after="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+
+def norm(model):
+    total = torch.zeros(())
+    for p in model.parameters():
+        if p.grad is not None:
+            total += p.grad.to_local().detach().norm(2) ** 2
+    dist.all_reduce(total)
+    return total.sqrt()
+
+
+def step(net):
+    return norm(fully_shard(net))
+""",
+    ),
+    Example(
+        title="parameters that an optimizer of one's own assigns",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Descent(torch.optim.Optimizer):
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data = p.data - group["lr"] * p.grad
+
+
+def optimize(net):
+    model = FSDP(net, use_orig_params=True)
+    return Descent(model.parameters(), {"lr": 0.1})
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+class Descent(torch.optim.Optimizer):
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data.copy_(p.data - group["lr"] * p.grad)
+
+
+def optimize(net):
+    model = fully_shard(net)
+    return Descent(model.parameters(), {"lr": 0.1})
+""",
+    ),
+    Example(
+        title="norms of what an optimizer holds",
+        before="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def norms(optimizer):
+    found = []
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            found.append(torch.linalg.vector_norm(p.grad).unsqueeze(0))
+    squares = torch.cat(found) ** 2
+    dist.all_reduce(squares)
+    return squares.sqrt()
+
+
+def step(net):
+    model = FSDP(net, use_orig_params=True)
+    optimizer = torch.optim.AdamW(model.parameters())
+    return norms(optimizer)
+""",
+        after="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import own_part
+
+
+def norms(optimizer):
+    found = []
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            found.append(torch.linalg.vector_norm(own_part(p.grad)).unsqueeze(0))
+    squares = torch.cat(found) ** 2
+    dist.all_reduce(squares)
+    return squares.sqrt()
+
+
+def step(net):
+    model = fully_shard(net)
+    optimizer = torch.optim.AdamW(model.parameters())
+    return norms(optimizer)
+""",
+        support=("own_part",),
+    ),
+    Example(
+        title="norms of one rank",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def largest(net):
+    model = FSDP(net, use_orig_params=True)
+    norms = [torch.norm(p.grad) for p in model.parameters()]
+    return torch.stack(norms).max()
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+def largest(net):
+    model = fully_shard(net)
+    # TODO(fsdp-migrate FSDP408): FSDP1 gave a number of this rank's piece here, now it becomes that of the whole parameter when something is computed from it: add nothing up over the ranks then.
+    norms = [torch.norm(p.grad) for p in model.parameters()]
+    return torch.stack(norms).max()
+""",
+        outcome=Outcome.REVIEW,
+    ),
+    Example(
+        title="the largest number over the ranks",
+        before="""\
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def largest(net):
+    model = FSDP(net, use_orig_params=True)
+    for p in model.parameters():
+        top = p.grad.abs().max()
+        dist.all_reduce(top, op=dist.ReduceOp.MAX)
+        print(top)
+""",
+        after="""\
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+
+def largest(net):
+    model = fully_shard(net)
+    for p in model.parameters():
+        # TODO(fsdp-migrate FSDP408): A rank that has no row of a parameter has no largest or smallest number of it, and fails; FSDP1 had no gradient there.
+        top = p.grad.to_local().abs().max()
+        dist.all_reduce(top, op=dist.ReduceOp.MAX)
+        print(top)
+""",
+        outcome=Outcome.REVIEW,
+    ),
 ]
 
 KEEP = [
@@ -410,6 +597,60 @@ total = sum(p.numel() for p in model.parameters())
 tables = [b for n, b in model.named_buffers() if n.endswith("inv_freq")]
 """,
     ),
+    Keep(
+        title="norms of a plain model's gradients",
+        source="""\
+import torch.distributed as dist
+
+for p in model.parameters():
+    total += p.grad.norm(2) ** 2
+dist.all_reduce(total)
+""",
+    ),
+    Keep(
+        title="an optimizer of a plain model",
+        source="""\
+import torch
+
+
+class Descent(torch.optim.Optimizer):
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data = p.data - group["lr"] * p.grad
+""",
+    ),
+    Keep(
+        title="the groups of an optimizer of a plain model",
+        source="""\
+import torch
+import torch.distributed as dist
+
+optimizer = torch.optim.AdamW(model.parameters())
+for group in optimizer.param_groups:
+    for p in group["params"]:
+        p.data = p.data * 0.5
+        total += p.grad.norm() ** 2
+dist.all_reduce(total)
+""",
+    ),
+    Keep(
+        title="norms of inputs",
+        source="""\
+import torch.distributed as dist
+
+for batch in batches:
+    total += batch.norm() ** 2
+dist.all_reduce(total)
+""",
+    ),
+    Keep(
+        title="largest numbers of a plain model",
+        source="""\
+for p in model.parameters():
+    print(p.grad.abs().max())
+""",
+    ),
 ]
 
 MEANINGS = {
@@ -430,6 +671,10 @@ MEANINGS = {
         "FSDP1 gave a number of this rank's piece here, now it is that of the whole parameter, for "
         "which all ranks must ask"
     ),
+    NUMBER: (
+        "FSDP1 gave a number of this rank's piece here, now it becomes that of the whole parameter "
+        "when something is computed from it: add nothing up over the ranks then"
+    ),
     ADDRESS: "data_ptr() of every sharded parameter is 0: tell parameters apart by id(p)",
 }
 # Calls whose result is not what a parameter is: another dtype, another device.
@@ -438,7 +683,9 @@ CASTS = frozenset({"to", "half", "float", "double", "bfloat16", "cpu", "cuda", "
 
 def decide(site: Site, study: Study) -> Decision:
     assert site.receiver is not None
-    models = study.models(site.receiver, site.module).constructors
+    models = concerned(site, study)
+    if site.construct == REDUCED:
+        return _reduced(site, study)
     if site.construct in MEANINGS:
         message, review = "kept, with another meaning", MEANINGS[site.construct]
         return study.rewritten(site, RULE.code, message, models=models, review=review)
@@ -460,6 +707,38 @@ def decide(site: Site, study: Study) -> Decision:
     new = code("{t}.copy_({v})", t=statement.targets[0], v=statement.value)
     proposal.replace_statement(site.module, statement, new)
     return study.rewritten(site, RULE.code, "copied in place", proposal, models=models)
+
+
+def _reduced(site: Site, study: Study) -> Decision:
+    """The program adds up over the ranks: it must have this rank's number for that."""
+    assert site.receiver is not None
+    found = study.models(site.receiver, site.module)
+    models = concerned(site, study)
+    reduced = reduction(site, study)
+    traced = study.traced(site.receiver, site.module) and found.certain
+    ignores = any(c.is_open or c.has("ignored_modules") or c.has("ignored_states") for c in models)
+    proposal = study.proposal()
+    for base in reduced.bases:
+        gradient = isinstance(base, ast.Attribute) and "grad" in ast.unparse(base)
+        if traced and gradient and not ignores:
+            proposal.replace(site.module, base, code("{b}.to_local()", b=base))
+        else:
+            function = proposal.support(site.module, "own_part", base)
+            proposal.replace(site.module, base, code("{f}({b})", f=function, b=base))
+    review = ""
+    if reduced.is_extreme:
+        review = EMPTY
+    elif reduced.is_mean:
+        review = OTHERS
+    message = "of this rank's part, which the program adds up"
+    return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
+
+
+EMPTY = (
+    "a rank that has no row of a parameter has no largest or smallest number of it, and fails; "
+    "FSDP1 had no gradient there"
+)
+OTHERS = "this rank's part has other elements of the parameter than FSDP1's piece, and another mean"
 
 
 def _update(site: Site, study: Study) -> Decision:

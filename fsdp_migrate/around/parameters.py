@@ -11,12 +11,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from fsdp_migrate.around import ordering
+from fsdp_migrate.around import ordering, reductions
 from fsdp_migrate.construct.sharding import Constructor
-from fsdp_migrate.sites import Site
+from fsdp_migrate.names import FUNCTIONS
+from fsdp_migrate.sites import Site, enclosing_function
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.values import Class, Made
 
 SHAPE = "parameter shape"
 COUNT = "parameter count"
@@ -26,6 +28,8 @@ ADDRESS = "parameter address"
 NAME = "parameter name"
 DATA = "parameter data"
 UPDATE = "parameter update"
+REDUCED = "parameter norm over ranks"
+NUMBER = "parameter norm"
 CLIP_LIST = "torch.nn.utils.clip_grad_norm_(list)"
 CLIP = "torch.nn.utils.clip_grad_norm_(parameters)"
 METHODS = frozenset({"parameters", "named_parameters"})
@@ -48,14 +52,33 @@ STALE = (  # what to review of writing to a model that no backward goes through
 WHOLE = frozenset({"summon_full_params", "full_params"})
 
 
+GROUPS = "param_groups"
+MEMBERS = "params"
+NESTED = 4  # lists in lists of parameters
+
+
 def find(study: Study, module: Module) -> Iterator[Site]:
     """Sites for loops over parameters, assignments to ``.data``, and torch's own clipping."""
+    found: set[ast.AST] = set()
+    for site in _find(study, module):
+        if site.node not in found:
+            found.add(site.node)
+            yield site
+
+
+def _find(study: Study, module: Module) -> Iterator[Site]:
+    yield from _of_models(study, module)
+    yield from _of_optimizers(study, module)
+    yield from _of_lists(study, module)
+
+
+def _of_models(study: Study, module: Module) -> Iterator[Site]:
     found: set[ast.AST] = set()
     for call in module.table.calls:
         method = call.func
         if not isinstance(method, ast.Attribute) or method.attr not in METHODS:
             continue
-        if not study.traced(method.value, module) or _is_gathered(call, module):
+        if not study.traced(method.value, module) or _is_gathered(call, study, module):
             continue
         outer = module.table.parents[call]
         if isinstance(outer, ast.Call) and outer.args[:1] == [call]:
@@ -72,15 +95,276 @@ def find(study: Study, module: Module) -> Iterator[Site]:
             if node not in found:
                 found.add(node)
                 yield Site(construct, module, node, node, method.value)
+        yield from _numbers(call, method.value, study, module)
     stored = (a.attr for a in module.table.attributes if isinstance(a.ctx, ast.Store))
     assigned = _data_assignments(module.source.tree) if "data" in stored else ()
     for statement, target in assigned:
         owner = target.value
         while isinstance(owner, (ast.Attribute, ast.Subscript)) and statement not in found:
             owner = owner.value
-            if study.traced(owner, module) and not _is_gathered(statement, module):
+            if study.traced(owner, module) and not _is_gathered(statement, study, module):
                 found.add(statement)
                 yield Site(DATA, module, statement, statement, owner)
+
+
+def _of_optimizers(study: Study, module: Module) -> Iterator[Site]:
+    """``for group in optimizer.param_groups: for p in group["params"]: ...``"""
+    if not module.mentions(GROUPS):
+        return
+    table = module.table
+    known: dict[str, bool] = {}
+    for text in table.strings:
+        group = table.parents[text]
+        if text.value != MEMBERS or not isinstance(group, ast.Subscript) or group.slice is not text:
+            continue
+        optimizer = _optimizer(group, module)
+        if optimizer is None or _is_gathered(group, study, module):
+            continue
+        path = f"{id(enclosing_function(module, group))} {ast.unparse(optimizer)}"
+        if path not in known:
+            known[path] = bool(optimized(optimizer, study, module))
+        if not known[path]:
+            continue
+        for iterated in (group, *_named(group, module)):
+            for node, construct in _in_loop(iterated, module):
+                # The optimizer's parameters are the sharded ones, evaluation or not.
+                if construct not in {NAME, UPDATE}:
+                    yield Site(construct, module, node, node, optimizer)
+            yield from _numbers(iterated, optimizer, study, module)
+
+
+def _optimizer(group: ast.Subscript, module: Module) -> ast.expr | None:
+    """``optimizer`` of the ``group["params"]`` of one of its groups."""
+    owner = group.value
+    if isinstance(owner, ast.Subscript):  # optimizer.param_groups[0]["params"]
+        listed = owner.value
+        return _owner(listed)
+    if not isinstance(owner, ast.Name):
+        return None
+    for parent in module.table.ancestors(group):
+        generators: list[ast.For | ast.AsyncFor | ast.comprehension] = []
+        if isinstance(parent, (ast.For, ast.AsyncFor)):
+            generators = [parent]
+        elif isinstance(parent, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
+            generators = list(parent.generators)
+        for each in generators:
+            if owner.id in _names(each.target):
+                return next(filter(None, map(_owner, ast.walk(each.iter))), None)
+    return None
+
+
+def _owner(node: ast.AST) -> ast.expr | None:
+    return node.value if isinstance(node, ast.Attribute) and node.attr == GROUPS else None
+
+
+def _named(iterated: ast.expr, module: Module) -> Iterator[ast.Name]:
+    """Where a list that got a name is gone over: ``params = group["params"]``."""
+    table = module.table
+    given = table.parents[iterated]
+    if not isinstance(given, ast.Assign) or given.value is not iterated:
+        return
+    target = given.targets[0]
+    if isinstance(target, ast.Name):
+        for name in table.names:
+            same = name.id == target.id and table.within[name] is table.within[target]
+            if same and isinstance(name.ctx, ast.Load):
+                yield name
+
+
+def _of_lists(study: Study, module: Module) -> Iterator[Site]:
+    """Loops over lists and arguments that hold parameters of sharded models, or gradients."""
+    for name in module.table.names:
+        if not isinstance(name.ctx, ast.Load):
+            continue
+        loop = _loop(name, module)
+        if loop is None:
+            continue
+        target, region, _ = loop
+        names = _names(target)
+        assigned = [
+            statement
+            for part in region
+            for statement, each in _data_assignments(part)
+            if isinstance(each.value, ast.Name) and each.value.id in names
+        ]
+        if not assigned and not reductions.find(names, region, study, module):
+            continue
+        if _is_gathered(name, study, module) or not listed(name, study, module):
+            continue
+        for statement in assigned:
+            yield Site(DATA, module, statement, statement, name)
+        yield from _numbers(name, name, study, module)
+
+
+def _loop(
+    iterated: ast.expr, module: Module
+) -> tuple[ast.expr, Sequence[ast.AST], ast.expr | ast.stmt] | None:
+    """The variables of the loop over something, what runs in it, and all of it."""
+    child: ast.AST = iterated
+    for parent in module.table.ancestors(iterated):
+        if isinstance(parent, (ast.For, ast.AsyncFor)):
+            return (parent.target, parent.body, parent) if parent.iter is child else None
+        if isinstance(parent, ast.comprehension):
+            if parent.iter is not child:
+                return None
+            whole = module.table.parents[parent]
+            assert isinstance(whole, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp))
+            around = module.table.parents[whole]
+            region = around if isinstance(around, ast.Call) else whole
+            return parent.target, [region], whole
+        if not isinstance(parent, ast.Call) or getattr(parent.func, "id", "") not in AROUND:
+            return None
+        child = parent
+    return None
+
+
+def _numbers(
+    iterated: ast.expr, receiver: ast.expr, study: Study, module: Module
+) -> Iterator[Site]:
+    """What a loop computes of every parameter or gradient, unless it is this rank's number."""
+    loop = _loop(iterated, module)
+    if loop is None:
+        return
+    target, region, whole = loop
+    single = False
+    for reduction in reductions.find(_names(target), region, study, module):
+        if reductions.is_number(reduction, module):
+            continue
+        if reductions.is_reduced(reduction.node, study, module):
+            yield Site(REDUCED, module, reduction.node, reduction.node, receiver)
+        else:
+            single = True
+    if single:
+        yield Site(NUMBER, module, whole, whole, receiver)
+
+
+def reduction(site: Site, study: Study) -> reductions.Reduction:
+    """What a site reduces."""
+    module = site.module
+    for parent in module.table.ancestors(site.node):
+        parts: list[tuple[ast.expr, Sequence[ast.AST]]] = []
+        if isinstance(parent, (ast.For, ast.AsyncFor)):
+            parts = [(parent.target, parent.body)]
+        elif isinstance(parent, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
+            parts = [(g.target, [parent]) for g in parent.generators]
+        for target, region in parts:
+            for found in reductions.find(_names(target), region, study, module):
+                if found.node is site.node:
+                    return found
+    for inner in ast.walk(site.node):  # f([p.grad for p in ...])
+        if isinstance(inner, ast.comprehension):
+            for found in reductions.find(_names(inner.target), [site.node], study, module):
+                if found.node is site.node:
+                    return found
+    raise AssertionError("the reduction of a site is where it was found")
+
+
+def concerned(site: Site, study: Study) -> frozenset[Constructor]:
+    """The models whose parameters a site handles, directly, by an optimizer or in a list."""
+    assert site.receiver is not None
+    if study.traced(site.receiver, site.module):
+        return study.models(site.receiver, site.module).constructors
+    found = optimized(site.receiver, study, site.module)
+    return found or listed(site.receiver, study, site.module)
+
+
+def optimized(optimizer: ast.expr, study: Study, module: Module) -> frozenset[Constructor]:
+    """The models whose parameters an optimizer holds; any, where that cannot be followed."""
+    found: set[Constructor] = set()
+    for value in study.values(optimizer, module):
+        if not isinstance(value, Made) or value.callee is None:
+            continue
+        if not ordering.is_optimizer(value.callee, study):
+            continue
+        made = [(value.node, value.module)]
+        if isinstance(value.callee, Class) and not isinstance(value.node, ast.Call):
+            made = list(_constructions(value.callee, study))
+        for call, where in made:
+            if isinstance(call, ast.Call):
+                found |= _given_to(call, study, where)
+    return frozenset(found)
+
+
+def _constructions(cls: Class, study: Study) -> Iterator[tuple[ast.AST, Module]]:
+    """The calls that make objects of a class, or of one derived from it."""
+    classes = [cls, *study.tracer.subclasses(cls)]
+    nodes = {c.node for c in classes}
+    names = {c.node.name for c in classes}
+    for module in study.project.modules:
+        for call in module.table.calls:
+            if ordering.last_name(call.func) in names or ordering.named_like_an_optimizer(call):
+                for callee in study.values(call.func, module):
+                    if isinstance(callee, Class) and callee.node in nodes:
+                        yield call, module
+
+
+def _given_to(call: ast.Call, study: Study, module: Module) -> frozenset[Constructor]:
+    """The models whose parameters the call of an optimizer is given."""
+    early = ordering.find(call, module, study)
+    if early is not None:
+        return study.models(early.wrap, module).constructors
+    given = ordering.arguments(call)
+    found: set[Constructor] = set()
+    plain = False
+    for argument in given:
+        for held, where in _held(argument, study, module):
+            if isinstance(held, ast.Subscript):
+                continue  # the groups of another optimizer
+            assert isinstance(held.func, ast.Attribute)
+            if study.traced(held.func.value, where):
+                found |= study.models(held.func.value, where).constructors
+            plain = True
+    if plain or not given:
+        return frozenset(found)
+    return frozenset(study.constructors.values())
+
+
+def listed(node: ast.expr, study: Study, module: Module) -> frozenset[Constructor]:
+    """The models whose parameters or gradients a list holds, made in whatever function."""
+    found: set[Constructor] = set()
+    for held, where in _held(node, study, module):
+        if isinstance(held, ast.Subscript):
+            optimizer = _optimizer(held, where)
+            found |= optimized(optimizer, study, where) if optimizer is not None else set()
+            continue
+        assert isinstance(held.func, ast.Attribute)
+        if study.traced(held.func.value, where) and not _is_gathered(held, study, where):
+            found |= study.models(held.func.value, where).constructors
+    return frozenset(found)
+
+
+def _held(
+    node: ast.expr, study: Study, module: Module, depth: int = NESTED
+) -> Iterator[tuple[ast.Call | ast.Subscript, Module]]:
+    """Every ``model.parameters()`` or ``group["params"]`` whose elements are in a list."""
+    if isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:
+            yield node, module
+            return
+        if getattr(node.func, "id", "") in AROUND:
+            for argument in node.args:
+                yield from _held(argument, study, module, depth)
+            return
+    inner: list[ast.expr] = []
+    match node:
+        case ast.ListComp() | ast.GeneratorExp() | ast.SetComp():
+            names = {n for g in node.generators for n in _names(g.target)}
+            if reductions.bases(node.elt, names) or isinstance(node.elt, ast.Dict):
+                inner = [g.iter for g in node.generators]
+        case ast.List() | ast.Tuple() | ast.Set():
+            inner = [e.value if isinstance(e, ast.Starred) else e for e in node.elts]
+        case ast.Dict():
+            inner = list(node.values)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            inner = [left, right]
+        case ast.Subscript(slice=ast.Constant(value="params")):
+            yield node, module
+        case ast.Name() | ast.Attribute() | ast.Call() if depth:
+            for value in study.values(node, module):
+                if value.node is not node and isinstance(value.node, ast.expr):
+                    yield from _held(value.node, study, value.module, depth - 1)
+    for each in inner:
+        yield from _held(each, study, module, depth)
 
 
 def _is_flat(model: ast.expr, module: Module, study: Study) -> bool:
@@ -126,8 +410,8 @@ def _clips(given: ast.AST, call: ast.Call, study: Study, module: Module) -> Iter
         yield call
 
 
-def _is_gathered(node: ast.AST, module: Module) -> bool:
-    """Whether parameters are whole there in both versions."""
+def _is_gathered(node: ast.AST, study: Study, module: Module, depth: int = 2) -> bool:
+    """Whether parameters are whole there in both versions, in every call of a function too."""
     for parent in module.table.ancestors(node):
         for item in parent.items if isinstance(parent, (ast.With, ast.AsyncWith)) else ():
             call = item.context_expr
@@ -135,10 +419,18 @@ def _is_gathered(node: ast.AST, module: Module) -> bool:
             last = name.attr if isinstance(name, ast.Attribute) else getattr(name, "id", "")
             if last in WHOLE:
                 return True
+            for value in study.values(call, module):
+                if isinstance(value, Made) and value.made_by.rpartition(".")[2] in WHOLE:
+                    return True
+        if isinstance(parent, FUNCTIONS) and depth:
+            callers = study.tracer.callers(parent, module)
+            return bool(callers) and all(
+                _is_gathered(c.call, study, c.module, depth - 1) for c in callers
+            )
     return False
 
 
-def _in_loop(call: ast.Call, module: Module) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
+def _in_loop(call: ast.expr, module: Module) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
     """What the loop over a call does with its variables."""
     child: ast.AST = call
     for parent in module.table.ancestors(call):

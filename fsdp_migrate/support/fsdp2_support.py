@@ -799,8 +799,8 @@ def clip_grad_norm_(
     for group in groups.values():
         grads = [p.grad for p in group if p.grad is not None]
         if norm_type == float("inf"):  # torch has none of an empty shard
-            norms += [g.new_zeros(()) for g in map(_own, grads[:1])]
-            norms += [g.abs().max() for g in map(_own, grads) if g.numel()]
+            norms += [g.new_zeros(()) for g in map(own_part, grads[:1])]
+            norms += [g.abs().max() for g in map(own_part, grads) if g.numel()]
             continue
         norm = torch.nn.utils.get_total_norm(grads, norm_type)
         norms.append(norm.full_tensor() if isinstance(norm, DTensor) else norm)
@@ -812,8 +812,8 @@ def clip_grad_norm_(
     return total
 
 
-def _own(tensor: torch.Tensor) -> torch.Tensor:
-    """What this rank holds of a tensor."""
+def own_part(tensor: torch.Tensor) -> torch.Tensor:
+    """What this rank holds of a tensor: all of one that is not sharded."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 

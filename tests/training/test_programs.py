@@ -78,6 +78,7 @@ CASES = (
         for strategy in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD")
     ),
     Case("strategies", ("--strategy", "_HYBRID_SHARD_ZERO2")),
+    *(Case("summing", ("--kind", kind)) for kind in ("model", "groups", "list", "own")),
     Case("unwrapping"),
     Case("versions"),
     Case("versions", ("--version", "2")),
