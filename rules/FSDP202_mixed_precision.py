@@ -623,6 +623,53 @@ def build(net):
 """,
         support=("shard_by_policy",),
     ),
+    Example(
+        title="parts of a model that is not wrapped itself",
+        before="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+        self.b = nn.Linear(4, 4)
+
+    def shard(self):
+        half = MixedPrecision(param_dtype=torch.bfloat16)
+        self.a = FSDP(self.a, mixed_precision=half)
+        self.b = FSDP(self.b, mixed_precision=half)
+
+
+net = Net()
+net.shard()
+""",
+        after="""\
+from dataclasses import replace
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+        self.b = nn.Linear(4, 4)
+
+    def shard(self):
+        half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, cast_forward_inputs=False)
+        self.a = fully_shard(self.a, mp_policy=replace(half, cast_forward_inputs=True))
+        self.b = fully_shard(self.b, mp_policy=replace(half, cast_forward_inputs=True))
+
+
+net = Net()
+net.shard()
+""",
+    ),
 ]
 
 KEEP = [

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from enum import Enum, auto
 
 from fsdp_migrate.construct.models import contents
-from fsdp_migrate.construct.sharding import Constructor
+from fsdp_migrate.construct.sharding import Constructor, Wrapped
 from fsdp_migrate.names import Kind
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
@@ -228,23 +228,35 @@ def _kept_in(holder: ast.AST | None, module: Module, own: Constructor, study: St
     family = {c.node for c in study.tracer.family(owner)} if owner is not None else set()
     unknown = False
     for other in others:
+        beside = owner is not None and _is_attribute_of(other, family, study)
         for value in study.values(other.wrapped, other.module):
             if value.node in made:
                 return Role.PART
             if isinstance(value, Made) and isinstance(value.callee, Class):
                 if value.callee.node in family:
                     return Role.PART
+                if beside:
+                    continue  # what holds both is in neither
                 # Its class may be made deep inside of what is wrapped.
                 inside = contents(other.wrapped, other.module, study)
                 if not family.isdisjoint(c.node for c in inside.classes):
                     return Role.PART
                 unknown = unknown or not inside.complete
             elif isinstance(value, Made):
-                if not family.isdisjoint(_given(value, study)):
+                if not beside and not family.isdisjoint(_given(value, study)):
                     return Role.PART
             elif not isinstance(value, Made):
                 unknown = True
     return Role.UNKNOWN if unknown or not owner else Role.ROOT
+
+
+def _is_attribute_of(other: Wrapped, family: set[ast.ClassDef], study: Study) -> bool:
+    """Whether what is wrapped is an attribute of an instance of one of these classes."""
+    path = access_path(other.wrapped)
+    if path is None or _base(path) != "self" or not isinstance(other.wrapped, ast.Attribute):
+        return False
+    owner = _class_of(other.wrapped.value, other.module, study)
+    return owner is not None and owner.node in family
 
 
 def _looped_over(node: ast.expr, module: Module, study: Study) -> str:
