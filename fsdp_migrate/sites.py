@@ -267,8 +267,12 @@ def is_taken_for_model(node: ast.expr, module: Module, tracer: Tracer) -> bool:
     """Whether an expression nothing is known about is given to an FSDP1 static in its function.
 
     ``with FSDP.state_dict_type(model, ...): model.state_dict()`` tells what ``model`` is, even
-    when no call of the function is in the given paths.
+    when no call of the function is in the given paths; so does ``isinstance(model, FSDP)``.
     """
+    told = tracer.told(node, module)
+    if told is not None:
+        found = tracer.evaluate(node, module) if told else ()
+        return bool(found) and all(isinstance(v, (Computed, Unknown)) for v in found)
     methods = module.table.methods
     calls = [call for name in fsdp1.STATICS if name in methods for call in methods[name]]
     path = access_path(node) if calls else None

@@ -7,6 +7,7 @@
 | FULL, neither, or no context at all | the same without `cpu_offload` |
 | FULL, one of the two | a support function |
 | SHARDED | `get_model_state_dict(m)` |
+| FULL, of a model that may be DDP's as well | a support function, which leaves DDP's names alone |
 
 A state that is still used after further training steps, such as the best one so far, is copied:
 `full_model_state`, a support function, or a clone of every shard.
@@ -338,6 +339,56 @@ load_full_model(model, best)
         ),
     ),
     Example(
+        title="of a model that may be DDP's as well",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def train(net, sharded):
+    model = FSDP(net) if sharded else DDP(net)
+    return model.state_dict()
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+from fsdp2_support import full_model_state
+
+
+def train(net, sharded):
+    model = fully_shard(net) if sharded else DDP(net)
+    return full_model_state(model, cpu_offload=False, rank0_only=False)
+""",
+        support=("full_model_state",),
+    ),
+    Example(
+        title="told apart from DDP's",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def train(net, sharded):
+    model = FSDP(net) if sharded else DDP(net)
+    if isinstance(model, FSDP):
+        return model.state_dict()
+    return model.module.state_dict()
+""",
+        after="""\
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def train(net, sharded):
+    model = fully_shard(net) if sharded else DDP(net)
+    if isinstance(model, FSDPModule):
+        return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+    return model.module.state_dict()
+""",
+    ),
+    Example(
         title="shards that are kept",
         before="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
@@ -369,6 +420,25 @@ class Trainer:
 ]
 
 KEEP = [
+    Keep(
+        title="the state of a model that is DDP's",
+        source="""\
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+model = DDP(net)
+state = model.state_dict()
+""",
+    ),
+    Keep(
+        title="the state of a model that is told from others",
+        source="""\
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def state_of(model):
+    return model.module.state_dict() if isinstance(model, DDP) else model.state_dict()
+""",
+    ),
     Keep(
         title="the state of a model that is not wrapped",
         source="""\
@@ -559,14 +629,15 @@ def decide(site: Site, study: Study) -> Decision:
     first = place is not None and hoisting.is_saved_by_first(site, place, study)
     if first and setting == statedicts.DEFAULT:
         setting = replace(setting, offload=True, rank0_only=True)
-    if snapshots.is_kept(site, study):
+    others = any("DistributedDataParallel" in getattr(v, "made_by", "") for v in found.others)
+    if snapshots.is_kept(site, study) or (others and setting.kind == "FULL"):
         new, message = _copied(site, setting, proposal, place)
     else:
         new, message = _new(site, setting, proposal, place)
     if place is not None:
         message += f", gathered above '{place.guard}'"
     review, marked = hoisting.put(site, found_at, new, "state", proposal, RULE.code)
-    if any("DistributedDataParallel" in getattr(v, "made_by", "") for v in found.others):
+    if others and setting.kind != "FULL":
         marked = False
         review = "the model may also be wrapped by DDP here, whose 'module.' prefix is now removed"
     return study.rewritten(

@@ -810,11 +810,13 @@ def full_model_state(
 ) -> dict[str, Any]:
     """The whole model state under plain names, on every rank or on rank 0 (others get ``{}``).
 
-    The tensors are copies: training goes on without changing them.
+    The tensors are copies: training goes on without changing them. A model that is not sharded
+    gives what it always does, on every rank.
     """
-    absent = rank0_only and dist.get_rank() != 0
+    sharded = _is_sharded(model)
+    absent = sharded and rank0_only and dist.get_rank() != 0
     state = {}
-    for name, value in _sharded_state(model).items():
+    for name, value in (_sharded_state(model) if sharded else model.state_dict()).items():
         whole = _whole(value)
         if not absent:
             state[name] = _copied(whole, cpu=cpu_offload, made_from=value)
@@ -830,6 +832,8 @@ def load_full_model(
 ) -> Any:
     """Load a whole (unsharded) model state, such as FSDP1's FULL_STATE_DICT.
 
+    A model that is not sharded takes it as it always does.
+
     Args:
         state_dict: plain tensors by name. Not changed.
         from_rank0: only rank 0 has it; other ranks pass None or ``{}``.
@@ -840,6 +844,11 @@ def load_full_model(
     Raises:
         RuntimeError: on every rank, with ``strict``, if keys are missing or unexpected.
     """
+    if not from_rank0 and not _is_sharded(model):
+        wrapped = isinstance(model, nn.parallel.DistributedDataParallel)
+        plain = not any(name.startswith("module.") for name in state_dict or {})
+        target = model.module if wrapped and plain else model
+        return target.load_state_dict(state_dict or {}, strict=strict)
     reshard_parameters(model)
     targets = _sharded_state(model)
     state = {_plain_name(name): value for name, value in (state_dict or {}).items()}
@@ -1010,6 +1019,13 @@ def rekey_optimizer_state(
             for group in state_dict["param_groups"]
         ],
     }
+
+
+def _is_sharded(model: nn.Module) -> bool:
+    """Whether a model is FSDP2's or a part of one, not DistributedDataParallel's, say."""
+    return any(isinstance(m, FSDPModule) for m in model.modules()) or any(
+        isinstance(p, DTensor) for p in model.parameters()
+    )
 
 
 def _sharded_state(model: nn.Module) -> dict[str, Any]:
