@@ -217,7 +217,11 @@ def test_uses_behind_tests(body: str) -> None:
 def test_a_test_is_all_that_is_known() -> None:
     """No call of the function is in the given paths."""
     source = f"""\
-{HEAD}def save(model):
+{HEAD}def use(model):
+    print(model)
+
+
+def save(model):
     if isinstance(model, FSDP):
         return model.state_dict()
     return model.state_dict()

@@ -847,7 +847,7 @@ def load_full_model(
     if not from_rank0 and not _is_sharded(model):
         wrapped = isinstance(model, nn.parallel.DistributedDataParallel)
         plain = not any(name.startswith("module.") for name in state_dict or {})
-        target = model.module if wrapped and plain else model
+        target: Any = model.module if wrapped and plain else model
         return target.load_state_dict(state_dict or {}, strict=strict)
     reshard_parameters(model)
     targets = _sharded_state(model)
