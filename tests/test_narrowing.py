@@ -216,9 +216,12 @@ def test_uses_behind_tests(body: str) -> None:
 
 def test_a_test_is_all_that_is_known() -> None:
     """No call of the function is in the given paths."""
-    source = f"""\
-{HEAD}def use(model):
-    print(model)
+    source = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net):
+    return FSDP(net)
 
 
 def save(model):
@@ -229,3 +232,4 @@ def save(model):
     result, after = migrate({"train.py": source})
     assert not result.problems
     assert after["train.py"].count("get_model_state_dict(model, ") == 1
+    assert after["train.py"].endswith("\n    return model.state_dict()\n")
