@@ -308,6 +308,44 @@ if rank == 0:
         outcome=Outcome.REVIEW,
     ),
     Example(
+        title="one call among others is rank 0's, of another model",
+        before="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+average = nn.Linear(4, 4)
+model = FSDP(model)
+
+
+def save(model, path):
+    torch.save(model.state_dict(), path)
+
+
+save(model, "model.pt")
+if rank == 0:
+    save(average, "average.pt")
+""",
+        after="""\
+import torch
+from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+average = nn.Linear(4, 4)
+model = fully_shard(model)
+
+
+def save(model, path):
+    torch.save(get_model_state_dict(model, options=StateDictOptions(full_state_dict=True)), path)
+
+
+save(model, "model.pt")
+if rank == 0:
+    save(average, "average.pt")
+""",
+    ),
+    Example(
         title="the best state so far",
         before="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -420,6 +458,27 @@ class Trainer:
 ]
 
 KEEP = [
+    Keep(
+        title="a function that only rank 0 calls for the sharded model",
+        source="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+average = nn.Linear(4, 4)
+model = FSDP(model)
+
+
+def save(model, path):
+    torch.save(model.state_dict(), path)
+
+
+save(average, "average.pt")
+if rank == 0:
+    save(model, "model.pt")
+""",
+        left=True,
+    ),
     Keep(
         title="the state of a model that is DDP's",
         source="""\
