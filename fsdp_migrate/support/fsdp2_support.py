@@ -508,6 +508,19 @@ def state_dict_type(
             unit.__dict__["_state_dict_settings"] = settings
 
 
+@contextlib.contextmanager
+def whole_states(
+    model: nn.Module, *, cpu_offload: bool = False, rank0_only: bool = False
+) -> Iterator[None]:
+    """Let a model give and take whole states inside the block, whoever asks.
+
+    For functions of other libraries, which call ``state_dict()`` or ``load_state_dict()``.
+    """
+    config = FullStateDictConfig(cpu_offload, rank0_only)
+    with state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+        yield
+
+
 def _units_with_state(module: nn.Module) -> list[nn.Module]:
     inner: nn.Module = getattr(module, "_orig_mod", module)
     return [m for m in inner.modules() if m is inner or isinstance(m, FSDPModule)]
@@ -1077,7 +1090,8 @@ def _copied(value: Any, *, cpu: bool = False, made_from: Any = None) -> Any:
 
     Args:
         made_from: the sharded tensor that ``value`` was gathered from: on one rank, and without
-            sharding, gathering hands out the shard itself.
+            sharding, gathering hands out the shard itself, and of uneven shards a part of what
+            was gathered.
     """
     if not torch.is_tensor(value):
         return value
@@ -1085,8 +1099,9 @@ def _copied(value: Any, *, cpu: bool = False, made_from: Any = None) -> Any:
     if result.device != value.device:
         return result
     if isinstance(made_from, DTensor):
-        local = made_from.to_local()
-        if result.untyped_storage().data_ptr() != local.untyped_storage().data_ptr():
+        local, storage = made_from.to_local(), result.untyped_storage()
+        padded = storage.nbytes() != result.numel() * result.element_size()
+        if not padded and storage.data_ptr() != local.untyped_storage().data_ptr():
             return result
     return result.clone()
 
