@@ -34,7 +34,10 @@ from fsdp_migrate.trace.flow import access_path
 RULE = Rule(
     code="FSDP308",
     name="save_pretrained",
-    handles=("FullyShardedDataParallel.save_pretrained", STATE_FUNCTION),
+    handles=(
+        "FullyShardedDataParallel.save_pretrained",
+        "function that asks a model for its state",
+    ),
 )
 
 EXAMPLES = [
