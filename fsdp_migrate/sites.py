@@ -242,6 +242,8 @@ def state_functions(tracer: Tracer, module: Module) -> Iterator[Site]:
         name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
         if name not in renamed and not _is_about_states(name):
             continue
+        if any(k.arg == "state_dict" for k in call.keywords) and not name.startswith(LOADING):
+            continue  # it is given the state
         names = tracer.project.external(func, module)
         if not names or any(n.split(".")[0] in OWN_WAYS for n in names):
             continue
@@ -257,6 +259,7 @@ def _is_about_states(name: str) -> bool:
 
 
 STATE_FUNCTION = "function that asks a model for its state"
+LOADING = ("load", "set")
 WHOLE_MODELS = frozenset({"save_model", "load_model"})
 OWN_WAYS = frozenset({"torch", "builtins", "mlflow"})  # which pickles models; torch knows its own
 

@@ -226,6 +226,14 @@ def train(net):
 
 KEEP = [
     Keep(
+        title="a function of another library that is given the state",
+        source="""\
+from peft import get_peft_model_state_dict
+
+adapter = get_peft_model_state_dict(model, state_dict=state)
+""",
+    ),
+    Keep(
         title="a function of another library, for a model that is not wrapped",
         source="""\
 from peft import get_peft_model_state_dict
@@ -350,8 +358,6 @@ def _function(site: Site, model: ast.expr, study: Study) -> Decision:
         kept = "kept: a model gives its shards"
     elif statedicts.is_in_context(call, module, models, study):
         kept = "kept: the context says which state it is"
-    elif _is_given_state(call):
-        kept = "already given its state"
     elif earlier and not others:
         kept = "in the context of the call before it"
     if kept:
@@ -377,13 +383,6 @@ def _function(site: Site, model: ast.expr, study: Study) -> Decision:
     proposal.replace_statement(module, site.statement, block)
     message = "whole_states around it"
     return study.rewritten(site, RULE.code, message, proposal, models=models, review=found.review)
-
-
-def _is_given_state(call: ast.Call) -> bool:
-    """``get_peft_model_state_dict(model, state_dict=state)``."""
-    name = ast.unparse(call.func).rpartition(".")[2]
-    loads = name.startswith(("set", "load"))
-    return not loads and any(k.arg == "state_dict" for k in call.keywords)
 
 
 def _before(site: Site, study: Study) -> list[Site]:
