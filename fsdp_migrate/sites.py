@@ -230,6 +230,40 @@ def attribute_checks(tracer: Tracer, module: Module) -> Iterator[Site]:
                 yield Site(f"hasattr({fsdp1.FSDP})", module, call, call, model)
 
 
+def state_functions(tracer: Tracer, module: Module) -> Iterator[Site]:
+    """Calls of other libraries' functions that ask a model for its state, or load one into it.
+
+    ``peft.get_peft_model_state_dict(model)``, ``safetensors.torch.save_model(model, path)``: their
+    names say so, and they are given an FSDP1 model.
+    """
+    renamed = {b.name for b in module.table.imports if _is_about_states(b.qualified)}
+    for call in module.table.calls:
+        func = call.func
+        name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+        if name not in renamed and not _is_about_states(name):
+            continue
+        if any(k.arg == "state_dict" for k in call.keywords) and not name.startswith(LOADING):
+            continue  # it is given the state
+        names = tracer.project.external(func, module)
+        if not names or any(n.split(".")[0] in OWN_WAYS for n in names):
+            continue
+        for given in (*call.args, *(k.value for k in call.keywords)):
+            if models(tracer.evaluate(given, module), tracer):
+                yield Site(STATE_FUNCTION, module, call, func, given)
+                break
+
+
+def _is_about_states(name: str) -> bool:
+    last = name.rpartition(".")[2]
+    return "state_dict" in last or last in WHOLE_MODELS
+
+
+STATE_FUNCTION = "function that asks a model for its state"
+LOADING = ("load", "set")
+WHOLE_MODELS = frozenset({"save_model", "load_model"})
+OWN_WAYS = frozenset({"torch", "builtins", "mlflow"})  # which pickles models; torch knows its own
+
+
 def divide_factors(tracer: Tracer, module: Module) -> Iterator[Site]:
     """What is set, or read, of the factors by which FSDP1 divides gradients.
 
@@ -268,8 +302,12 @@ def is_taken_for_model(node: ast.expr, module: Module, tracer: Tracer) -> bool:
     by being given to an FSDP1 static in its function.
 
     ``with FSDP.state_dict_type(model, ...): model.state_dict()`` tells what ``model`` is, even
-    when no call of the function is in the given paths.
+    when no call of the function is in the given paths; so does ``isinstance(model, FSDP)``.
     """
+    told = tracer.told(node, module)
+    if told is not None:
+        found = tracer.evaluate(node, module) if told else ()
+        return bool(found) and all(isinstance(v, (Computed, Unknown)) for v in found)
     if declared.model(tracer.evaluate(node, module), tracer).model:
         return True
     methods = module.table.methods

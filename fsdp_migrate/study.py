@@ -13,6 +13,7 @@ from fsdp_migrate import config, declared, sites
 from fsdp_migrate.branches import Branch
 from fsdp_migrate.construct.sharding import Constructor, ShardPlan
 from fsdp_migrate.construct.wrapping import Wrapping
+from fsdp_migrate.narrowing import Narrowing
 from fsdp_migrate.proposal import Code, Edit, Mark, Namer, Proposal
 from fsdp_migrate.remarks import Ignored
 from fsdp_migrate.rule import LoadedRule, Outcome, Registry
@@ -155,6 +156,8 @@ class Study:
 
     def __post_init__(self) -> None:
         self.tracer = Tracer(self.project)
+        narrowing = Narrowing(self.tracer)
+        self.tracer.narrow, self.tracer.told = narrowing.narrowed, narrowing.verdict
 
     def again(self, run_time: frozenset[ast.AST], *, states: bool) -> Study:
         """A fresh study of the same values, in which some sites take another form."""

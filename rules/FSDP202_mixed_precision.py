@@ -674,6 +674,19 @@ net.shard()
 
 KEEP = [
     Keep(
+        title="parts that FSDP2 shards with policies of their own",
+        source="""\
+from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+
+class Net(nn.Module):
+    def shard(self, half: MixedPrecisionPolicy):
+        self.a = fully_shard(self.a, mp_policy=half)
+        self.b = fully_shard(self.b, mp_policy=half)
+""",
+    ),
+    Keep(
         title="a field of another policy that is set",
         source="""\
 policy = model.precision

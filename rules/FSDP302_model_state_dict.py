@@ -8,6 +8,7 @@
 | FULL, one of the two | a support function |
 | FULL, `rank0_only`, of a model that has a group or mesh of its own | the same support function |
 | SHARDED | `get_model_state_dict(m)` |
+| FULL, of a model that may be DDP's as well | a support function, which leaves DDP's names alone |
 
 A state that is still used after further training steps, such as the best one so far, is copied:
 `full_model_state`, a support function, or a clone of every shard.
@@ -39,6 +40,7 @@ there first.
 import ast
 from dataclasses import replace
 
+from fsdp_migrate import declared
 from fsdp_migrate.construct import meshes
 from fsdp_migrate.construct.sharding import DCP
 from fsdp_migrate.proposal import Code, Proposal, code
@@ -312,6 +314,44 @@ if rank == 0:
         outcome=Outcome.REVIEW,
     ),
     Example(
+        title="one call among others is rank 0's, of another model",
+        before="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+average = nn.Linear(4, 4)
+model = FSDP(model)
+
+
+def save(model, path):
+    torch.save(model.state_dict(), path)
+
+
+save(model, "model.pt")
+if rank == 0:
+    save(average, "average.pt")
+""",
+        after="""\
+import torch
+from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+average = nn.Linear(4, 4)
+model = fully_shard(model)
+
+
+def save(model, path):
+    torch.save(get_model_state_dict(model, options=StateDictOptions(full_state_dict=True)), path)
+
+
+save(model, "model.pt")
+if rank == 0:
+    save(average, "average.pt")
+""",
+    ),
+    Example(
         title="the best state so far",
         before="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -341,6 +381,56 @@ load_full_model(model, best)
             "full_model_state",
             "load_full_model",
         ),
+    ),
+    Example(
+        title="of a model that may be DDP's as well",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def train(net, sharded):
+    model = FSDP(net) if sharded else DDP(net)
+    return model.state_dict()
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+from fsdp2_support import full_model_state
+
+
+def train(net, sharded):
+    model = fully_shard(net) if sharded else DDP(net)
+    return full_model_state(model, cpu_offload=False, rank0_only=False)
+""",
+        support=("full_model_state",),
+    ),
+    Example(
+        title="told apart from DDP's",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def train(net, sharded):
+    model = FSDP(net) if sharded else DDP(net)
+    if isinstance(model, FSDP):
+        return model.state_dict()
+    return model.module.state_dict()
+""",
+        after="""\
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def train(net, sharded):
+    model = fully_shard(net) if sharded else DDP(net)
+    if isinstance(model, FSDPModule):
+        return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+    return model.module.state_dict()
+""",
     ),
     Example(
         title="shards that are kept",
@@ -503,6 +593,46 @@ state = get_model_state_dict(
 ]
 
 KEEP = [
+    Keep(
+        title="a function that only rank 0 calls for the sharded model",
+        source="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+average = nn.Linear(4, 4)
+model = FSDP(model)
+
+
+def save(model, path):
+    torch.save(model.state_dict(), path)
+
+
+save(average, "average.pt")
+if rank == 0:
+    save(model, "model.pt")
+""",
+        left=True,
+    ),
+    Keep(
+        title="the state of a model that is DDP's",
+        source="""\
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+model = DDP(net)
+state = model.state_dict()
+""",
+    ),
+    Keep(
+        title="the state of a model that is told from others",
+        source="""\
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def state_of(model):
+    return model.module.state_dict() if isinstance(model, DDP) else model.state_dict()
+""",
+    ),
     Keep(
         title="the state of a model that is not wrapped",
         source="""\
@@ -740,6 +870,9 @@ def decide(site: Site, study: Study) -> Decision:
     first = place is not None and hoisting.is_saved_by_first(site, place, study)
     if first and setting == statedicts.DEFAULT:
         setting = replace(setting, offload=True, rank0_only=True)
+    others = any("DistributedDataParallel" in getattr(v, "made_by", "") for v in found.others)
+    others = others or declared.model(frozenset(found.others), study.tracer).other
+    several = several or others
     if (several and setting.kind == "FULL") or snapshots.is_kept(site, study):
         new, message = _copied(site, setting, proposal, place)
     else:
@@ -747,7 +880,7 @@ def decide(site: Site, study: Study) -> Decision:
     if place is not None:
         message += f", gathered above '{place.guard}'"
     review, marked = hoisting.put(site, found_at, new, "state", proposal, RULE.code)
-    if any("DistributedDataParallel" in getattr(v, "made_by", "") for v in found.others):
+    if others and setting.kind != "FULL":
         marked = False
         review = "the model may also be wrapped by DDP here, whose 'module.' prefix is now removed"
     return study.rewritten(

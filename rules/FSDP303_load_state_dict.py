@@ -3,7 +3,8 @@
 ## What changes
 `model.load_state_dict(state)` becomes `load_full_model(model, state)`, a support function around
 `set_model_state_dict(..., StateDictOptions(full_state_dict=True))`; under SHARDED_STATE_DICT it
-becomes `set_model_state_dict(model, state)`.
+becomes `set_model_state_dict(model, state)`. A model that is not sharded, such as DDP's in the same
+function, takes its state as before.
 
 ## Why
 Plain tensors do not fit `DTensor` parameters. DCP's own strictness has holes: a missing key goes

@@ -534,6 +534,7 @@ def build(net, copy):
     model, ema = fully_shard(net), fully_shard(copy)
     update(ema, model, 0.9)
 """,
+        outcome=Outcome.REVIEW,
         support=("reshard_parameters",),
     ),
 ]

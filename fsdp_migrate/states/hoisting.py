@@ -18,7 +18,7 @@ from fsdp_migrate.states import ranks, statedicts
 from fsdp_migrate.study import Study, sentences
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
-from fsdp_migrate.trace.values import Made
+from fsdp_migrate.trace.values import Class, Constant, FunctionNode, Made, Value
 
 DEPTH = 3  # how many callers up a condition on the rank is looked for
 ASKING = frozenset({"state_dict", "eval", "train"})  # methods that leave a model's weights alone
@@ -77,15 +77,19 @@ class Standing:
     review: str = ""
 
 
-def standing(site: Site, needed: tuple[ast.expr, ...], study: Study) -> Standing:
+def standing(
+    site: Site, needed: tuple[ast.expr, ...], study: Study, *, fixed: bool = False
+) -> Standing:
     """How ``site``, which gathers from all ranks, stands to conditions on the rank.
 
     Args:
         needed: the expressions that what is moved is made of.
+        fixed: it cannot be moved.
     """
-    condition, every = _called_under(site.node, site.module, study, DEPTH)
+    model = needed[0] if needed else None
+    condition, every = _called_under(site.node, site.module, study, DEPTH, model)
     place = None if every else find(site, needed, study)
-    if place is not None and place.problem:
+    if place is not None and (place.problem or fixed):
         condition, every = place.guard, True
     if every:
         why = place.problem if place is not None else ""
@@ -151,9 +155,15 @@ def _held(guard: ranks.Guard, site: Site) -> list[ast.expr]:
     return []
 
 
-def _called_under(node: ast.AST, module: Module, study: Study, depth: int) -> tuple[str, bool]:
+def _called_under(
+    node: ast.AST, module: Module, study: Study, depth: int, model: ast.expr | None
+) -> tuple[str, bool]:
     """A condition on the rank, or an empty text, under which the function around ``node`` is
-    called, and whether every known call stands under one."""
+    called, and whether every known call stands under one.
+
+    Args:
+        model: what gathers. Calls that pass something else for it do not count.
+    """
     function = sites.enclosing_function(module, node)
     if not isinstance(function, FUNCTIONS):
         return "", False
@@ -162,15 +172,48 @@ def _called_under(node: ast.AST, module: Module, study: Study, depth: int) -> tu
         return defined, True
     if depth == 0:
         return "", False
+    parameter = _parameter(model, function, study, module)
     conditions = []
     for caller in study.tracer.callers(function, module):
+        passed = caller.argument(study.tracer, function, parameter) if parameter else None
+        if passed is not None and not _may_be_model(passed, caller.module, study):
+            continue
         here = ranks.guard(caller.call, caller.module)
         if here is None:
-            above, every = _called_under(caller.call, caller.module, study, depth - 1)
+            above, every = _called_under(caller.call, caller.module, study, depth - 1, passed)
             here = above if every else None
         conditions.append(here)
     named = [c for c in conditions if c is not None]
     return (named[0] if named else ""), bool(named) and len(named) == len(conditions)
+
+
+def _parameter(model: ast.expr | None, function: FunctionNode, study: Study, module: Module) -> str:
+    """The parameter of a function that an expression in it is, or an empty text."""
+    if not isinstance(model, ast.Name):
+        return ""
+    found = study.defined_by(model, module)
+    arguments = function.args
+    own = {*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs}
+    return model.id if found and all(d.node in own for d in found) else ""
+
+
+def _may_be_model(node: ast.expr, module: Module, study: Study) -> bool:
+    """Whether an expression is an FSDP1 model, or may be one for all that is known."""
+    found = study.values(node, module)
+    return not found or not all(_is_something_else(value, study) for value in found)
+
+
+def _is_something_else(value: Value, study: Study) -> bool:
+    """Whether a value is made by something that was given no FSDP1 model."""
+    if isinstance(value, Constant):
+        return True
+    if not isinstance(value, Made) or sites.is_model(value, study.tracer):
+        return False
+    if not isinstance(value.node, ast.Call):
+        return isinstance(value.callee, Class)
+    given = [*value.node.args, *(k.value for k in value.node.keywords)]
+    a_class = isinstance(value.callee, Class) or value.made_by.rpartition(".")[2][:1].isupper()
+    return a_class and not any(study.traced(each, value.module) for each in given)
 
 
 def put(

@@ -140,6 +140,13 @@ def at(
     return DEFAULT
 
 
+def is_in_context(
+    node: ast.AST, module: Module, models: frozenset[Constructor], study: Study
+) -> bool:
+    """Whether a ``state_dict_type`` context says what ``models`` give where ``node`` stands."""
+    return _context_at(node, module, models, study, 0) is not None
+
+
 def _context_at(
     node: ast.AST,
     module: Module,

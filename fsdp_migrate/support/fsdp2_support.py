@@ -515,6 +515,19 @@ def state_dict_type(
             unit.__dict__["_state_dict_settings"] = settings
 
 
+@contextlib.contextmanager
+def whole_states(
+    model: nn.Module, *, cpu_offload: bool = False, rank0_only: bool = False
+) -> Iterator[None]:
+    """Let a model give and take whole states inside the block, whoever asks.
+
+    For functions of other libraries, which call ``state_dict()`` or ``load_state_dict()``.
+    """
+    config = FullStateDictConfig(cpu_offload, rank0_only)
+    with state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+        yield
+
+
 def _units_with_state(module: nn.Module) -> list[nn.Module]:
     inner: nn.Module = getattr(module, "_orig_mod", module)
     return [m for m in inner.modules() if m is inner or isinstance(m, FSDPModule)]
@@ -822,16 +835,18 @@ def full_model_state(
 ) -> dict[str, Any]:
     """The whole model state under plain names, on every rank or on rank 0 (others get ``{}``).
 
-    The tensors are copies: training goes on without changing them.
+    The tensors are copies: training goes on without changing them. A model that is not sharded
+    gives what it always does, on every rank.
 
     Args:
         rank0_only: as in FSDP1, give it to the first of the ranks that shard the model. With
             groups of ranks or hybrid sharding, each group has one.
     """
-    sharded = _sharded_state(model)
-    absent = rank0_only and not _is_first(sharded.values())
+    sharded = _is_sharded(model)
+    given = _sharded_state(model) if sharded else model.state_dict()
+    absent = sharded and rank0_only and not _is_first(given.values())
     state = {}
-    for name, value in sharded.items():
+    for name, value in given.items():
         whole = _whole(value)
         if not absent:
             state[name] = _copied(whole, cpu=cpu_offload, made_from=value)
@@ -847,6 +862,8 @@ def load_full_model(
 ) -> Any:
     """Load a whole (unsharded) model state, such as FSDP1's FULL_STATE_DICT.
 
+    A model that is not sharded takes it as it always does.
+
     Args:
         state_dict: plain tensors by name. Not changed.
         from_rank0: only rank 0 has it; other ranks pass None or ``{}``.
@@ -857,6 +874,11 @@ def load_full_model(
     Raises:
         RuntimeError: on every rank, with ``strict``, if keys are missing or unexpected.
     """
+    if not from_rank0 and not _is_sharded(model):
+        wrapped = isinstance(model, nn.parallel.DistributedDataParallel)
+        plain = not any(name.startswith("module.") for name in state_dict or {})
+        target: Any = model.module if wrapped and plain else model
+        return target.load_state_dict(state_dict or {}, strict=strict)
     reshard_parameters(model)
     targets = _sharded_state(model)
     state = {_plain_name(name): value for name, value in (state_dict or {}).items()}
@@ -1029,6 +1051,13 @@ def rekey_optimizer_state(
     }
 
 
+def _is_sharded(model: nn.Module) -> bool:
+    """Whether a model is FSDP2's or a part of one, not DistributedDataParallel's, say."""
+    return any(isinstance(m, FSDPModule) for m in model.modules()) or any(
+        isinstance(p, DTensor) for p in model.parameters()
+    )
+
+
 def _sharded_state(model: nn.Module) -> dict[str, Any]:
     """The sharded state of a model, whatever kind it is set to give."""
     modules = list(model.modules())
@@ -1087,7 +1116,8 @@ def _copied(value: Any, *, cpu: bool = False, made_from: Any = None) -> Any:
 
     Args:
         made_from: the sharded tensor that ``value`` was gathered from: on one rank, and without
-            sharding, gathering hands out the shard itself.
+            sharding, gathering hands out the shard itself, and of uneven shards a part of what
+            was gathered.
     """
     if not torch.is_tensor(value):
         return value
@@ -1095,8 +1125,9 @@ def _copied(value: Any, *, cpu: bool = False, made_from: Any = None) -> Any:
     if result.device != value.device:
         return result
     if isinstance(made_from, DTensor):
-        local = made_from.to_local()
-        if result.untyped_storage().data_ptr() != local.untyped_storage().data_ptr():
+        local, storage = made_from.to_local(), result.untyped_storage()
+        padded = storage.nbytes() != result.numel() * result.element_size()
+        if not padded and storage.data_ptr() != local.untyped_storage().data_ptr():
             return result
     return result.clone()
 

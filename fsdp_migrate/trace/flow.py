@@ -5,13 +5,18 @@ For every load of a name or of a dotted path (``self.model``, ``cfg.fsdp.strateg
 abstract interpretation over the statements of one scope, branches joined by union, loop bodies
 run twice. Paths rooted in a name are followed so that ``self.model = wrap(self.model)`` is seen
 in order; a call on the root (``self.setup()``) forgets them, because it may have changed them.
+
+The same run tells under which ``isinstance`` tests of a path it is used: those of branches around
+it, of earlier ones that did not come back, and of the other parts of its condition.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
 
 from fsdp_migrate import guards
 from fsdp_migrate.names import COMPREHENSIONS, FUNCTIONS, NODE_FIELDS, Kind, NameTable, Scope
@@ -28,10 +33,25 @@ class Definition:
     unpack: tuple[int, ...] = ()
 
 
+@dataclass(eq=False)
+class Test(Definition):
+    """That ``node``, a call of ``isinstance``, holds for a path, or does not.
+
+    ``crossed``: the path's root has since been handed to calls, which may have assigned the path.
+    """
+
+    holds: bool = True
+    crossed: bool = False
+
+
 ELSEWHERE = Definition("", Kind.OTHER, ast.Pass())
 """Reaches a dotted path that some branch did not assign: whatever it held before this scope."""
 
 Environment = dict[str, frozenset[Definition]]
+"""By path, what may have defined it; by ``TESTED`` and a path, the tests that it stands under."""
+
+TESTED = "?"
+Tests = frozenset[Test]
 
 
 def access_path(node: ast.expr) -> str | None:
@@ -55,6 +75,7 @@ class Flow:
     final: Environment = field(default_factory=dict)
     definitions: list[Definition] = field(default_factory=list)  # in source order
     order: dict[ast.AST, int] = field(default_factory=dict)  # statement -> first visit
+    tests: dict[ast.AST, Tests] = field(default_factory=dict)  # of a use of a path
 
 
 def analyse(scope: Scope, table: NameTable) -> Flow:
@@ -71,6 +92,7 @@ class _Interpreter:
         self.made: dict[tuple[int, str, tuple[int, ...]], Definition] = {}
         self.exits: list[Environment] = []
         self.roots: set[str] = set()  # paths that some defined path begins with
+        self.tests: dict[tuple[int, bool, bool], Test] = {}
 
     def run(self) -> Flow:
         node = self.scope.node
@@ -105,17 +127,25 @@ class _Interpreter:
             self.roots.update(path[:i] for i, sign in enumerate(path) if sign in ".[")
         return found
 
-    @staticmethod
-    def merge(environments: Iterable[Environment]) -> Environment:
-        """Union. A dotted path that one side does not know keeps its outside value there."""
+    def merge(self, environments: Iterable[Environment]) -> Environment:
+        """Union. A dotted path that one side does not know keeps its outside value there.
+
+        Of tests what every side knows.
+        """
         every = list(environments)
         result: Environment = {}
         for env in every:
             for path, definitions in env.items():
                 known = result.get(path)
                 result[path] = definitions if known is None else known | definitions
+        for key in [k for k in result if k[0] == TESTED] if self.tests else []:
+            sides = [env.get(key, frozenset()) for env in every]
+            result[key] = reduce(_common, sides)
+            if not result[key]:
+                del result[key]
         for path in result:
-            if ("." in path or "[" in path) and any(path not in env for env in every):
+            dotted = ("." in path or "[" in path) and path[0] != TESTED
+            if dotted and any(path not in env for env in every):
                 result[path] |= {ELSEWHERE}
         return result
 
@@ -172,6 +202,7 @@ class _Interpreter:
                 for child in self.evaluated_outside(node):
                     self.load(child, env)
                 kind = Kind.CLASS if isinstance(node, ast.ClassDef) else Kind.FUNCTION
+                self.untested(node.name, env)
                 env[node.name] = frozenset({self.define(node.name, kind, node)})
             case ast.Import() | ast.ImportFrom():
                 for alias in node.names:
@@ -179,13 +210,18 @@ class _Interpreter:
                         name = alias.asname or (
                             alias.name.split(".")[0] if isinstance(node, ast.Import) else alias.name
                         )
+                        self.untested(name, env)
                         env[name] = frozenset({self.define(name, Kind.IMPORT, alias)})
             case ast.Delete():
                 for target in node.targets:
                     path = access_path(target)
                     if path is not None:
                         self.forget(path, env)
+                        self.untested(path, env)
                         env[path] = frozenset({self.define(path, Kind.DELETE, node)})
+            case ast.Assert():
+                self.loads(node, env)
+                env.update(self.tested(node.test, env, holds=True))
             case _:
                 self.loads(node, env)
         return env
@@ -203,7 +239,9 @@ class _Interpreter:
 
     def branch(self, node: ast.If, env: Environment) -> Environment | None:
         self.load(node.test, env)
-        return self.join([self.block(node.body, dict(env)), self.block(node.orelse, dict(env))])
+        yes = env | self.tested(node.test, env, holds=True)
+        no = env | self.tested(node.test, env, holds=False)
+        return self.join([self.block(node.body, yes), self.block(node.orelse, no)])
 
     def choose(self, node: ast.Match, env: Environment) -> Environment | None:
         self.load(node.subject, env)
@@ -213,6 +251,7 @@ class _Interpreter:
             for part in ast.walk(case.pattern):
                 name = getattr(part, "name", None) or getattr(part, "rest", None)
                 if name:
+                    self.untested(name, inner)
                     inner[name] = frozenset({self.define(name, Kind.OTHER, part)})
             if case.guard is not None:
                 self.load(case.guard, inner)
@@ -254,6 +293,7 @@ class _Interpreter:
             if handler.type is not None:
                 self.load(handler.type, inner)
             if handler.name:
+                self.untested(handler.name, inner)
                 inner[handler.name] = frozenset({self.define(handler.name, Kind.OTHER, handler)})
             results.append(self.block(handler.body, inner))
         joined = self.join(results)
@@ -291,6 +331,7 @@ class _Interpreter:
                 if found:
                     known = self.flow.reaching.get(node)
                     self.flow.reaching[node] = found if known is None else known | found
+                self.under_tests(node, path, env)
             if isinstance(node, ast.Name):
                 return
         if isinstance(node, ast.Lambda):
@@ -300,6 +341,15 @@ class _Interpreter:
             return  # its body runs later, in a scope of its own
         if isinstance(node, COMPREHENSIONS):
             self.load_comprehension(node, env)
+            return
+        if isinstance(node, ast.BoolOp):
+            self.load_operands(node.values, isinstance(node.op, ast.And), env)
+            return
+        if isinstance(node, ast.IfExp):
+            self.load(node.test, env)
+            for part, holds in ((node.body, True), (node.orelse, False)):
+                with self.assumed(self.tested(node.test, env, holds=holds), env):
+                    self.load(part, env)
             return
         if isinstance(node, ast.NamedExpr):
             self.load(node.value, env)
@@ -324,6 +374,7 @@ class _Interpreter:
             self.store(generator.target, Kind.ELEMENT, generator, generator.iter, inner)
             for condition in generator.ifs:
                 self.load(condition, inner)
+                inner.update(self.tested(condition, inner, holds=True))
         parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
         for part in parts:
             self.load(part, inner)
@@ -334,6 +385,10 @@ class _Interpreter:
         for argument in (*roots, *node.args):
             if isinstance(argument, ast.Name):
                 self.forget(argument.id, env)
+        if self.tests:
+            given = (*roots, *node.args, *(k.value for k in node.keywords))
+            for name in {a.id for a in given if isinstance(a, ast.Name)}:
+                self.cross(name, env)
 
     def forget(self, path: str, env: Environment) -> None:
         if path not in self.roots:
@@ -365,4 +420,109 @@ class _Interpreter:
         if path is None:
             return
         self.forget(path, env)
+        self.untested(path, env)
         env[path] = frozenset({self.define(path, kind, node, value, unpack)})
+
+    # -- tests ----------------------------------------------------------------------------------
+
+    def tested(self, test: ast.expr, env: Environment, *, holds: bool) -> Environment:
+        """What is known of paths where a condition holds, or does not."""
+        match test:
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return self.tested(operand, env, holds=not holds)
+            case ast.BoolOp(op=op, values=values) if isinstance(op, ast.And) is holds:
+                found: Environment = {}
+                for value in values:
+                    for key, tests in self.tested(value, env, holds=holds).items():
+                        found[key] = found.get(key, tests) | tests
+                return found
+            case ast.Call(func=ast.Name(id="isinstance"), args=[asked, _], keywords=[]):
+                path = access_path(asked)
+                return {} if path is None else self.known(path, test, env, holds, crossed=False)
+            case ast.Name(id=name):
+                return self.told_by(name, env, holds)
+        return {}
+
+    def told_by(self, name: str, env: Environment, holds: bool) -> Environment:
+        """As :meth:`tested`, for ``is_sharded = isinstance(model, FSDP)`` that is asked later."""
+        match list(env.get(name, ())):
+            case [
+                Definition(
+                    kind=Kind.ASSIGN,
+                    value=ast.Call(
+                        func=ast.Name(id="isinstance"), args=[asked, _], keywords=[]
+                    ) as test,
+                    unpack=(),
+                )
+            ]:
+                path = access_path(asked)
+                same = path is not None and self.flow.reaching.get(asked) == env.get(path)
+                if path is not None and same:
+                    return self.known(path, test, env, holds, crossed=True)
+        return {}
+
+    def known(
+        self, path: str, test: ast.Call, env: Environment, holds: bool, *, crossed: bool
+    ) -> Environment:
+        made = self.test(Test(path, Kind.OTHER, test, holds=holds, crossed=crossed))
+        key = TESTED + path
+        return {key: env.get(key, frozenset()) | {made}}
+
+    def test(self, wanted: Test) -> Test:
+        """The one object for what is known by a test."""
+        return self.tests.setdefault((id(wanted.node), wanted.holds, wanted.crossed), wanted)
+
+    def under_tests(self, node: ast.AST, path: str, env: Environment) -> None:
+        if not self.tests:
+            return
+        known = self.flow.tests.get(node)
+        found = env.get(TESTED + path, frozenset())
+        if known is not None:  # the second pass through a loop
+            found = _common(known, found)
+        if found or known is not None:
+            self.flow.tests[node] = frozenset(t for t in found if isinstance(t, Test))
+
+    def load_operands(self, values: list[ast.expr], holds: bool, env: Environment) -> None:
+        """The parts of a condition, each of which is asked only if those before it let it."""
+        first, *rest = values
+        self.load(first, env)
+        if rest:
+            with self.assumed(self.tested(first, env, holds=holds), env):
+                self.load_operands(rest, holds, env)
+
+    @contextmanager
+    def assumed(self, tests: Environment, env: Environment) -> Iterator[None]:
+        before = {key: env.get(key) for key in tests}
+        env.update(tests)
+        yield
+        for key, known in before.items():
+            if key in env:  # else the path was assigned
+                del env[key]
+                env.update({key: known} if known is not None else {})
+
+    def untested(self, path: str, env: Environment) -> None:
+        """Forget the tests of a path that is assigned, and of what is reached through it."""
+        if self.tests:
+            key = TESTED + path
+            for known in [k for k in env if k == key or k.startswith((f"{key}.", f"{key}["))]:
+                del env[known]
+
+    def cross(self, root: str, env: Environment) -> None:
+        key = TESTED + root
+        for known in [k for k in env if k.startswith((f"{key}.", f"{key}["))]:
+            env[known] = frozenset(
+                self.test(Test(t.path, t.kind, t.node, holds=t.holds, crossed=True))
+                for t in env[known]
+                if isinstance(t, Test)
+            )
+
+
+def _common(first: frozenset[Definition], second: frozenset[Definition]) -> frozenset[Definition]:
+    """The tests that are asked on both of two ways."""
+    others = {(t.node, t.holds): t for t in second if isinstance(t, Test)}
+    found: list[Definition] = []
+    for test in first:
+        other = others.get((test.node, test.holds)) if isinstance(test, Test) else None
+        if other is not None:
+            found.append(other if other.crossed else test)
+    return frozenset(found)

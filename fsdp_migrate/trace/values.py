@@ -169,6 +169,10 @@ class Tracer:
         self._importing: set[tuple[Module, str]] = set()
         self._known_exits: dict[ast.AST, tuple[list[ast.Return], bool]] = {}
         self.wraps: set[ast.AST] = set()  # calls of torch's wrap() that make FSDP1 models
+        # What is left of the values of a path where tests of it have been passed; and whether
+        # these say that it is, or is not, an FSDP1 model.
+        self.narrow: Callable[[list[Value], ast.expr, Module], list[Value]] = lambda v, *_: v
+        self.told: Callable[[ast.expr, Module], bool | None] = lambda *_: None
 
     # -- entry points ---------------------------------------------------------------------------
 
@@ -254,13 +258,15 @@ class Tracer:
             case ast.Constant():
                 return [Constant(node, module, frame, node.value)]
             case ast.Name():
-                return self._path(node, module, frame)
+                return self.narrow(self._path(node, module, frame), node, module)
             case ast.Attribute():
                 found = self._path(node, module, frame)
-                return found if found else self._attribute(node, module, frame)
+                found = found if found else self._attribute(node, module, frame)
+                return self.narrow(found, node, module)
             case ast.Subscript():
                 found = self._path(node, module, frame)
-                return found if found else self._subscript(node, module, frame)
+                found = found if found else self._subscript(node, module, frame)
+                return self.narrow(found, node, module)
             case ast.Call():
                 return self._call(node, module, frame)
             case ast.IfExp():
@@ -677,6 +683,12 @@ class Tracer:
             self._stores_found[key] = list(self._find_stores(cls, attr))
         return self._stores_found[key]
 
+    def assigning(self, cls: Class, attr: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+        """The methods of a class, its bases and its subclasses that assign ``self.attr``."""
+        for related in self.family(cls):
+            for method, _ in self._stores(related, attr):
+                yield method
+
     def _find_stores(
         self, cls: Class, attr: str
     ) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, Definition]]:
@@ -894,6 +906,11 @@ class Tracer:
                     if name in renamed:
                         found[renamed[name]].append((call, module))
         return found
+
+    def calls_named(self, *names: str) -> Iterator[tuple[ast.Call, Module]]:
+        """Every call in the project of what has one of these last names."""
+        for name in names:
+            yield from self._calls.get(name, [])
 
     def callers(self, function: FunctionNode, module: Module) -> list[CallSite]:
         """Every call in the project that may run ``function``."""
