@@ -415,6 +415,36 @@ def a_file_of_a_plain_state_dict_has_one_shard() -> None:
 
 
 @check
+def whoever_asks_gets_a_whole_state_and_gives_one() -> None:
+    model = sharded()
+    with support.whole_states(model):
+        state = model.state_dict()
+    for value in state.values():  # safetensors refuses a part of what was gathered
+        assert not isinstance(value, DTensor)
+        assert value.untyped_storage().nbytes() == value.numel() * value.element_size()
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with support.whole_states(model, rank0_only=True):
+        assert bool(model.state_dict()) == (dist.get_rank() == 0)
+    with support.whole_states(model):
+        assert not model.load_state_dict(state).missing_keys
+        assert all(model.state_dict()[name].equal(value) for name, value in state.items())
+    assert any(isinstance(value, DTensor) for value in model.state_dict().values())
+
+
+@check
+def a_model_that_is_not_sharded_keeps_its_names() -> None:
+    model = nn.parallel.DistributedDataParallel(Net())
+    expected = model.state_dict()
+    state = support.full_model_state(model, cpu_offload=False, rank0_only=True)
+    assert list(state) == list(expected)
+    assert all(name.startswith("module.") for name in state)
+    plain = {name.removeprefix("module."): value + 1 for name, value in expected.items()}
+    for given in (state, plain):
+        assert not support.load_full_model(model, given).missing_keys
+        assert model.module.state_dict()["input.weight"].equal(next(iter(given.values())))
+
+
+@check
 def a_whole_state_loads_from_all_ranks_or_from_one() -> None:
     source = Net().state_dict()
     for from_rank0 in (False, True):
