@@ -670,9 +670,50 @@ net = Net()
 net.shard()
 """,
     ),
+    Example(
+        title="a field that FSDP2's policy has not",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+def build(net):
+    policy = MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.float32)
+    model = FSDP(net, mixed_precision=policy)
+    print(f"compute in {policy.param_dtype}, buffers in {policy.buffer_dtype}")
+    return model
+""",
+        after="""\
+import torch
+
+from fsdp2_support import MixedPrecision, shard
+
+
+def build(net):
+    policy = MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.float32)
+    model = shard(net, mixed_precision=policy)
+    print(f"compute in {policy.param_dtype}, buffers in {policy.buffer_dtype}")
+    return model
+""",
+        support=(
+            "MixedPrecision",
+            "shard",
+        ),
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="a field of other settings",
+        source="""\
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+
+def build(net, policy: MixedPrecisionPolicy, settings):
+    print(f"compute in {policy.param_dtype}, buffers in {settings.buffer_dtype}")
+    return fully_shard(net, mp_policy=policy)
+""",
+    ),
     Keep(
         title="parts that FSDP2 shards with policies of their own",
         source="""\

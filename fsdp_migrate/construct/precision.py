@@ -28,6 +28,7 @@ FIELDS = (
     "cast_root_forward_inputs",
     "_module_classes_to_ignore",
 )
+LOST = frozenset(FIELDS) - {"param_dtype", "reduce_dtype"}  # not in FSDP2's, or of other meaning
 
 
 class Unreadable(Exception):
@@ -96,19 +97,23 @@ def read_call(call: ast.Call, module: Module, study: Study) -> MixedPrecision:
         raise Unreadable("_module_classes_to_ignore has no counterpart in FSDP2")
     result.casts_units(study)
     result.casts_root(study)
-    if name := _set_later(call, study):
-        raise Unreadable(f"its {name} is set after it is made, and an FSDP2 policy is frozen")
+    if problem := _used_later(call, study):
+        raise Unreadable(problem)
     return result
 
 
-def _set_later(call: ast.Call, study: Study) -> str:
-    """A field of the policy made by ``call`` that is assigned to somewhere, or nothing."""
+def _used_later(call: ast.Call, study: Study) -> str:
+    """What is done with a field of the policy made by ``call`` that FSDP2's does not allow."""
     for module in study.project.modules:
         for attribute in module.table.attributes:
-            if attribute.attr not in FIELDS or not isinstance(attribute.ctx, ast.Store):
+            stored = isinstance(attribute.ctx, ast.Store)
+            if attribute.attr not in (FIELDS if stored else LOST):
                 continue
             if any(value.node is call for value in study.values(attribute.value, module)):
-                return attribute.attr
+                name = attribute.attr
+                if stored:
+                    return f"its {name} is set after it is made, and an FSDP2 policy is frozen"
+                return f"its {name} is asked for, which an FSDP2 policy does not have"
     return ""
 
 
