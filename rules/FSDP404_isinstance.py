@@ -28,7 +28,7 @@ import ast
 from dataclasses import replace
 
 from fsdp_migrate import branches, quoted, type_expressions
-from fsdp_migrate.around import spelled, unwrapping
+from fsdp_migrate.around import classes, spelled, unwrapping
 from fsdp_migrate.branches import VERSION, Branch
 from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.fsdp1 import FSDP, PACKAGE
@@ -709,9 +709,59 @@ def build(net, strategy: "ShardingStrategy"):
 """,
         outcome=Outcome.LEFT,
     ),
+    Example(
+        title="wrappers that are passed over",
+        before="""\
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net):
+    model = FSDP(net)
+    apply_activation_checkpointing(
+        model, check_fn=lambda m: hasattr(m, "heavy") and not isinstance(m, FSDP)
+    )
+    for module in model.modules():
+        if isinstance(module, FSDP):
+            continue
+        module.seen = True
+    return model
+""",
+        after="""\
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
+from torch.distributed.fsdp import fully_shard
+
+
+def build(net):
+    model = fully_shard(net)
+    # TODO(fsdp-migrate FSDP117): Activation checkpointing goes around the sharded modules here, and before torch 2.11 a module that runs twice before its backward can fail so; apply it before fully_shard.
+    apply_activation_checkpointing(
+        model, check_fn=lambda m: hasattr(m, "heavy")
+    )
+    for module in model.modules():
+        module.seen = True
+    return model
+""",
+        outcome=Outcome.REVIEW,
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="FSDP2's modules that are passed over",
+        source="""\
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+
+def build(net):
+    model = fully_shard(net)
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            continue
+        module.seen = True
+    return model
+""",
+    ),
     Keep(
         title="a tuple that grows by another class",
         source="""\
@@ -1027,6 +1077,9 @@ def decide(site: Site, study: Study) -> Decision:
             quiet=True,
         )
     if kind == "isinstance" and old == FSDP:
+        inner = _wrappers_passed_over(site, models, study)
+        if inner is not None:
+            return inner
         taken_off = _taken_off(site, models, study)
         if taken_off is not None:
             return taken_off
@@ -1059,6 +1112,47 @@ def decide(site: Site, study: Study) -> Decision:
     assert isinstance(site.reference, ast.expr)
     proposal.replace(site.module, site.reference, code("{n}", n=name))
     return study.rewritten(site, RULE.code, new, proposal, models=models)
+
+
+def _wrappers_passed_over(
+    site: Site, models: frozenset[Constructor], study: Study
+) -> Decision | None:
+    """``not isinstance(m, FSDP)`` of every module of a model: in FSDP1 the module in a wrapper came
+    by as well, and was meant. What only passes over wrappers goes."""
+    check, table = site.node, site.module.table
+    assert isinstance(check, ast.Call)
+    holder = table.parents[check]
+    negated = isinstance(holder, ast.UnaryOp) and isinstance(holder.op, ast.Not)
+    passes = (
+        isinstance(holder, ast.If)
+        and holder.test is check
+        and not holder.orelse
+        and isinstance(holder.body[0], ast.Continue)
+    )
+    if not (negated or passes) or check.args[1] is not site.reference:
+        return None
+    if not classes.is_visited(check.args[0], study, site.module):
+        return None
+    proposal = study.proposal()
+    message = "gone: no module comes by as a wrapper and once more inside of it"
+    around = table.parents[holder]
+    if passes:
+        assert isinstance(holder, ast.If)
+        proposal.delete(site.module, holder)
+        study.gone.add(holder)
+    elif isinstance(around, ast.BoolOp) and isinstance(around.op, ast.And):
+        rest = [code("{v}", v=value) for value in around.values if value is not holder]
+        proposal.replace(site.module, around, join(" and ", rest))
+    else:
+        return study.left(
+            site,
+            RULE.code,
+            "this is about the modules inside of FSDP1's wrappers, and there are no wrappers now",
+            "drop the test where it only kept wrappers out",
+            models=models,
+            quiet=True,
+        )
+    return study.rewritten(site, RULE.code, message, proposal, models=models)
 
 
 def _taken_off(site: Site, models: frozenset[Constructor], study: Study) -> Decision | None:

@@ -60,6 +60,14 @@ def find(study: Study, module: Module) -> Iterator[Site]:
             yield Site(CONSTRUCT, module, test.node, test.node, model)
 
 
+def is_visited(node: ast.expr, study: Study, module: Module) -> bool:
+    """Whether all modules of an FSDP model come by under this name, one after the other.
+
+    In FSDP1 a wrapper came first, and then the module in it, which was no FSDP module.
+    """
+    return _visited(node, study, module, _handed_on(study, module)) is not None
+
+
 def read(node: ast.Compare, module: Module) -> Test:
     """The test that a site found by :func:`find` is."""
     return next(t for t in _tests(module) if t.node is node)
