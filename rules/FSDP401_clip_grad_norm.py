@@ -217,9 +217,62 @@ def step(net, optimizer):
 """,
         outcome=Outcome.REVIEW,
     ),
+    Example(
+        title="in an object that is called",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Scaler:
+    def __call__(self, loss, model, limit):
+        loss.backward()
+        return model.clip_grad_norm_(limit)
+
+
+def train(net, batches, optimizer):
+    model = FSDP(net)
+    scaler = Scaler()
+    for batch in batches:
+        scaler(model(batch).sum(), model, 1.0)
+        optimizer.step()
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+import torch.nn.utils as nn_utils
+
+
+class Scaler:
+    def __call__(self, loss, model, limit):
+        loss.backward()
+        return nn_utils.clip_grad_norm_(model.parameters(), limit).full_tensor()
+
+
+def train(net, batches, optimizer):
+    model = fully_shard(net)
+    scaler = Scaler()
+    for batch in batches:
+        scaler(model(batch).sum(), model, 1.0)
+        optimizer.step()
+""",
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="an object that is called with another model",
+        source="""\
+from torch import nn
+
+
+class Scaler:
+    def __call__(self, loss, model, limit):
+        loss.backward()
+        return nn.utils.clip_grad_norm_(model.parameters(), limit)
+
+
+scaler = Scaler()
+""",
+    ),
     Keep(
         title="some of the parameters of a plain model",
         source="""\

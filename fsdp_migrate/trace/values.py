@@ -934,12 +934,24 @@ class Tracer:
         names = [name]
         if owner is not None and is_init:
             names += [c.node.name for c in self.subclasses(Class(owner, module))]
+        if owner is not None and function.name == "__call__":
+            names += self._instance_names(Class(owner, module))
         for each in names:
             for call, where in self._calls.get(each, []):
                 if self._may_run(call, where, function, owner, is_init):
                     bound = owner is not None and not _is_static(function)
                     found.append(CallSite(call, where, bound))
         return [*found, *self._spawned(function)]
+
+    def _instance_names(self, cls: Class) -> list[str]:
+        """The last parts of the names that instances of a class are given."""
+        found: dict[str, None] = {}
+        for each in (cls, *self.subclasses(cls)):
+            for call, module in self._calls.get(each.node.name, []):
+                parent = module.table.parents[call]
+                targets = parent.targets if isinstance(parent, ast.Assign) else []
+                found.update(dict.fromkeys(name for t in targets if (name := _last_name(t))))
+        return list(found)
 
     def _may_run(
         self,
@@ -960,6 +972,15 @@ class Tracer:
                     for b in c.module.table.scopes[c.node].bindings.get("__init__", [])
                 ]
                 if inits and inits[0] is function:
+                    return True
+            if function.name == "__call__" and isinstance(value, Made):
+                made = self._bases(value.callee) if isinstance(value.callee, Class) else []
+                own = [
+                    b.node
+                    for c in made
+                    for b in c.module.table.scopes[c.node].bindings.get("__call__", [])
+                ]
+                if own and own[0] is function:
                     return True
             unknown = unknown or isinstance(value, Unknown)
         is_method = owner is not None and isinstance(call.func, ast.Attribute)
