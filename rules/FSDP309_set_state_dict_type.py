@@ -27,6 +27,7 @@ from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.states import statedicts
 from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.trace.values import Made
 
 RULE = Rule(
     code="FSDP309",
@@ -206,9 +207,79 @@ def prepare(net):
 """,
         outcome=Outcome.REVIEW,
     ),
+    Example(
+        title="a model that is sharded in parts",
+        before="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = FSDP(nn.Linear(4, 4))
+        self.head = nn.Linear(4, 1)
+
+
+def save(model):
+    FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT)
+    torch.save(model.state_dict(), "net.pt")
+
+
+save(Net())
+""",
+        after="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import StateDictType, set_state_dict_type
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = fully_shard(nn.Linear(4, 4))
+        self.head = nn.Linear(4, 1)
+
+
+def save(model):
+    set_state_dict_type(model, StateDictType.FULL_STATE_DICT)
+    torch.save(model.state_dict(), "net.pt")
+
+
+save(Net())
+""",
+        support=(
+            "StateDictType",
+            "set_state_dict_type",
+        ),
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="a model that FSDP2 shards in parts",
+        source="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = fully_shard(nn.Linear(4, 4))
+
+
+def save(model):
+    torch.save(model.state_dict(), "net.pt")
+
+
+save(Net())
+""",
+    ),
     Keep(
         title="a setter of the project's own",
         source="""\
@@ -280,6 +351,8 @@ def decide(site: Site, study: Study) -> Decision:
         problem = "set_state_dict_type is passed on as a value"
     elif not isinstance(site.statement, ast.Expr) or site.statement.value is not call:
         problem = "the previous settings that it returns are used"
+    elif model is not None and _has_parts_alone(model, site, study):
+        problem = "only parts of the model are sharded, which gives and takes its state by itself"
     else:
         setting = statedicts.at(call, site.module, models, study)
         problem = setting.problem
@@ -297,6 +370,13 @@ def decide(site: Site, study: Study) -> Decision:
     proposal.delete(site.module, site.statement)
     review = statedicts.LOCAL if setting.local else ""
     return study.rewritten(site, RULE.code, "removed", proposal, models=models, review=review)
+
+
+def _has_parts_alone(model: ast.expr, site: Site, study: Study) -> bool:
+    """Whether a model is seen to be made, and not to be sharded as a whole: its state dict calls
+    are no sites, and have their setting from here."""
+    found = study.models(model, site.module)
+    return not found and bool(found.others) and all(isinstance(v, Made) for v in found.others)
 
 
 def _kept(site: Site, study: Study, models: Iterable[Constructor]) -> Decision:
