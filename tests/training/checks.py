@@ -1443,3 +1443,18 @@ def inputs_of_units_are_cast_unless_told_otherwise() -> None:
         fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
         model(torch.ones(2, 4))
     assert seen == [torch.bfloat16, torch.float32]
+
+
+@check
+def own_parts_add_up_to_the_whole() -> None:
+    """What FSDP1's parameters and gradients were; a plain norm is that of all ranks already."""
+    model: Any = fully_shard(nn.Linear(3, 5, bias=False))  # of uneven parts
+    model(batch(0)).square().mean().backward()
+    gradient = model.weight.grad
+    assert isinstance(gradient, DTensor)
+    whole = float(gradient.full_tensor().square().sum())
+    parts = on_all_ranks(float(support.own_part(gradient).square().sum()))
+    assert abs(sum(parts) - whole) < 1e-6 * whole
+    assert sum(on_all_ranks(float(gradient.square().sum().full_tensor()))) > whole * 1.5
+    plain = torch.ones(2)
+    assert support.own_part(plain) is plain
