@@ -56,6 +56,7 @@ def test_a_sketch_measures_distance() -> None:
         ratios.append(one.distance(other) / float((a - b).norm()))
         assert one.distance(one) == 0
     assert sum(ratios) / len(ratios) == pytest.approx(1.0, abs=0.15)
+    assert sorted(ratios)[3] > 0.4  # of 8 projections, one in twenty is below 0.58
     assert min(ratios) > 0.15
     assert max(ratios) < 2.0
 
