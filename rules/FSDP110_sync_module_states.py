@@ -10,6 +10,9 @@ broadcast. `sync_module_states=False` disappears.
 with different weights, the model becomes a mix of all of them, without an error. After sharding it
 is too late: rank 0's full weights are gone.
 
+Over a process group or a slice of a mesh, FSDP1 broadcast from the first rank of each group.
+There `shard` of `fsdp2_support` builds the model and broadcasts within the group too.
+
 ## What stays for you
 Models that only rank 0 materialises (`param_init_fn` with `to_empty`) are FSDP111's business.
 
@@ -23,6 +26,7 @@ Models that only rank 0 materialises (`param_init_fn` with `to_empty`) are FSDP1
 
 import ast
 
+from fsdp_migrate.construct import meshes
 from fsdp_migrate.construct.sharding import DCP, ShardPlan
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Rule
@@ -139,9 +143,80 @@ def shard(model, group):
 """,
         support=("shard",),
     ),
+    Example(
+        title="within a slice of a mesh",
+        before="""\
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+def shard(model):
+    mesh = init_device_mesh("cuda", (2, 4), mesh_dim_names=("part", "shard"))
+    return FSDP(model, device_mesh=mesh["shard"], sync_module_states=True)
+""",
+        after="""\
+from torch.distributed.device_mesh import init_device_mesh
+
+from fsdp2_support import shard as fsdp2_shard
+
+def shard(model):
+    mesh = init_device_mesh("cuda", (2, 4), mesh_dim_names=("part", "shard"))
+    return fsdp2_shard(model, device_mesh=mesh["shard"], sync_module_states=True)
+""",
+        support=("shard",),
+    ),
+    Example(
+        title="the only dimension of a mesh",
+        before="""\
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+def shard(model):
+    mesh = init_device_mesh("cuda", (8,), mesh_dim_names=("dp",))
+    return FSDP(model, device_mesh=mesh["dp"], sync_module_states=True)
+""",
+        after="""\
+import torch.distributed as dist
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    set_model_state_dict,
+)
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+def shard(model):
+    mesh = init_device_mesh("cuda", (8,), mesh_dim_names=("dp",))
+    # Taken from rank 0 before sharding, given to every rank after it.
+    full_state = get_model_state_dict(
+        model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+    )
+    fully_shard(model, mesh=mesh["dp"])
+    set_model_state_dict(
+        model, full_state, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    )
+    for buffer in model.buffers():
+        dist.broadcast(buffer, src=0)
+    return model
+""",
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="an argument for a mesh of another function",
+        source="""\
+model = wrapper(model, device_mesh=mesh["dp"], sync_module_states=True)
+""",
+    ),
+    Keep(
+        title="weights that are broadcast within a slice",
+        source="""\
+import torch.distributed as dist
+
+for parameter in model.parameters():
+    dist.broadcast(parameter.data, group=mesh["shard"].get_group(), group_src=0)
+""",
+    ),
     Keep(
         title="DDP has its own way",
         source="""\
@@ -182,15 +257,15 @@ def decide(site: Site, study: Study) -> Decision:
     constant = study.literal(value, site.module)
     if constant is not None and not constant.value:
         return study.dropped(site, RULE.code, "dropped, it was False")
-    if plan.from_rank0:
-        return study.rewritten(site, RULE.code, "load_rank0_state")
-    if plan.constructor.has("process_group"):
+    if not meshes.has_one_first_rank(plan.constructor, study):
         return study.left(
             site,
             RULE.code,
-            "sync_module_states over a process group of its own",
-            "broadcast the weights within the group before sharding",
+            "sync_module_states over ranks that may have a first rank of their own",
+            "broadcast the weights within the group or the mesh before sharding",
         )
+    if plan.from_rank0:
+        return study.rewritten(site, RULE.code, "load_rank0_state")
     _load_from_rank0(plan, None if constant is not None else value)
     return study.rewritten(site, RULE.code, "set_model_state_dict(broadcast_from_rank0=True)")
 

@@ -101,6 +101,43 @@ def is_sharded_by_all(constructor: Constructor, study: Study) -> bool:
     return True
 
 
+def has_one_first_rank(constructor: Constructor, study: Study) -> bool:
+    """Whether the program's rank 0 is the one that FSDP1 took a model's weights from.
+
+    Weights were broadcast within the ranks that share a model's parameters. Those are all ranks
+    but for groups and slices of meshes: there every group had a first rank of its own.
+    """
+    if constructor.has("process_group"):
+        group = constructor.arguments["process_group"]
+        if not study.external(group, constructor.module) & WORLD:
+            return False
+    mesh = constructor.arguments.get("device_mesh")
+    if mesh is None:
+        return True
+    dimensions: set[object] | None = None
+    if isinstance(mesh, ast.Subscript):
+        names = mesh.slice.elts if isinstance(mesh.slice, ast.Tuple) else [mesh.slice]
+        dimensions = {n.value for n in names if isinstance(n, ast.Constant)}
+        mesh = mesh.value
+    for value in study.values(mesh, constructor.module):
+        if isinstance(value, Constant) and value.value is None:
+            continue
+        if not isinstance(value, Made) or value.made_by.rpartition(".")[2] != "init_device_mesh":
+            return False
+        if dimensions is not None and dimensions != set(_names(value)):
+            return False
+    return True
+
+
+def _names(mesh: Made) -> list[object]:
+    """The names of a mesh's dimensions where it is made, as far as they are written out."""
+    assert isinstance(mesh.node, ast.Call)
+    given = {k.arg: k.value for k in mesh.node.keywords}
+    names = given.get("mesh_dim_names", mesh.node.args[2] if len(mesh.node.args) > 2 else None)
+    elements = names.elts if isinstance(names, (ast.Tuple, ast.List)) else []
+    return [n.value for n in elements if isinstance(n, ast.Constant)]
+
+
 def name_dimensions(call: ast.Call, module: Module, plan: ShardPlan, study: Study) -> None:
     """Give a 2-D mesh the names FSDP2 insists on, where it is made."""
     proposal = study.proposal()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -178,6 +179,54 @@ def build():
 """,
 }
 
+SLICES = {
+    "a slice": """\
+def build():
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("part", "shard"))
+    model = Net()
+    model = FSDP(
+        model,
+        device_mesh=mesh["shard"],
+        auto_wrap_policy=ModuleWrapPolicy({Block}),
+        device_id=CPU,
+        sync_module_states=True,
+    )
+    return model
+""",
+    "a slice by another name": """\
+def part():
+    return init_device_mesh("cpu", (2, 2), mesh_dim_names=("part", "shard"))["shard"]
+
+
+def build():
+    return FSDP(Net(), device_mesh=part(), device_id=CPU, sync_module_states=True)
+""",
+    "a group": """\
+def build():
+    rank = torch.distributed.get_rank()
+    groups = [torch.distributed.new_group([0, 1]), torch.distributed.new_group([2, 3])]
+    return FSDP(Net(), process_group=groups[rank // 2], device_id=CPU, sync_module_states=True)
+""",
+    "a slice, others on the meta device": """\
+def build():
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("part", "shard"))
+    if mesh["shard"].get_local_rank() == 0:
+        model = Net()
+    else:
+        with torch.device("meta"):
+            model = Net()
+    # FSDP1 cannot keep weights tied on the meta device.
+    model.head.weight = nn.Parameter(model.embed.weight.detach().clone())
+    return FSDP(
+        model,
+        device_mesh=mesh["shard"],
+        param_init_fn=lambda module: module.to_empty(device=CPU, recurse=False),
+        device_id=CPU,
+        sync_module_states=True,
+    )
+""",
+}
+
 State = dict[str, torch.Tensor]
 
 
@@ -186,8 +235,19 @@ def built(
     launcher: Launcher, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, list[list[dict[str, State]]]]:
     """For both versions: what each rank holds of each model right after construction."""
-    scratch = tmp_path_factory.mktemp("weights")
-    for name, source in (SYNCED | FROM_RANK_0 | OWN).items():
+    return held(SYNCED | FROM_RANK_0 | OWN, 2, launcher, tmp_path_factory.mktemp("weights"))
+
+
+@pytest.fixture(scope="module")
+def built_by_four(
+    launcher: Launcher, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[list[dict[str, State]]]]:
+    """As ``built``, of models that two ranks of four shard between them."""
+    return held(SLICES, 4, launcher, tmp_path_factory.mktemp("slices"))
+
+
+def held(sources: dict[str, str], ranks: int, launcher: Launcher, scratch: Path) -> dict[str, Any]:
+    for name, source in sources.items():
         files = {"snippet.py": (HEAD + source).encode(), "models.py": MODELS.encode()}
         both = written(files, scratch / "work" / name, entry="snippet.py")
         for version in ("before", "after"):
@@ -197,9 +257,14 @@ def built(
     for version, fsdp1 in (("before", "allow"), ("after", "forbid")):
         out = scratch / f"{version}.pt"
         launcher.function(
-            "tests.training.groups", "hold_all", str(scratch / version), str(out), fsdp1=fsdp1
+            "tests.training.groups",
+            "hold_all",
+            str(scratch / version),
+            str(out),
+            fsdp1=fsdp1,
+            ranks=ranks,
         )
-        result[version] = [torch.load(f"{out}.{rank}") for rank in range(2)]
+        result[version] = [torch.load(f"{out}.{rank}") for rank in range(ranks)]
     return result
 
 
@@ -221,6 +286,18 @@ def test_synchronised_models_are_rank_0s(name: str, built: dict[str, Any]) -> No
                 found = held[name]["state"][kind]
                 assert torch.equal(found, expected.to(found.dtype)), f"{version}: {kind}"
     units = {version: built[version][0][name]["units"] for version in built}
+    assert units["after"] == units["before"]
+
+
+@pytest.mark.parametrize("name", SLICES)
+def test_slices_are_their_own_first_ranks(name: str, built_by_four: dict[str, Any]) -> None:
+    for version in ("before", "after"):
+        for rank, held in enumerate(built_by_four[version]):
+            assert "error" not in held[name], held[name]["error"]
+            for kind, expected in drawn(rank // 2 * 2).items():
+                found = held[name]["state"][kind]
+                assert torch.equal(found, expected.to(found.dtype)), f"{version} {rank}: {kind}"
+    units = {version: built_by_four[version][0][name]["units"] for version in built_by_four}
     assert units["after"] == units["before"]
 
 
