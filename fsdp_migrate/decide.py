@@ -64,7 +64,7 @@ def _best(study: Study) -> list[Decision]:
     failed = run_time.choose(study)
     for calls in failed:
         attempt = _decide(study.again(taken | calls, states=False))
-        if _left(attempt) < _left(best):
+        if _left(attempt) < _left(best) or _has_fewer_reasons(attempt, best):
             best, taken = attempt, taken | calls
     if run_time.unknown_states(best):
         for calls in dict.fromkeys((taken.union(*failed), taken, frozenset())):
@@ -88,6 +88,20 @@ def _too_early(decision: Decision, study: Study) -> Decision:
 
 def _better(first: list[Decision], second: list[Decision]) -> list[Decision]:
     return second if _left(second) < _left(first) else first
+
+
+def _has_fewer_reasons(attempt: list[Decision], best: list[Decision]) -> bool:
+    """Whether as much is migrated, and less of what is left is left for a reason of its own.
+
+    Where something else holds back what an attempt could write, that is the reason to name.
+    """
+    if len(attempt) - _left(attempt) != len(best) - _left(best):
+        return False
+    own, before = (
+        sum(d.outcome is Outcome.LEFT and not d.held for d in decisions)
+        for decisions in (attempt, best)
+    )
+    return own < before
 
 
 def _left(decisions: Sequence[Decision]) -> int:

@@ -6,7 +6,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from packaging.version import Version
 
@@ -87,10 +87,29 @@ def rewrite(
             if len(group) > 1:
                 whole = parts.joined(group)
                 found[whole] = _rewrite(whole, options, registry, edit=edit)
-                for part in group:
-                    del found[part]
+                alone = [found.pop(part) for part in group]
+                _say_what_goes_alone(found[whole], alone)
     results = list(found.values())
     return results[0] if len(results) == 1 else _together(results)
+
+
+def _say_what_goes_alone(whole: Result, alone: Sequence[Result]) -> None:
+    """Say of what is held back by another part of its repository that it can be migrated alone."""
+    where: dict[Path, str] = {}
+    for result in alone:
+        migrated = {d.site.module for d in result.decisions if d.outcome is not Outcome.LEFT}
+        if not any(d.held for d in result.decisions):
+            shown = [PurePath(module.display).parent for module in migrated]
+            where |= {m.path: os.path.commonpath(shown) or "." for m in migrated}
+
+    def said(decision: Decision) -> Decision:
+        alone = where.get(decision.site.module.path)
+        if alone is None or not decision.held:
+            return decision
+        way_out = f"or, if no model of {alone} gets there, run on that by itself"
+        return replace(decision, help=f"{decision.help}; {way_out}")
+
+    whole.decisions = list(map(said, whole.decisions))
 
 
 def _together(results: Sequence[Result]) -> Result:

@@ -83,6 +83,27 @@ def test_what_stays_holds_back_what_it_may_be_handed_in_its_repository(tmp_path:
     run = session.run([tmp_path])
     assert {d.outcome for d in run.result.decisions} == {Outcome.LEFT}
     assert tmp_path / "train.py" not in run.result.changes
+    waiting = [d for d in run.result.decisions if d.site.module.path == tmp_path / "train.py"]
+    alone = Path(waiting[0].site.module.display).parent
+    way_out = f"or, if no model of {alone} gets there, run on that by itself"
+    assert all(d.help.endswith(way_out) for d in waiting)
+
+
+def test_the_reason_named_is_one_that_no_other_form_takes_away(tmp_path: Path) -> None:
+    """What only the written-out form cannot do is no reason where the run-time form can."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "one" / "train.py").write_text(f"{GOOD}\n\n{SAVED}".replace("FSDP(net)", KWARGS))
+    (tmp_path / "two" / "save.py").write_text(HELD)
+    run = session.run([tmp_path])
+    assert {d.outcome for d in run.result.decisions} == {Outcome.LEFT}
+    own = [d for d in run.result.decisions if not d.held]
+    assert {d.site.module.path.name for d in own} == {"save.py"}
+    assert all("save.py" in d.message for d in run.result.decisions if d.held)
+
+
+KWARGS = "FSDP(net, **kwargs)"
 
 
 def test_a_review_refuses_across_parts() -> None:
