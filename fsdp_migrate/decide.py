@@ -8,7 +8,7 @@ save wrongly on a migrated model, the whole migration is held back.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from packaging.version import Version
@@ -25,6 +25,7 @@ from fsdp_migrate.around import (
     ordering,
     parameter_classes,
     parameters,
+    prefixed_names,
     remaking,
     running,
     spelled,
@@ -36,6 +37,7 @@ from fsdp_migrate.result import place
 from fsdp_migrate.rule import LoadedRule, Outcome
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Failure, Study
+from fsdp_migrate.trace.project import Module
 
 HELD = "FSDP190"
 MODELS = frozenset(
@@ -223,18 +225,8 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
             has_models = bool(study.constructors)
             found += sites.commands(study.project, module, has_models=has_models)
             if study.constructors:
-                found += ordering.flattening_optimizers(study, module)
-                found += running.find(study, module)
-                found += checkpointing.late(study, module)
-                found += parameters.find(study, module)
-                found += sites.attribute_checks(study.tracer, module)
-                found += sites.state_functions(study.tracer, module)
-                found += sites.evaluations(module)
+                found += _of_models(study, module)
                 found += spelled.attributes(study, module, has_fsdp=module in referring)
-                found += sites.divide_factors(study.tracer, module)
-                found += classes.find(study, module)
-                found += copies.find(study, module)
-                found += remaking.find(study, module)
         if study.constructors:
             found += _across_files(found, study)
         study.entries = methods.find(study)
@@ -250,6 +242,22 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         if branch is not None and not _builds_models(branch, study):
             study.branches.append(branch)
     return found, used
+
+
+def _of_models(study: Study, module: Module) -> Iterator[Site]:
+    """What is looked for in one file, in projects that make models."""
+    yield from ordering.flattening_optimizers(study, module)
+    yield from running.find(study, module)
+    yield from checkpointing.late(study, module)
+    yield from parameters.find(study, module)
+    yield from prefixed_names.find(study, module)
+    yield from sites.attribute_checks(study.tracer, module)
+    yield from sites.state_functions(study.tracer, module)
+    yield from sites.evaluations(module)
+    yield from sites.divide_factors(study.tracer, module)
+    yield from classes.find(study, module)
+    yield from copies.find(study, module)
+    yield from remaking.find(study, module)
 
 
 def _across_files(found: Sequence[Site], study: Study) -> list[Site]:

@@ -78,7 +78,7 @@ def _of_models(study: Study, module: Module) -> Iterator[Site]:
         method = call.func
         if not isinstance(method, ast.Attribute) or method.attr not in METHODS:
             continue
-        if not study.traced(method.value, module) or _is_gathered(call, study, module):
+        if not study.traced(method.value, module) or is_gathered(call, study, module):
             continue
         outer = module.table.parents[call]
         if isinstance(outer, ast.Call) and outer.args[:1] == [call]:
@@ -90,7 +90,7 @@ def _of_models(study: Study, module: Module) -> Iterator[Site]:
                 found.add(clip)
                 yield Site(CLIP_LIST, module, clip, clip, method.value)
         for node, construct in _in_loop(call, module):
-            if construct == NAME and not _is_flat(method.value, module, study):
+            if construct == NAME and not is_flat(method.value, module, study):
                 continue
             if node not in found:
                 found.add(node)
@@ -102,7 +102,7 @@ def _of_models(study: Study, module: Module) -> Iterator[Site]:
         owner = target.value
         while isinstance(owner, (ast.Attribute, ast.Subscript)) and statement not in found:
             owner = owner.value
-            if study.traced(owner, module) and not _is_gathered(statement, study, module):
+            if study.traced(owner, module) and not is_gathered(statement, study, module):
                 found.add(statement)
                 yield Site(DATA, module, statement, statement, owner)
 
@@ -118,7 +118,7 @@ def _of_optimizers(study: Study, module: Module) -> Iterator[Site]:
         if text.value != MEMBERS or not isinstance(group, ast.Subscript) or group.slice is not text:
             continue
         optimizer = _optimizer(group, module)
-        if optimizer is None or _is_gathered(group, study, module):
+        if optimizer is None or is_gathered(group, study, module):
             continue
         path = f"{id(enclosing_function(module, group))} {ast.unparse(optimizer)}"
         if path not in known:
@@ -176,7 +176,7 @@ def _of_lists(study: Study, module: Module) -> Iterator[Site]:
     for name in module.table.names:
         if not isinstance(name.ctx, ast.Load):
             continue
-        loop = _loop(name, module)
+        loop = loop_over(name, module)
         if loop is None:
             continue
         target, region, _ = loop
@@ -189,14 +189,14 @@ def _of_lists(study: Study, module: Module) -> Iterator[Site]:
         ]
         if not assigned and not reductions.find(names, region, study, module):
             continue
-        if _is_gathered(name, study, module) or not listed(name, study, module):
+        if is_gathered(name, study, module) or not listed(name, study, module):
             continue
         for statement in assigned:
             yield Site(DATA, module, statement, statement, name)
         yield from _numbers(name, name, study, module)
 
 
-def _loop(
+def loop_over(
     iterated: ast.expr, module: Module
 ) -> tuple[ast.expr, Sequence[ast.AST], ast.expr | ast.stmt] | None:
     """The variables of the loop over something, what runs in it, and all of it."""
@@ -222,7 +222,7 @@ def _numbers(
     iterated: ast.expr, receiver: ast.expr, study: Study, module: Module
 ) -> Iterator[Site]:
     """What a loop computes of every parameter or gradient, unless it is this rank's number."""
-    loop = _loop(iterated, module)
+    loop = loop_over(iterated, module)
     if loop is None:
         return
     target, region, whole = loop
@@ -328,7 +328,7 @@ def listed(node: ast.expr, study: Study, module: Module) -> frozenset[Constructo
             found |= optimized(optimizer, study, where) if optimizer is not None else set()
             continue
         assert isinstance(held.func, ast.Attribute)
-        if study.traced(held.func.value, where) and not _is_gathered(held, study, where):
+        if study.traced(held.func.value, where) and not is_gathered(held, study, where):
             found |= study.models(held.func.value, where).constructors
     return frozenset(found)
 
@@ -367,7 +367,7 @@ def _held(
         yield from _held(each, study, module, depth)
 
 
-def _is_flat(model: ast.expr, module: Module, study: Study) -> bool:
+def is_flat(model: ast.expr, module: Module, study: Study) -> bool:
     """Whether FSDP1 may have shown one flat parameter a unit, without ``use_orig_params=True``."""
     for constructor in study.models(model, module).constructors:
         given = constructor.arguments.get("use_orig_params")
@@ -410,7 +410,7 @@ def _clips(given: ast.AST, call: ast.Call, study: Study, module: Module) -> Iter
         yield call
 
 
-def _is_gathered(node: ast.AST, study: Study, module: Module, depth: int = 2) -> bool:
+def is_gathered(node: ast.AST, study: Study, module: Module, depth: int = 2) -> bool:
     """Whether parameters are whole there in both versions, in every call of a function too."""
     for parent in module.table.ancestors(node):
         for item in parent.items if isinstance(parent, (ast.With, ast.AsyncWith)) else ():
@@ -425,7 +425,7 @@ def _is_gathered(node: ast.AST, study: Study, module: Module, depth: int = 2) ->
         if isinstance(parent, FUNCTIONS) and depth:
             callers = study.tracer.callers(parent, module)
             return bool(callers) and all(
-                _is_gathered(c.call, study, c.module, depth - 1) for c in callers
+                is_gathered(c.call, study, c.module, depth - 1) for c in callers
             )
     return False
 

@@ -921,6 +921,15 @@ ROWS = (
         "shard broadcasts within the mesh",
         "FSDP110",
         "within a process group of its own",
+        "test_weights.py::test_slices_are_their_own_first_ranks[a group]",
+    ),
+    rewritten(
+        "5.2",
+        "the same within a slice of a mesh",
+        "shard broadcasts within the slice",
+        "FSDP110",
+        "within a slice of a mesh",
+        "test_weights.py::test_slices_are_their_own_first_ranks[a slice]",
     ),
     rewritten(
         "5.2",

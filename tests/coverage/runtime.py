@@ -123,6 +123,14 @@ ROWS = (
         "names without the wrapper's prefix",
         program("loop --kind plain"),
     ),
+    review(
+        "0",
+        "tests of how a name with the prefix begins, or what it equals",
+        "a marker: what plain names pick, nothing picked before",
+        "FSDP422",
+        "parameters picked by how their names begin",
+        "test_programs.py::test_plain_names_picked_nothing_in_fsdp1[first-2]",
+    ),
     left(
         "0",
         "FSDP1's statics on a model that was migrated by half",
