@@ -129,7 +129,7 @@ ROWS = (
         "a marker: what plain names pick, nothing picked before",
         "FSDP422",
         "parameters picked by how their names begin",
-        "test_programs.py::test_plain_names_picked_nothing_in_fsdp1[first-2]",
+        "test_programs.py::test_plain_names_picked_nothing_in_fsdp1[first]",
     ),
     left(
         "0",
