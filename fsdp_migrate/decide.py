@@ -200,7 +200,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
             if makes_models or module in referring:
                 found += sites.methods(study.tracer, module, has_fsdp=module in referring)
             if not only_look_alikes:
-                found += sites.strings(module, has_models=bool(study.constructors))
+                found += sites.strings(module)
                 found += spelled.in_bytes(module)
             found += spelled.find(study, module)
             found += spelled.in_annotations(study, module)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdp_migrate import declared, fsdp1, quoted, type_expressions
-from fsdp_migrate.around import surgery, unwrapping
+from fsdp_migrate.around import unwrapping
 from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.trace.flow import Definition, access_path
 from fsdp_migrate.trace.project import Module, Project
@@ -413,18 +413,13 @@ WRAPPER_NAMES = ("_fsdp_wrapped_module", "_flat_param", "_fpw_module")
 FULL_PRECISION_EVAL = "FSDP_USE_FULL_PREC_IN_EVAL"  # an environment variable
 
 
-def strings(module: Module, *, has_models: bool) -> Iterator[Site]:
-    """String literals that spell FSDP1's module or parameter names (key surgery).
-
-    What takes them out of names is there for old checkpoints once no model is FSDP1's.
-    """
+def strings(module: Module) -> Iterator[Site]:
+    """String literals that spell FSDP1's module or parameter names (key surgery)."""
     table = module.table
     for constant in table.strings:
         assert isinstance(constant.value, str)
         found = next((name for name in WRAPPER_NAMES if name in constant.value), None)
         if found is None or is_docstring(module, constant):
-            continue
-        if not has_models and surgery.removal(constant, module) is not None:
             continue
         yield Site(f"string({found})", module, constant, constant)
 
