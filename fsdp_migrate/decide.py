@@ -32,6 +32,7 @@ from fsdp_migrate.around import (
 )
 from fsdp_migrate.construct import policies, run_time, subclasses, vocabulary, wrapping
 from fsdp_migrate.construct.sharding import Constructor, ShardPlan
+from fsdp_migrate.proposal import carried
 from fsdp_migrate.result import place
 from fsdp_migrate.rule import LoadedRule, Outcome
 from fsdp_migrate.sites import Site
@@ -328,11 +329,12 @@ def _is_none(node: ast.AST) -> bool:
 
 def _inside(site: Site, study: Study) -> bool:
     """A name in the arguments of a call that is a site is that site's business, unless the value
-    it makes is converted where it stands."""
+    it makes is converted where it stands, or what replaces the call has it as well."""
     conversion = study.conversions.get(site.node)
     if conversion is not None and conversion.edits_origin:
         return False
     child: ast.AST = site.node
+    passed: set[ast.AST] = {child}
     for parent in site.module.table.ancestors(site.node):
         if isinstance(parent, ast.stmt):
             return False
@@ -342,8 +344,10 @@ def _inside(site: Site, study: Study) -> bool:
         if isinstance(parent, ast.Call) and child is not parent.func:
             settled = study.settled.get(parent)
             if settled is not None and settled.site.construct in OWNERS:
-                return parent not in study.kept
+                stays = parent in study.kept or not passed.isdisjoint(carried(settled.edits))
+                return not stays
         child = parent
+        passed.add(parent)
     return False
 
 
