@@ -261,7 +261,8 @@ def _references(study: Study) -> tuple[list[Site], set[ast.AST]]:
             continue
         for node, canonical in sites.references(study.project, module):
             used.add(node)
-            found.append(sites.classify(module, node, canonical))
+            site = sites.of_alias(sites.classify(module, node, canonical), study.project)
+            found += [site] if site is not None else []
     return found, used
 
 

@@ -216,3 +216,19 @@ def canonical(qualified: str) -> str | None:
 def is_module(qualified: str) -> bool:
     """Whether a dotted path is ``torch.distributed.fsdp`` or one of FSDP1's modules in it."""
     return qualified == PACKAGE or qualified in _LEGACY_MODULES
+
+
+def is_fsdp2_class(qualified: str) -> bool:
+    """Whether a dotted import path is that of ``FSDPModule``."""
+    return qualified in _FSDP2_CLASS
+
+
+_FSDP2_CLASS: Final = frozenset(
+    f"{package}.FSDPModule"
+    for package in (
+        PACKAGE,
+        "torch.distributed._composable.fsdp",
+        f"{PACKAGE}._fully_shard",
+        f"{PACKAGE}._fully_shard._fully_shard",
+    )
+)
