@@ -70,7 +70,7 @@ class Decision:
     models: frozenset[Constructor] = frozenset()
     quiet: bool = False
     held: bool = False  # left only because its migration is held back
-    kept: bool = False  # rewritten, and nothing is written: as it is, it suits both
+    kept: bool = False  # nothing is written: as it is, it suits FSDP1 and FSDP2
     final: bool = False  # no other form of the constructor would do either
     unknown_state: bool = False  # left because the kind of a state dict is not known
     ignored: Ignored | None = None  # left because a comment says so

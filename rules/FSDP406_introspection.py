@@ -942,11 +942,10 @@ def _string(site: Site, study: Study) -> Decision:
 def _removed(removal: surgery.Removal, site: Site, study: Study) -> Decision:
     """Names of models need it no more; others, in checkpoints of FSDP1's, may."""
     models = study.constructors.values()
-    if study.derived:
-        help_ = "drop it when they are migrated"
-        return replace(study.left(site, RULE.code, study.derived, help_), edits=())
-    of_models = all(surgery.is_models(name, site.module, study) for name in removal.names)
-    if not models or not of_models:
+    if not models:
+        left = study.left(site, RULE.code, study.no_models, "drop it when none is FSDP1's any more")
+        return replace(left, edits=(), kept=True)  # it does no harm: nothing to say in the code
+    if not all(surgery.is_models(name, site.module, study) for name in removal.names):
         message = "kept: names that come from elsewhere may have it"
         return study.kept_as_is(site, RULE.code, message, models=models)
     proposal = study.proposal()

@@ -13,7 +13,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from fsdp_migrate import fsdp1
-from fsdp_migrate.construct.sharding import Constructor
+from fsdp_migrate.construct.sharding import Constructor, successor
 from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.trace.values import Class, External, Function
 
@@ -182,11 +182,12 @@ def _read_context(site: Site) -> Constructor:
     assert given is not None
     result = Constructor(call, site.module, given, is_context=True)
     for keyword in call.keywords:
-        if keyword.arg is None:
+        name = successor(keyword)
+        if name is None:
             result.problem = f"its keyword arguments come from **{ast.unparse(keyword.value)}"
             result.is_open = True
-        elif keyword.arg in fsdp1.CONSTRUCTOR_ARGUMENTS[1:]:
-            result.arguments[keyword.arg] = keyword.value
+        elif name in fsdp1.CONSTRUCTOR_ARGUMENTS[1:]:
+            result.arguments[name] = keyword.value
         elif keyword.arg != CLASS:
             result.problem = f"{keyword.arg} is not an argument of FSDP1"
             result.is_wrong = True
