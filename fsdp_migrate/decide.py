@@ -37,6 +37,7 @@ from fsdp_migrate.result import place
 from fsdp_migrate.rule import LoadedRule, Outcome
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Failure, Study
+from fsdp_migrate.support import placement
 
 HELD = "FSDP190"
 MODELS = frozenset(
@@ -153,9 +154,12 @@ def order(decision: Decision) -> tuple[object, ...]:
 
 def _shards_at_run_time(study: Study) -> bool:
     """Whether migrated code hands policies on at run time, who knows which."""
-    importing = [m for m in study.project.modules if m.mentions("fsdp2_support")]
-    imported = {b.qualified for m in importing for b in m.table.imports}
-    return any(name.endswith(f"fsdp2_support.{run_time.FUNCTION}") for name in imported)
+    return any(
+        placement.is_from(binding.qualified, run_time.FUNCTION, module, study.project)
+        for module in study.project.modules
+        if module.mentions(placement.NAME)
+        for binding in module.table.imports
+    )
 
 
 def _serves_others(study: Study) -> set[ast.AST]:
