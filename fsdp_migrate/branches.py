@@ -14,7 +14,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from fsdp_migrate.fsdp1 import FSDP, PACKAGE, canonical
+from fsdp_migrate.fsdp1 import FSDP, canonical, is_fsdp2_class
 from fsdp_migrate.sites import Site
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module, Project
@@ -23,10 +23,6 @@ from fsdp_migrate.trace.values import Function, Tracer
 VERSION = "version"
 FSDP1_ONLY = f"{VERSION}(FSDP1)"
 OTHERS = f"{VERSION}(others)"
-FSDP2 = frozenset(
-    {f"{PACKAGE}.FSDPModule", "torch.distributed._composable.fsdp.FSDPModule"}
-    | {f"{PACKAGE}._fully_shard.FSDPModule", f"{PACKAGE}._fully_shard._fully_shard.FSDPModule"}
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +142,12 @@ def _is_fsdp2(test: ast.expr, tested: str, module: Module, project: Project) -> 
         return False
     name = test.func.id if isinstance(test.func, ast.Name) else ""
     same = name == "isinstance" and access_path(test.args[0]) == tested
-    return same and any(project.external(cls, module) & FSDP2 for cls in _classes(test.args[1]))
+    return same and any(_is_class(cls, module, project) for cls in _classes(test.args[1]))
+
+
+def _is_class(node: ast.expr, module: Module, project: Project) -> bool:
+    """Whether an expression is the class of FSDP2's models."""
+    return any(map(is_fsdp2_class, project.external(node, module)))
 
 
 def _classes(asked: ast.expr) -> Iterator[ast.expr]:
@@ -171,7 +172,7 @@ def comes_first(site: Site, project: Project) -> bool:
     table = site.module.table
     tested = access_path(site.node.args[0])
     if tested is None or any(
-        project.external(cls, site.module) & FSDP2 for cls in _classes(site.node.args[1])
+        _is_class(cls, site.module, project) for cls in _classes(site.node.args[1])
     ):
         return False
     child: ast.AST = site.node

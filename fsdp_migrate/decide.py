@@ -33,10 +33,12 @@ from fsdp_migrate.around import (
 )
 from fsdp_migrate.construct import policies, run_time, subclasses, vocabulary, wrapping
 from fsdp_migrate.construct.sharding import Constructor, ShardPlan
+from fsdp_migrate.proposal import carried
 from fsdp_migrate.result import place
 from fsdp_migrate.rule import LoadedRule, Outcome
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Failure, Study
+from fsdp_migrate.support import placement
 from fsdp_migrate.trace.project import Module
 
 HELD = "FSDP190"
@@ -168,9 +170,12 @@ def order(decision: Decision) -> tuple[object, ...]:
 
 def _shards_at_run_time(study: Study) -> bool:
     """Whether migrated code hands policies on at run time, who knows which."""
-    importing = [m for m in study.project.modules if m.mentions("fsdp2_support")]
-    imported = {b.qualified for m in importing for b in m.table.imports}
-    return any(name.endswith(f"fsdp2_support.{run_time.FUNCTION}") for name in imported)
+    return any(
+        placement.is_from(binding.qualified, run_time.FUNCTION, module, study.project)
+        for module in study.project.modules
+        if module.mentions(placement.NAME)
+        for binding in module.table.imports
+    )
 
 
 def _serves_others(study: Study) -> set[ast.AST]:
@@ -216,7 +221,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
             if makes_models or module in referring:
                 found += sites.methods(study.tracer, module, has_fsdp=module in referring)
             if not only_look_alikes:
-                found += sites.strings(module, has_models=bool(study.constructors))
+                found += sites.strings(module)
                 found += spelled.in_bytes(module)
             found += spelled.find(study, module)
             found += spelled.in_annotations(study, module)
@@ -282,7 +287,8 @@ def _references(study: Study) -> tuple[list[Site], set[ast.AST]]:
             continue
         for node, canonical in sites.references(study.project, module):
             used.add(node)
-            found.append(sites.classify(module, node, canonical))
+            site = sites.of_alias(sites.classify(module, node, canonical), study.project)
+            found += [site] if site is not None else []
     return found, used
 
 
@@ -350,11 +356,12 @@ def _is_none(node: ast.AST) -> bool:
 
 def _inside(site: Site, study: Study) -> bool:
     """A name in the arguments of a call that is a site is that site's business, unless the value
-    it makes is converted where it stands."""
+    it makes is converted where it stands, or what replaces the call has it as well."""
     conversion = study.conversions.get(site.node)
     if conversion is not None and conversion.edits_origin:
         return False
     child: ast.AST = site.node
+    passed: set[ast.AST] = {child}
     for parent in site.module.table.ancestors(site.node):
         if isinstance(parent, ast.stmt):
             return False
@@ -364,8 +371,10 @@ def _inside(site: Site, study: Study) -> bool:
         if isinstance(parent, ast.Call) and child is not parent.func:
             settled = study.settled.get(parent)
             if settled is not None and settled.site.construct in OWNERS:
-                return parent not in study.kept
+                stays = parent in study.kept or not passed.isdisjoint(carried(settled.edits))
+                return not stays
         child = parent
+        passed.add(parent)
     return False
 
 

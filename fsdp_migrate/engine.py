@@ -90,6 +90,9 @@ def rewrite(
                 alone = [found.pop(part) for part in group]
                 _say_what_goes_alone(found[whole], alone)
     results = list(found.values())
+    if all(d.kept for result in results for d in result.decisions):
+        for result in results:
+            result.decisions = []  # for old checkpoints: nothing is FSDP1 any more
     return results[0] if len(results) == 1 else _together(results)
 
 
@@ -325,14 +328,14 @@ def _unsettled(
     study = Study(after, registry, options.target)
     again: dict[Path, str] = {}
     refused = {(path, construct) for path, _, construct in options.refused}
-    remaining = Counter(d.site.module.path for d in decisions if d.outcome is Outcome.LEFT)
+    remaining = Counter(d.site.module.path for d in decisions if _stays(d))
     for decision in _without(decide.decide(study), {}, replace(options, refused=frozenset())):
         path = decision.site.module.path
         if decision.site.construct.startswith("import("):
             continue  # a name kept for other modules
         if (path, decision.site.construct) in refused:
             continue
-        if decision.outcome is Outcome.LEFT:
+        if _stays(decision):
             remaining[path] -= 1
             if remaining[path] < 0:
                 line = decision.site.position[0]
@@ -342,3 +345,8 @@ def _unsettled(
         else:
             again[path] = f"a second run would rewrite it again ({decision.code})"
     return {m: again[m.path] for m in project.modules if m.path in again and m.path in renewed}
+
+
+def _stays(decision: Decision) -> bool:
+    """Whether a decision answers for code that a second run finds as it was."""
+    return decision.outcome is Outcome.LEFT or decision.kept

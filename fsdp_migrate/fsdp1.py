@@ -28,6 +28,8 @@ CONSTRUCTOR_ARGUMENTS: Final = (
     "ignored_states",
     "device_mesh",
 )
+EARLIER_NAMES: Final = {"ignored_parameters": "ignored_states"}
+"""What torch 2.0 called arguments that have another name since."""
 """Positional order of ``FullyShardedDataParallel.__init__`` after ``self``."""
 
 STATICS: Final = frozenset(
@@ -216,3 +218,19 @@ def canonical(qualified: str) -> str | None:
 def is_module(qualified: str) -> bool:
     """Whether a dotted path is ``torch.distributed.fsdp`` or one of FSDP1's modules in it."""
     return qualified == PACKAGE or qualified in _LEGACY_MODULES
+
+
+def is_fsdp2_class(qualified: str) -> bool:
+    """Whether a dotted import path is that of ``FSDPModule``."""
+    return qualified in _FSDP2_CLASS
+
+
+_FSDP2_CLASS: Final = frozenset(
+    f"{package}.FSDPModule"
+    for package in (
+        PACKAGE,
+        "torch.distributed._composable.fsdp",
+        f"{PACKAGE}._fully_shard",
+        f"{PACKAGE}._fully_shard._fully_shard",
+    )
+)

@@ -12,6 +12,7 @@ import builtins
 import keyword
 import string
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fsdp_migrate.names import Scope
@@ -178,6 +179,21 @@ class Support(Edit):
     function: str
     local: str
     near: ast.AST
+
+
+def carried(edits: Iterable[Edit]) -> set[ast.AST]:
+    """The old expressions that edits write down again, with whatever stands in them."""
+    found: list[ast.expr] = []
+    for edit in edits:
+        if isinstance(edit, (ReplaceExpression, AddKeyword)):
+            edit.code.flatten(found)
+        elif isinstance(edit, (ReplaceStatement, Insert)):
+            for each in edit.codes:
+                each.flatten(found)
+        elif isinstance(edit, Unwrap):
+            for each in edit.before:
+                each.flatten(found)
+    return set(found)
 
 
 # -- building --------------------------------------------------------

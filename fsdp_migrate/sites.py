@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdp_migrate import declared, fsdp1, quoted, type_expressions
-from fsdp_migrate.around import surgery, unwrapping
+from fsdp_migrate.around import unwrapping
 from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.trace.flow import Definition, access_path
 from fsdp_migrate.trace.project import Module, Project
@@ -92,9 +92,33 @@ def _possible_names(project: Project, module: Module) -> frozenset[str]:
             leads_there = fsdp1.PACKAGE.startswith(f"{qualified}.") or qualified == fsdp1.PACKAGE
             if leads_there or fsdp1.canonical(qualified) or fsdp1.is_module(qualified):
                 found.add(binding.name)
+    found |= _aliases(project, module)
     if module.table.stars:
         found.add("*")
     return frozenset(found)
+
+
+def _aliases(project: Project, module: Module) -> set[str]:
+    """Local names through which the project's own names for FSDP1's class may be reached."""
+    if not project.aliases:
+        return set()
+    found = {
+        name
+        for name, bindings in module.table.module.bindings.items()
+        if not project.aliases.keys().isdisjoint(bindings)
+    }
+    for binding in module.table.imports:
+        outer = project.aliased(binding.qualified, module)
+        if any(fsdp1.canonical(name) == fsdp1.FSDP for name in outer):
+            found.add(binding.name)
+    names = {binding.name for binding in project.aliases}
+    for node in module.table.attributes:
+        head: ast.expr = node
+        while node.attr in names and isinstance(head, ast.Attribute):
+            head = head.value
+        if isinstance(head, ast.Name):
+            found.add(head.id)
+    return found
 
 
 def lent(project: Project) -> frozenset[str] | None:
@@ -115,6 +139,7 @@ def lent(project: Project) -> frozenset[str] | None:
             for qualified in project.canonical(binding.qualified, module):
                 if fsdp1.canonical(qualified) or fsdp1.is_module(qualified):
                     names.add(binding.name)
+    names.update(binding.name for binding in project.aliases)
     known = 0
     while known < len(names):  # they may be handed on under further names
         known = len(names)
@@ -159,6 +184,23 @@ def classify(module: Module, node: ast.expr, canonical: str) -> Site:
     if canonical == fsdp1.FSDP:
         return Site(f"value({canonical})", module, node, node)
     return Site(canonical, module, node, node)
+
+
+def of_alias(site: Site, project: Project) -> Site | None:
+    """``site``, with regard to the project's own names for FSDP1's class.
+
+    Such a name is a type where it is made, and types and messages written with it follow it.
+    """
+    if not project.aliases:
+        return site
+    assert isinstance(site.reference, ast.expr)
+    noted = isinstance(site.module.table.parents[site.node], ast.FormattedValue)
+    if site.construct.startswith("annotation(") or noted:
+        return site if project.imported(site.reference, site.module) else None
+    made = {binding.value for binding in project.aliases}
+    if site.reference in made:
+        return Site(f"annotation({fsdp1.FSDP})", site.module, site.node, site.reference)
+    return site
 
 
 def _is_partial(call: ast.Call) -> bool:
@@ -413,18 +455,13 @@ WRAPPER_NAMES = ("_fsdp_wrapped_module", "_flat_param", "_fpw_module")
 FULL_PRECISION_EVAL = "FSDP_USE_FULL_PREC_IN_EVAL"  # an environment variable
 
 
-def strings(module: Module, *, has_models: bool) -> Iterator[Site]:
-    """String literals that spell FSDP1's module or parameter names (key surgery).
-
-    What takes them out of names is there for old checkpoints once no model is FSDP1's.
-    """
+def strings(module: Module) -> Iterator[Site]:
+    """String literals that spell FSDP1's module or parameter names (key surgery)."""
     table = module.table
     for constant in table.strings:
         assert isinstance(constant.value, str)
         found = next((name for name in WRAPPER_NAMES if name in constant.value), None)
         if found is None or is_docstring(module, constant):
-            continue
-        if not has_models and surgery.removal(constant, module) is not None:
             continue
         yield Site(f"string({found})", module, constant, constant)
 

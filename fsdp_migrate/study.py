@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
@@ -70,6 +70,7 @@ class Decision:
     models: frozenset[Constructor] = frozenset()
     quiet: bool = False
     held: bool = False  # left only because its migration is held back
+    kept: bool = False  # nothing is written: as it is, it suits FSDP1 and FSDP2
     final: bool = False  # no other form of the constructor would do either
     unknown_state: bool = False  # left because the kind of a state dict is not known
     ignored: Ignored | None = None  # left because a comment says so
@@ -333,6 +334,12 @@ class Study:
         if review and not marked:
             edits.append(Mark(site.module, site.node, code, sentences(review)))
         return Decision(site, code, outcome, message, review, tuple(edits), frozenset(models))
+
+    def kept_as_is(
+        self, site: Site, code: str, message: str, *, models: Iterable[Constructor] = ()
+    ) -> Decision:
+        """Nothing to write: what stands there does what it did, and a second run finds it again."""
+        return replace(self.rewritten(site, code, message, models=models), kept=True)
 
     def converted(self, site: Site, code: str, conversion: Conversion) -> Decision:
         """A value that constructors asked to be converted where it is made."""

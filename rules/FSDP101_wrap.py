@@ -358,9 +358,56 @@ def build(net):
             "shard",
         ),
     ),
+    Example(
+        title="a name of the project's own for the class",
+        before="""\
+from typing import TypeAlias
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+FSDP1Module: TypeAlias = FSDP
+
+
+def build(net) -> FSDP1Module:
+    return FSDP1Module(net, use_orig_params=True)
+
+
+def is_wrapped(model) -> bool:
+    return isinstance(model, FSDP1Module)
+""",
+        after="""\
+from typing import TypeAlias
+
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+FSDP1Module: TypeAlias = FSDPModule
+
+
+def build(net) -> FSDP1Module:
+    return fully_shard(net)
+
+
+def is_wrapped(model) -> bool:
+    return isinstance(model, FSDPModule)
+""",
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="a name of the project's own for another class",
+        source="""\
+from typing import TypeAlias
+
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+Wrapper: TypeAlias = DDP
+
+
+def build(net) -> Wrapper:
+    return Wrapper(net)
+""",
+    ),
     Keep(
         title="fairscale's class of the same name",
         source="""\

@@ -1,8 +1,8 @@
 """Keep ignored parameters out of sharding with `ignored_params`.
 
 ## What changes
-`ignored_modules` and `ignored_states` become one set of parameters, given to every `fully_shard`
-call; modules inside ignored ones do not become units.
+`ignored_modules` and `ignored_states` (`ignored_parameters` in torch 2.0) become one set of
+parameters, given to every `fully_shard` call; modules inside ignored ones do not become units.
 
 ## Why
 `ignored_params` must be a set, and it protects only what lies below the call that gets it.
@@ -117,9 +117,75 @@ def shard(model, states):
 """,
         outcome=Outcome.REVIEW,
     ),
+    Example(
+        title="parameters, by torch 2.0's name",
+        before="""\
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def shard(model):
+    return FSDP(model, ignored_parameters=[model.scale])
+""",
+        after="""\
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+def shard(model):
+    # TODO(fsdp-migrate FSDP113): Ignored parameters stay plain tensors: build the optimizer with foreach=False.
+    ignored_states = [model.scale]
+    ignored_params = {
+        p
+        for x in ignored_states
+        for p in (x.parameters() if isinstance(x, nn.Module) else [x])
+    }
+    return fully_shard(model, ignored_params=ignored_params)
+""",
+        outcome=Outcome.REVIEW,
+    ),
+    Example(
+        title="parameters, by torch 2.0's name, with what is only known at run time",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def shard(model, **settings):
+    return FSDP(model, ignored_parameters=[model.scale], **settings)
+""",
+        after="""\
+from fsdp2_support import shard as fsdp2_shard
+
+
+def shard(model, **settings):
+    return fsdp2_shard(model, ignored_states=[model.scale], **settings)
+""",
+        support=("shard",),
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="another library's ignored parameters",
+        source="""\
+from sharding import FSDP
+
+
+def shard(model):
+    return FSDP(model, ignored_parameters=[model.scale])
+""",
+    ),
+    Keep(
+        title="parameters under two names, of which no release of torch knows both",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def shard(model):
+    return FSDP(model, ignored_states=[model.scale], ignored_parameters=[model.bias])
+""",
+        left=True,
+    ),
     Keep(
         title="both at once",
         source="""\

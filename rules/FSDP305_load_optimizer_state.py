@@ -206,9 +206,51 @@ def resume(net, args, saved):
 """,
         support=("load_full_optimizer",),
     ),
+    Example(
+        title="a state that some strategies read on rank 0 alone",
+        before="""\
+import torch
+from checkpoints import read
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+def resume(net, args):
+    kind = ShardingStrategy[args.strategy]
+    model = FSDP(net, sharding_strategy=kind)
+    optimizer = torch.optim.Adam(model.parameters())
+    state = FSDP.scatter_full_optim_state_dict(read(kind == ShardingStrategy.NO_SHARD), model)
+    optimizer.load_state_dict(state)
+    return model, optimizer
+""",
+        after="""\
+import torch
+from checkpoints import read
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import ShardingStrategy, load_full_optimizer, sharding_kwargs
+
+
+def resume(net, args):
+    kind = ShardingStrategy[args.strategy]
+    model = fully_shard(net, **sharding_kwargs(kind))
+    optimizer = torch.optim.Adam(model.parameters())
+    load_full_optimizer(model, optimizer, read(kind == ShardingStrategy.NO_SHARD), from_rank0=True)
+    return model, optimizer
+""",
+        support=("load_full_optimizer", "sharding_kwargs", "ShardingStrategy"),
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="a state that a strategy of the project's own chooses",
+        source="""\
+import torch
+from training import Strategy
+
+optimizer.load_state_dict(torch.load(path if strategy == Strategy.NO_SHARD else other))
+""",
+    ),
     Keep(
         title="a state that is renamed for some models",
         source="""\

@@ -1225,7 +1225,12 @@ def _listed(site: Site, models: frozenset[Constructor], study: Study) -> Decisio
 
 
 def _is_checked_elsewhere(site: Site, study: Study) -> bool:
-    """Whether a type is an alias, and an ``isinstance`` of another file asks for it."""
+    """Whether a type is an alias, and an ``isinstance`` of another file asks for it.
+
+    An alias of the class alone is followed: that ``isinstance`` is looked at by itself.
+    """
+    if any(binding.value is site.reference for binding in study.project.aliases):
+        return False
     match site.statement:
         case ast.Assign(targets=[ast.Name(id=name)]):
             return any(

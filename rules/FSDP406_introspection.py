@@ -28,6 +28,7 @@ prefix.
 
 import ast
 import re
+from dataclasses import replace
 
 from fsdp_migrate.around import surgery, unwrapping
 from fsdp_migrate.construct import strategy
@@ -908,7 +909,7 @@ def _clean(site: Site, study: Study) -> Decision:
 def _string(site: Site, study: Study) -> Decision:
     models = study.constructors.values()
     assert isinstance(site.node, ast.Constant)
-    removal = surgery.removal(site.node, site.module) if models else None
+    removal = surgery.removal(site.node, site.module)
     if removal is not None:
         return _removed(removal, site, study)
     call = site.module.table.parents[site.node]
@@ -941,9 +942,12 @@ def _string(site: Site, study: Study) -> Decision:
 def _removed(removal: surgery.Removal, site: Site, study: Study) -> Decision:
     """Names of models need it no more; others, in checkpoints of FSDP1's, may."""
     models = study.constructors.values()
+    if not models:
+        left = study.left(site, RULE.code, study.no_models, "drop it when none is FSDP1's any more")
+        return replace(left, edits=(), kept=True)  # it does no harm: nothing to say in the code
     if not all(surgery.is_models(name, site.module, study) for name in removal.names):
         message = "kept: names that come from elsewhere may have it"
-        return study.rewritten(site, RULE.code, message, models=models)
+        return study.kept_as_is(site, RULE.code, message, models=models)
     proposal = study.proposal()
     if removal.listed is not None:
         listed = join(", ", [code("{o}", o=other) for other in removal.others])

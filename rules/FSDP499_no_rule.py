@@ -248,15 +248,15 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 @mock.patch("example.FSDP")
 def test_build(wrapper):
-    example.wrapped(1)
+    example.KINDS["fsdp"](1)
 
 
 def test_build_alike(monkeypatch):
     monkeypatch.setattr(example, "FSDP", lambda net: net)
-    example.wrapped(1)
+    example.KINDS["fsdp"](1)
 
 
-wrapped = FSDP
+KINDS = {"fsdp": FSDP}
 """,
         left=True,
     ),

@@ -83,9 +83,7 @@ BY_NAME = frozenset({"getattr", "hasattr", "setattr", "delattr"})
 IMPORT = re.compile(r"(?m)^\s*from torch\.distributed\.fsdp[.\w]* import (\w+(?:, ?\w+)*)$")
 
 
-def spelled(
-    tree: ast.Module, *, look_alike: bool = False, makes_models: bool = True
-) -> Iterator[ast.expr | ast.alias]:
+def spelled(tree: ast.Module, *, look_alike: bool = False) -> Iterator[ast.expr | ast.alias]:
     """Every place that names FSDP1 in a string; not docstrings, and nothing that is prose.
 
     ``look_alike``: parts of parameter names are another library's.
@@ -96,8 +94,7 @@ def spelled(
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
             text = node.value.decode("latin-1") if isinstance(node.value, bytes) else node.value
-            parent = parents[node]
-            if isinstance(parent, ast.Expr):
+            if isinstance(parents[node], ast.Expr):
                 continue
             named = isinstance(node.value, str) and (
                 _is_name(text)
@@ -105,31 +102,11 @@ def spelled(
                 or (node in run and any(NAMES & set(m.split(", ")) for m in IMPORT.findall(text)))
                 or (_is_annotation(node, parents) and imported & set(re.findall(r"\w+", text)))
             )
-            part = not look_alike and any(name in text for name in WRAPPERS)
-            if named or (part and (makes_models or not _is_removed(node, parent))):
+            if named or (not look_alike and any(name in text for name in WRAPPERS)):
                 yield node
         elif isinstance(node, ast.Assign) and "__all__" in map(ast.unparse, node.targets):
             listed = {n.value for n in ast.walk(node.value) if isinstance(n, ast.Constant)}
             yield from (alias for name, alias in _aliases(tree) if name in listed)
-
-
-def _makes_models(tree: ast.Module) -> bool:
-    """Whether FSDP1's class is called under a name of its own."""
-    made = set(references(tree))
-    classes = {"FSDP", "FullyShardedDataParallel"}
-    return any(
-        isinstance(node, ast.Call)
-        and node.func in made
-        and ast.unparse(node.func).rpartition(".")[2] in classes
-        for node in ast.walk(tree)
-    )
-
-
-def _is_removed(node: ast.Constant, parent: ast.AST) -> bool:
-    """Whether a part is taken out of names, which does no harm to names that have it not."""
-    if not isinstance(parent, ast.Call) or parent.args[:1] != [node]:
-        return False
-    return ast.unparse(parent).endswith((".replace('_fsdp_wrapped_module.', '')",))
 
 
 def _run(tree: ast.Module) -> set[ast.AST]:
@@ -217,14 +194,11 @@ def unaccounted(
     trees = {path: ast.parse(text) for path, text in sources.items()}
     like_it = any("import fairscale" in t or "from fairscale" in t for t in sources.values())
     look_alike = like_it and not any(n for tree in trees.values() for n in references(tree))
-    makes_models = any(map(_makes_models, trees.values()))
     reached = bool(listed) or any("distributed.fsdp" in text for text in sources.values())
     for path, text in sources.items():
         own = [d for d in listed if d.site.module.display == path]
         tree = trees[path]
-        named: Iterable[ast.AST] = ()
-        if reached:
-            named = spelled(tree, look_alike=look_alike, makes_models=makes_models)
+        named = spelled(tree, look_alike=look_alike) if reached else ()
         missed = [n for n in (*references(tree), *named) if not covered(n, own)]
         problems += [f"{path}:{n.lineno}: {ast.unparse(n)} has no outcome" for n in missed]
         stays = any(d.outcome.value == "left" or d.message.startswith("kept") for d in own)

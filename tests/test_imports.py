@@ -148,3 +148,61 @@ def test_classes_of_many_bases_are_each_looked_at_once() -> None:
     """Bases that are attributes of classes of the same family: every way to them was followed."""
     result, _ = migrate({"train.py": NESTED, "more.py": NESTED.replace("Core", "Base")})
     assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN}
+
+
+CLASSES = """\
+from typing import TypeAlias
+
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+
+Sharded: TypeAlias = FullyShardedDataParallel
+"""
+PACKAGE = {
+    "lib/__init__.py": "from lib.classes import Sharded as Sharded\n",
+    "lib/classes.py": CLASSES,
+}
+USES = {
+    "imported": ("from lib.classes import Sharded", "Sharded"),
+    "handed on": ("from lib import Sharded", "Sharded"),
+    "renamed": ("from lib import Sharded as S", "S"),
+    "of a module": ("from lib import classes", "classes.Sharded"),
+    "of a package": ("import lib", "lib.Sharded"),
+}
+
+
+@pytest.mark.parametrize(("line", "name"), USES.values(), ids=USES)
+def test_a_name_of_the_projects_own_stands_for_the_class_everywhere(line: str, name: str) -> None:
+    text = f"{line}\n\n\ndef build(net) -> {name}:\n    return {name}(net)\n"
+    result, after = migrate({**PACKAGE, "a.py": text})
+    assert not result.problems
+    assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN}
+    assert "return fully_shard(net)" in after["a.py"]
+    assert f"-> {name}:" in after["a.py"]
+    assert after["lib/classes.py"].endswith("Sharded: TypeAlias = FSDPModule\n")
+    again, _ = migrate(after)
+    assert not again.decisions
+
+
+def test_a_name_that_stands_for_several_is_not_the_class() -> None:
+    text = (
+        "from torch.distributed.fsdp import FullyShardedDataParallel\n"
+        "from torch.nn.parallel import DistributedDataParallel\n\n"
+        "Wrapper = FullyShardedDataParallel\n"
+        'if KIND == "ddp":\n    Wrapper = DistributedDataParallel\n\nmodel = Wrapper(net)\n'
+    )
+    result, after = migrate({"a.py": text})
+    assert {d.outcome for d in result.decisions} == {Outcome.LEFT}
+    assert "model = Wrapper(net)" in after["a.py"]
+
+
+def test_a_name_for_fsdp2s_class_is_known() -> None:
+    # Models that FSDP2 shards would take the way of FSDP1's.
+    text = (
+        "from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel\n\n"
+        "One = FullyShardedDataParallel\nTwo = FSDPModule\n\n\n"
+        "def kind(net):\n    model = One(net)\n"
+        "    if isinstance(model, One):\n        return 1\n"
+        "    if isinstance(model, Two):\n        return 2\n"
+    )
+    result, _ = migrate({"a.py": text})
+    assert {d.outcome for d in result.decisions} == {Outcome.LEFT}

@@ -195,3 +195,48 @@ def test_names_of_the_project_that_are_taken_hold_back(line: str) -> None:
 @pytest.mark.parametrize("line", NOT_REPLACED.values(), ids=NOT_REPLACED)
 def test_other_names_may_be_replaced(line: str) -> None:
     assert [outcome for _, outcome in _with_test(line)] == [Outcome.REWRITTEN]
+
+
+CLEAN = """\
+import torch
+
+
+def read(path):
+    return {n.replace("_fsdp_wrapped_module.", ""): v for n, v in torch.load(path).items()}
+"""
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "from torch.distributed.fsdp import StateDictType\n\nKIND = StateDictType\n",
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+        "class Wrapper(FSDP):\n    def forward(self, x):\n        return x\n",
+    ],
+    ids=["values alone", "a subclass that stays"],
+)
+def test_what_takes_a_part_out_has_an_outcome_while_anything_refers_to_fsdp1(rest: str) -> None:
+    files = {"a.py": CLEAN, "b.py": rest}
+    result, after = migrate(files)
+    assert not result.problems
+    assert accounting.unaccounted(files, result.decisions, after) == []
+    (own,) = [d for d in result.decisions if d.site.module.display == "a.py"]
+    assert own.outcome is Outcome.LEFT
+    assert after["a.py"] == CLEAN
+    again, _ = migrate(after)
+    assert not again.changes
+
+
+def test_what_takes_a_part_out_may_stay_beside_what_else_stays() -> None:
+    line = 'if any("_flat_param" in name for name in torch.load("x")):\n    raise ValueError\n'
+    files = {"a.py": WRAP, "b.py": f"{CLEAN}\n\n{line}"}
+    result, after = migrate(files)
+    assert not result.problems
+    assert accounting.unaccounted(files, result.decisions, after) == []
+    assert "fully_shard(net)" in after["a.py"]
+    assert CLEAN in after["b.py"]
+    again, _ = migrate(after)
+    assert not again.changes
+    assert not again.problems
+    kept = [d for d in again.decisions if d.kept]
+    assert [d.outcome for d in kept] == [Outcome.LEFT]

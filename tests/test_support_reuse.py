@@ -113,6 +113,35 @@ def test_a_file_of_that_name_that_is_not_ours_stays(command: Command) -> None:
     assert list(modules()) == [f"{SUPPORT}.py", f"{SUPPORT}_2.py"]
 
 
+RUN_TIME = (
+    "from functools import partial\n\nfrom torch import nn\n"
+    "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+    "from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy\n\n\n"
+    "def setup(net, **settings):\n"
+    "    kinds = partial(transformer_auto_wrap_policy, transformer_layer_cls={nn.Linear})\n"
+    "    return FSDP(net, auto_wrap_policy=kinds, **settings)\n"
+)
+
+
+@pytest.mark.parametrize("text", ["", "def shard(model):\n    return model\n"])
+def test_policies_go_to_ours_beside_a_file_of_that_name(text: str) -> None:
+    result, after = migrate({"a.py": RUN_TIME, f"{SUPPORT}.py": text})
+    assert not result.problems
+    assert after[f"{SUPPORT}.py"] == text
+    assert f"from {SUPPORT}_2 import shard" in after["a.py"]
+    assert not migrate(after)[0].decisions
+
+
+def test_policies_are_not_taken_for_those_of_a_file_that_is_not_ours() -> None:
+    foreign = {f"{SUPPORT}.py": "def shard(model):\n    return model\n"}
+    uses = f"from {SUPPORT} import shard\n\nmodel = shard(net)\n"
+    policy = (
+        "from torch.distributed.fsdp.wrap import always_wrap_policy\n\nKEPT = always_wrap_policy\n"
+    )
+    result, _ = migrate({"a.py": policy, "b.py": uses, **foreign})
+    assert [d.site.construct for d in result.decisions] == ["always_wrap_policy"]
+
+
 def test_a_project_does_not_lose_changes_either() -> None:
     _, first = migrate({"a.py": FIRST})
     changed = first[f"{SUPPORT}.py"] + "\n\ndef mine():\n    return 1\n"

@@ -78,6 +78,10 @@ def construct(site: Site, study: Study) -> list[Decision]:
         assert isinstance(constructor.reference, ast.expr)
         name = proposal.support(site.module, FUNCTION, constructor.reference)
         proposal.replace(site.module, constructor.reference, code("{n}", n=name))
+    for keyword in constructor.call.keywords:
+        if keyword.arg in fsdp1.EARLIER_NAMES:
+            name = fsdp1.EARLIER_NAMES[keyword.arg]
+            proposal.rename_keyword(site.module, constructor.call, keyword, name)
     added: list[Code] = []
     review = place(constructor, study, added)
     if added:

@@ -57,16 +57,19 @@ class Constructor:
                 return result
             result.arguments[fsdp1.CONSTRUCTOR_ARGUMENTS[index]] = value
         for keyword in call.keywords:
-            if keyword.arg is None:
+            name = successor(keyword)
+            if name is None:
                 spelled = ast.unparse(keyword.value)
                 result.problem = f"its keyword arguments come from **{spelled}"
                 result.is_open = True
-            elif keyword.arg not in fsdp1.CONSTRUCTOR_ARGUMENTS:
+            elif name not in fsdp1.CONSTRUCTOR_ARGUMENTS or (
+                name != keyword.arg and name in result.arguments
+            ):
                 result.problem = f"{keyword.arg} is not an argument of FSDP1"
                 result.is_wrong = True
                 return result
             else:
-                result.arguments[keyword.arg] = keyword.value
+                result.arguments[name] = keyword.value
         if bound:
             result.problem, result.is_open = "they are bound by functools.partial", True
         elif "module" not in result.arguments and not result.is_open:
@@ -95,7 +98,9 @@ class Constructor:
 
     def nodes(self) -> dict[str, ast.AST]:
         """Argument name -> what stands in the call: the keyword node, or the positional value."""
-        found: dict[str, ast.AST] = {k.arg: k for k in self.call.keywords if k.arg}
+        found: dict[str, ast.AST] = {
+            name: k for k in self.call.keywords if (name := successor(k)) is not None
+        }
         for name, value in self.arguments.items():
             found.setdefault(name, value)
         return found
@@ -103,6 +108,11 @@ class Constructor:
     def has(self, name: str) -> bool:
         """Whether an argument is given, and as something else than a plain None."""
         return name in self.arguments and not _is_none(self.arguments[name])
+
+
+def successor(keyword: ast.keyword) -> str | None:
+    """The name that an argument has today; None of ``**kwargs``."""
+    return fsdp1.EARLIER_NAMES.get(keyword.arg or "", keyword.arg)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ from typing import Final
 
 from fsdp_migrate import fsdp1
 from fsdp_migrate.proposal import Proposal, code
+from fsdp_migrate.rule import Outcome
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 
@@ -102,6 +103,13 @@ def _given_to_stranger(site: Site, study: Study) -> str:
     for parent in site.module.table.ancestors(child):
         if isinstance(parent, ast.stmt) or parent in study.constructors or parent in study.kept:
             return ""
+        if isinstance(parent, ast.Compare) or (
+            isinstance(parent, ast.IfExp) and child is parent.test
+        ):
+            return ""  # what comes of it is no such value
+        settled = study.settled.get(parent)
+        if settled is not None and settled.outcome is not Outcome.LEFT:
+            return ""  # another call stands there then
         if isinstance(parent, ast.Call) and child is not parent.func:
             names = study.external(parent.func, site.module)
             outside = [n for n in names if n.split(".", maxsplit=1)[0] not in HARMLESS]

@@ -13,8 +13,9 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from fsdp_migrate import fsdp1
-from fsdp_migrate.construct.sharding import Constructor
+from fsdp_migrate.construct.sharding import Constructor, successor
 from fsdp_migrate.names import FUNCTIONS
+from fsdp_migrate.support import placement
 from fsdp_migrate.trace.values import Class, External, Function
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ CONTEXT = "enable_wrap"
 WRAP = "wrap"
 NAMES = frozenset({CONTEXT, WRAP})
 CLASS = "wrapper_cls"
-SUPPORT = "fsdp2_support"
 MAKES = f"{fsdp1.FSDP}()"
 
 
@@ -127,8 +127,7 @@ def _kind(site: Site, study: Study, *, has_fsdp1: bool) -> Kind:
             case External(name=name) if fsdp1.canonical(name) != fsdp1.FSDP:
                 continue
             case Class() | Function():
-                migrated = value.module.name.rpartition(".")[2] == SUPPORT
-                if migrated or not has_fsdp1:
+                if placement.is_ours(value.module) or not has_fsdp1:
                     continue
         return Kind.UNKNOWN
     return Kind.OTHER
@@ -182,11 +181,12 @@ def _read_context(site: Site) -> Constructor:
     assert given is not None
     result = Constructor(call, site.module, given, is_context=True)
     for keyword in call.keywords:
-        if keyword.arg is None:
+        name = successor(keyword)
+        if name is None:
             result.problem = f"its keyword arguments come from **{ast.unparse(keyword.value)}"
             result.is_open = True
-        elif keyword.arg in fsdp1.CONSTRUCTOR_ARGUMENTS[1:]:
-            result.arguments[keyword.arg] = keyword.value
+        elif name in fsdp1.CONSTRUCTOR_ARGUMENTS[1:]:
+            result.arguments[name] = keyword.value
         elif keyword.arg != CLASS:
             result.problem = f"{keyword.arg} is not an argument of FSDP1"
             result.is_wrong = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
@@ -216,6 +217,15 @@ def is_ours(module: Module) -> bool:
     """Whether a module is a support file that an earlier run wrote."""
     first = ast.get_docstring(module.source.tree) or ""
     return module.path.stem.startswith(NAME) and SIGN in first.split("\n", 1)[0]
+
+
+def is_from(qualified: str, function: str, importer: Module, project: Project) -> bool:
+    """Whether a dotted name is that of a function in a support file, which may be out of sight."""
+    source, _, name = qualified.rpartition(".")
+    if name != function or not re.fullmatch(rf"{NAME}(_\d+)?", source.rpartition(".")[2]):
+        return False
+    resolved = project.resolve(qualified, importer)
+    return resolved is None or is_ours(resolved[0])
 
 
 # -- what ---------------------------------------------------------------------------------------

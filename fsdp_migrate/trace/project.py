@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
-from fsdp_migrate import names
+from fsdp_migrate import fsdp1, names
 from fsdp_migrate.names import Binding, Kind, NameTable, Scope
 from fsdp_migrate.source import Source
 from fsdp_migrate.trace import flow
@@ -303,7 +303,12 @@ class Project:
         return known
 
     def _outside(
-        self, qualified: str, importer: Module, passed: frozenset[tuple[Module, str]]
+        self,
+        qualified: str,
+        importer: Module,
+        passed: frozenset[tuple[Module, str]],
+        *,
+        aliases: bool = False,
     ) -> frozenset[str]:
         """``passed`` are the imports on the way here, by module and name: what leads through one
         twice would do so for ever, under longer and longer names."""
@@ -319,7 +324,9 @@ class Project:
         for owner, binding in self.exports(module, head):
             if binding.kind is Kind.IMPORT:
                 target = f"{binding.qualified}.{tail}" if tail else binding.qualified
-                found |= self._outside(target, owner, passed)
+                found |= self._outside(target, owner, passed, aliases=aliases)
+            elif aliases and binding in self.aliases:
+                found.add(f"{self.aliases[binding]}.{tail}" if tail else self.aliases[binding])
         for _, star in module.table.stars:
             outside = self.resolve(star, module) is None
             if outside and not module.table.module.bindings.get(head):
@@ -327,11 +334,58 @@ class Project:
         return frozenset(found)
 
     def external(self, node: ast.expr, module: Module) -> frozenset[str]:
-        """The names outside the project an expression may stand for through imports alone."""
+        """The names outside the project an expression may stand for through imports, and through
+        names that a module gives FSDP1's class once and for all."""
+        return self.imported(node, module) or self._aliased(node, module)
+
+    def imported(self, node: ast.expr, module: Module) -> frozenset[str]:
+        """As :meth:`external`, through imports alone."""
         result: set[str] = set()
         for qualified in self._qualified(node, module):
             result |= self.canonical(qualified, module)
         return frozenset(result)
+
+    @cached_property
+    def aliases(self) -> dict[Binding, str]:
+        """``Wrapper: TypeAlias = FSDP`` and ``Wrapper = FSDP``: the only bindings of names of
+        modules, and what they stand for.
+
+        Names that may be FSDP2's class are among them, for what it is that has them.
+        """
+        found: dict[Binding, str] = {}
+        for module in self.modules:
+            if not module.mentions(*fsdp1.WORDS):
+                continue
+            for bindings in module.table.module.bindings.values():
+                for binding in filter(_is_alias, bindings):
+                    assert binding.value is not None
+                    for outer in self.imported(binding.value, module):
+                        only_fsdp1s = fsdp1.canonical(outer) == fsdp1.FSDP and len(bindings) == 1
+                        if only_fsdp1s or fsdp1.is_fsdp2_class(outer):
+                            found[binding] = outer
+        return found
+
+    def _aliased(self, node: ast.expr, module: Module) -> frozenset[str]:
+        """What an expression stands for through an alias, here or in another module."""
+        if not self.aliases:
+            return frozenset()
+        head: ast.expr = node
+        rest = ""
+        while isinstance(head, ast.Attribute):
+            rest = f".{head.attr}{rest}"
+            head = head.value
+        if not isinstance(head, ast.Name):
+            return frozenset()
+        scope = module.table.scope_of(head).lookup(head.id)
+        own = scope.bindings[head.id] if scope is not None else []
+        found = {f"{self.aliases[b]}{rest}" for b in own if b in self.aliases}
+        for qualified in self._qualified(node, module):
+            found |= self.aliased(qualified, module)
+        return frozenset(found)
+
+    def aliased(self, qualified: str, importer: Module) -> frozenset[str]:
+        """As :meth:`canonical`, for what leads to an alias of the project's."""
+        return self._outside(qualified, importer, frozenset(), aliases=True)
 
     def _qualified(self, node: ast.expr, module: Module) -> frozenset[str]:
         found = module.table.qualify(node)
@@ -356,6 +410,20 @@ class Project:
             elif self.exports(resolved[0], head.id):
                 stars.add(f"{star}.{suffix}")
         return frozenset(stars)
+
+
+def _is_alias(binding: Binding) -> bool:
+    """Whether a name is assigned another one, as it is."""
+    if binding.kind is not Kind.ASSIGN or binding.unpack:
+        return False
+    if not isinstance(binding.value, (ast.Name, ast.Attribute)):
+        return False
+    match binding.node:
+        case ast.Assign(targets=[ast.Name()]):
+            return True
+        case ast.AnnAssign(annotation=ast.Name(id=kind) | ast.Attribute(attr=kind)):
+            return kind == "TypeAlias"
+    return False
 
 
 def _module(source: Source, packages: tuple[Collection[Path], ...]) -> Module:
