@@ -35,6 +35,7 @@ from fsdp_migrate.construct.sharding import Constructor, ShardPlan
 from fsdp_migrate.result import place
 from fsdp_migrate.rule import LoadedRule, Outcome
 from fsdp_migrate.sites import Site
+from fsdp_migrate.states import holders
 from fsdp_migrate.study import Decision, Failure, Study
 
 HELD = "FSDP190"
@@ -214,7 +215,10 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
                 found += checkpointing.late(study, module)
                 found += parameters.find(study, module)
                 found += sites.attribute_checks(study.tracer, module)
-                found += sites.state_functions(study.tracer, module)
+                found += [
+                    *sites.state_functions(study.tracer, module),
+                    *holders.find(study, module),
+                ]
                 found += sites.evaluations(module)
                 found += spelled.attributes(study, module, has_fsdp=module in referring)
                 found += sites.divide_factors(study.tracer, module)

@@ -10,6 +10,9 @@
 | SHARDED | `get_model_state_dict(m)` |
 | FULL, of a model that may be DDP's as well | a support function, which leaves DDP's names alone |
 
+A module that is not sharded, and holds parts that are, is asked in the same way; with a support
+function where it may have none, and where flags are for the sharded parts alone.
+
 A state that is still used after further training steps, such as the best one so far, is copied:
 `full_model_state`, a support function, or a clone of every shard.
 
@@ -46,7 +49,7 @@ from fsdp_migrate.construct.sharding import DCP
 from fsdp_migrate.proposal import Code, Proposal, code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
-from fsdp_migrate.states import hoisting, snapshots, statedicts
+from fsdp_migrate.states import hoisting, holders, snapshots, statedicts
 from fsdp_migrate.study import Decision, Study
 
 RULE = Rule(
@@ -520,7 +523,11 @@ def train(net):
     load(model, "before.pt")
     save(model, "after.pt")
 """,
-        support=("FullStateDictConfig", "StateDictType", "set_state_dict_type"),
+        support=(
+            "FullStateDictConfig",
+            "StateDictType",
+            "set_state_dict_type",
+        ),
     ),
     Example(
         title="for the first rank of every group",
@@ -590,9 +597,194 @@ state = get_model_state_dict(
 )
 """,
     ),
+    Example(
+        title="of a module around sharded parts",
+        before="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.trunk = FSDP(nn.Linear(4, 4))
+        self.head = nn.Linear(4, 1)
+
+
+def train():
+    net = Net()
+    torch.save(net.state_dict(), "net.pt")
+    torch.save(net.trunk.state_dict(), "trunk.pt")
+    torch.save(net.head.state_dict(), "head.pt")
+""",
+        after="""\
+import torch
+from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.trunk = fully_shard(nn.Linear(4, 4))
+        self.head = nn.Linear(4, 1)
+
+
+def train():
+    net = Net()
+    torch.save(get_model_state_dict(net, options=StateDictOptions(full_state_dict=True)), "net.pt")
+    torch.save(get_model_state_dict(
+        net.trunk, options=StateDictOptions(full_state_dict=True)
+    ), "trunk.pt")
+    torch.save(net.head.state_dict(), "head.pt")
+""",
+    ),
+    Example(
+        title="of a module around parts that may be sharded, for rank 0",
+        before="""\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import (
+    FullStateDictConfig,
+    FullyShardedDataParallel as FSDP,
+    StateDictType,
+)
+
+
+class Net(nn.Module):
+    def __init__(self, blocks):
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        self.head = nn.Linear(4, 1)
+
+
+class Trainer:
+    def __init__(self, blocks, args):
+        self.net = Net(blocks)
+        if args.fsdp:
+            for index, block in enumerate(self.net.blocks):
+                self.net.blocks[index] = FSDP(block)
+
+    def save(self, path):
+        torch.save(self.net.state_dict(), f"{path}/{dist.get_rank()}.pt")
+
+    def export(self, path):
+        config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+        with FSDP.state_dict_type(self.net, StateDictType.FULL_STATE_DICT, config):
+            state = self.net.state_dict()
+        if dist.get_rank() == 0:
+            torch.save(state, path)
+""",
+        after="""\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import full_model_state
+
+
+class Net(nn.Module):
+    def __init__(self, blocks):
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        self.head = nn.Linear(4, 1)
+
+
+class Trainer:
+    def __init__(self, blocks, args):
+        self.net = Net(blocks)
+        if args.fsdp:
+            for index, block in enumerate(self.net.blocks):
+                self.net.blocks[index] = fully_shard(block)
+
+    def save(self, path):
+        torch.save(full_model_state(
+            self.net, cpu_offload=False, rank0_only=False
+        ), f"{path}/{dist.get_rank()}.pt")
+
+    def export(self, path):
+        state = full_model_state(self.net, cpu_offload=True, rank0_only=True)
+        if dist.get_rank() == 0:
+            torch.save(state, path)
+""",
+        support=("full_model_state",),
+    ),
+    Example(
+        title="a module around sharded parts, whose method is passed on",
+        before="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def train(asked):
+    net = nn.Sequential(FSDP(nn.Linear(4, 4)), nn.Linear(4, 1))
+    asked.append(net.state_dict)
+""",
+        after="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def train(asked):
+    net = nn.Sequential(FSDP(nn.Linear(4, 4)), nn.Linear(4, 1))
+    # TODO(fsdp-migrate FSDP302): The state_dict method is passed on as a value. Use get_model_state_dict with the StateDictOptions that are meant.
+    asked.append(net.state_dict)
+""",
+        outcome=Outcome.LEFT,
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="a module around parts that are not sharded",
+        source="""\
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.trunk = nn.Linear(4, 4)
+
+
+def train():
+    net = Net()
+    torch.save(net.state_dict(), "net.pt")
+""",
+    ),
+    Keep(
+        title="a module around parts that DDP may wrap",
+        source="""\
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+class Trainer:
+    def __init__(self, blocks, args):
+        self.net = nn.Sequential(*blocks)
+        if args.ddp:
+            for index, block in enumerate(self.net):
+                self.net[index] = DistributedDataParallel(block)
+
+    def save(self, path):
+        torch.save(self.net.state_dict(), path)
+""",
+    ),
+    Keep(
+        title="the method of a module that is passed on",
+        source="""\
+def train(net, asked):
+    asked.append(net.state_dict)
+""",
+    ),
     Keep(
         title="a function that only rank 0 calls for the sharded model",
         source="""\
@@ -823,7 +1015,8 @@ state = model.state_dict(keep_vars=True)
 def decide(site: Site, study: Study) -> Decision:
     assert site.receiver is not None
     found = study.models(site.receiver, site.module)
-    models = found.constructors
+    parts = holders.held(site.receiver, site.module, study)
+    models = parts.constructors or found.constructors
     setting = statedicts.at(site.node, site.module, models, study)
     at_run_time = bool(setting.problem) and study.run_time_states
     problem = "" if at_run_time else setting.problem
@@ -873,6 +1066,8 @@ def decide(site: Site, study: Study) -> Decision:
     others = any("DistributedDataParallel" in getattr(v, "made_by", "") for v in found.others)
     others = others or declared.model(frozenset(found.others), study.tracer).other
     several = several or others
+    if parts:  # what is not in them is on every rank, and where it is
+        several = setting.rank0_only or setting.offload or not parts.certain
     if (several and setting.kind == "FULL") or snapshots.is_kept(site, study):
         new, message = _copied(site, setting, proposal, place)
     else:

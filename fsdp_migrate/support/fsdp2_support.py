@@ -557,6 +557,8 @@ def _give_state(
     )
     for name in own:
         value = state_dict[name]
+        if not isinstance(value, DTensor) and not isinstance(module, FSDPModule):
+            continue  # it is around sharded parts
         whole = _whole(value) if full else value
         if absent:
             del state_dict[name]
@@ -836,7 +838,7 @@ def full_model_state(
     """The whole model state under plain names, on every rank or on rank 0 (others get ``{}``).
 
     The tensors are copies: training goes on without changing them. A model that is not sharded
-    gives what it always does, on every rank.
+    gives what it always does, on every rank, and so does what is around sharded parts.
 
     Args:
         rank0_only: as in FSDP1, give it to the first of the ranks that shard the model. With
@@ -845,10 +847,13 @@ def full_model_state(
     sharded = _is_sharded(model)
     given = _sharded_state(model) if sharded else model.state_dict()
     absent = sharded and rank0_only and not _is_first(given.values())
+    parts = _sharded_parts(model)
     state = {}
     for name, value in given.items():
         whole = _whole(value)
-        if not absent:
+        if not isinstance(value, DTensor) and not name.startswith(parts):
+            state[name] = value
+        elif not absent:
             state[name] = _copied(whole, cpu=cpu_offload, made_from=value)
     return state
 
@@ -1056,6 +1061,12 @@ def _is_sharded(model: nn.Module) -> bool:
     return any(isinstance(m, FSDPModule) for m in model.modules()) or any(
         isinstance(p, DTensor) for p in model.parameters()
     )
+
+
+def _sharded_parts(model: nn.Module) -> tuple[str, ...]:
+    """What the names in the sharded parts of a model begin with: nothing, if it is one itself."""
+    names = [n for n, m in model.named_modules() if isinstance(m, FSDPModule)]
+    return tuple(_plain_name(f"{n}.") if n else "" for n in names) or ("",)
 
 
 def _sharded_state(model: nn.Module) -> dict[str, Any]:
