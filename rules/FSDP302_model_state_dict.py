@@ -24,6 +24,7 @@ would follow the training.
 
 FSDP1 gave a state to rank 0 of the process group that shards the model, of which there are several
 with groups and hybrid strategies. DCP gives it to rank 0 of all ranks: the others would save nothing.
+Under NO_SHARD FSDP1 gave the whole state to every rank, and moved it nowhere, whatever was set.
 
 A state that is taken under `if rank == 0` is gathered above the condition, where every rank takes
 part (FSDP1 waited for the other ranks forever). Parts of the condition that are the same on every
@@ -598,6 +599,93 @@ state = get_model_state_dict(
 """,
     ),
     Example(
+        title="of a replicated model, which every rank had",
+        before="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import (
+    FullStateDictConfig,
+    FullyShardedDataParallel as FSDP,
+    ShardingStrategy,
+    StateDictType,
+)
+
+
+def save(net, path):
+    model = FSDP(net, sharding_strategy=ShardingStrategy.NO_SHARD)
+    config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+        torch.save(model.state_dict(), f"{path}/{dist.get_rank()}.pt")
+    with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+        torch.save(model.state_dict(), f"{path}/{dist.get_rank()}.pt")
+""",
+        after="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import full_model_state
+
+
+def save(net, path):
+    # TODO(fsdp-migrate FSDP201): NO_SHARD became a (world_size, 1) mesh; torch recommends DDP or replicate(), and before 2.10 NCCL may reduce wrongly over the one rank that shards.
+    mesh = init_device_mesh(
+        "cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard")
+    )
+    model = fully_shard(net, mesh=mesh)
+    torch.save(full_model_state(
+        model, cpu_offload=False, rank0_only=False
+    ), f"{path}/{dist.get_rank()}.pt")
+    torch.save(full_model_state(
+        model, cpu_offload=False, rank0_only=False
+    ), f"{path}/{dist.get_rank()}.pt")
+""",
+        outcome=Outcome.REVIEW,
+        support=("full_model_state",),
+    ),
+    Example(
+        title="for the first rank, under a strategy that is known at run time",
+        before="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import (
+    FullStateDictConfig,
+    FullyShardedDataParallel as FSDP,
+    ShardingStrategy,
+    StateDictType,
+)
+
+
+def save(net, path, strategy):
+    model = FSDP(net, sharding_strategy=ShardingStrategy[strategy])
+    config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+        state = model.state_dict()
+    if state:
+        torch.save(state, f"{path}/{dist.get_rank()}.pt")
+""",
+        after="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import ShardingStrategy, full_model_state, sharding_kwargs
+
+
+def save(net, path, strategy):
+    model = fully_shard(net, **sharding_kwargs(ShardingStrategy[strategy]))
+    state = full_model_state(model, cpu_offload=True, rank0_only=True)
+    if state:
+        torch.save(state, f"{path}/{dist.get_rank()}.pt")
+""",
+        support=(
+            "ShardingStrategy",
+            "full_model_state",
+            "sharding_kwargs",
+        ),
+    ),
+    Example(
         title="of a module around sharded parts",
         before="""\
 import torch
@@ -741,6 +829,31 @@ def train(asked):
 ]
 
 KEEP = [
+    Keep(
+        title="of a model that DDP replicates, for the first rank",
+        source="""\
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+
+def save(net, path):
+    model = DistributedDataParallel(net)
+    state = model.module.state_dict() if dist.get_rank() == 0 else {}
+    torch.save(state, f"{path}/{dist.get_rank()}.pt")
+""",
+    ),
+    Keep(
+        title="of a model that composable replicate() replicates",
+        source="""\
+import torch
+from torch.distributed._composable.replicate import replicate
+
+
+def save(net, path):
+    torch.save(replicate(net).state_dict(), path)
+""",
+    ),
     Keep(
         title="a module around parts that are not sharded",
         source="""\
@@ -1018,6 +1131,7 @@ def decide(site: Site, study: Study) -> Decision:
     parts = holders.held(site.receiver, site.module, study)
     models = parts.constructors or found.constructors
     setting = statedicts.at(site.node, site.module, models, study)
+    setting = statedicts.given(setting, models, study)
     at_run_time = bool(setting.problem) and study.run_time_states
     problem = "" if at_run_time else setting.problem
     unknown = bool(problem) and problem == setting.problem
@@ -1065,9 +1179,10 @@ def decide(site: Site, study: Study) -> Decision:
         setting = replace(setting, offload=True, rank0_only=True)
     others = any("DistributedDataParallel" in getattr(v, "made_by", "") for v in found.others)
     others = others or declared.model(frozenset(found.others), study.tracer).other
-    several = several or others
+    # What every rank has is not gathered: DCP would hand out the parameters themselves.
+    several = several or others or statedicts.is_replicated(models, study)
     if parts:  # what is not in them is on every rank, and where it is
-        several = setting.rank0_only or setting.offload or not parts.certain
+        several = several or setting.rank0_only or setting.offload or not parts.certain
     if (several and setting.kind == "FULL") or snapshots.is_kept(site, study):
         new, message = _copied(site, setting, proposal, place)
     else:

@@ -271,6 +271,7 @@ def decide(site: Site, study: Study) -> Decision:
     parts = holders.held(site.receiver, site.module, study)
     models = parts.constructors or study.models(site.receiver, site.module).constructors
     setting = statedicts.at(site.node, site.module, models, study)
+    setting = statedicts.given(setting, models, study)
     at_run_time = bool(setting.problem) and study.run_time_states
     problem = "" if at_run_time else setting.problem
     unknown = bool(problem) and problem == setting.problem

@@ -11,6 +11,7 @@ import ast
 from dataclasses import dataclass, replace
 
 from fsdp_migrate import fsdp1
+from fsdp_migrate.construct import strategy
 from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.sites import Site
@@ -139,6 +140,19 @@ def at(
             return Setting(problem="set_state_dict_type is called with different settings")
         return fixed[0]
     return DEFAULT
+
+
+def given(setting: Setting, models: frozenset[Constructor], study: Study) -> Setting:
+    """What a setting comes to for a model's own state, optimizers aside.
+
+    Under NO_SHARD FSDP1 gave the whole state to every rank and moved it nowhere, whatever was set.
+    """
+    return DEFAULT if is_replicated(models, study) and not setting.problem else setting
+
+
+def is_replicated(models: frozenset[Constructor], study: Study) -> bool:
+    """Whether every rank has all of the models, as far as their strategies are written."""
+    return {strategy.of(model, study) for model in models} == {"NO_SHARD"}
 
 
 def is_in_context(

@@ -541,8 +541,6 @@ def _give_state(
     settings = module.__dict__.get("_state_dict_settings")
     if settings is None or module.__dict__.get("_gives_shards"):
         return
-    config = settings.state_dict_config
-    full = settings.state_dict_type is StateDictType.FULL_STATE_DICT
     inside = [
         f"{prefix}{_plain_name(name + '.')}"
         for name, unit in module.named_modules()
@@ -550,6 +548,10 @@ def _give_state(
     ]
     names = [n for n in state_dict if n.startswith(prefix)]
     own = [n for n in names if not n.startswith(tuple(inside))]  # units in this one saw to theirs
+    config = settings.state_dict_config
+    full = settings.state_dict_type is StateDictType.FULL_STATE_DICT
+    if _is_replicated(state_dict[n] for n in own):
+        config, full = FullStateDictConfig(), True  # FSDP1's NO_SHARD knew no other state
     absent = (
         full
         and getattr(config, "rank0_only", False)
@@ -576,9 +578,12 @@ def _take_state(
 ) -> None:
     """Turn a whole state that a unit is given into this rank's part of it."""
     settings = module.__dict__.get("_state_dict_settings")
-    if settings is None or settings.state_dict_type is not StateDictType.FULL_STATE_DICT:
+    if settings is None:
         return
     reshard_parameters(module)
+    full = settings.state_dict_type is StateDictType.FULL_STATE_DICT
+    if not full and not _is_replicated(module.parameters()):
+        return
     own = {_plain_name(n): p for n, p in module.named_parameters(remove_duplicate=False)}
     for name, value in list(state_dict.items()):
         if name.startswith(prefix):
@@ -1098,6 +1103,16 @@ def _is_first(values: Iterable[Any]) -> bool:
         return dist.get_rank() == 0
     sharding = [i for i, p in enumerate(value.placements) if not p.is_replicate()]
     return value.device_mesh.get_local_rank(sharding[0] if sharding else 0) == 0
+
+
+def _is_replicated(values: Iterable[Any]) -> bool:
+    """Whether there are sharded tensors of which every rank has all."""
+    found = [v for v in values if isinstance(v, DTensor)]
+    return bool(found) and all(
+        placement.is_replicate() or v.device_mesh.size(i) == 1
+        for v in found
+        for i, placement in enumerate(v.placements)
+    )
 
 
 def _whole(value: Any) -> Any:
