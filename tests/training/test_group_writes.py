@@ -62,7 +62,10 @@ main(*sys.argv[1:])
 """
 
 
-@pytest.mark.parametrize("how", ["mul", "data", "copy"])
+WRITES = ("mul", "data", "copy")
+
+
+@pytest.mark.parametrize("how", WRITES)
 @pytest.mark.parametrize("strategy", ["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"])
 def test_they_are_seen_when_fsdp1_saw_them(
     strategy: str, how: str, launcher: Launcher, tmp_path: Path

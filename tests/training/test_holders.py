@@ -115,7 +115,10 @@ main(*sys.argv[1:])
 """
 
 
-@pytest.mark.parametrize("kind", ["whole", "outer", "listed"])
+KINDS = ("whole", "outer", "listed")
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_they_give_and_take_whole_states(kind: str, launcher: Launcher, tmp_path: Path) -> None:
     both = written({"train.py": PROGRAM.encode()}, tmp_path)
     before = launcher.script(both.before, str(both.before.parent), kind, fsdp1="allow")

@@ -103,7 +103,10 @@ def _compared(
     return compare(before, after, tolerance=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("strategy", ["NO_SHARD", "FULL_SHARD"])
+STRATEGIES = ("NO_SHARD", "FULL_SHARD")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_for_the_first_rank(strategy: str, launcher: Launcher, tmp_path: Path) -> None:
     written_out = f"ShardingStrategy.{strategy}"
     assert _compared(FIRST, written_out, (strategy, "states"), launcher, tmp_path) > 10
