@@ -404,43 +404,6 @@ def optimize(net):
 """,
     ),
     Example(
-        title="what an optimizer holds is changed in place",
-        before="""\
-import torch
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-
-
-def train(net, batches):
-    model = FSDP(net)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for batch in batches:
-        model(batch).sum().backward()
-        optimizer.step()
-        evaluate(model)
-        with torch.no_grad():
-            for group in optimizer.param_groups:
-                for p in group["params"]:
-                    p.mul_(1 - group["lr"])
-""",
-        after="""\
-import torch
-from torch.distributed.fsdp import fully_shard
-
-
-def train(net, batches):
-    model = fully_shard(net)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for batch in batches:
-        model(batch).sum().backward()
-        optimizer.step()
-        evaluate(model)
-        with torch.no_grad():
-            for group in optimizer.param_groups:
-                for p in group["params"]:
-                    p.mul_(1 - group["lr"])
-""",
-    ),
-    Example(
         title="what an optimizer of a replicated model holds is changed in place",
         before="""\
 import torch
