@@ -215,10 +215,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
                 found += checkpointing.late(study, module)
                 found += parameters.find(study, module)
                 found += sites.attribute_checks(study.tracer, module)
-                found += [
-                    *sites.state_functions(study.tracer, module),
-                    *holders.find(study, module),
-                ]
+                found += holders.find(study, module)
                 found += sites.evaluations(module)
                 found += spelled.attributes(study, module, has_fsdp=module in referring)
                 found += sites.divide_factors(study.tracer, module)

@@ -396,7 +396,7 @@ def _asks(call: ast.Call, module: Module, study: Study, depth: int) -> bool:
     if bool(names) and all(name.startswith("builtins.") for name in names):
         return False
     passed = [*call.args, *(k.value for k in call.keywords)]
-    if any(study.models(a, module) for a in passed):
+    if any(study.models(a, module) or holders.held(a, module, study) for a in passed):
         return True  # somebody outside has the model
     on_model = method is not None and bool(study.models(method.value, module))
     return on_model and method is not None and method.attr not in QUIET_METHODS

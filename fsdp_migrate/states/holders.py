@@ -35,7 +35,9 @@ class Held:
 
 
 def find(study: Study, module: Module) -> Iterator[Site]:
-    """State dict methods of modules that hold sharded parts."""
+    """State dict methods of modules that hold sharded parts, and functions that call such methods
+    of those, or of sharded models."""
+    yield from asking(study, module)
     for attribute in module.table.attributes:
         if attribute.attr not in METHODS or not isinstance(attribute.ctx, ast.Load):
             continue
@@ -47,6 +49,11 @@ def find(study: Study, module: Module) -> Iterator[Site]:
         called = isinstance(parent, ast.Call) and parent.func is attribute
         node = parent if called and isinstance(parent, ast.Call) else attribute
         yield Site(f"{fsdp1.FSDP}.{attribute.attr}", module, node, attribute, attribute.value)
+
+
+def asking(study: Study, module: Module) -> Iterator[Site]:
+    """Functions of other libraries that ask for the state of what is sharded, if in parts."""
+    return sites.state_functions(study.tracer, module, lambda node: bool(held(node, module, study)))
 
 
 def held(node: ast.expr, module: Module, study: Study) -> Held:

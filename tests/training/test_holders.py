@@ -12,6 +12,7 @@ pytestmark = pytest.mark.train
 
 PROGRAM = """\
 import sys
+import safetensors.torch
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -105,9 +106,21 @@ def listed(path):
     show("state", net.state_dict())
 
 
+def asked(path):
+    torch.manual_seed(0)
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    step(net, optimizer)
+    safetensors.torch.save_model(net, path)
+    show("file", safetensors.torch.load_file(path))
+    safetensors.torch.load_model(net, path)
+    step(net, optimizer)
+
+
 def main(directory, kind):
     dist.init_process_group("gloo")
-    {"whole": whole, "outer": outer, "listed": listed}[kind](f"{directory}/{dist.get_rank()}.pt")
+    kinds = {"whole": whole, "outer": outer, "listed": listed, "asked": asked}
+    kinds[kind](f"{directory}/{dist.get_rank()}.pt")
     dist.destroy_process_group()
 
 
@@ -115,7 +128,7 @@ main(*sys.argv[1:])
 """
 
 
-KINDS = ("whole", "outer", "listed")
+KINDS = ("whole", "outer", "listed", "asked")
 
 
 @pytest.mark.parametrize("kind", KINDS)
