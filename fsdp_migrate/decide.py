@@ -37,6 +37,7 @@ from fsdp_migrate.proposal import carried
 from fsdp_migrate.result import place
 from fsdp_migrate.rule import LoadedRule, Outcome
 from fsdp_migrate.sites import Site
+from fsdp_migrate.states import holders
 from fsdp_migrate.study import Decision, Failure, Study
 from fsdp_migrate.support import placement
 from fsdp_migrate.trace.project import Module
@@ -257,7 +258,7 @@ def _of_models(study: Study, module: Module) -> Iterator[Site]:
     yield from parameters.find(study, module)
     yield from prefixed_names.find(study, module)
     yield from sites.attribute_checks(study.tracer, module)
-    yield from sites.state_functions(study.tracer, module)
+    yield from holders.find(study, module)
     yield from sites.evaluations(module)
     yield from sites.divide_factors(study.tracer, module)
     yield from classes.find(study, module)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from fsdp_migrate import declared, fsdp1, quoted, type_expressions
@@ -272,11 +272,13 @@ def attribute_checks(tracer: Tracer, module: Module) -> Iterator[Site]:
                 yield Site(f"hasattr({fsdp1.FSDP})", module, call, call, model)
 
 
-def state_functions(tracer: Tracer, module: Module) -> Iterator[Site]:
+def state_functions(
+    tracer: Tracer, module: Module, has_parts: Callable[[ast.expr], bool]
+) -> Iterator[Site]:
     """Calls of other libraries' functions that ask a model for its state, or load one into it.
 
     ``peft.get_peft_model_state_dict(model)``, ``safetensors.torch.save_model(model, path)``: their
-    names say so, and they are given an FSDP1 model.
+    names say so, and they are given an FSDP1 model, or a module that holds some.
     """
     renamed = {b.name for b in module.table.imports if _is_about_states(b.qualified)}
     for call in module.table.calls:
@@ -290,7 +292,7 @@ def state_functions(tracer: Tracer, module: Module) -> Iterator[Site]:
         if not names or any(n.split(".")[0] in OWN_WAYS for n in names):
             continue
         for given in (*call.args, *(k.value for k in call.keywords)):
-            if models(tracer.evaluate(given, module), tracer):
+            if models(tracer.evaluate(given, module), tracer) or has_parts(given):
                 yield Site(STATE_FUNCTION, module, call, func, given)
                 break
 

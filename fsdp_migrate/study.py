@@ -152,6 +152,9 @@ class Study:
     entries: list[Entry] = field(default_factory=list)  # methods that need FSDP2's hooks
     unused: dict[ast.Call, Found | None] = field(default_factory=dict)  # by constructor call
     contents: dict[ast.expr, Contents] = field(default_factory=dict)  # of wrapped models
+    # Constructor calls of the sharded parts of modules, by class or by the call that makes them.
+    parts: dict[ast.AST, set[ast.AST]] = field(default_factory=dict)
+    owned: dict[ast.AST, set[ast.AST]] | None = None  # those that are stored in each by name
     # Which FSDP2 would not look into.
     dataclasses: list[DataclassFound] = field(default_factory=list)
 
@@ -169,6 +172,7 @@ class Study:
         result.tracer, result.found, result.entries = self.tracer, self.found, self.entries
         result.failures, result.unused = self.failures, self.unused
         result.contents = self.contents
+        result.parts, result.owned = self.parts, self.owned
         result.dataclasses = self.dataclasses
         return result
 

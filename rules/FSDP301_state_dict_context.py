@@ -28,7 +28,7 @@ from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
-from fsdp_migrate.states import statedicts
+from fsdp_migrate.states import holders, statedicts
 from fsdp_migrate.study import Decision, Study
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
@@ -332,8 +332,7 @@ def decide(site: Site, study: Study) -> Decision:
             models=study.constructors.values(),
             quiet=True,
         )
-    found = study.models_of_static(statedicts.first_argument(call), site.module)
-    models = found.constructors
+    models = statedicts.concerned(statedicts.first_argument(call), site.module, study)
     setting = statedicts.read(call, site.module, study)
     place = _item(site, call)
     if setting.problem or place is None:
@@ -389,14 +388,15 @@ def _asks(call: ast.Call, module: Module, study: Study, depth: int) -> bool:
         path = (access_path(method.value) or "").lower()
         if any(word in path for word in OTHERS):
             return False
-        return not study.models(method.value, module)  # else a site of its own
+        parts = holders.held(method.value, module, study)
+        return not parts and not study.models(method.value, module)  # else a site of its own
     functions = [v for v in study.values(call.func, module) if isinstance(v, Function)]
     if functions:
         return depth == 0 or any(_does_ask(each, study, depth - 1) for each in functions)
     if bool(names) and all(name.startswith("builtins.") for name in names):
         return False
     passed = [*call.args, *(k.value for k in call.keywords)]
-    if any(study.models(a, module) for a in passed):
+    if any(study.models(a, module) or holders.held(a, module, study) for a in passed):
         return True  # somebody outside has the model
     on_model = method is not None and bool(study.models(method.value, module))
     return on_model and method is not None and method.attr not in QUIET_METHODS

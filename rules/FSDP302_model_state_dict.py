@@ -10,6 +10,9 @@
 | SHARDED | `get_model_state_dict(m)` |
 | FULL, of a model that may be DDP's as well | a support function, which leaves DDP's names alone |
 
+A module that is not sharded, and holds parts that are, is asked in the same way; with a support
+function where it may have none, and where flags are for the sharded parts alone.
+
 A state that is still used after further training steps, such as the best one so far, is copied:
 `full_model_state`, a support function, or a clone of every shard.
 
@@ -21,6 +24,7 @@ would follow the training.
 
 FSDP1 gave a state to rank 0 of the process group that shards the model, of which there are several
 with groups and hybrid strategies. DCP gives it to rank 0 of all ranks: the others would save nothing.
+Under NO_SHARD FSDP1 gave the whole state to every rank, and moved it nowhere, whatever was set.
 
 A state that is taken under `if rank == 0` is gathered above the condition, where every rank takes
 part (FSDP1 waited for the other ranks forever). Parts of the condition that are the same on every
@@ -46,7 +50,7 @@ from fsdp_migrate.construct.sharding import DCP
 from fsdp_migrate.proposal import Code, Proposal, code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
-from fsdp_migrate.states import hoisting, snapshots, statedicts
+from fsdp_migrate.states import hoisting, holders, snapshots, statedicts
 from fsdp_migrate.study import Decision, Study
 
 RULE = Rule(
@@ -520,7 +524,11 @@ def train(net):
     load(model, "before.pt")
     save(model, "after.pt")
 """,
-        support=("FullStateDictConfig", "StateDictType", "set_state_dict_type"),
+        support=(
+            "FullStateDictConfig",
+            "StateDictType",
+            "set_state_dict_type",
+        ),
     ),
     Example(
         title="for the first rank of every group",
@@ -590,9 +598,306 @@ state = get_model_state_dict(
 )
 """,
     ),
+    Example(
+        title="of a replicated model, which every rank had",
+        before="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import (
+    FullStateDictConfig,
+    FullyShardedDataParallel as FSDP,
+    ShardingStrategy,
+    StateDictType,
+)
+
+
+def save(net, path):
+    model = FSDP(net, sharding_strategy=ShardingStrategy.NO_SHARD)
+    config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+        torch.save(model.state_dict(), f"{path}/{dist.get_rank()}.pt")
+    with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+        torch.save(model.state_dict(), f"{path}/{dist.get_rank()}.pt")
+""",
+        after="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import full_model_state
+
+
+def save(net, path):
+    # TODO(fsdp-migrate FSDP201): NO_SHARD became a (world_size, 1) mesh; torch recommends DDP or replicate(), and before 2.10 NCCL may reduce wrongly over the one rank that shards.
+    mesh = init_device_mesh(
+        "cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard")
+    )
+    model = fully_shard(net, mesh=mesh)
+    torch.save(full_model_state(
+        model, cpu_offload=False, rank0_only=False
+    ), f"{path}/{dist.get_rank()}.pt")
+    torch.save(full_model_state(
+        model, cpu_offload=False, rank0_only=False
+    ), f"{path}/{dist.get_rank()}.pt")
+""",
+        outcome=Outcome.REVIEW,
+        support=("full_model_state",),
+    ),
+    Example(
+        title="for the first rank, under a strategy that is known at run time",
+        before="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import (
+    FullStateDictConfig,
+    FullyShardedDataParallel as FSDP,
+    ShardingStrategy,
+    StateDictType,
+)
+
+
+def save(net, path, strategy):
+    model = FSDP(net, sharding_strategy=ShardingStrategy[strategy])
+    config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+        state = model.state_dict()
+    if state:
+        torch.save(state, f"{path}/{dist.get_rank()}.pt")
+""",
+        after="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import ShardingStrategy, full_model_state, sharding_kwargs
+
+
+def save(net, path, strategy):
+    model = fully_shard(net, **sharding_kwargs(ShardingStrategy[strategy]))
+    state = full_model_state(model, cpu_offload=True, rank0_only=True)
+    if state:
+        torch.save(state, f"{path}/{dist.get_rank()}.pt")
+""",
+        support=(
+            "ShardingStrategy",
+            "full_model_state",
+            "sharding_kwargs",
+        ),
+    ),
+    Example(
+        title="of a module around sharded parts",
+        before="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.trunk = FSDP(nn.Linear(4, 4))
+        self.head = nn.Linear(4, 1)
+
+
+def train():
+    net = Net()
+    torch.save(net.state_dict(), "net.pt")
+    torch.save(net.trunk.state_dict(), "trunk.pt")
+    torch.save(net.head.state_dict(), "head.pt")
+""",
+        after="""\
+import torch
+from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.trunk = fully_shard(nn.Linear(4, 4))
+        self.head = nn.Linear(4, 1)
+
+
+def train():
+    net = Net()
+    torch.save(get_model_state_dict(net, options=StateDictOptions(full_state_dict=True)), "net.pt")
+    torch.save(get_model_state_dict(
+        net.trunk, options=StateDictOptions(full_state_dict=True)
+    ), "trunk.pt")
+    torch.save(net.head.state_dict(), "head.pt")
+""",
+    ),
+    Example(
+        title="of a module around parts that may be sharded, for rank 0",
+        before="""\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import (
+    FullStateDictConfig,
+    FullyShardedDataParallel as FSDP,
+    StateDictType,
+)
+
+
+class Net(nn.Module):
+    def __init__(self, blocks):
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        self.head = nn.Linear(4, 1)
+
+
+class Trainer:
+    def __init__(self, blocks, args):
+        self.net = Net(blocks)
+        if args.fsdp:
+            for index, block in enumerate(self.net.blocks):
+                self.net.blocks[index] = FSDP(block)
+
+    def save(self, path):
+        torch.save(self.net.state_dict(), f"{path}/{dist.get_rank()}.pt")
+
+    def export(self, path):
+        config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+        with FSDP.state_dict_type(self.net, StateDictType.FULL_STATE_DICT, config):
+            state = self.net.state_dict()
+        if dist.get_rank() == 0:
+            torch.save(state, path)
+""",
+        after="""\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import full_model_state
+
+
+class Net(nn.Module):
+    def __init__(self, blocks):
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        self.head = nn.Linear(4, 1)
+
+
+class Trainer:
+    def __init__(self, blocks, args):
+        self.net = Net(blocks)
+        if args.fsdp:
+            for index, block in enumerate(self.net.blocks):
+                self.net.blocks[index] = fully_shard(block)
+
+    def save(self, path):
+        torch.save(full_model_state(
+            self.net, cpu_offload=False, rank0_only=False
+        ), f"{path}/{dist.get_rank()}.pt")
+
+    def export(self, path):
+        state = full_model_state(self.net, cpu_offload=True, rank0_only=True)
+        if dist.get_rank() == 0:
+            torch.save(state, path)
+""",
+        support=("full_model_state",),
+    ),
+    Example(
+        title="a module around sharded parts, whose method is passed on",
+        before="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def train(asked):
+    net = nn.Sequential(FSDP(nn.Linear(4, 4)), nn.Linear(4, 1))
+    asked.append(net.state_dict)
+""",
+        after="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def train(asked):
+    net = nn.Sequential(FSDP(nn.Linear(4, 4)), nn.Linear(4, 1))
+    # TODO(fsdp-migrate FSDP302): The state_dict method is passed on as a value. Use get_model_state_dict with the StateDictOptions that are meant.
+    asked.append(net.state_dict)
+""",
+        outcome=Outcome.LEFT,
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="of a model that DDP replicates, for the first rank",
+        source="""\
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+
+def save(net, path):
+    model = DistributedDataParallel(net)
+    state = model.module.state_dict() if dist.get_rank() == 0 else {}
+    torch.save(state, f"{path}/{dist.get_rank()}.pt")
+""",
+    ),
+    Keep(
+        title="of a model that composable replicate() replicates",
+        source="""\
+import torch
+from torch.distributed._composable.replicate import replicate
+
+
+def save(net, path):
+    torch.save(replicate(net).state_dict(), path)
+""",
+    ),
+    Keep(
+        title="a module around parts that are not sharded",
+        source="""\
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.trunk = nn.Linear(4, 4)
+
+
+def train():
+    net = Net()
+    torch.save(net.state_dict(), "net.pt")
+""",
+    ),
+    Keep(
+        title="a module around parts that DDP may wrap",
+        source="""\
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+class Trainer:
+    def __init__(self, blocks, args):
+        self.net = nn.Sequential(*blocks)
+        if args.ddp:
+            for index, block in enumerate(self.net):
+                self.net[index] = DistributedDataParallel(block)
+
+    def save(self, path):
+        torch.save(self.net.state_dict(), path)
+""",
+    ),
+    Keep(
+        title="the method of a module that is passed on",
+        source="""\
+def train(net, asked):
+    asked.append(net.state_dict)
+""",
+    ),
     Keep(
         title="a function that only rank 0 calls for the sharded model",
         source="""\
@@ -823,8 +1128,10 @@ state = model.state_dict(keep_vars=True)
 def decide(site: Site, study: Study) -> Decision:
     assert site.receiver is not None
     found = study.models(site.receiver, site.module)
-    models = found.constructors
+    parts = holders.held(site.receiver, site.module, study)
+    models = parts.constructors or found.constructors
     setting = statedicts.at(site.node, site.module, models, study)
+    setting = statedicts.given(setting, models, study)
     at_run_time = bool(setting.problem) and study.run_time_states
     problem = "" if at_run_time else setting.problem
     unknown = bool(problem) and problem == setting.problem
@@ -872,7 +1179,10 @@ def decide(site: Site, study: Study) -> Decision:
         setting = replace(setting, offload=True, rank0_only=True)
     others = any("DistributedDataParallel" in getattr(v, "made_by", "") for v in found.others)
     others = others or declared.model(frozenset(found.others), study.tracer).other
-    several = several or others
+    # What every rank has is not gathered: DCP would hand out the parameters themselves.
+    several = several or others or statedicts.is_replicated(models, study)
+    if parts:  # what is not in them is on every rank, and where it is
+        several = several or setting.rank0_only or setting.offload or not parts.certain
     if (several and setting.kind == "FULL") or snapshots.is_kept(site, study):
         new, message = _copied(site, setting, proposal, place)
     else:

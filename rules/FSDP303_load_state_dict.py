@@ -27,7 +27,7 @@ from fsdp_migrate.construct.sharding import DCP
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
-from fsdp_migrate.states import statedicts
+from fsdp_migrate.states import holders, statedicts
 from fsdp_migrate.study import Decision, Study
 
 RULE = Rule(
@@ -116,9 +116,118 @@ model.load_state_dict(state, assign=True)
 """,
         outcome=Outcome.LEFT,
     ),
+    Example(
+        title="into a module before its parts are sharded",
+        before="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def train():
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    net.load_state_dict(torch.load("before.pt"), assign=True)
+    for index, layer in enumerate(net):
+        net[index] = FSDP(layer)
+    net.load_state_dict(torch.load("after.pt"))
+""",
+        after="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import load_full_model
+
+
+def train():
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    net.load_state_dict(torch.load("before.pt"), assign=True)
+    for index, layer in enumerate(net):
+        net[index] = fully_shard(layer)
+    load_full_model(net, torch.load("after.pt"))
+""",
+        support=("load_full_model",),
+    ),
+    Example(
+        title="into a module around sharded parts",
+        before="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.trunk = FSDP(nn.Linear(4, 4))
+        self.head = nn.Linear(4, 1)
+
+
+def resume(path):
+    net = Net()
+    net.load_state_dict(torch.load(path))
+    net.head.load_state_dict(torch.load("head.pt"))
+    return net
+""",
+        after="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import load_full_model
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.trunk = fully_shard(nn.Linear(4, 4))
+        self.head = nn.Linear(4, 1)
+
+
+def resume(path):
+    net = Net()
+    load_full_model(net, torch.load(path))
+    net.head.load_state_dict(torch.load("head.pt"))
+    return net
+""",
+        support=("load_full_model",),
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="into a module whose parts are replaced by others",
+        source="""\
+import torch
+from torch import nn
+
+
+def train():
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    for index, layer in enumerate(net):
+        net[index] = nn.Sequential(layer, nn.ReLU())
+    net.load_state_dict(torch.load("after.pt"))
+""",
+    ),
+    Keep(
+        title="into a module around parts that are not sharded",
+        source="""\
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.trunk = nn.Linear(4, 4)
+
+
+def resume(path):
+    net = Net()
+    net.load_state_dict(torch.load(path))
+    return net
+""",
+    ),
     Keep(
         title="weights that are loaded before wrapping",
         source="""\
@@ -159,8 +268,10 @@ scheduler.load_state_dict(state["scheduler"])
 
 def decide(site: Site, study: Study) -> Decision:
     assert site.receiver is not None
-    models = study.models(site.receiver, site.module).constructors
+    parts = holders.held(site.receiver, site.module, study)
+    models = parts.constructors or study.models(site.receiver, site.module).constructors
     setting = statedicts.at(site.node, site.module, models, study)
+    setting = statedicts.given(setting, models, study)
     at_run_time = bool(setting.problem) and study.run_time_states
     problem = "" if at_run_time else setting.problem
     unknown = bool(problem) and problem == setting.problem

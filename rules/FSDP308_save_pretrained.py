@@ -26,8 +26,8 @@ from fsdp_migrate.construct.sharding import DCP
 from fsdp_migrate.names import COMPREHENSIONS
 from fsdp_migrate.proposal import Code, code
 from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sites import STATE_FUNCTION, Site, state_functions
-from fsdp_migrate.states import hoisting, ranks, statedicts
+from fsdp_migrate.sites import STATE_FUNCTION, Site
+from fsdp_migrate.states import hoisting, holders, ranks, statedicts
 from fsdp_migrate.study import Decision, Study
 from fsdp_migrate.trace.flow import access_path
 
@@ -222,9 +222,48 @@ def train(net):
 """,
         support=("whole_states",),
     ),
+    Example(
+        title="a function of another library, for a module around sharded parts",
+        before="""\
+import safetensors.torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def train(path):
+    net = nn.Sequential(FSDP(nn.Linear(4, 4)), nn.Linear(4, 1))
+    safetensors.torch.save_model(net, path)
+""",
+        after="""\
+import safetensors.torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import whole_states
+
+
+def train(path):
+    net = nn.Sequential(fully_shard(nn.Linear(4, 4)), nn.Linear(4, 1))
+    with whole_states(net):
+        safetensors.torch.save_model(net, path)
+""",
+        support=("whole_states",),
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="a function of another library, for a module around plain parts",
+        source="""\
+import safetensors.torch
+from torch import nn
+
+
+def train(path):
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    safetensors.torch.save_model(net, path)
+""",
+    ),
     Keep(
         title="a function of another library that is given the state",
         source="""\
@@ -340,7 +379,8 @@ HELP = "call it on every rank, in a statement of its own, and give it the whole 
 def _function(site: Site, model: ast.expr, study: Study) -> Decision:
     """A function of another library that asks the model by itself."""
     module = site.module
-    models = study.models(model, module).constructors
+    parts = holders.held(model, module, study)
+    models = parts.constructors or study.models(model, module).constructors
     setting = statedicts.at(site.node, module, models, study)
     at_run_time = bool(setting.problem) and study.run_time_states
     if setting.problem and not at_run_time:
@@ -389,7 +429,7 @@ def _before(site: Site, study: Study) -> list[Site]:
     """Other such calls in the statement, which come first."""
     return [
         other
-        for other in state_functions(study.tracer, site.module)
+        for other in holders.asking(study, site.module)
         if other.statement is site.statement and other.position < site.position
     ]
 

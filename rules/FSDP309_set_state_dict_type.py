@@ -25,7 +25,7 @@ from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
-from fsdp_migrate.states import statedicts
+from fsdp_migrate.states import holders, statedicts
 from fsdp_migrate.study import Decision, Study
 from fsdp_migrate.trace.values import Made
 
@@ -208,6 +208,57 @@ def prepare(net):
         outcome=Outcome.REVIEW,
     ),
     Example(
+        title="a model that gets its sharded parts from a dictionary",
+        before="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+def build():
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    parts = {"0": FSDP(nn.Linear(4, 4))}
+    for name, part in parts.items():
+        setattr(net, name, part)
+    return net
+
+
+def save(model):
+    FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT)
+    torch.save(model.state_dict(), "net.pt")
+
+
+save(build())
+""",
+        after="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import StateDictType, set_state_dict_type
+
+
+def build():
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    parts = {"0": fully_shard(nn.Linear(4, 4))}
+    for name, part in parts.items():
+        setattr(net, name, part)
+    return net
+
+
+def save(model):
+    set_state_dict_type(model, StateDictType.FULL_STATE_DICT)
+    torch.save(model.state_dict(), "net.pt")
+
+
+save(build())
+""",
+        support=(
+            "StateDictType",
+            "set_state_dict_type",
+        ),
+    ),
+    Example(
         title="a model that is sharded in parts",
         before="""\
 import torch
@@ -232,9 +283,8 @@ save(Net())
         after="""\
 import torch
 from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.fsdp import fully_shard
-
-from fsdp2_support import StateDictType, set_state_dict_type
 
 
 class Net(nn.Module):
@@ -245,20 +295,34 @@ class Net(nn.Module):
 
 
 def save(model):
-    set_state_dict_type(model, StateDictType.FULL_STATE_DICT)
-    torch.save(model.state_dict(), "net.pt")
+    torch.save(get_model_state_dict(
+        model, options=StateDictOptions(full_state_dict=True)
+    ), "net.pt")
 
 
 save(Net())
 """,
-        support=(
-            "StateDictType",
-            "set_state_dict_type",
-        ),
     ),
 ]
 
 KEEP = [
+    Keep(
+        title="a model that gets its parts from a dictionary, without FSDP",
+        source="""\
+import torch
+from torch import nn
+
+
+def build(parts):
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    for name, part in parts.items():
+        setattr(net, name, part)
+    return net
+
+
+torch.save(build({"0": nn.Linear(4, 4)}).state_dict(), "net.pt")
+""",
+    ),
     Keep(
         title="a model that FSDP2 shards in parts",
         source="""\
@@ -340,7 +404,7 @@ accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
 def decide(site: Site, study: Study) -> Decision:
     call = site.node
     model = statedicts.first_argument(call) if isinstance(call, ast.Call) else None
-    models = study.models_of_static(model, site.module).constructors
+    models = statedicts.concerned(model, site.module, study)
     problem = ""
     setting = statedicts.Setting()
     if study.run_time_states:
@@ -373,10 +437,12 @@ def decide(site: Site, study: Study) -> Decision:
 
 
 def _has_parts_alone(model: ast.expr, site: Site, study: Study) -> bool:
-    """Whether a model is seen to be made, and not to be sharded as a whole: its state dict calls
-    are no sites, and have their setting from here."""
+    """Whether a model is seen to be made, and not to be sharded, nor any part of it that is seen:
+    its state dict calls are no sites, and have their setting from here."""
     found = study.models(model, site.module)
-    return not found and bool(found.others) and all(isinstance(v, Made) for v in found.others)
+    if found or holders.held(model, site.module, study):
+        return False
+    return bool(found.others) and all(isinstance(v, Made) for v in found.others)
 
 
 def _kept(site: Site, study: Study, models: Iterable[Constructor]) -> Decision:

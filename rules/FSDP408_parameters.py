@@ -2,7 +2,8 @@
 
 ## What changes
 `p.data = ...` on parameters of a sharded model becomes `p.data.copy_(...)`, in the groups of an
-optimizer too. Loops that change parameters in place call `reshard_parameters(model)` first. Norms and
+optimizer too. Loops that change parameters in place call `reshard_parameters(model)` first; through
+the groups of an optimizer only under NO_SHARD, where FSDP1 saw such changes at once. Norms and
 sums of gradients that the program adds up over the ranks are taken of `p.grad.to_local()`. Code that looks at `ndim`, `shape`,
 `numel()`, `data_ptr()`, the storage or the deviation of parameters (to leave biases out of weight
 decay, say) stays, and is marked; so is code that picks parameters by name where FSDP1 had flat ones.
@@ -42,6 +43,8 @@ from fsdp_migrate.around.parameters import (
     STATISTIC,
     UPDATE,
     concerned,
+    groups_loop,
+    model_of,
     reduction,
     trained,
     updated,
@@ -50,6 +53,7 @@ from fsdp_migrate.around.parameters import (
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
+from fsdp_migrate.states import statedicts
 from fsdp_migrate.study import Decision, Study
 
 RULE = Rule(
@@ -400,6 +404,94 @@ def optimize(net):
 """,
     ),
     Example(
+        title="what an optimizer of a replicated model holds is changed in place",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+class Trainer:
+    def __init__(self, net):
+        self.model = FSDP(net, sharding_strategy=ShardingStrategy.NO_SHARD)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    @torch.no_grad()
+    def decay(self):
+        for group in self.optimizer.param_groups:
+            for p in group["params"]:
+                p.mul_(1 - group["lr"])
+""",
+        after="""\
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import reshard_parameters
+
+
+class Trainer:
+    def __init__(self, net):
+        # TODO(fsdp-migrate FSDP201): NO_SHARD became a (world_size, 1) mesh; torch recommends DDP or replicate(), and before 2.10 NCCL may reduce wrongly over the one rank that shards.
+        mesh = init_device_mesh(
+            "cuda", (torch.distributed.get_world_size(), 1), mesh_dim_names=("replicate", "shard")
+        )
+        self.model = fully_shard(net, mesh=mesh)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    @torch.no_grad()
+    def decay(self):
+        reshard_parameters(self.model)
+        for group in self.optimizer.param_groups:
+            for p in group["params"]:
+                p.mul_(1 - group["lr"])
+""",
+        outcome=Outcome.REVIEW,
+        support=("reshard_parameters",),
+    ),
+    Example(
+        title="what an optimizer of a model that may be replicated holds is changed in place",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+def train(net, strategy, batches):
+    model = FSDP(net, sharding_strategy=ShardingStrategy[strategy])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in batches:
+        model(batch).sum().backward()
+        optimizer.step()
+        evaluate(model)
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                p.data.mul_(1 - group["lr"])
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import ShardingStrategy, sharding_kwargs
+
+
+def train(net, strategy, batches):
+    model = fully_shard(net, **sharding_kwargs(ShardingStrategy[strategy]))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in batches:
+        model(batch).sum().backward()
+        optimizer.step()
+        evaluate(model)
+        for group in optimizer.param_groups:
+            # TODO(fsdp-migrate FSDP408): Under NO_SHARD, FSDP1's next forward saw what is written here after an evaluation; now it does only after a backward or reshard() of the model's units.
+            for p in group["params"]:
+                p.data.mul_(1 - group["lr"])
+""",
+        outcome=Outcome.REVIEW,
+        support=(
+            "ShardingStrategy",
+            "sharding_kwargs",
+        ),
+    ),
+    Example(
         title="norms of what an optimizer holds",
         before="""\
 import torch
@@ -657,6 +749,42 @@ class Descent(torch.optim.Optimizer):
 """,
     ),
     Keep(
+        title="what an optimizer of a model under DDP holds is changed in place",
+        source="""\
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+
+def decay(net):
+    model = DistributedDataParallel(net)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            p.data.mul_(1 - group["lr"])
+""",
+    ),
+    Keep(
+        title="what an optimizer of unknown parameters holds is changed in place",
+        source="""\
+import torch
+
+
+@torch.no_grad()
+def decay(optimizer):
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            p.mul_(1 - group["lr"])
+""",
+    ),
+    Keep(
+        title="rates of an optimizer's groups",
+        source="""\
+def decay(optimizer):
+    for group in optimizer.param_groups:
+        group["lr"] *= 0.5
+""",
+    ),
+    Keep(
         title="the groups of an optimizer of a plain model",
         source="""\
 import torch
@@ -780,6 +908,8 @@ OTHERS = "this rank's part has other elements of the parameter than FSDP1's piec
 def _update(site: Site, study: Study) -> Decision:
     assert isinstance(site.node, ast.expr)
     assert site.receiver is not None
+    if not study.traced(site.receiver, site.module):
+        return _update_of_optimizer(site, site.receiver, study)
     proposal = study.proposal()
     function = proposal.support(site.module, "reshard_parameters", site.node)
     looped = updated(site.node, study, site.module)
@@ -795,6 +925,26 @@ def _update(site: Site, study: Study) -> Decision:
     return study.rewritten(
         site, RULE.code, "resharded first", proposal, models=models, review=review
     )
+
+
+def _update_of_optimizer(site: Site, optimizer: ast.expr, study: Study) -> Decision:
+    """Where a model is replicated, FSDP1 computed with the parameters that optimizers have."""
+    models = concerned(site, study)
+    model = model_of(optimizer, study, site.module)
+    if model is None or not statedicts.is_replicated(models, study):
+        message = "kept, and not seen in every case"
+        return study.rewritten(site, RULE.code, message, models=models, review=UNSEEN)
+    proposal = study.proposal()
+    function = proposal.support(site.module, "reshard_parameters", site.node)
+    line = code("{f}({m})", f=function, m=ast.unparse(model))
+    proposal.insert_before(site.module, groups_loop(site), line)
+    return study.rewritten(site, RULE.code, "resharded first", proposal, models=models)
+
+
+UNSEEN = (
+    "under NO_SHARD, FSDP1's next forward saw what is written here after an evaluation; now it "
+    "does only after a backward or reshard() of the model's units"
+)
 
 
 def _casts(node: ast.AST) -> bool:

@@ -75,9 +75,12 @@ def training() -> frozenset[str]:
         arguments,
         checks,
         test_checkpoints,
+        test_group_writes,
         test_groups,
         test_guarded,
+        test_holders,
         test_programs,
+        test_replicated_states,
         test_weights,
     )
 
@@ -91,6 +94,15 @@ def training() -> frozenset[str]:
             "plain_names_picked_nothing_in_fsdp1[first]",
         )
     ]
+    for module in (test_group_writes, test_holders, test_replicated_states):
+        file = module.__name__.rpartition(".")[2]
+        found += [f"{file}.py::{name}" for name in dir(module) if name.startswith("test_")]
+    across = "test_holders.py::test_they_give_and_take_whole_states"
+    found += [f"{across}[{kind}]" for kind in test_holders.KINDS]
+    first = "test_replicated_states.py::test_for_the_first_rank"
+    found += [f"{first}[{strategy}]" for strategy in test_replicated_states.STRATEGIES]
+    writes = "test_group_writes.py::test_they_are_seen_when_fsdp1_saw_them"
+    found += [f"{writes}[NO_SHARD-{how}]" for how in test_group_writes.WRITES]
     found.append("test_guarded.py::test_gathered_where_it_stands_two_ranks_hang")
     found += [f"test_groups.py::test_units_are_the_same[{n}]" for n in test_groups.snippets()]
     found += [f"test_shard.py::test_trains_the_same[{n}]" for n in arguments.CASES]

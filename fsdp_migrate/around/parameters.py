@@ -12,6 +12,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from fsdp_migrate.around import ordering, reductions
+from fsdp_migrate.construct import roles, strategy
 from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.sites import Site, enclosing_function
@@ -127,10 +128,52 @@ def _of_optimizers(study: Study, module: Module) -> Iterator[Site]:
             continue
         for iterated in (group, *_named(group, module)):
             for node, construct in _in_loop(iterated, module):
-                # The optimizer's parameters are the sharded ones, evaluation or not.
-                if construct not in {NAME, UPDATE}:
+                if construct == UPDATE and not _may_be_replicated(optimizer, study, module):
+                    # FSDP1's forward did not see before a backward what was written to the
+                    # sharded parameters after an evaluation, as FSDP2's does not.
+                    continue
+                if construct != NAME:
                     yield Site(construct, module, node, node, optimizer)
             yield from _numbers(iterated, optimizer, study, module)
+
+
+def _may_be_replicated(optimizer: ast.expr, study: Study, module: Module) -> bool:
+    """Whether an optimizer's model may be; not asked in its own steps, which follow a backward."""
+    if isinstance(optimizer, ast.Name) and optimizer.id == "self":
+        return False
+    chosen = {strategy.of(c, study) for c in optimized(optimizer, study, module)}
+    return not chosen.isdisjoint({None, "NO_SHARD"})
+
+
+def model_of(optimizer: ast.expr, study: Study, module: Module) -> ast.expr | None:
+    """The model whose parameters an optimizer is given, where it has the same name here."""
+    found: dict[str, ast.expr] = {}
+    here = enclosing_function(module, optimizer)
+    for value in study.values(optimizer, module):
+        call = value.node
+        early = ordering.find(call, module, study) if isinstance(call, ast.Call) else None
+        if not isinstance(call, ast.Call) or value.module is not module or early is not None:
+            return None
+        own = enclosing_function(module, call) is here
+        for argument in ordering.arguments(call):
+            for held, where in _held(argument, study, module):
+                model = held.func.value if isinstance(held, ast.Call) else None  # type: ignore[attr-defined]
+                path = access_path(model) if model is not None else None
+                if model is None or path is None or not study.traced(model, where):
+                    return None
+                same = roles.class_of(model, module) == roles.class_of(optimizer, module)
+                if not own and not (path.startswith("self.") and same):
+                    return None
+                found.setdefault(path, model)
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
+def groups_loop(site: Site) -> ast.stmt:
+    """The loop over an optimizer's groups that a site stands in, or its statement."""
+    for parent in site.module.table.ancestors(site.node):
+        if isinstance(parent, (ast.For, ast.AsyncFor)) and _owner(parent.iter) is site.receiver:
+            return parent
+    return site.statement
 
 
 def _optimizer(group: ast.Subscript, module: Module) -> ast.expr | None:

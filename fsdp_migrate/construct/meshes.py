@@ -78,13 +78,13 @@ def is_sharded_by_all(constructor: Constructor, study: Study) -> bool:
     """Whether every rank of the program is known to hold a part of the model.
 
     FSDP1's rank 0 of a model is the first of those that shard it, so that with groups, slices and
-    hybrid strategies there are several.
+    hybrid strategies there are several, and without sharding every rank is one.
     """
     if constructor.is_open:
-        words = ("process_group", "device_mesh", "HYBRID_SHARD")
+        words = ("process_group", "device_mesh", "HYBRID_SHARD", "NO_SHARD")
         return not any(m.mentions(word) for m in study.project.modules for word in words)
     chosen = strategy.of(constructor, study)
-    if chosen is None or chosen in strategy.HYBRID:
+    if chosen is None or chosen in {"NO_SHARD", *strategy.HYBRID}:
         return False
     for name in ("process_group", "device_mesh"):
         node = constructor.arguments.get(name)

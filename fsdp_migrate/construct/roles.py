@@ -61,15 +61,35 @@ def role(constructor: Constructor, study: Study) -> Role:
         return Role.PART if places == {Role.PART} else Role.ROOT
     found = {
         _kept_in(holder, module, constructor, study)
-        for call, at in constructor.made_at or ((constructor.call, constructor.module),)
-        for holder, module in _holders(call, at, study, CALLERS_DEEP)
+        for holder, module in _holders_of(constructor, study)
     }
     if not found:
         return Role.ROOT
     return found.pop() if len(found) == 1 else Role.UNKNOWN
 
 
+def owners(constructor: Constructor, study: Study) -> Iterator[ast.AST]:
+    """What a constructor's model is stored in: classes, of whose instances it is an attribute or
+    an element of one, and calls that make something else."""
+    for holder, module in _holders_of(constructor, study):
+        if not isinstance(holder, ast.expr) or holder in study.constructors:
+            continue
+        node = holder
+        while True:
+            for value in study.values(node, module):
+                if isinstance(value, Made):
+                    yield value.callee.node if isinstance(value.callee, Class) else value.node
+            if not isinstance(node, (ast.Attribute, ast.Subscript)):
+                break
+            node = node.value
+
+
 Holder = tuple[ast.AST | None, Module]
+
+
+def _holders_of(constructor: Constructor, study: Study) -> Iterator[Holder]:
+    for call, module in constructor.made_at or ((constructor.call, constructor.module),):
+        yield from _holders(call, module, study, CALLERS_DEEP)
 
 
 def _holders(node: ast.expr, module: Module, study: Study, depth: int) -> Iterator[Holder]:
@@ -135,7 +155,7 @@ def _is_container(call: ast.Call, study: Study, module: Module) -> bool:
     """Whether a call makes a module out of the modules it is given (``nn.Sequential``)."""
     made = study.values(call.func, module)
     if any(isinstance(v, Class) for v in made):
-        return any(isinstance(v, Class) and _is_module(v, study) for v in made)
+        return any(isinstance(v, Class) and is_module(v, study) for v in made)
     names = study.external(call.func, module)
     builtin = isinstance(call.func, ast.Name) and call.func.id in {"list", "tuple", "dict"}
     return builtin or any(
@@ -221,8 +241,8 @@ def _kept_in(holder: ast.AST | None, module: Module, own: Constructor, study: St
         )
         if base and base != "self" and same_place and access_path(other.wrapped) in {base, whole}:
             return Role.PART
-    owner = _class_of(holder, module, study) if base == "self" else None
-    if owner is not None and not _is_module(owner, study):
+    owner = class_of(holder, module) if base == "self" else None
+    if owner is not None and not is_module(owner, study):
         return Role.ROOT  # an attribute of a trainer, say
     made = {v.node for v in study.values(holder, module) if isinstance(v, Made)}
     family = {c.node for c in study.tracer.family(owner)} if owner is not None else set()
@@ -255,7 +275,7 @@ def _is_attribute_of(other: Wrapped, family: set[ast.ClassDef], study: Study) ->
     path = access_path(other.wrapped)
     if path is None or _base(path) != "self" or not isinstance(other.wrapped, ast.Attribute):
         return False
-    owner = _class_of(other.wrapped.value, other.module, study)
+    owner = class_of(other.wrapped.value, other.module)
     return owner is not None and owner.node in family
 
 
@@ -287,7 +307,7 @@ def _given(made: Made, study: Study) -> set[ast.AST]:
         for node in ast.walk(argument):
             if isinstance(node, (ast.Name, ast.Attribute, ast.Call)):
                 inside = contents(node, made.module, study)
-                found |= {c.node for c in inside.classes if _is_module(c, study)}
+                found |= {c.node for c in inside.classes if is_module(c, study)}
     return found
 
 
@@ -295,13 +315,15 @@ def _base(path: str) -> str:
     return re.split(r"[.\[]", path, maxsplit=1)[0]
 
 
-def _class_of(node: ast.AST, module: Module, study: Study) -> Class | None:
+def class_of(node: ast.AST, module: Module) -> Class | None:
+    """The class around a node."""
     for parent in module.table.ancestors(node):
         if isinstance(parent, ast.ClassDef):
             return Class(parent, module)
     return None
 
 
-def _is_module(cls: Class, study: Study) -> bool:
+def is_module(cls: Class, study: Study) -> bool:
+    """Whether a class is one of modules."""
     bases = study.tracer.external_bases(cls)
     return any(b.startswith("torch.nn.") or b.endswith(MODULE_BASES) for b in bases)

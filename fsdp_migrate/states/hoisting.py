@@ -14,7 +14,7 @@ from fsdp_migrate import sites
 from fsdp_migrate.names import COMPREHENSIONS, FUNCTIONS
 from fsdp_migrate.proposal import Code, Proposal, code
 from fsdp_migrate.sites import Site
-from fsdp_migrate.states import ranks, statedicts
+from fsdp_migrate.states import holders, ranks, statedicts
 from fsdp_migrate.study import Study, sentences
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
@@ -200,7 +200,9 @@ def _parameter(model: ast.expr | None, function: FunctionNode, study: Study, mod
 def _may_be_model(node: ast.expr, module: Module, study: Study) -> bool:
     """Whether an expression is an FSDP1 model, or may be one for all that is known."""
     found = study.values(node, module)
-    return not found or not all(_is_something_else(value, study) for value in found)
+    if not found or holders.held(node, module, study):
+        return True
+    return not all(_is_something_else(value, study) for value in found)
 
 
 def _is_something_else(value: Value, study: Study) -> bool:

@@ -11,9 +11,11 @@ import ast
 from dataclasses import dataclass, replace
 
 from fsdp_migrate import fsdp1
+from fsdp_migrate.construct import strategy
 from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.sites import Site
+from fsdp_migrate.states import holders
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Constant, External, Made
@@ -140,6 +142,19 @@ def at(
     return DEFAULT
 
 
+def given(setting: Setting, models: frozenset[Constructor], study: Study) -> Setting:
+    """What a setting comes to for a model's own state, optimizers aside.
+
+    Under NO_SHARD FSDP1 gave the whole state to every rank and moved it nowhere, whatever was set.
+    """
+    return DEFAULT if is_replicated(models, study) and not setting.problem else setting
+
+
+def is_replicated(models: frozenset[Constructor], study: Study) -> bool:
+    """Whether every rank has all of the models, as far as their strategies are written."""
+    return {strategy.of(model, study) for model in models} == {"NO_SHARD"}
+
+
 def is_in_context(
     node: ast.AST, module: Module, models: frozenset[Constructor], study: Study
 ) -> bool:
@@ -162,8 +177,7 @@ def _context_at(
                 call = item.context_expr
                 if is_context(call, module, study) and node is not call:
                     assert isinstance(call, ast.Call)
-                    concerned = study.models_of_static(first_argument(call), module)
-                    if concerned.constructors & models:
+                    if concerned(first_argument(call), module, study) & models:
                         return read(call, module, study)
         if isinstance(parent, FUNCTIONS):
             function = parent
@@ -204,6 +218,12 @@ def first_argument(call: ast.Call, name: str = "module") -> ast.expr | None:
     return next((k.value for k in call.keywords if k.arg == name), None)
 
 
+def concerned(node: ast.expr | None, module: Module, study: Study) -> frozenset[Constructor]:
+    """The models that a static is about which is given ``node``, a model or what holds some."""
+    parts = holders.held(node, module, study) if node is not None else holders.Held()
+    return parts.constructors or study.models_of_static(node, module).constructors
+
+
 def _set_globally(models: frozenset[Constructor], study: Study) -> list[Setting]:
     found = []
     for module in study.project.modules:
@@ -212,8 +232,7 @@ def _set_globally(models: frozenset[Constructor], study: Study) -> list[Setting]
                 continue
             if not _is_static(call, "set_state_dict_type", module, study):
                 continue
-            concerned = study.models_of_static(first_argument(call), module)
-            if concerned.constructors & models:
+            if concerned(first_argument(call), module, study) & models:
                 found.append(read(call, module, study))
     return found
 

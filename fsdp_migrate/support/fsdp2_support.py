@@ -541,8 +541,6 @@ def _give_state(
     settings = module.__dict__.get("_state_dict_settings")
     if settings is None or module.__dict__.get("_gives_shards"):
         return
-    config = settings.state_dict_config
-    full = settings.state_dict_type is StateDictType.FULL_STATE_DICT
     inside = [
         f"{prefix}{_plain_name(name + '.')}"
         for name, unit in module.named_modules()
@@ -550,6 +548,10 @@ def _give_state(
     ]
     names = [n for n in state_dict if n.startswith(prefix)]
     own = [n for n in names if not n.startswith(tuple(inside))]  # units in this one saw to theirs
+    config = settings.state_dict_config
+    full = settings.state_dict_type is StateDictType.FULL_STATE_DICT
+    if _is_replicated(state_dict[n] for n in own):
+        config, full = FullStateDictConfig(), True  # FSDP1's NO_SHARD knew no other state
     absent = (
         full
         and getattr(config, "rank0_only", False)
@@ -557,6 +559,8 @@ def _give_state(
     )
     for name in own:
         value = state_dict[name]
+        if not isinstance(value, DTensor) and not isinstance(module, FSDPModule):
+            continue  # it is around sharded parts
         whole = _whole(value) if full else value
         if absent:
             del state_dict[name]
@@ -574,9 +578,12 @@ def _take_state(
 ) -> None:
     """Turn a whole state that a unit is given into this rank's part of it."""
     settings = module.__dict__.get("_state_dict_settings")
-    if settings is None or settings.state_dict_type is not StateDictType.FULL_STATE_DICT:
+    if settings is None:
         return
     reshard_parameters(module)
+    full = settings.state_dict_type is StateDictType.FULL_STATE_DICT
+    if not full and not _is_replicated(module.parameters()):
+        return
     own = {_plain_name(n): p for n, p in module.named_parameters(remove_duplicate=False)}
     for name, value in list(state_dict.items()):
         if name.startswith(prefix):
@@ -836,7 +843,7 @@ def full_model_state(
     """The whole model state under plain names, on every rank or on rank 0 (others get ``{}``).
 
     The tensors are copies: training goes on without changing them. A model that is not sharded
-    gives what it always does, on every rank.
+    gives what it always does, on every rank, and so does what is around sharded parts.
 
     Args:
         rank0_only: as in FSDP1, give it to the first of the ranks that shard the model. With
@@ -845,10 +852,13 @@ def full_model_state(
     sharded = _is_sharded(model)
     given = _sharded_state(model) if sharded else model.state_dict()
     absent = sharded and rank0_only and not _is_first(given.values())
+    parts = _sharded_parts(model)
     state = {}
     for name, value in given.items():
         whole = _whole(value)
-        if not absent:
+        if not isinstance(value, DTensor) and not name.startswith(parts):
+            state[name] = value
+        elif not absent:
             state[name] = _copied(whole, cpu=cpu_offload, made_from=value)
     return state
 
@@ -1058,6 +1068,12 @@ def _is_sharded(model: nn.Module) -> bool:
     )
 
 
+def _sharded_parts(model: nn.Module) -> tuple[str, ...]:
+    """What the names in the sharded parts of a model begin with: nothing, if it is one itself."""
+    names = [n for n, m in model.named_modules() if isinstance(m, FSDPModule)]
+    return tuple(_plain_name(f"{n}.") if n else "" for n in names) or ("",)
+
+
 def _sharded_state(model: nn.Module) -> dict[str, Any]:
     """The sharded state of a model, whatever kind it is set to give."""
     modules = list(model.modules())
@@ -1087,6 +1103,16 @@ def _is_first(values: Iterable[Any]) -> bool:
         return dist.get_rank() == 0
     sharding = [i for i, p in enumerate(value.placements) if not p.is_replicate()]
     return value.device_mesh.get_local_rank(sharding[0] if sharding else 0) == 0
+
+
+def _is_replicated(values: Iterable[Any]) -> bool:
+    """Whether there are sharded tensors of which every rank has all."""
+    found = [v for v in values if isinstance(v, DTensor)]
+    return bool(found) and all(
+        placement.is_replicate() or v.device_mesh.size(i) == 1
+        for v in found
+        for i, placement in enumerate(v.placements)
+    )
 
 
 def _whole(value: Any) -> Any:

@@ -227,6 +227,31 @@ ROWS = (
     ),
     rewritten(
         "1.2",
+        "the same of a module around sharded parts, which is not sharded itself",
+        "get_model_state_dict, full, or full_model_state: the parts would give shards",
+        "FSDP302",
+        "of a module around sharded parts",
+        "test_holders.py::test_they_give_and_take_whole_states[whole]",
+    ),
+    review(
+        "1.2",
+        "any kind under NO_SHARD, which is whole, on every rank, where it is",
+        "full_model_state of every rank; marked for NO_SHARD (FSDP201)",
+        "FSDP302",
+        "of a replicated model, which every rank had",
+        "test_replicated_states.py::test_of_every_kind",
+    ),
+    rewritten(
+        "1.2",
+        "FULL, rank0_only=True under a strategy that is known at run time",
+        "full_model_state, which asks the mesh",
+        "FSDP302",
+        "for the first rank, under a strategy that is known at run time",
+        "test_replicated_states.py::"
+        "test_of_a_strategy_that_is_known_at_run_time_for_the_first_rank",
+    ),
+    rewritten(
+        "1.2",
         "FULL, offload_to_cpu=True alone",
         "full_model_state: cpu_offload would give rank 0 alone the state",
         "FSDP302",

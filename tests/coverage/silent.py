@@ -69,6 +69,18 @@ ROWS = (
         guarded("direct"),
     ),
     Silent(
+        "state_dict() of a module around sharded parts",
+        "shards of the parts, in a file that says nothing",
+        "test_holders.py::test_asked_as_it_was_the_file_has_one_ranks_shards",
+        "test_holders.py::test_they_give_and_take_whole_states[whole]",
+    ),
+    Silent(
+        "cpu_offload=True for rank0_only=True under NO_SHARD",
+        "ranks that FSDP1 gave the state have none",
+        support("every_rank_is_first_where_parameters_are_not_sharded"),
+        "test_replicated_states.py::test_for_the_first_rank[NO_SHARD]",
+    ),
+    Silent(
         "the state is gathered behind a condition on the rank",
         "the ranks wait for each other",
         HANGS,
@@ -133,6 +145,12 @@ ROWS = (
         "averages while the root is gathered",
         "what is written is lost",
         AVERAGES + "[data]",
+    ),
+    Silent(
+        "writing through an optimizer's groups, replicated, after an evaluation",
+        "the next forward misses what is written",
+        "test_group_writes.py::test_without_resharding_a_replicated_model_misses_them",
+        "test_group_writes.py::test_they_are_seen_when_fsdp1_saw_them[NO_SHARD-mul]",
     ),
     # -- training --
     Silent(
