@@ -151,6 +151,7 @@ class Study:
     entries: list[Entry] = field(default_factory=list)  # methods that need FSDP2's hooks
     unused: dict[ast.Call, Found | None] = field(default_factory=dict)  # by constructor call
     contents: dict[ast.expr, Contents] = field(default_factory=dict)  # of wrapped models
+    undeleted: set[ast.stmt] = field(default_factory=set)  # ``del`` statements that lose a name
     # Which FSDP2 would not look into.
     dataclasses: list[DataclassFound] = field(default_factory=list)
 
