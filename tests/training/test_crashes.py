@@ -53,6 +53,34 @@ def main():
         load(model, optimizer, state)
         print("loss", loss.item())
 """,
+    "parts that are asked one by one": """\
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(sharded(nn.Linear(4, 4)) for _ in range(2))
+        self.heads = nn.ModuleDict({name: sharded(nn.Linear(4, 1)) for name in "ab"})
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return sum(head(x) for head in self.heads.values())
+
+
+def main():
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        loss = model(torch.ones(2, 4)).pow(2).mean()
+        loss.backward()
+        for index, layer in enumerate(model.layers):
+            print("norm", index, layer.clip_grad_norm_(0.1).item())
+        for head in model.heads.values():
+            head.clip_grad_norm_(0.1)
+        print("head", model.heads["a"].clip_grad_norm_(0.1).item())
+        optimizer.step()
+        optimizer.zero_grad()
+        print("loss", loss.item())
+""",
 }
 
 
