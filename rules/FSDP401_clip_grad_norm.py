@@ -229,11 +229,15 @@ class Scaler:
         return model.clip_grad_norm_(limit)
 
 
+def step(model, batch, scale):
+    scale(model(batch).sum(), model, 1.0)
+
+
 def train(net, batches, optimizer):
     model = FSDP(net)
     scaler = Scaler()
     for batch in batches:
-        scaler(model(batch).sum(), model, 1.0)
+        step(model, batch, scaler)
         optimizer.step()
 """,
         after="""\
@@ -247,11 +251,15 @@ class Scaler:
         return nn_utils.clip_grad_norm_(model.parameters(), limit).full_tensor()
 
 
+def step(model, batch, scale):
+    scale(model(batch).sum(), model, 1.0)
+
+
 def train(net, batches, optimizer):
     model = fully_shard(net)
     scaler = Scaler()
     for batch in batches:
-        scaler(model(batch).sum(), model, 1.0)
+        step(model, batch, scaler)
         optimizer.step()
 """,
     ),

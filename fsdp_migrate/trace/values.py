@@ -27,6 +27,7 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 MAX_FRAMES = 3
 MAX_DEPTH = 300  # nested evaluations; each takes some ten Python frames
 MAX_STEPS = 2_000  # evaluations for one question; in published code none took 500
+MAX_CONTAINERS = 4  # lists of lists that are looked into
 RECURSION_LIMIT = 12 * MAX_DEPTH + 1000
 
 
@@ -487,15 +488,17 @@ class Tracer:
         return [v for e in value.node.elts for v in self.evaluate(e, value.module, value.frame)]
 
     def _kept_models(self, value: Value, unpack: tuple[int, ...] = ()) -> list[Value] | None:
-        """The elements of a container when FSDP1 models are among them, else None.
+        """The elements of a container of FSDP1 models, else None.
 
         Of others too little is told by where they were made: a loop may put a wrapped module in
         the place of each.
         """
         found = list(self._contents(value, unpack))
-        return found if any(map(self._is_wrapped, found)) else None
+        return found if found and all(map(self._is_wrapped, found)) else None
 
-    def _contents(self, value: Value, unpack: tuple[int, ...]) -> Iterator[Value]:
+    def _contents(
+        self, value: Value, unpack: tuple[int, ...], depth: int = MAX_CONTAINERS
+    ) -> Iterator[Value]:
         """What iterating over a value gives; of pairs and the like the part that is unpacked."""
         node = value.node
         match node:
@@ -511,9 +514,9 @@ class Tracer:
                 yield from self._values_of(owner, value)
             case ast.Call() if isinstance(value, Made):
                 within = _iterated(node, value.made_by, unpack)
-                if within is not None:
+                if within is not None and depth:  # ``layers = list(layers)`` leads to itself
                     for inner in self.evaluate(within, value.module, value.frame):
-                        yield from self._contents(inner, ())
+                        yield from self._contents(inner, (), depth - 1)
 
     def _values_of(self, owner: ast.expr, value: Value) -> Iterator[Value]:
         """The values of a dict, or of an ``nn.ModuleDict`` of one."""
@@ -522,9 +525,10 @@ class Tracer:
 
     def _entered(self, mapping: Value) -> Iterator[Value]:
         match mapping.node:
-            case ast.Call(args=[given]) if isinstance(mapping, Made):
-                if mapping.made_by in MODULE_DICTS:
-                    yield from self._values_of(given, mapping)
+            case ast.Call(args=[(ast.Dict() | ast.DictComp()) as given]) if (
+                isinstance(mapping, Made) and mapping.made_by in MODULE_DICTS
+            ):
+                yield from self._values_of(given, mapping)
             case ast.Dict(values=elements):
                 for element in elements:
                     yield from self.evaluate(element, mapping.module, mapping.frame)
@@ -859,11 +863,11 @@ class Tracer:
         return result
 
     def _element(self, node: ast.Subscript, container: Value) -> list[Value] | None:
-        """One of a container's elements, when FSDP1 models are among them: which, no one asks."""
+        """One of the elements of a container of FSDP1 models: which, no one asks."""
         if isinstance(node.slice, ast.Slice):
             return None
         found = [*self._contents(container, ()), *self._entered(container)]
-        return found if any(map(self._is_wrapped, found)) else None
+        return found if found and all(map(self._is_wrapped, found)) else None
 
     def _entries(self, value: Display, keys: Values) -> list[Value]:
         """Entries of a dict display under any of ``keys``; all of them when a key is unknown."""
@@ -1019,14 +1023,60 @@ class Tracer:
         return [*found, *self._spawned(function)]
 
     def _instance_names(self, cls: Class) -> list[str]:
-        """The last parts of the names that instances of a class are given."""
+        """The last parts of the names that instances of a class are given, or are handed on by."""
         found: dict[str, None] = {}
         for each in (cls, *self.subclasses(cls)):
             for call, module in self._calls.get(each.node.name, []):
                 parent = module.table.parents[call]
                 targets = parent.targets if isinstance(parent, ast.Assign) else []
                 found.update(dict.fromkeys(name for t in targets if (name := _last_name(t))))
+        waiting = list(found)
+        while waiting:
+            for name in self._handed_on(waiting.pop()):
+                if name not in found:
+                    found[name] = None
+                    waiting.append(name)
         return list(found)
+
+    def _handed_on(self, name: str) -> Iterator[str]:
+        """The parameters that arguments of a name are passed for, and what these are kept as."""
+        for given, call, module in self._arguments.get(name, []):
+            for value in self.evaluate(call.func, module):
+                functions = [value] if isinstance(value, Function) else []
+                if isinstance(value, Class):
+                    functions = [f for f in self._initializers(value) if isinstance(f, Function)]
+                for function in functions:
+                    yield from self._kept_as(given, call, function, made=isinstance(value, Class))
+
+    def _initializers(self, cls: Class) -> Iterable[Value]:
+        return self._attribute_of_class(cls, cls, "__init__")
+
+    def _kept_as(
+        self, given: ast.expr, call: ast.Call, function: Function, *, made: bool
+    ) -> Iterator[str]:
+        arguments = function.node.args
+        bound = made or (function.owner is not None and not _is_static(function.node))
+        for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+            if self.argument(call, function.node, each.arg, bound=bound) is not given:
+                continue
+            yield each.arg
+            scope = function.module.table.scopes[function.node]
+            for definition in function.module.flow(scope).definitions:
+                kept = definition.value
+                if isinstance(kept, ast.Name) and kept.id == each.arg:
+                    yield definition.path.rpartition(".")[2]
+
+    @cached_property
+    def _arguments(self) -> dict[str, list[tuple[ast.expr, ast.Call, Module]]]:
+        """Every argument of the project's calls that is a name, by the last part of it."""
+        found: dict[str, list[tuple[ast.expr, ast.Call, Module]]] = defaultdict(list)
+        for module in self.project.modules:
+            for call in module.table.calls:
+                for given in (*call.args, *(k.value for k in call.keywords)):
+                    name = _last_name(given)
+                    if name:
+                        found[name].append((given, call, module))
+        return found
 
     def _may_run(
         self,

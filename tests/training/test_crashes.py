@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fsdp_migrate import session
 from tests.training.programs import Launcher, compare, written
 
 pytestmark = pytest.mark.train
@@ -82,6 +83,80 @@ def main():
         print("loss", loss.item())
 """,
 }
+
+# The engine, which has the model and says nothing of FSDP, hands it on to the other files.
+FILES = {
+    "train.py": HEAD
+    + """\
+from engine import train
+from scaler import Scaler
+
+
+def main():
+    scaler = Scaler()
+    train(sharded(nn.Linear(4, 2)), scaler)
+"""
+    + TAIL,
+    "engine.py": """\
+import torch
+from saving import save
+
+
+def train(model, loss_scaler):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(4):
+        loss = model(torch.ones(2, 4) * step).pow(2).mean()
+        loss_scaler(loss, optimizer, model, clip=0.1, update=step % 2 == 1)
+        print("loss", loss.item())
+    save(model, "state.pt")
+""",
+    "saving.py": """\
+import torch
+import torch.distributed as dist
+
+
+def save(model, path):
+    state = model.state_dict()
+    if dist.get_rank() == 0:
+        torch.save(state, path)
+        for name, value in torch.load(path).items():
+            print(name, type(value).__name__, tuple(value.shape), value.sum().item())
+""",
+    "scaler.py": """\
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+
+class Scaler:
+    def __init__(self):
+        self._scaler = ShardedGradScaler(enabled=False)
+
+    def __call__(self, loss, optimizer, model, clip, update):
+        if not update:
+            with model.no_sync():
+                self._scaler.scale(loss).backward()
+            return
+        self._scaler.scale(loss).backward()
+        self._scaler.unscale_(optimizer)
+        print("norm", model.clip_grad_norm_(clip).item())
+        self._scaler.step(optimizer)
+        self._scaler.update()
+        optimizer.zero_grad()
+""",
+}
+
+
+def test_files_without_fsdp_hand_models_on(launcher: Launcher, tmp_path: Path) -> None:
+    for version in ("before", "after"):
+        (tmp_path / version).mkdir()
+        for name, text in FILES.items():
+            (tmp_path / version / name).write_text(text)
+    run = session.run([tmp_path / "after"])
+    assert run.result.changes.keys() >= {tmp_path / "after" / n for n in ("saving.py", "scaler.py")}
+    for path, data in run.result.changes.items():
+        path.write_bytes(data)
+    before = launcher.script(tmp_path / "before" / "train.py", fsdp1="allow")
+    after = launcher.script(tmp_path / "after" / "train.py", fsdp1="forbid")
+    assert compare(before, after) >= 14
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
