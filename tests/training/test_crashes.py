@@ -54,6 +54,18 @@ def main():
         load(model, optimizer, state)
         print("loss", loss.item())
 """,
+    "the rank and the number of ranks of a model": """\
+def main():
+    model = sharded(nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batches = torch.arange(32.0).reshape(8, 4) / 32
+    for batch in batches[model.rank :: model.world_size]:
+        loss = model(batch).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        print("loss", model.rank, loss.item())
+""",
     "parts that are asked one by one": """\
 class Net(nn.Module):
     def __init__(self):
