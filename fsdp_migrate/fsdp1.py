@@ -89,6 +89,45 @@ UNMISTAKABLE: Final = frozenset(
 )
 """Those that nothing else has: FSDP1's, also on an object nothing is known about."""
 
+FIELDS: Final = frozenset(
+    {
+        "rank",
+        "world_size",
+        "backward_prefetch",
+        "cpu_offload",
+        "forward_prefetch",
+        "limit_all_gathers",
+        "_use_orig_params",
+        "_is_root",
+        "_exec_order_data",
+        "_fully_sharded_module_to_handle",
+        "_ignored_params",
+        "_state_dict_type",
+    }
+)
+"""What an FSDP1 model keeps of its settings, under names that other objects have as well."""
+
+FLAT_FIELDS: Final = frozenset(
+    {
+        "_fqns",
+        "_full_param_padded",
+        "_is_flat_param",
+        "_is_grad_none_mask",
+        "_is_padding_mask",
+        "_local_shard",
+        "_numels",
+        "_numels_with_padding",
+        "_padded_unsharded_size",
+        "_param_infos",
+        "_saved_grad_shard",
+        "_shard_numel_padded",
+        "_shard_param_infos",
+        "_shared_param_infos",
+        "_unpadded_unsharded_size",
+    }
+)
+"""What FSDP1 keeps with its flat parameters."""
+
 FORWARD: Final = "forward"
 """Called by itself it runs in FSDP1's wrapper, and without FSDP2's hooks."""
 

@@ -67,14 +67,18 @@ WRAPPED = b"_fsdp_wrapped_module"
 GUARD = re.compile(rb"[\"']fsdp-migrate FSDP")  # what --partial leaves to be migrated
 PARAMETER_NAMES = (b"_fpw_module", b"_flat_param")
 # What code does to a model it was given: such files matter once the project wraps one.
+DONE = rb"\.(?:(?:named_)?parameters\(|(?:%s)\b)" % (
+    "|".join(sorted(fsdp1.METHODS | fsdp1.STATE_METHODS | fsdp1.STATICS)).encode()
+)
 LATER_LIFE = re.compile(
-    rb"\.(?:(?:named_)?parameters\(|(?:%s)\b)|load_sharded_optimizer_state_dict"
+    DONE + rb"|load_sharded_optimizer_state_dict"
     rb"|\btype\(\w+\)(?:\.__name__)? *(?:is|==|!=|in|not)\b|\.__class__\b"
     rb"|\b(?:deepcopy|AveragedModel)\("
     rb"|[Ll]inear4bit|[Pp]arams4bit|load_in_4bit|\bclass \w+\([^)]*\bParameter\b"
     rb"|\b_gradient_p(?:re|ost)divide_factor\b"
-    % "|".join(sorted(fsdp1.METHODS | fsdp1.STATE_METHODS | fsdp1.STATICS)).encode()
 )
+# The same where it is asked for every place; each begins with what is quickly looked for.
+LATER = (re.compile(DONE), re.compile(rb"type\(\w+\)"), re.compile(rb"deepcopy\("))
 
 # What a model is given or returns may be a dataclass, which FSDP2 must be told of.
 DATACLASSES = (b"dataclass", b"torch")
@@ -238,7 +242,7 @@ def _code(path: Path, data: bytes) -> bytes:
 def _sort(
     reaching: Sequence[Path],
     code: Mapping[Path, bytes],
-    rest: Sequence[str],
+    unmarked: Sequence[str],
     found: Found,
     jobs: int,
 ) -> None:
@@ -246,22 +250,40 @@ def _sort(
 
     Files that mention FSDP but neither reach it nor meet one that does are library: look-alikes.
     """
-    others = [Path(file) for file in rest]
+    others = [Path(file) for file in unmarked]
     contents = _Contents(code, others)
     imports = Neighbours(contents, PARAMETER_NAMES, jobs)
     users, neighbours = imports.around(reaching)
     for path in [p for p in found.candidates if p not in users and p not in neighbours]:
         del found.candidates[path]
         found.library.append(path)
+    met: set[Path] = set()
     for path in others:
         known = path in users or path in imports.marked
         data = contents[path] if known or path in neighbours else b""
         meets = LATER_LIFE.search(data) is not None or all(word in data for word in DATACLASSES)
         if known or meets:
-            found.others[path] = data if path.suffix != NOTEBOOK else _bytes(path)
-            found.others[path] = data
+            met.add(path)
+    near = [path for path in (*found.candidates, *others) if path in users or path in neighbours]
+    taken = [path for path in near if path in met or path in found.candidates]
+    rest = [path for path in near if path not in met and path not in found.candidates]
+    met |= _handing(taken, rest, imports, contents)
+    for path in others:
+        if path in met:
+            found.others[path] = contents[path]
         else:
             found.library.append(path)
+
+
+def _handing(
+    taken: Sequence[Path], rest: Sequence[Path], imports: Neighbours, contents: Mapping[Path, bytes]
+) -> set[Path]:
+    """The files of ``rest`` that give models to functions of ``taken`` ones."""
+    from fsdp_migrate.handing import Handing
+    from fsdp_migrate.trace.values import COMMON_METHODS
+
+    common = frozenset(name.encode() for name in COMMON_METHODS)
+    return Handing(imports, contents, common).find(taken, rest, LATER)
 
 
 def _add_support(found: Found) -> None:

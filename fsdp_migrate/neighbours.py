@@ -86,6 +86,11 @@ class Neighbours:
         above = _closure(starts, importers, passing)
         return above, _closure(above, imports, passing)
 
+    def bound_by(self, path: Path) -> Iterator[tuple[str, str, frozenset[Path]]]:
+        """What a file imports: each name, what it is called there, where it may come from."""
+        for each in self._imports[path]:
+            yield each.name, each.bound, self._leading_to(each.source, each.name)
+
     def _statements(self, path: Path, data: bytes) -> Iterator[_Import]:
         """Every name that the import statements of a file bring in from the project."""
         for source, names, modules in STATEMENT.findall(data):
@@ -111,7 +116,9 @@ class Neighbours:
         for text, source in spelled.items():
             if source[-1] in self._named:
                 yield _Import(source, "", bound)
-                for name in set(re.findall(rb"\b%s\.(\w+)" % re.escape(text.encode()), data)):
+                for name in sorted(
+                    set(re.findall(rb"\b%s\.(\w+)" % re.escape(text.encode()), data))
+                ):
                     yield _Import(source, name.decode(errors="replace"), "")
 
     def _targets(self, path: Path) -> set[Path]:
@@ -126,7 +133,7 @@ class Neighbours:
         if known is not None:
             return known
         self._known[dotted, name] = frozenset()  # names may be imported in circles
-        sources = set(self._files(dotted))
+        sources = list(dict.fromkeys(self._files(dotted)))
         if not name:
             found = {source for source in sources if not _is_hub(source)}
         else:

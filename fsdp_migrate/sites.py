@@ -248,6 +248,47 @@ def methods(tracer: Tracer, module: Module, *, has_fsdp: bool) -> Iterator[Site]
         node = parent if called and isinstance(parent, ast.Call) else attribute
         construct = f"{fsdp1.FSDP}.{attribute.attr}"
         yield Site(construct, module, node, attribute, attribute.value)
+    yield from _fields(tracer, module, has_fsdp=has_fsdp)
+
+
+def _fields(tracer: Tracer, module: Module, *, has_fsdp: bool) -> Iterator[Site]:
+    """What code reads of the settings that FSDP1 models keep, and of their flat parameters.
+
+    The former have common names, so that they count on what is known to be a model alone, unless
+    the project sets them; the latter, in a module that refers to FSDP1 (``has_fsdp``), on whatever
+    nothing is known about.
+    """
+    for attribute in module.table.attributes:
+        if not isinstance(attribute.ctx, ast.Load):
+            continue
+        if attribute.attr in fsdp1.FIELDS:
+            found = models(tracer.evaluate(attribute.value, module), tracer)
+            wrapped = any(not isinstance(v.callee, Class) for v in found)
+            if wrapped and not _is_set(attribute.attr, tracer):
+                yield Site(
+                    f"{fsdp1.FSDP}.{attribute.attr}", module, attribute, attribute, attribute.value
+                )
+        elif has_fsdp and attribute.attr in fsdp1.FLAT_FIELDS:
+            kinds = tracer.evaluate(attribute.value, module)
+            if all(isinstance(v, (Computed, Unknown)) for v in kinds):
+                yield Site(
+                    f"{FLAT}.{attribute.attr}", module, attribute, attribute, attribute.value
+                )
+
+
+FLAT = "FlatParameter"
+
+
+def _is_set(name: str, tracer: Tracer) -> bool:
+    """Whether the project gives some FSDP1 model an attribute of that name."""
+    return any(
+        attribute.attr == name
+        and isinstance(attribute.ctx, ast.Store)
+        and bool(models(tracer.evaluate(attribute.value, module), tracer))
+        for module in tracer.project.modules
+        if module.mentions(name)
+        for attribute in module.table.attributes
+    )
 
 
 def _is_strategy(attribute: ast.Attribute, module: Module, tracer: Tracer) -> bool:

@@ -409,6 +409,17 @@ def build(net) -> Wrapper:
 """,
     ),
     Keep(
+        title="a model that is wrapped twice, with arguments from elsewhere",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net, settings):
+    return FSDP(FSDP(net, **settings), **settings)
+""",
+        left=True,
+    ),
+    Keep(
         title="fairscale's class of the same name",
         source="""\
 from fairscale.nn import FullyShardedDataParallel as FSDP
@@ -584,6 +595,19 @@ def decide(site: Site, study: Study) -> Decision:
     constructor = study.constructors[site.node]
     models = [constructor]
     if constructor.problem:
+        twice = None
+        if "module" in constructor.arguments:
+            twice = wrapped.sharded_before(constructor, study)
+        if twice is not None:
+            return study.left(
+                site,
+                RULE.code,
+                twice.reason,
+                twice.help,
+                models=[constructor, *twice.models],
+                quiet=True,
+                final=True,
+            )
         return study.left(
             site,
             RULE.code,

@@ -16,8 +16,8 @@ Both functions are public, plain torch, and call whatever `wrapper_cls` is. `ful
 model in the same place as FSDP1's class, and parts are wrapped before the whole by construction.
 
 ## What stays for you
-Contexts whose `wrapper_cls` is not written at the call, `wrap` handed on as a value, and `wrap`
-calls without any `enable_wrap` in the given paths. All contexts and `wrap` calls of a project are
+Contexts whose `wrapper_cls` is not written at the call, `wrap` handed on as a value, modules that
+are wrapped twice, which `fully_shard` refuses, and `wrap` calls without any `enable_wrap` in the given paths. All contexts and `wrap` calls of a project are
 migrated together or not at all: a `wrap` runs in whichever context is open.
 
 ## Since torch
@@ -30,6 +30,7 @@ migrated together or not at all: a `wrap` runs in whichever context is open.
 
 import ast
 
+from fsdp_migrate.construct import wrapping
 from fsdp_migrate.construct.roles import Role, role
 from fsdp_migrate.construct.sharding import (
     Constructor,
@@ -395,6 +396,34 @@ with enable_wrap(wrapper_cls=shard):
         left=True,
     ),
     Keep(
+        title="a module that is wrapped twice",
+        source="""\
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import enable_wrap, wrap
+
+with enable_wrap(wrapper_cls=FSDP):
+    model = wrap(wrap(nn.Linear(4, 4)))
+""",
+        left=True,
+    ),
+    Keep(
+        title="a part that is wrapped twice, with arguments from elsewhere",
+        source="""\
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import enable_wrap, wrap
+
+
+def build(net, settings):
+    with enable_wrap(wrapper_cls=FSDP, **settings):
+        net.head = wrap(net.head)
+        net.head = wrap(net.head)
+        return wrap(net)
+""",
+        left=True,
+    ),
+    Keep(
         title="wrap is handed on",
         source="""\
 import torch.nn as nn
@@ -495,6 +524,8 @@ def _wrap(site: Site, constructor: Constructor, study: Study) -> Decision:
             study,
             final=True,
         )
+    if wrapping.is_wrapped_before(constructor, study):
+        return _left(site, *wrapping.TWICE, study, final=True)
     if study.wrapping.contexts[constructor] == (constructor,):
         study.unwritten.append(constructor)
         reason = "its own arguments go before those of enable_wrap"
@@ -551,8 +582,8 @@ def _roots(plan: ShardPlan, study: Study) -> tuple[list[Constructor], str]:
     """The ``wrap`` calls that need a policy of their own, and why that cannot be told."""
     if plan.precision is None or plan.precision.same:
         return [], ""
-    wrapping = study.wrapping
-    concerned = [w for w in wrapping.contexts if plan.constructor in wrapping.may_be_in(w)]
+    found = study.wrapping
+    concerned = [w for w in found.contexts if plan.constructor in found.may_be_in(w)]
     places = {wrap: role(wrap, study) for wrap in concerned}
     if Role.UNKNOWN in places.values():
         return (
@@ -562,6 +593,6 @@ def _roots(plan: ShardPlan, study: Study) -> tuple[list[Constructor], str]:
     roots = [wrap for wrap, place in places.items() if place is Role.ROOT]
     if len(roots) == len(places):
         return [], ""
-    if any(wrapping.around.get(root) is not plan.constructor for root in roots):
+    if any(found.around.get(root) is not plan.constructor for root in roots):
         return [], "the model is wrapped where the policy for its root cannot be written"
     return roots, ""

@@ -24,6 +24,7 @@ Results that are used for anything but `load_state_dict`.
 
 import ast
 
+from fsdp_migrate.around.deletions import drop_assignment
 from fsdp_migrate.construct.sharding import DCP
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Rule
@@ -239,6 +240,80 @@ def resume(net, args):
 """,
         support=("load_full_optimizer", "sharding_kwargs", "ShardingStrategy"),
     ),
+    Example(
+        title="a result that is deleted after it was loaded",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def resume(net, optimizer, path):
+    model = FSDP(net)
+    saved = torch.load(path)
+    sharded = FSDP.scatter_full_optim_state_dict(saved, model)
+    optimizer.load_state_dict(sharded)
+    del saved, sharded
+    saved = torch.load(path)
+    sharded = FSDP.scatter_full_optim_state_dict(saved, model)
+    optimizer.load_state_dict(sharded)
+    del sharded
+    saved = FSDP.scatter_full_optim_state_dict(saved, model)
+    optimizer.load_state_dict(saved)
+    del saved
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import load_full_optimizer
+
+
+def resume(net, optimizer, path):
+    model = fully_shard(net)
+    saved = torch.load(path)
+    load_full_optimizer(model, optimizer, saved, from_rank0=True)
+    del saved
+    saved = torch.load(path)
+    load_full_optimizer(model, optimizer, saved, from_rank0=True)
+    load_full_optimizer(model, optimizer, saved, from_rank0=True)
+    del saved
+""",
+        support=("load_full_optimizer",),
+    ),
+    Example(
+        title="a result that is deleted where there may be another",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def resume(net, optimizer, saved):
+    model = FSDP(net)
+    if saved:
+        state = FSDP.scatter_full_optim_state_dict(saved, model)
+        optimizer.load_state_dict(state)
+    else:
+        state = optimizer.state_dict()
+        print(state.keys())
+    del state
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import load_full_optimizer
+
+
+def resume(net, optimizer, saved):
+    model = fully_shard(net)
+    if saved:
+        state = None
+        load_full_optimizer(model, optimizer, saved, from_rank0=True)
+    else:
+        state = optimizer.state_dict()
+        print(state.keys())
+    del state
+""",
+        support=("load_full_optimizer",),
+    ),
 ]
 
 KEEP = [
@@ -249,6 +324,25 @@ import torch
 from training import Strategy
 
 optimizer.load_state_dict(torch.load(path if strategy == Strategy.NO_SHARD else other))
+""",
+    ),
+    Keep(
+        title="a state that is loaded and deleted",
+        source="""\
+import torch
+
+state = torch.load("optimizer.pt")
+optimizer.load_state_dict(state)
+del state
+""",
+    ),
+    Keep(
+        title="a state of some models that is deleted",
+        source="""\
+if args.resume:
+    state = convert(saved)
+    optimizer.load_state_dict(state)
+    del saved, state
 """,
     ),
     Keep(
@@ -371,5 +465,5 @@ def decide(site: Site, study: Study) -> Decision:
         return study.rewritten(site, RULE.code, message, proposal, models=models)
     proposal.replace(module, load.target, new)
     if load.assignment is not None:
-        proposal.delete(module, load.assignment)
+        drop_assignment(load.assignment, module, study, proposal)
     return study.rewritten(site, RULE.code, message, proposal, models=models)

@@ -19,6 +19,7 @@ Values that are kept in configurations or compared at run time.
 
 import ast
 
+from fsdp_migrate.around.deletions import drop_assignment
 from fsdp_migrate.construct import vocabulary
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
@@ -92,6 +93,39 @@ def save(model):
     return get_model_state_dict(
         model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
     )
+""",
+    ),
+    Example(
+        title="a configuration object that is deleted after its use",
+        before="""\
+import torch
+from torch.distributed.fsdp import (
+    FullStateDictConfig,
+    FullyShardedDataParallel as FSDP,
+    StateDictType,
+)
+
+
+def save(net, path):
+    model = FSDP(net)
+    full = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, full):
+        state = model.state_dict()
+    del full
+    torch.save(state, path)
+""",
+        after="""\
+import torch
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+
+def save(net, path):
+    model = fully_shard(net)
+    state = get_model_state_dict(
+        model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+    )
+    torch.save(state, path)
 """,
     ),
     Example(
@@ -297,6 +331,16 @@ def prepare(net, kind: StateDictType) -> tuple[StateDictConfig, OptimStateDictCo
 
 KEEP = [
     Keep(
+        title="another library's configuration that is deleted",
+        source="""\
+from composer.trainer import FullStateDictConfig
+
+config = FullStateDictConfig(rank0_only=True)
+save(model, config)
+del config
+""",
+    ),
+    Keep(
         title="a type given to another framework",
         source="""\
 from accelerate import FullyShardedDataParallelPlugin
@@ -353,7 +397,7 @@ def decide(site: Site, study: Study) -> Decision:
         settled = [o for o in owners if o is not None]
         if len(settled) == len(owners):
             proposal = study.proposal()
-            proposal.delete(site.module, site.statement)
+            drop_assignment(site.statement, site.module, study, proposal)
             models = frozenset[object]().union(*(o.models for o in settled))
             return study.rewritten(
                 site,

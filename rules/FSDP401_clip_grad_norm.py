@@ -229,11 +229,15 @@ class Scaler:
         return model.clip_grad_norm_(limit)
 
 
+def step(model, batch, scale):
+    scale(model(batch).sum(), model, 1.0)
+
+
 def train(net, batches, optimizer):
     model = FSDP(net)
     scaler = Scaler()
     for batch in batches:
-        scaler(model(batch).sum(), model, 1.0)
+        step(model, batch, scaler)
         optimizer.step()
 """,
         after="""\
@@ -247,17 +251,76 @@ class Scaler:
         return nn_utils.clip_grad_norm_(model.parameters(), limit).full_tensor()
 
 
+def step(model, batch, scale):
+    scale(model(batch).sum(), model, 1.0)
+
+
 def train(net, batches, optimizer):
     model = fully_shard(net)
     scaler = Scaler()
     for batch in batches:
-        scaler(model(batch).sum(), model, 1.0)
+        step(model, batch, scaler)
         optimizer.step()
+""",
+    ),
+    Example(
+        title="parts of a model, each by itself",
+        before="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Net(nn.Module):
+    def __init__(self, heads):
+        super().__init__()
+        self.layers = nn.ModuleList([FSDP(nn.Linear(4, 4)) for _ in range(4)])
+        self.heads = nn.ModuleDict({name: FSDP(nn.Linear(4, 1)) for name in heads})
+
+    def clip(self, limit):
+        for index, layer in enumerate(self.layers):
+            layer.clip_grad_norm_(limit / (index + 1))
+        for head in self.heads.values():
+            head.clip_grad_norm_(limit)
+        return self.layers[0].clip_grad_norm_(limit)
+""",
+        after="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Net(nn.Module):
+    def __init__(self, heads):
+        super().__init__()
+        self.layers = nn.ModuleList([fully_shard(nn.Linear(4, 4)) for _ in range(4)])
+        self.heads = nn.ModuleDict({name: fully_shard(nn.Linear(4, 1)) for name in heads})
+
+    def clip(self, limit):
+        for index, layer in enumerate(self.layers):
+            torch.nn.utils.clip_grad_norm_(layer.parameters(), limit / (index + 1))
+        for head in self.heads.values():
+            torch.nn.utils.clip_grad_norm_(head.parameters(), limit)
+        return torch.nn.utils.clip_grad_norm_(self.layers[0].parameters(), limit).full_tensor()
 """,
     ),
 ]
 
 KEEP = [
+    Keep(
+        title="parts of a model that are not sharded",
+        source="""\
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, limit):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(4))
+        for index, layer in enumerate(self.layers):
+            layer.clip_grad_norm_ = limit
+""",
+    ),
     Keep(
         title="an object that is called with another model",
         source="""\

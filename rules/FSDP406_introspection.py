@@ -5,7 +5,7 @@
 `m._fsdp_wrapped_module` become `m`; where another wrapper (DDP) may be taken off, `m.module` becomes
 `getattr(m, "module", m)`, and stays under `if hasattr(m, "module")`. `m.process_group` becomes
 `dist.group.WORLD` where the model is sharded over all ranks, or the group that it was given where
-that still has its name. String surgery that removes `_fsdp_wrapped_module.` from names disappears where
+that still has its name; `m.rank` and `m.world_size` are asked of that. String surgery that removes `_fsdp_wrapped_module.` from names disappears where
 the names are a model's, and stays where they may come from a file; of `clean_tensor_name(name)`, a
 private function of FSDP1's, the part stays that removes what activation checkpointing adds.
 
@@ -30,7 +30,7 @@ import ast
 import re
 from dataclasses import replace
 
-from fsdp_migrate.around import surgery, unwrapping
+from fsdp_migrate.around import passing, surgery, unwrapping
 from fsdp_migrate.construct import strategy
 from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.fsdp1 import PACKAGE
@@ -52,6 +52,8 @@ RULE = Rule(
         "FullyShardedDataParallel.module",
         "FullyShardedDataParallel._fsdp_wrapped_module",
         "FullyShardedDataParallel.process_group",
+        "FullyShardedDataParallel.rank",
+        "FullyShardedDataParallel.world_size",
         "string(_fsdp_wrapped_module)",
         "string(_fpw_module)",
         "string(_flat_param)",
@@ -185,6 +187,28 @@ def mean(net, loss):
     model = fully_shard(net)
     dist.all_reduce(loss, group=dist.group.WORLD)
     return loss / dist.get_world_size(dist.group.WORLD)
+""",
+    ),
+    Example(
+        title="the rank and the number of ranks",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net, batches):
+    model = FSDP(net)
+    batches = batches[model.rank :: model.world_size]
+    return model, batches
+""",
+        after="""\
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+
+def build(net, batches):
+    model = fully_shard(net)
+    batches = batches[dist.get_rank() :: dist.get_world_size()]
+    return model, batches
 """,
     ),
     Example(
@@ -442,6 +466,21 @@ def build(net, group=None):
 
 KEEP = [
     Keep(
+        title="the rank that a model keeps by itself",
+        source="""\
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, rank, world_size):
+        super().__init__()
+        self.rank, self.world_size = rank, world_size
+
+    def part(self, batches):
+        return batches[self.rank :: self.world_size]
+""",
+    ),
+    Keep(
         title="the group that DDP was given",
         source="""\
 import torch.distributed as dist
@@ -652,6 +691,8 @@ def decide(site: Site, study: Study) -> Decision:
         return _modules(site, study)
     if site.construct.endswith(".process_group"):
         return _group(site, study)
+    if site.construct.endswith((".rank", ".world_size")):
+        return _place(site, study)
     return _unwrap(site, study)
 
 
@@ -710,6 +751,33 @@ def _group(site: Site, study: Study) -> Decision:
     package = proposal.module_name(site.module, "torch.distributed", "dist", site.reference)
     proposal.replace(site.module, site.reference, code("{d}.group.WORLD", d=package))
     return study.rewritten(site, RULE.code, "all ranks", proposal, models=found.constructors)
+
+
+def _place(site: Site, study: Study) -> Decision:
+    """``model.rank`` and ``model.world_size``, which are those of the group that shards it."""
+    assert site.receiver is not None
+    assert isinstance(site.reference, ast.Attribute)
+    name = site.reference.attr
+    found = study.models(site.receiver, site.module)
+    given = _group_in_scope(site, found.constructors, study) if found.certain else None
+    known = found.certain and all(_over_all_ranks(c, study) for c in found.constructors)
+    if given is None and not known:
+        method = "get_local_rank" if name == "rank" else "size"
+        return study.left(
+            site,
+            RULE.code,
+            f"an FSDP2 model has no {name}",
+            f"ask its mesh, between two steps: next({ast.unparse(site.receiver)}"
+            f".parameters()).device_mesh.{method}(-1)",
+            models=found.constructors,
+            quiet=passing.is_passed_over(site.reference, site.module, study),
+        )
+    proposal = study.proposal()
+    package = proposal.module_name(site.module, "torch.distributed", "dist", site.reference)
+    new = code(f"{{d}}.get_{name}({given.id if given is not None else ''})", d=package)
+    proposal.replace(site.module, site.reference, new)
+    message = "that of the group" if given is not None else "that of all ranks"
+    return study.rewritten(site, RULE.code, message, proposal, models=found.constructors)
 
 
 def _group_in_scope(

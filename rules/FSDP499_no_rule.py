@@ -25,15 +25,72 @@ import ast
 
 from fsdp_migrate.around import passing, spelled
 from fsdp_migrate.construct.sharding import Constructor
-from fsdp_migrate.fsdp1 import FSDP, PACKAGE, UNMISTAKABLE
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sites import COMMAND, Site
+from fsdp_migrate.fsdp1 import FLAT_FIELDS, FSDP, PACKAGE, UNMISTAKABLE
+from fsdp_migrate.rule import Example, Keep, Outcome, Rule
+from fsdp_migrate.sites import COMMAND, FLAT, Site
 from fsdp_migrate.study import Decision, Study
 
 RULE = Rule(code="FSDP499", name="no_rule", handles=("*",), since="2.4")
-EXAMPLES: list[Example] = []
+EXAMPLES = [
+    Example(
+        title="flat parameters, and what they know",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def sizes(net):
+    model = FSDP(net)
+    print(model.cpu_offload)
+    for module in model.modules():
+        if isinstance(module, FSDP):
+            for parameter in module.params:
+                print(parameter._numels_with_padding)
+    return model
+""",
+        after="""\
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+
+def sizes(net):
+    model = fully_shard(net)
+    # TODO(fsdp-migrate FSDP499): An FSDP2 model has no cpu_offload. Drop what was done with it.
+    print(model.cpu_offload)
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            # TODO(fsdp-migrate FSDP499): An FSDP2 model has no params. Go over the parameters instead, which are DTensors of their own name and shape.
+            for parameter in module.params:
+                # TODO(fsdp-migrate FSDP499): An FSDP2 model has no flat parameters, and so no _numels_with_padding. Go over the parameters instead, which are DTensors of their own name and shape.
+                print(parameter._numels_with_padding)
+    return model
+""",
+        outcome=Outcome.LEFT,
+    ),
+]
 
 KEEP = [
+    Keep(
+        title="what flat parameters know",
+        source="""\
+from torch.distributed.fsdp._traversal_utils import _get_fsdp_handles
+
+
+def names(model):
+    for handle in _get_fsdp_handles(model):
+        yield from handle.flat_param._fqns
+""",
+        left=True,
+    ),
+    Keep(
+        title="fields of those names of the project's own",
+        source="""\
+class Sizes:
+    def __init__(self, numels, rank):
+        self._numels, self._fqns, self.rank = numels, [], rank
+
+    def total(self):
+        return sum(self._numels) + self.rank
+""",
+    ),
     Keep(
         title="the precision that a model was wrapped with",
         source="""\
@@ -295,6 +352,7 @@ HANDLES = (
     "go over the parameters instead; to free or gather a unit, call reshard() or unshard() of the "
     "module, which do no harm to one that is replicated"
 )
+FLAT_HELP = "go over the parameters instead, which are DTensors of their own name and shape"
 # What to use in place of an attribute that FSDP2 models have not.
 INSTEAD = {
     "_handle": HANDLES,
@@ -305,6 +363,7 @@ INSTEAD = {
     "mixed_precision": "keep the policy that the model is sharded with, and ask that",
     "sharding_strategy": "keep the setting, or ask the mesh of a parameter: one rank in its last "
     "dimension means NO_SHARD, two dimensions otherwise mean hybrid sharding",
+    "params": FLAT_HELP,
     "training_state": "keep a flag of the project's own",
 }
 
@@ -352,10 +411,14 @@ def decide(site: Site, study: Study) -> Decision:
             models=study.constructors.values(),
             quiet=True,
         )
+    flat = site.construct.startswith(f"{FLAT}._") and site.receiver is not None
     name = site.construct.removeprefix(f"{FSDP}.")
-    if name != site.construct:
+    if name != site.construct or flat:
         reason = f"an FSDP2 model has no {name}"
         help_ = INSTEAD.get(name, "drop what was done with it")
+        if flat:
+            reason = f"an FSDP2 model has no flat parameters, and so no {name.rpartition('.')[2]}"
+            help_ = FLAT_HELP
         quiet = isinstance(site.reference, ast.Attribute) and passing.is_passed_over(
             site.reference, site.module, study
         )
@@ -471,13 +534,13 @@ def _asked_by_name(named: str, site: Site, study: Study) -> Decision:
     assert site.receiver is not None
     asked = getattr(site.node.func, "id", "")
     quiet = asked == "hasattr" or len(site.node.args) > 2
-    private = named in UNMISTAKABLE
+    private = named in UNMISTAKABLE | FLAT_FIELDS
     help_ = f"call {named} on the model where it is FSDP1's, and run again"
     return study.left(
         site,
         RULE.code,
         f"an FSDP2 model has no {named}",
-        INSTEAD.get(named, help_) if private else help_,
+        FLAT_HELP if named in FLAT_FIELDS else INSTEAD.get(named, help_) if private else help_,
         models=_concerned(site, study),
         quiet=quiet and not (private and not passing.matters(site.node, site.module)),
     )

@@ -104,6 +104,30 @@ def test_files_that_meet_an_fsdp_model_are_read_with_it(tmp_path: Path) -> None:
     assert found.seen == 5
 
 
+def test_files_that_hand_a_model_on_are_read(tmp_path: Path) -> None:
+    lay(
+        tmp_path,
+        {
+            "train.py": f"{USE}import loop\nfrom scaler import Scaler as S\n\nscale = S()\n"
+            "loop.run(build(net), scale)\nloop.other(1)\n",
+            "loop.py": "from steps import step\nfrom more import count\n\n"
+            "def run(model, scaler):\n    count(1)\n    step(model, scaler)\n",
+            "steps.py": "import tools as t\n\n"
+            "def step(model, s):\n    s(model)\n    t.save(model)\n",
+            "tools.py": "def save(model):\n    return model.state_dict()\n",
+            "scaler.py": "class Scaler:\n"
+            "    def __call__(self, model):\n        model.clip_grad_norm_(1.0)\n",
+            "more.py": "def count(x):\n    return step(x)\n",
+        },
+    )
+    found = gate.find([tmp_path])
+    assert {p.name for p in found.candidates} == {"train.py"}
+    assert {p.name for p in found.others} == {"loop.py", "steps.py", "tools.py", "scaler.py"}
+    assert {p.name for p in found.library} == {"more.py"}
+    changed = {p.name for p in session.run([tmp_path]).changed}
+    assert changed == {"train.py", "tools.py", "scaler.py"}
+
+
 def test_files_that_define_a_model_tell_what_is_set_on_its_parameters(tmp_path: Path) -> None:
     defining = """\
 from torch import nn

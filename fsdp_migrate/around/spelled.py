@@ -29,7 +29,8 @@ BY_NAME = frozenset({"getattr", "hasattr", "setattr", "delattr"})
 REPLACERS = frozenset({"delattr", "multiple", "object", "patch", "setattr"})
 # Those that FSDP2 models have as well, and those that other sites answer for.
 _SHARED = frozenset({"module", *sites.WRAPPER_NAMES})
-ATTRIBUTES = (fsdp1.METHODS | fsdp1.STATICS) - _SHARED
+_UNMISTAKABLE = fsdp1.UNMISTAKABLE | fsdp1.FLAT_FIELDS
+ATTRIBUTES = (fsdp1.METHODS | fsdp1.STATICS | fsdp1.FLAT_FIELDS) - _SHARED
 DOTTED = re.compile(r"torch\.distributed\.fsdp(?:\.\w+)*")
 IMPORT = re.compile(
     r"(?m)^[ \t>.]*(?:from[ \t]+(torch\.distributed\.fsdp[\w.]*)[ \t]+import[ \t]+"
@@ -101,7 +102,7 @@ def attributes(study: Study, module: Module, *, has_fsdp: bool) -> Iterator[Site
         found = study.values(call.args[0], module)
         known = sites.models(found, study.tracer)
         unknown = all(isinstance(v, (Computed, Unknown)) for v in found)
-        if known or (has_fsdp and name.value in fsdp1.UNMISTAKABLE and unknown):
+        if known or (has_fsdp and name.value in _UNMISTAKABLE and unknown):
             yield Site(ATTRIBUTE.format(name.value), module, call, call, call.args[0])
 
 

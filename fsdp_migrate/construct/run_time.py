@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from fsdp_migrate import fsdp1
 from fsdp_migrate.around import methods
-from fsdp_migrate.construct import vocabulary
+from fsdp_migrate.construct import vocabulary, wrapped, wrapping
 from fsdp_migrate.construct.roles import Role, role
 from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.proposal import Code, code
@@ -70,6 +70,17 @@ def construct(site: Site, study: Study) -> list[Decision]:
     is_wrap = constructor in study.wrapping.contexts
     together = is_wrap or constructor.is_context
     models = study.wrapping.constructors if together else frozenset({constructor})
+    given = "module" in constructor.arguments and not together
+    twice = wrapped.sharded_before(constructor, study) if given else None
+    if twice is not None:
+        models |= twice.models
+        left = study.left(
+            site, RULE, twice.reason, twice.help, models=models, quiet=True, final=True
+        )
+        return [left, *arguments(constructor, site.module, study, models)]
+    if is_wrap and wrapping.is_wrapped_before(constructor, study):
+        left = study.left(site, "FSDP104", *wrapping.TWICE, models=models, quiet=True, final=True)
+        return [left, *arguments(constructor, site.module, study, models)]
     proposal = study.proposal()
     message = "kept: it hands shard what enable_wrap and itself are given"
     if not is_wrap:

@@ -58,13 +58,9 @@ def refusal(constructor: Constructor, study: Study) -> Refusal | None:
             "FSDP2 does not know torchdistX's deferred initialisation",
             'build the model under torch.device("meta")',
         )
-    sharded = _sharded_before(wrapped, constructor, study)
-    if sharded:
-        return Refusal(
-            "the module is an FSDP model already, and fully_shard takes a module only once",
-            "keep one of the two calls",
-            models=sharded,
-        )
+    twice = sharded_before(constructor, study)
+    if twice is not None:
+        return twice
     outer = _outer(wrapped, constructor, study)
     if outer:
         return Refusal(
@@ -80,6 +76,18 @@ def refusal(constructor: Constructor, study: Study) -> Refusal | None:
             final=False,
         )
     return None
+
+
+def sharded_before(constructor: Constructor, study: Study) -> Refusal | None:
+    """Whether another constructor sharded the very module before, which no form can do again."""
+    sharded = _sharded_before(constructor.wrapped, constructor, study)
+    if not sharded:
+        return None
+    return Refusal(
+        "the module is an FSDP model already, and fully_shard takes a module only once",
+        "keep one of the two calls",
+        models=sharded,
+    )
 
 
 def _sharded_before(

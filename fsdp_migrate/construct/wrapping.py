@@ -52,6 +52,19 @@ class Wrapping:
         return [around] if around is not None else self.enabled
 
 
+TWICE = (
+    "the module is wrapped already, and fully_shard takes a module only once",
+    "keep one of the two calls",
+)
+
+
+def is_wrapped_before(wrap: Constructor, study: Study) -> bool:
+    """``wrap(wrap(x))``, in which FSDP1's outer wrapper had no parameters of its own."""
+    given = study.values(wrap.wrapped, wrap.module) if "module" in wrap.arguments else ()
+    before = [v for v in given if v.node is not wrap.call]
+    return bool(before) and all(v.node in study.tracer.wraps for v in before)
+
+
 class Kind(Enum):
     FSDP1 = auto()
     OTHER = auto()  # of no concern here, as after migration

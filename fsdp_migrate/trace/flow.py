@@ -76,6 +76,7 @@ class Flow:
     definitions: list[Definition] = field(default_factory=list)  # in source order
     order: dict[ast.AST, int] = field(default_factory=dict)  # statement -> first visit
     tests: dict[ast.AST, Tests] = field(default_factory=dict)  # of a use of a path
+    deleted: dict[ast.expr, frozenset[Definition]] = field(default_factory=dict)  # by ``del``
 
 
 def analyse(scope: Scope, table: NameTable) -> Flow:
@@ -213,18 +214,23 @@ class _Interpreter:
                         self.untested(name, env)
                         env[name] = frozenset({self.define(name, Kind.IMPORT, alias)})
             case ast.Delete():
-                for target in node.targets:
-                    path = access_path(target)
-                    if path is not None:
-                        self.forget(path, env)
-                        self.untested(path, env)
-                        env[path] = frozenset({self.define(path, Kind.DELETE, node)})
+                self.delete(node, env)
             case ast.Assert():
                 self.loads(node, env)
                 env.update(self.tested(node.test, env, holds=True))
             case _:
                 self.loads(node, env)
         return env
+
+    def delete(self, node: ast.Delete, env: Environment) -> None:
+        for target in node.targets:
+            path = access_path(target)
+            if path is not None:
+                known = self.flow.deleted.get(target, frozenset())
+                self.flow.deleted[target] = known | env.get(path, frozenset())
+                self.forget(path, env)
+                self.untested(path, env)
+                env[path] = frozenset({self.define(path, Kind.DELETE, node)})
 
     @staticmethod
     def evaluated_outside(

@@ -16,8 +16,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+from fsdp_migrate import fsdp1
 from fsdp_migrate.names import FUNCTIONS, Binding, Kind, Scope
 from fsdp_migrate.trace.flow import ELSEWHERE, Definition, access_path
 from fsdp_migrate.trace.project import Module, Project
@@ -26,6 +27,7 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 MAX_FRAMES = 3
 MAX_DEPTH = 300  # nested evaluations; each takes some ten Python frames
 MAX_STEPS = 2_000  # evaluations for one question; in published code none took 500
+MAX_CONTAINERS = 4  # lists of lists that are looked into
 RECURSION_LIMIT = 12 * MAX_DEPTH + 1000
 
 
@@ -138,6 +140,14 @@ TRANSPARENT_METHODS = frozenset(
     )
 )
 TRANSPARENT_CALLS = frozenset({"torch.compile", "torch._dynamo.optimize"})
+# Calls whose result has the elements of what they are given.
+CONTAINERS = frozenset(
+    (
+        *("torch.nn.ModuleList", "torch.nn.modules.container.ModuleList"),
+        *(f"builtins.{name}" for name in ("list", "tuple", "set", "iter", "reversed", "sorted")),
+    )
+)
+MODULE_DICTS = frozenset({"torch.nn.ModuleDict", "torch.nn.modules.container.ModuleDict"})
 SPAWN = frozenset({"torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"})
 # Method names so common that a receiver nobody knows must not be taken for a project class.
 COMMON_METHODS = frozenset(
@@ -460,19 +470,79 @@ class Tracer:
         return current
 
     def _elements(self, definition: Definition, module: Module, frame: Frame | None) -> list[Value]:
+        """What a loop variable is, one after the other."""
         assert definition.value is not None
-        if definition.unpack:
-            return [Computed(definition.value, module, frame)]
         result: list[Value] = []
         for value in self.evaluate(definition.value, module, frame):
-            if isinstance(value, Display) and isinstance(
-                value.node, (ast.List, ast.Tuple, ast.Set)
-            ):
-                for element in value.node.elts:
-                    result += self.evaluate(element, value.module, value.frame)
-            else:
-                result.append(Computed(definition.value, module, frame))
+            listed = not definition.unpack and self._listed(value)
+            found = listed if listed is not False else self._kept_models(value, definition.unpack)
+            result += found if found is not None else [Computed(definition.value, module, frame)]
         return result
+
+    def _listed(self, value: Value) -> list[Value] | Literal[False]:
+        """The elements of what is written out, one by one."""
+        if not isinstance(value, Display):
+            return False
+        if not isinstance(value.node, (ast.List, ast.Tuple, ast.Set)):
+            return False
+        return [v for e in value.node.elts for v in self.evaluate(e, value.module, value.frame)]
+
+    def _kept_models(self, value: Value, unpack: tuple[int, ...] = ()) -> list[Value] | None:
+        """The elements of a container of FSDP1 models, else None.
+
+        Of others too little is told by where they were made: a loop may put a wrapped module in
+        the place of each.
+        """
+        found = list(self._contents(value, unpack))
+        return found if found and all(map(self._is_wrapped, found)) else None
+
+    def _contents(
+        self, value: Value, unpack: tuple[int, ...], depth: int = MAX_CONTAINERS
+    ) -> Iterator[Value]:
+        """What iterating over a value gives; of pairs and the like the part that is unpacked."""
+        node = value.node
+        match node:
+            case ast.List() | ast.Tuple() | ast.Set() if not unpack:
+                yield from self._listed(value) or ()
+            case ast.ListComp(elt=element) | ast.SetComp(elt=element) if not unpack:
+                yield from self.evaluate(element, value.module, value.frame)
+            case ast.GeneratorExp(elt=element) if not unpack:
+                yield from self.evaluate(element, value.module, value.frame)
+            case ast.Call(func=ast.Attribute(value=owner, attr="values"), args=[]) if not unpack:
+                yield from self._values_of(owner, value)
+            case ast.Call(func=ast.Attribute(value=owner, attr="items"), args=[]) if unpack == (1,):
+                yield from self._values_of(owner, value)
+            case ast.Call() if isinstance(value, Made):
+                within = _iterated(node, value.made_by, unpack)
+                if within is not None and depth:  # ``layers = list(layers)`` leads to itself
+                    for inner in self.evaluate(within, value.module, value.frame):
+                        yield from self._contents(inner, (), depth - 1)
+
+    def _values_of(self, owner: ast.expr, value: Value) -> Iterator[Value]:
+        """The values of a dict, or of an ``nn.ModuleDict`` of one."""
+        for inner in self.evaluate(owner, value.module, value.frame):
+            yield from self._entered(inner)
+
+    def _entered(self, mapping: Value) -> Iterator[Value]:
+        match mapping.node:
+            case ast.Call(args=[(ast.Dict() | ast.DictComp()) as given]) if (
+                isinstance(mapping, Made) and mapping.made_by in MODULE_DICTS
+            ):
+                yield from self._values_of(given, mapping)
+            case ast.Dict(values=elements):
+                for element in elements:
+                    yield from self.evaluate(element, mapping.module, mapping.frame)
+            case ast.DictComp(value=element):
+                yield from self.evaluate(element, mapping.module, mapping.frame)
+
+    def _is_wrapped(self, value: Value) -> bool:
+        """Whether a value is, or may turn out to be, an FSDP1 model."""
+        if not isinstance(value, Made):
+            return False
+        names = [value.made_by]
+        if isinstance(value.callee, Class):
+            names += self.external_bases(value.callee)
+        return not {fsdp1.canonical(name) for name in names}.isdisjoint((fsdp1.FSDP, "wrap"))
 
     # -- parameters and calls -------------------------------------------------------------------
 
@@ -785,10 +855,19 @@ class Tracer:
                     result += [External(node, module, name=f"{value.name}.{n}") for n in names]
                 else:
                     result.append(External(node, module, name=f"{value.name}.*"))
+            elif (kept := self._element(node, value)) is not None:
+                result += kept
             else:
                 why = value.why if isinstance(value, Unknown) else "the container is not a literal"
                 result.append(Unknown(node, module, frame, why))
         return result
+
+    def _element(self, node: ast.Subscript, container: Value) -> list[Value] | None:
+        """One of the elements of a container of FSDP1 models: which, no one asks."""
+        if isinstance(node.slice, ast.Slice):
+            return None
+        found = [*self._contents(container, ()), *self._entered(container)]
+        return found if found and all(map(self._is_wrapped, found)) else None
 
     def _entries(self, value: Display, keys: Values) -> list[Value]:
         """Entries of a dict display under any of ``keys``; all of them when a key is unknown."""
@@ -944,14 +1023,60 @@ class Tracer:
         return [*found, *self._spawned(function)]
 
     def _instance_names(self, cls: Class) -> list[str]:
-        """The last parts of the names that instances of a class are given."""
+        """The last parts of the names that instances of a class are given, or are handed on by."""
         found: dict[str, None] = {}
         for each in (cls, *self.subclasses(cls)):
             for call, module in self._calls.get(each.node.name, []):
                 parent = module.table.parents[call]
                 targets = parent.targets if isinstance(parent, ast.Assign) else []
                 found.update(dict.fromkeys(name for t in targets if (name := _last_name(t))))
+        waiting = list(found)
+        while waiting:
+            for name in self._handed_on(waiting.pop()):
+                if name not in found:
+                    found[name] = None
+                    waiting.append(name)
         return list(found)
+
+    def _handed_on(self, name: str) -> Iterator[str]:
+        """The parameters that arguments of a name are passed for, and what these are kept as."""
+        for given, call, module in self._arguments.get(name, []):
+            for value in self.evaluate(call.func, module):
+                functions = [value] if isinstance(value, Function) else []
+                if isinstance(value, Class):
+                    functions = [f for f in self._initializers(value) if isinstance(f, Function)]
+                for function in functions:
+                    yield from self._kept_as(given, call, function, made=isinstance(value, Class))
+
+    def _initializers(self, cls: Class) -> Iterable[Value]:
+        return self._attribute_of_class(cls, cls, "__init__")
+
+    def _kept_as(
+        self, given: ast.expr, call: ast.Call, function: Function, *, made: bool
+    ) -> Iterator[str]:
+        arguments = function.node.args
+        bound = made or (function.owner is not None and not _is_static(function.node))
+        for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+            if self.argument(call, function.node, each.arg, bound=bound) is not given:
+                continue
+            yield each.arg
+            scope = function.module.table.scopes[function.node]
+            for definition in function.module.flow(scope).definitions:
+                kept = definition.value
+                if isinstance(kept, ast.Name) and kept.id == each.arg:
+                    yield definition.path.rpartition(".")[2]
+
+    @cached_property
+    def _arguments(self) -> dict[str, list[tuple[ast.expr, ast.Call, Module]]]:
+        """Every argument of the project's calls that is a name, by the last part of it."""
+        found: dict[str, list[tuple[ast.expr, ast.Call, Module]]] = defaultdict(list)
+        for module in self.project.modules:
+            for call in module.table.calls:
+                for given in (*call.args, *(k.value for k in call.keywords)):
+                    name = _last_name(given)
+                    if name:
+                        found[name].append((given, call, module))
+        return found
 
     def _may_run(
         self,
@@ -1032,6 +1157,19 @@ class CallSite:
             index = names.index(name) - 1
             return packed.elts[index] if index < len(packed.elts) else None
         return self.call.args[0] if name in names[:1] else None
+
+
+def _iterated(call: ast.Call, name: str, unpack: tuple[int, ...]) -> ast.expr | None:
+    """What is gone over in going over the result of a call of ``name``."""
+    given = call.args
+    match unpack:
+        case () if name in CONTAINERS and len(given) == 1:
+            return given[0]
+        case (1,) if name == "builtins.enumerate" and given:
+            return given[0]
+        case (index,) if name == "builtins.zip" and index < len(given):
+            return None if any(isinstance(g, ast.Starred) for g in given) else given[index]
+    return None
 
 
 def _last_name(node: ast.expr) -> str:
