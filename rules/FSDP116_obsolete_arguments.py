@@ -88,7 +88,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 def optimize(net, rates):
     model = FSDP(net, use_orig_params=True)
     groups = [{"params": [p], "lr": rates[n]} for n, p in model.named_parameters()]
-    head = [p for n, p in model.named_parameters() if n.startswith("head.")]
+    head = [p for n, p in model.named_parameters() if "head" in n]
     return torch.optim.SGD(groups), head
 """,
         after="""\
@@ -99,7 +99,7 @@ from torch.distributed.fsdp import fully_shard
 def optimize(net, rates):
     model = fully_shard(net)
     groups = [{"params": [p], "lr": rates[n]} for n, p in model.named_parameters()]
-    head = [p for n, p in model.named_parameters() if n.startswith("head.")]
+    head = [p for n, p in model.named_parameters() if "head" in n]
     return torch.optim.SGD(groups), head
 """,
     ),

@@ -46,9 +46,8 @@ import torch
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
 
 def build(model):
-    # TODO(fsdp-migrate FSDP202): keep_low_precision_grads=True has no counterpart in FSDP2. Migrate it together with the code that uses it.
+    # TODO(fsdp-migrate FSDP202): keep_low_precision_grads=True has no counterpart in FSDP2. Gradients are always in the original dtype: drop the setting.
     precision = MixedPrecision(param_dtype=torch.bfloat16, keep_low_precision_grads=True)
-    # TODO(fsdp-migrate FSDP202): keep_low_precision_grads=True has no counterpart in FSDP2. Write the MixedPrecisionPolicy by hand.
     return FSDP(model, mixed_precision=precision)
 
 def step(net):
