@@ -255,9 +255,61 @@ def train(net, batches, optimizer):
         optimizer.step()
 """,
     ),
+    Example(
+        title="a model of a class that stays, beside one that does not",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Counted(FSDP):
+    calls = 0
+
+    def forward(self, *args):
+        self.calls += 1
+        return super().forward(*args)
+
+
+def build(net, other):
+    model = Counted(net)
+    model.clip_grad_norm_(1.0)
+    return model, FSDP(other)
+""",
+        after="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, fully_shard
+
+
+# TODO(fsdp-migrate FSDP103): An FSDP2 model is the module itself: there is no wrapper to derive from. Make it a function that builds and shards the module.
+class Counted(FSDP):
+    calls = 0
+
+    def forward(self, *args):
+        self.calls += 1
+        return super().forward(*args)
+
+
+def build(net, other):
+    model = Counted(net)
+    # TODO(fsdp-migrate FSDP401): The model here may be of a subclass of FSDP, which stays (FSDP103). Migrate that class first.
+    model.clip_grad_norm_(1.0)
+    return model, fully_shard(other)
+""",
+        outcome=Outcome.LEFT,
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="a wrapper of the project's own that clips",
+        source="""\
+from wrappers import Counted
+
+
+def build(net):
+    model = Counted(net)
+    model.clip_grad_norm_(1.0)
+    return model
+""",
+    ),
     Keep(
         title="an object that is called with another model",
         source="""\
