@@ -423,7 +423,7 @@ def _ask(site: Site, study: Study) -> Decision:
         return study.rewritten(
             site, rule.code, "gone with the branch for FSDP1", models=study.constructors.values()
         )
-    decision = run_time.settings(site, study)
+    decision = run_time.settings(site, study) or _of_what_stays(site, study)
     if decision is None:
         try:
             decision = rule.decide(site, study)
@@ -431,6 +431,26 @@ def _ask(site: Site, study: Study) -> Decision:
             decision = _failed(site, rule, error, study)
     study.settled[site.node] = decision
     return decision
+
+
+def _of_what_stays(site: Site, study: Study) -> Decision | None:
+    """Left, where the model is of a class derived from FSDP1's that is no constructor: it stays."""
+    if not study.subclassed or site.receiver is None:
+        return None
+    made = sites.models(study.values(site.receiver, site.module), study.tracer)
+    if all(any(study.made_by(model)) for model in made):
+        return None
+    rule = study.registry.find(site.construct) or study.registry.find("*")
+    assert rule is not None
+    constructors = study.models(site.receiver, site.module).constructors
+    return study.left(
+        site,
+        rule.code,
+        "the model here may be of a subclass of FSDP, which stays (FSDP103)",
+        "migrate that class first",
+        models=constructors,
+        quiet=bool(constructors),
+    )
 
 
 def _failed(site: Site, rule: LoadedRule, error: Exception, study: Study) -> Decision:

@@ -325,6 +325,7 @@ def _unsettled(
     sources = [m.source for m in kept]
     sources += [Source.parse(data, path=path) for path, data in written.items()]
     after = Project(sources, project.library, [*kept, *project.read])
+    after.islands = project.islands
     study = Study(after, registry, options.target)
     again: dict[Path, str] = {}
     refused = {(path, construct) for path, _, construct in options.refused}

@@ -26,6 +26,7 @@ Policies whose origin is outside the given paths: they are walked, and marked fo
 """
 
 from fsdp_migrate.construct import policies
+from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
@@ -526,9 +527,63 @@ def shard(model):
     return fully_shard(model)
 """,
     ),
+    Example(
+        title="a policy that a model may get in a way that is not seen",
+        before="""\
+from functools import partial
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import _module_wrap_policy
+from towers import Block
+
+
+class Model:
+    def policy(self):
+        return partial(_module_wrap_policy, module_classes={Block})
+
+
+def build(net, config):
+    return FSDP(net, auto_wrap_policy=config.model.policy())
+""",
+        after="""\
+from functools import partial
+
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp.wrap import _module_wrap_policy
+from towers import Block
+
+from fsdp2_support import shard_by_policy
+
+
+class Model:
+    def policy(self):
+        # TODO(fsdp-migrate FSDP102): No FSDP constructor in the given paths uses this policy. Keep it if a model gets it in a way that is not seen here, or delete it.
+        return partial(_module_wrap_policy, module_classes={Block})
+
+
+def build(net, config):
+    # TODO(fsdp-migrate FSDP102): The policy cannot be followed (policy() is not defined in these paths); shard_by_policy takes any callable or None.
+    shard_by_policy(net, config.model.policy())
+    return fully_shard(net)
+""",
+        outcome=Outcome.LEFT,
+        support=("shard_by_policy",),
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="a policy of the project's own",
+        source="""\
+from functools import partial
+
+from policies import module_wrap_policy
+
+
+def policy(classes):
+    return partial(module_wrap_policy, module_classes=classes)
+""",
+    ),
     Keep(
         title="lists of modules that have a forward, with FSDP2",
         source="""\
@@ -714,14 +769,25 @@ def _origin(site: Site, study: Study) -> Decision:
     if conversion is None and origin is not None:
         conversion = study.conversions.get(origin)
     if conversion is None:
+        help = "delete it, or migrate the code that uses it together with it"
+        if any(_is_unknown(c, study) for c in study.constructors.values()):
+            help = "keep it if a model gets it in a way that is not seen here, or delete it"
         return study.left(
             site,
             RULE.code,
             study.derived or "no FSDP constructor in the given paths uses this policy",
-            "delete it, or migrate the code that uses it together with it",
+            help,
         )
     proposal = study.proposal()
     if conversion.new is not None:
         policies.convert(site, conversion.new, proposal)
     models = conversion.constructors
     return study.rewritten(site, RULE.code, conversion.message, proposal, models=models)
+
+
+def _is_unknown(constructor: Constructor, study: Study) -> bool:
+    """Whether a model is wrapped by a policy that may be any."""
+    policy = constructor.arguments.get("auto_wrap_policy")
+    if policy is None:
+        return constructor.is_open
+    return bool(study.unknown(study.values(policy, constructor.module)))

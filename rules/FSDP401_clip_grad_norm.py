@@ -304,6 +304,46 @@ class Net(nn.Module):
         return torch.nn.utils.clip_grad_norm_(self.layers[0].parameters(), limit).full_tensor()
 """,
     ),
+    Example(
+        title="a model of a class that stays, beside one that does not",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Counted(FSDP):
+    calls = 0
+
+    def forward(self, *args):
+        self.calls += 1
+        return super().forward(*args)
+
+
+def build(net, other):
+    model = Counted(net)
+    model.clip_grad_norm_(1.0)
+    return model, FSDP(other)
+""",
+        after="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, fully_shard
+
+
+# TODO(fsdp-migrate FSDP103): An FSDP2 model is the module itself: there is no wrapper to derive from. Make it a function that builds and shards the module.
+class Counted(FSDP):
+    calls = 0
+
+    def forward(self, *args):
+        self.calls += 1
+        return super().forward(*args)
+
+
+def build(net, other):
+    model = Counted(net)
+    # TODO(fsdp-migrate FSDP401): The model here may be of a subclass of FSDP, which stays (FSDP103). Migrate that class first.
+    model.clip_grad_norm_(1.0)
+    return model, fully_shard(other)
+""",
+        outcome=Outcome.LEFT,
+    ),
 ]
 
 KEEP = [
@@ -319,6 +359,18 @@ class Net(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(4))
         for index, layer in enumerate(self.layers):
             layer.clip_grad_norm_ = limit
+""",
+    ),
+    Keep(
+        title="a wrapper of the project's own that clips",
+        source="""\
+from wrappers import Counted
+
+
+def build(net):
+    model = Counted(net)
+    model.clip_grad_norm_(1.0)
+    return model
 """,
     ),
     Keep(
