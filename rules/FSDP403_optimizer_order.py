@@ -3,8 +3,8 @@
 ## What changes
 An optimizer that was built from `model.parameters()` before the model was wrapped moves behind the
 wrapping, when nothing in between uses it; lists of parameters that are used later do too. Where the model may have run before its optimizer is
-built (an evaluation to begin with, a forward to learn shapes), `reshard_parameters(model)` comes
-first.
+built (an evaluation to begin with, a forward to learn shapes), or is given more of its parameters
+(`add_param_group`), `reshard_parameters(model)` comes first.
 
 ## Why
 `fully_shard` replaces every parameter. An optimizer built before it holds the old ones: it steps,
@@ -244,6 +244,51 @@ def main(net, batches):
         support=("reshard_parameters",),
     ),
     Example(
+        title="parameters that are added later",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def main(net, batches):
+    model = FSDP(net, use_orig_params=True)
+    optimizer = torch.optim.AdamW(model.head.parameters(), lr=1e-3)
+    for epoch in range(2):
+        if epoch == 1:
+            body = [p for n, p in model.named_parameters() if not n.startswith("head")]
+            optimizer.add_param_group({"params": body, "lr": 1e-4})
+        for batch in batches:
+            model(batch).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        with torch.no_grad():
+            print("after", epoch, model(batches[0]).mean())
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import reshard_parameters
+
+
+def main(net, batches):
+    model = fully_shard(net)
+    optimizer = torch.optim.AdamW(model.head.parameters(), lr=1e-3)
+    for epoch in range(2):
+        if epoch == 1:
+            reshard_parameters(model)
+            body = [p for n, p in model.named_parameters() if not n.startswith("head")]
+            optimizer.add_param_group({"params": body, "lr": 1e-4})
+        for batch in batches:
+            model(batch).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        with torch.no_grad():
+            print("after", epoch, model(batches[0]).mean())
+""",
+        support=("reshard_parameters",),
+    ),
+    Example(
         title="parameters are sorted into groups after a forward",
         before="""\
 import torch
@@ -419,6 +464,18 @@ from torch.distributed.fsdp import fully_shard
 fully_shard(model)
 evaluate(model)
 optimizer = torch.optim.AdamW(model.parameters())
+""",
+    ),
+    Keep(
+        title="parameters of a model that FSDP2 sharded, added later",
+        source="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+fully_shard(model)
+optimizer = torch.optim.AdamW(model.head.parameters())
+evaluate(model)
+optimizer.add_param_group({"params": model.body.parameters()})
 """,
     ),
     Keep(

@@ -712,6 +712,7 @@ def build(net, strategy: "ShardingStrategy"):
     Example(
         title="wrappers that are passed over",
         before="""\
+from torch.nn import Sequential
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
@@ -725,9 +726,12 @@ def build(net):
         if isinstance(module, FSDP):
             continue
         module.seen = True
+        if not isinstance(module, (FSDP, Sequential)):
+            module.single = True
     return model
 """,
         after="""\
+from torch.nn import Sequential
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
 from torch.distributed.fsdp import fully_shard
 
@@ -740,6 +744,8 @@ def build(net):
     )
     for module in model.modules():
         module.seen = True
+        if not isinstance(module, (Sequential)):
+            module.single = True
     return model
 """,
         outcome=Outcome.REVIEW,
@@ -1129,14 +1135,22 @@ def _wrappers_passed_over(
         and not holder.orelse
         and isinstance(holder.body[0], ast.Continue)
     )
-    if not (negated or passes) or check.args[1] is not site.reference:
+    asked = check.args[1]
+    named = asked.elts if isinstance(asked, ast.Tuple) else [asked]
+    if site.reference not in named:
+        return None
+    others = [e for e in named if e is not site.reference]
+    if not (negated or passes):
         return None
     if not classes.is_visited(check.args[0], study, site.module):
         return None
     proposal = study.proposal()
     message = "gone: no module comes by as a wrapper and once more inside of it"
     around = table.parents[holder]
-    if passes:
+    if others:
+        listed = join(", ", [code("{o}", o=other) for other in others])
+        proposal.replace(site.module, asked, code("({l})", l=listed) if len(others) > 1 else listed)
+    elif passes:
         assert isinstance(holder, ast.If)
         proposal.delete(site.module, holder)
         study.gone.add(holder)

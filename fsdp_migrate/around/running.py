@@ -40,6 +40,7 @@ NOT_RUNNING = re.compile(
     r"|wrap)(_|[A-Z]|$)|[Pp]aram"
 )
 MEASURING = re.compile(r"flop|macs|complexity|profil", re.I)  # which they do with a forward
+ADDING = "add_param_group"
 QUIET_PACKAGES = ("torch.", "builtins.", "fsdp2_support.")
 SELECTORS = PARAMETER_METHODS | {"modules", "named_modules", "children", "named_children"}
 CALLS_DEEP = 4
@@ -47,7 +48,7 @@ CALLS_DEEP = 4
 
 @dataclass(frozen=True, eq=False)
 class LateOptimizer:
-    """An optimizer that is built after its model may have run.
+    """An optimizer that is built, or given parameters, after its model may have run.
 
     ``before`` is the first statement that asks for the parameters; ``models`` how the models are
     written there.
@@ -65,7 +66,8 @@ def find(study: Study, module: Module) -> Iterator[Site]:
     runs = Runs(study)
     for call in module.table.calls:
         statement = module.table.statement(call)
-        if statement in seen or not (call in given or named_like_an_optimizer(call)):
+        named = named_like_an_optimizer(call) or last_name(call.func) == ADDING
+        if statement in seen or not (call in given or named):
             continue
         found = read(call, module, study, runs)
         if found is not None and found.before not in seen:
@@ -137,6 +139,8 @@ def _calls_in(scope: Scope, module: Module) -> Iterator[ast.Call]:
 
 
 def _gives_optimizer(call: ast.Call, module: Module, study: Study) -> bool:
+    if last_name(call.func) == ADDING:
+        return True
     for callee in study.values(call.func, module):
         if isinstance(callee, External):
             name = callee.name
@@ -165,7 +169,7 @@ def _asked(
 ) -> list[tuple[ast.stmt, ast.expr]]:
     """The statements that ask models for the parameters of an optimizer, and those models."""
     parts = arguments(call)
-    if isinstance(call.func, ast.Attribute):
+    if isinstance(call.func, ast.Attribute) and call.func.attr != ADDING:
         parts.append(call.func.value)
     direct = list(_traced_in(parts, module, study))
     if direct:
@@ -184,7 +188,7 @@ def _asked(
             names |= {n.id for n in ast.walk(value or statement) if isinstance(n, ast.Name)}
         for node in _traced_in([statement], module, study):
             if _is_asked(node, module):
-                found[node] = statement
+                found.setdefault(node, statement)  # not a loop around it
     return [(statement, node) for node, statement in found.items()]
 
 
