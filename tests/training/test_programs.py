@@ -34,17 +34,30 @@ HALF = 1e-3  # of bf16's relative precision of 4e-3, in mean losses
 CASES = (
     Case("annotated", (), 2e-6),
     Case("annotated", ("--half", "1"), HALF),
-    *(Case("averaging", ("--kind", kind)) for kind in ("data", "in place", "handles", "whole")),
+    *(Case("asked", ("--kind", kind), HALF) for kind in ("buffers", "inputs")),
+    *(
+        Case("averaging", ("--kind", kind))
+        for kind in ("data", "in place", "moved", "moved in place", "handles", "whole")
+    ),
+    *(Case("branches", ("--version", version)) for version in "12"),
     *(Case("checkpoints", ("--optimizer", name)) for name in ("adamw", "sgd", "momentum")),
+    *(Case("chosen", ("--kind", k), ranks=4) for k in ("inner", "both", "zero2", "world")),
     *(Case("configured", ("--strategy", s)) for s in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD")),
     *(Case("contexts", ("--half", half), HALF if half == "1" else 1e-6) for half in "01"),
+    Case("declared"),
     Case("derived", (), HALF),
+    *(
+        Case("fields", ("--kind", kind, "--cast", cast), HALF, target=target)
+        for kind, cast, target in (("batch", "0", ""), ("names", "1", ""), ("batch", "0", "2.13"))
+    ),
     *(Case("attributes", ("--kind", k)) for k in ("known", "settings", "original", "flat")),
     Case("classes"),
     *(Case("conditional", ("--kind", k), target="2.13") for k in ("steps", "ranks", "never")),
     Case("distributed"),
     Case("gathering"),
     *(Case("groups", ("--kind", kind), ranks=4) for kind in ("group", "slice", "hybrid")),
+    *(Case("holders", ("--all", all_, "--rank0", "1")) for all_ in "01"),
+    Case("holders"),
     Case("ignored"),
     # Ranks have norms of their own then, and scale other parts of a parameter by them.
     Case("ignored", ("--trainable", "1"), 5e-4),
@@ -65,6 +78,9 @@ CASES = (
     ),
     *(Case("meshes", ("--kind", kind), ranks=4) for kind in ("device", "hybrid", "zero2", "none")),
     *(Case("ordering", ("--kind", kind)) for kind in ("early", "listed", "late", "trainer")),
+    Case("parts", (), HALF),
+    *(Case("passed_over", ("--kind", kind)) for kind in ("blocks", "others", "wrappers")),
+    *(Case("picked", ("--kind", kind), HALF) for kind in ("settings", "none")),
     *(
         Case("policies", ("--policy", policy))
         for policy in ("classes", "lambda", "custom", "or", "size")
@@ -73,6 +89,7 @@ CASES = (
     *(Case("rank0", ("--sync", sync)) for sync in "01"),
     Case("replicated"),
     Case("selected"),
+    *(Case("siblings", ("--state", state), HALF) for state in ("full", "rank0")),
     *(Case("states", ("--kind", kind)) for kind in ("trainer", "sharded", "statics", "kept")),
     *(
         Case("strategies", ("--strategy", strategy))
@@ -80,6 +97,7 @@ CASES = (
     ),
     Case("strategies", ("--strategy", "_HYBRID_SHARD_ZERO2")),
     *(Case("summing", ("--kind", kind)) for kind in ("model", "groups", "list", "own")),
+    Case("thawing"),
     Case("unwrapping"),
     Case("versions"),
     Case("versions", ("--version", "2")),
