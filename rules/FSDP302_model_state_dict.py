@@ -46,7 +46,7 @@ from dataclasses import replace
 
 from fsdp_migrate import declared
 from fsdp_migrate.construct import meshes
-from fsdp_migrate.construct.sharding import DCP
+from fsdp_migrate.construct.sharding import DCP, Constructor
 from fsdp_migrate.proposal import Code, Proposal, code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
@@ -1161,17 +1161,10 @@ def decide(site: Site, study: Study) -> Decision:
             models=models,
             quiet=True,
         )
+    if at_run_time:
+        return _at_run_time(site, found_at, models, study)
     proposal = study.proposal()
     place = found_at.place
-    if at_run_time:
-        message, review, marked = "kept: the model is set to the state it gives", "", False
-        if place is not None:
-            new = code("{m}.state_dict()", m=hoisting.spelled(site.receiver, place))
-            review, marked = hoisting.put(site, found_at, new, "state", proposal, RULE.code)
-            message += f", gathered above '{place.guard}'"
-        return study.rewritten(
-            site, RULE.code, message, proposal, models=models, review=review, marked=marked
-        )
     # DCP knows one first rank, FSDP1 one for each group of ranks that shard a model.
     several = setting.rank0_only and not all(meshes.is_sharded_by_all(m, study) for m in models)
     first = place is not None and hoisting.is_saved_by_first(site, place, study)
@@ -1193,6 +1186,29 @@ def decide(site: Site, study: Study) -> Decision:
     if others and setting.kind != "FULL":
         marked = False
         review = "the model may also be wrapped by DDP here, whose 'module.' prefix is now removed"
+    return study.rewritten(
+        site, RULE.code, message, proposal, models=models, review=review, marked=marked
+    )
+
+
+def _at_run_time(
+    site: Site, found: hoisting.Standing, models: frozenset[Constructor], study: Study
+) -> Decision:
+    """The model knows which state it gives, once it was set to one."""
+    assert site.receiver is not None
+    proposal = study.proposal()
+    message, review, marked = "kept: the model is set to the state it gives", "", False
+    model = hoisting.spelled(site.receiver, found.place)
+    new = code("{m}.state_dict()", m=model)
+    surely = statedicts.is_surely_set(site.node, site.module, models, study)
+    if not surely:
+        message = "model_state_dict"
+        near = site.node if found.place is None else found.place.statement
+        new = code("{f}({m})", f=proposal.support(site.module, message, near), m=model)
+    if found.place is not None or not surely:
+        review, marked = hoisting.put(site, found, new, "state", proposal, RULE.code)
+    if found.place is not None:
+        message += f", gathered above '{found.place.guard}'"
     return study.rewritten(
         site, RULE.code, message, proposal, models=models, review=review, marked=marked
     )

@@ -192,9 +192,51 @@ def resume(path):
 """,
         support=("load_full_model",),
     ),
+    Example(
+        title="by a setting that may not have been made",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+def resume(net, path, config):
+    model = FSDP(net)
+    if config.kind:
+        FSDP.set_state_dict_type(model, StateDictType[config.kind])
+    model.load_state_dict(torch.load(path), strict=False)
+    return model
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import StateDictType, load_model_state_dict, set_state_dict_type
+
+
+def resume(net, path, config):
+    model = fully_shard(net)
+    if config.kind:
+        set_state_dict_type(model, StateDictType[config.kind])
+    load_model_state_dict(model, torch.load(path), strict=False)
+    return model
+""",
+        support=(
+            "StateDictType",
+            "load_model_state_dict",
+            "set_state_dict_type",
+        ),
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="strictness that is a setting",
+        source="""\
+import torch
+
+model.load_state_dict(torch.load(path), strict=config.strict)
+""",
+    ),
     Keep(
         title="into a module whose parts are replaced by others",
         source="""\
@@ -294,13 +336,14 @@ def decide(site: Site, study: Study) -> Decision:
         )
     assert bound is not None
     assert isinstance(call, ast.Call)
-    if at_run_time:
+    surely = statedicts.is_surely_set(call, site.module, models, study)
+    if at_run_time and surely:
         message = "kept: the model is set to the state it takes"
         return study.rewritten(site, RULE.code, message, models=models)
     proposal = study.proposal()
     strict = [code(", strict={s}", s=bound["strict"])] if "strict" in bound else [code("")]
-    if setting.kind == "FULL":
-        message = "load_full_model"
+    if at_run_time or setting.kind == "FULL":
+        message = "load_model_state_dict" if at_run_time else "load_full_model"
         name = proposal.support(site.module, message, call)
         new = code("{f}({m}, {s}{k})", f=name, m=site.receiver, s=bound["state_dict"], k=strict[0])
     else:

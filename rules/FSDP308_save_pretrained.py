@@ -383,6 +383,7 @@ def _function(site: Site, model: ast.expr, study: Study) -> Decision:
     models = parts.constructors or study.models(model, module).constructors
     setting = statedicts.at(site.node, module, models, study)
     at_run_time = bool(setting.problem) and study.run_time_states
+    at_run_time = at_run_time and statedicts.is_surely_set(site.node, module, models, study)
     if setting.problem and not at_run_time:
         return study.left(
             site, RULE.code, setting.problem, HELP, models=models, quiet=True, unknown_state=True

@@ -2,7 +2,8 @@
 
 ## What changes
 The statement disappears; every state dict call of the model carries its settings itself (FSDP302 to
-FSDP305), however far away it stands.
+FSDP305), however far away it stands. Where only the running program knows whether it runs, or with
+what, it stays, as a function of the project's own, and state dict calls ask what the model is set to.
 
 ## Why
 On an FSDP2 model the call quietly does nothing.
@@ -171,17 +172,56 @@ state = model.state_dict()
 FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT)
 """,
         after="""\
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from torch.distributed.fsdp import fully_shard
 
 from fsdp2_support import StateDictType, set_state_dict_type
 
 model = fully_shard(model)
 set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT)
-state = model.state_dict()
+state = get_model_state_dict(model)
 set_state_dict_type(model, StateDictType.FULL_STATE_DICT)
 """,
         support=(
             "StateDictType",
+            "set_state_dict_type",
+        ),
+    ),
+    Example(
+        title="under a condition",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+def build(net, config):
+    model = FSDP(net)
+    if config.sharded:
+        FSDP.set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT)
+    return model
+
+
+def state(net, config):
+    return build(net, config).state_dict()
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import StateDictType, model_state_dict, set_state_dict_type
+
+
+def build(net, config):
+    model = fully_shard(net)
+    if config.sharded:
+        set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT)
+    return model
+
+
+def state(net, config):
+    return model_state_dict(build(net, config))
+""",
+        support=(
+            "StateDictType",
+            "model_state_dict",
             "set_state_dict_type",
         ),
     ),
@@ -321,6 +361,19 @@ def build(parts):
 
 
 torch.save(build({"0": nn.Linear(4, 4)}).state_dict(), "net.pt")
+""",
+    ),
+    Keep(
+        title="under a condition, of a model that FSDP2 shards",
+        source="""\
+from torch.distributed.fsdp import fully_shard
+
+
+def build(net, config):
+    model = fully_shard(net)
+    if config.sharded:
+        model.set_state_dict_type("sharded")
+    return model
 """,
     ),
     Keep(

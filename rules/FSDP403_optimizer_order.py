@@ -255,7 +255,7 @@ def main(net, batches):
     optimizer = torch.optim.AdamW(model.head.parameters(), lr=1e-3)
     for epoch in range(2):
         if epoch == 1:
-            body = [p for n, p in model.named_parameters() if not n.startswith("head")]
+            body = [p for n, p in model.named_parameters() if "head" not in n]
             optimizer.add_param_group({"params": body, "lr": 1e-4})
         for batch in batches:
             model(batch).mean().backward()
@@ -277,7 +277,7 @@ def main(net, batches):
     for epoch in range(2):
         if epoch == 1:
             reshard_parameters(model)
-            body = [p for n, p in model.named_parameters() if not n.startswith("head")]
+            body = [p for n, p in model.named_parameters() if "head" not in n]
             optimizer.add_param_group({"params": body, "lr": 1e-4})
         for batch in batches:
             model(batch).mean().backward()

@@ -8,18 +8,21 @@ call.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 
 from fsdp_migrate import fsdp1
 from fsdp_migrate.construct import strategy
 from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.names import FUNCTIONS
-from fsdp_migrate.sites import Site
+from fsdp_migrate.sites import Site, enclosing_function
 from fsdp_migrate.states import holders
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Constant, External, Made
 
+MIXED = "it is called inside and outside a state_dict_type context"
 CONTEXT_DEPTH = 3  # how many callers up a context is looked for
 
 
@@ -134,7 +137,7 @@ def at(
     found = _context_at(node, module, models, study, depth)
     if found is not None:
         return found
-    fixed = _set_globally(models, study)
+    fixed = _set_globally(node, module, models, study)
     if fixed:
         if len(set(fixed)) > 1:
             return Setting(problem="set_state_dict_type is called with different settings")
@@ -191,7 +194,7 @@ def _context_at(
     ]
     distinct = set(outside)
     if len(distinct) > 1:
-        return Setting(problem="it is called inside and outside a state_dict_type context")
+        return Setting(problem=MIXED)
     return distinct.pop() if distinct else None
 
 
@@ -224,17 +227,110 @@ def concerned(node: ast.expr | None, module: Module, study: Study) -> frozenset[
     return parts.constructors or study.models_of_static(node, module).constructors
 
 
-def _set_globally(models: frozenset[Constructor], study: Study) -> list[Setting]:
+def _set_globally(
+    node: ast.AST, module: Module, models: frozenset[Constructor], study: Study
+) -> list[Setting]:
+    """The settings of ``set_state_dict_type`` that may be in force where ``node`` stands."""
     found = []
-    for module in study.project.modules:
-        for call in module.table.calls if module.mentions("set_state_dict_type") else ():
-            if not isinstance(call.func, ast.Attribute) or call.func.attr != "set_state_dict_type":
-                continue
-            if not _is_static(call, "set_state_dict_type", module, study):
-                continue
-            if concerned(first_argument(call), module, study) & models:
-                found.append(read(call, module, study))
+    for call, where in setters(study).items():
+        if not concerned(first_argument(call), where, study) & models:
+            continue
+        order = _order(call, where, node, module, models)
+        if order is not Order.LATER:
+            found.append(read(call, where, study))
+        if order is Order.UNKNOWN:
+            found.append(DEFAULT)
     return found
+
+
+class Order(Enum):
+    """When a model is set to a kind of state, seen from where its state is asked for."""
+
+    EARLIER = auto()
+    LATER = auto()
+    UNKNOWN = auto()  # or perhaps never
+
+
+def _order(
+    call: ast.Call,
+    where: Module,
+    node: ast.AST,
+    module: Module,
+    models: frozenset[Constructor],
+) -> Order:
+    """A setting in another function is taken to be made first, where no condition is around it."""
+    if may_not_run(call, where, models) is not None:
+        return Order.UNKNOWN
+    function = enclosing_function(where, call)
+    same = where is module and enclosing_function(module, node) is function
+    if not same or node is call or _position(node) > _position(call):
+        return Order.EARLIER
+    loops = [p for p in where.table.ancestors(call) if isinstance(p, (ast.For, ast.While))]
+    fresh = any(c.module is where and enclosing_function(where, c.call) is function for c in models)
+    if fresh and not any(node is n for loop in loops for n in ast.walk(loop)):
+        return Order.LATER
+    return Order.UNKNOWN
+
+
+def _position(node: ast.AST) -> tuple[int, int]:
+    assert isinstance(node, (ast.expr, ast.stmt))
+    return node.lineno, node.col_offset
+
+
+def is_surely_set(
+    node: ast.AST, module: Module, models: frozenset[Constructor], study: Study
+) -> bool:
+    """Whether a model has been set to some kind of state where ``node`` stands, in any case."""
+    context = _context_at(node, module, models, study, 0)
+    if context is not None:
+        return context.problem != MIXED
+    return any(
+        concerned(first_argument(call), where, study) & models
+        and _order(call, where, node, module, models) is Order.EARLIER
+        for call, where in setters(study).items()
+    )
+
+
+def setters(study: Study) -> dict[ast.Call, Module]:
+    """Every call of FSDP1's ``set_state_dict_type``."""
+    return {
+        call: module
+        for module in study.project.modules
+        if module.mentions("set_state_dict_type")
+        for call in module.table.calls
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr == "set_state_dict_type"
+        and _is_static(call, "set_state_dict_type", module, study)
+    }
+
+
+def may_not_run(call: ast.Call, module: Module, models: Iterable[Constructor]) -> ast.If | None:
+    """The outermost condition on which a model is set to a state, unless it is also that on which
+    the model is sharded, or asks whether it is."""
+    table = module.table
+    sharding = [(c, p) for c in models for p in c.module.table.ancestors(c.call)]
+    tests = {ast.unparse(p.test) for _, p in sharding if isinstance(p, ast.If)}
+    found = None
+    for parent in table.ancestors(call):
+        if isinstance(parent, FUNCTIONS):
+            break
+        if not isinstance(parent, ast.If) or any(p is parent for _, p in sharding):
+            continue
+        asks = any(isinstance(n, ast.Name) and n.id == "isinstance" for n in ast.walk(parent.test))
+        if not asks and ast.unparse(parent.test) not in tests:
+            found = parent
+    return found if found is not None and not _sets([found]) else None
+
+
+def _sets(block: Sequence[ast.stmt]) -> bool:
+    """Whether a model is set to some state whatever conditions hold."""
+    for statement in block:
+        match statement:
+            case ast.If(body=body, orelse=orelse) if _sets(body) and _sets(orelse):
+                return True
+            case ast.Expr(value=ast.Call(func=ast.Attribute(attr="set_state_dict_type"))):
+                return True
+    return False
 
 
 def config_users(site: Site) -> list[ast.Name] | None:

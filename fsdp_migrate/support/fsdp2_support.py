@@ -485,12 +485,36 @@ def set_state_dict_type(
         optim_state_dict_config or optim_config(),
     )
     for unit in _units_with_state(module):
-        if "_state_dict_settings" not in unit.__dict__:
-            hooked: Any = unit
-            hooked.register_state_dict_post_hook(_give_state)
-            hooked.register_load_state_dict_pre_hook(_take_state)
-        unit.__dict__["_state_dict_settings"] = settings
+        _set_states(unit, settings)
     return before
+
+
+def _set_states(unit: Any, settings: StateDictSettings) -> None:
+    if "_state_dict_settings" not in unit.__dict__:
+        unit.register_state_dict_post_hook(_give_state)
+        unit.register_load_state_dict_pre_hook(_take_state)
+    unit.__dict__["_state_dict_settings"] = settings
+
+
+def _set_default_states(module: nn.Module) -> None:
+    """Let units that were not set to any kind of state give and take whole ones, as in FSDP1."""
+    for unit in _units_with_state(module):
+        if unit.__dict__.get("_state_dict_settings") is None:
+            _set_states(unit, StateDictSettings())
+
+
+def model_state_dict(module: nn.Module) -> dict[str, Any]:
+    """``module.state_dict()``, of the kind that the module is set to, or a whole one."""
+    _set_default_states(module)
+    return module.state_dict()
+
+
+def load_model_state_dict(
+    module: nn.Module, state_dict: dict[str, Any], strict: bool = True
+) -> Any:
+    """``module.load_state_dict()``, of the kind that the module is set to, or a whole one."""
+    _set_default_states(module)
+    return module.load_state_dict(state_dict, strict=strict)
 
 
 @contextlib.contextmanager

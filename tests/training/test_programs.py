@@ -89,7 +89,7 @@ CASES = (
     *(Case("rank0", ("--sync", sync)) for sync in "01"),
     Case("replicated"),
     Case("selected"),
-    *(Case("siblings", ("--state", state), HALF) for state in ("full", "rank0")),
+    *(Case("siblings", ("--state", state), HALF) for state in ("full", "rank0", "default")),
     *(Case("states", ("--kind", kind)) for kind in ("trainer", "sharded", "statics", "kept")),
     *(
         Case("strategies", ("--strategy", strategy))
@@ -98,6 +98,7 @@ CASES = (
     Case("strategies", ("--strategy", "_HYBRID_SHARD_ZERO2")),
     *(Case("summing", ("--kind", kind)) for kind in ("model", "groups", "list", "own")),
     Case("thawing"),
+    *(Case("unset", ("--kind", k, "--set", set_)) for k in ("full", "sharded") for set_ in "01"),
     Case("unwrapping"),
     Case("versions"),
     Case("versions", ("--version", "2")),
