@@ -262,6 +262,8 @@ def _of_models(study: Study, module: Module) -> Iterator[Site]:
     yield from sites.evaluations(module)
     yield from sites.divide_factors(study.tracer, module)
     yield from classes.find(study, module)
+    yield from classes.find_names(study, module)
+    yield from classes.find_keys(study, module)
     yield from copies.find(study, module)
     yield from remaking.find(study, module)
 

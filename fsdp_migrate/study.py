@@ -152,6 +152,7 @@ class Study:
     entries: list[Entry] = field(default_factory=list)  # methods that need FSDP2's hooks
     unused: dict[ast.Call, Found | None] = field(default_factory=dict)  # by constructor call
     contents: dict[ast.expr, Contents] = field(default_factory=dict)  # of wrapped models
+    sharded_classes: set[ast.AST] | None = None  # those that wrapped models are made of
     # Constructor calls of the sharded parts of modules, by class or by the call that makes them.
     parts: dict[ast.AST, set[ast.AST]] = field(default_factory=dict)
     owned: dict[ast.AST, set[ast.AST]] | None = None  # those that are stored in each by name

@@ -4,7 +4,8 @@
 Of the modules of a sharded model, `type(m) is Block` becomes `isinstance(m, Block)`, and
 `type(m) in {Block, Head}` becomes `isinstance(m, (Block, Head))`. The name of a class is compared
 without the prefix that sharding gives it: `type(m).__name__.removeprefix("FSDP") == "Block"`. A
-comparison with the name of FSDP1's wrapper becomes `isinstance(m, FSDPModule)`.
+comparison with the name of FSDP1's wrapper becomes `isinstance(m, FSDPModule)`. A name that something
+is looked up by, of `self` in a module of the model or of `model.module`, loses the prefix as well.
 
 ## Why
 `fully_shard` gives every module that it is called on a new class, `FSDPBlock`, derived from
@@ -34,7 +35,9 @@ from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 from fsdp_migrate.trace.values import Display, Value
 
-RULE = Rule(code="FSDP413", name="exact_class", handles=("exact class",))
+RULE = Rule(
+    code="FSDP413", name="exact_class", handles=(classes.CONSTRUCT, classes.NAMED, classes.KEY)
+)
 
 EXAMPLES = [
     Example(
@@ -211,9 +214,137 @@ def build(net):
 """,
         outcome=Outcome.LEFT,
     ),
+    Example(
+        title="names that something is looked up by",
+        before="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+SCALES = {"Block": 0.5}
+
+
+class Block(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.layer = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        return x + SCALES.get(type(self).__name__, 1.0) * self.layer(x)
+
+
+def train(dim, config):
+    model = FSDP(nn.Sequential(Block(dim), Block(dim)))
+    config["architecture"] = model.module.__class__.__name__
+    return model
+""",
+        after="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+SCALES = {"Block": 0.5}
+
+
+class Block(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.layer = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        return x + SCALES.get(type(self).__name__.removeprefix("FSDP"), 1.0) * self.layer(x)
+
+
+def train(dim, config):
+    model = fully_shard(nn.Sequential(Block(dim), Block(dim)))
+    config["architecture"] = model.__class__.__name__.removeprefix("FSDP")
+    return model
+""",
+    ),
+    Example(
+        title="of a module by itself",
+        before="""\
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Block(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.layer = nn.Linear(dim, dim)
+        self.scale = 0.5 if type(self) is Block else 1.0
+
+    def forward(self, x):
+        return x + self.scale * self.layer(x)
+
+    def is_wide(self):
+        return type(self) is not Block
+
+
+def build(dim):
+    return FSDP(nn.Sequential(Block(dim), Block(dim)))
+""",
+        after="""\
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Block(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.layer = nn.Linear(dim, dim)
+        self.scale = 0.5 if type(self) is Block else 1.0
+
+    def forward(self, x):
+        return x + self.scale * self.layer(x)
+
+    def is_wide(self):
+        return not isinstance(self, Block)
+
+
+def build(dim):
+    return fully_shard(nn.Sequential(Block(dim), Block(dim)))
+""",
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="a table by class",
+        source="""\
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+SCALES = {}
+
+
+class Block(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.layer = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        return x + SCALES.get(type(self), 1.0) * self.layer(x)
+
+
+SCALES[Block] = 0.5
+model = FSDP(Block(4))
+""",
+        left=True,
+    ),
+    Keep(
+        title="names of classes that nothing shards",
+        source="""\
+from torch import nn
+
+SCALES = {"Block": 0.5}
+
+
+class Block(nn.Module):
+    def forward(self, x):
+        return SCALES.get(type(self).__name__, 1.0) * x
+""",
+    ),
     Keep(
         title="a plain model",
         source="""\
@@ -269,10 +400,12 @@ DERIVED_LINEAR = ("MultiheadAttention", "Transformer")
 
 
 def decide(site: Site, study: Study) -> Decision:
+    if site.construct == classes.NAMED:
+        return _name(site, study)
+    concerned = _concerned(site, study)
+    if site.construct == classes.KEY:
+        return _left(site, concerned, study, "something is looked up by the class of a module")
     assert isinstance(site.node, ast.Compare)
-    assert site.receiver is not None
-    found = study.models(site.receiver, site.module).constructors
-    concerned = found or frozenset(study.constructors.values())
     test = classes.read(site.node, site.module)
     if classes.names_wrapper(test):
         return _wrapper(site, test, concerned, study)
@@ -292,6 +425,23 @@ def decide(site: Site, study: Study) -> Decision:
         return _left(site, concerned, study, "the test is part of another comparison")
     proposal.replace(site.module, site.node, new)
     return study.rewritten(site, RULE.code, "isinstance", proposal, models=concerned, review=review)
+
+
+def _concerned(site: Site, study: Study) -> frozenset[Constructor]:
+    found: frozenset[Constructor] = frozenset()
+    if site.receiver is not None:
+        found = study.models(site.receiver, site.module).constructors
+    return found or frozenset(study.constructors.values())
+
+
+def _name(site: Site, study: Study) -> Decision:
+    """The name of the class as it was before the module was sharded."""
+    found = _concerned(site, study)
+    assert isinstance(site.node, ast.Attribute)
+    proposal = study.proposal()
+    message = "without the prefix"
+    proposal.replace(site.module, site.node, code('{k}.removeprefix("{p}")', k=site.node, p=PREFIX))
+    return study.rewritten(site, RULE.code, message, proposal, models=found)
 
 
 def _wrapper(

@@ -13,6 +13,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fsdp_migrate.construct import models
 from fsdp_migrate.names import FUNCTIONS, Kind
 from fsdp_migrate.sites import Site, definitions
 from fsdp_migrate.study import Study
@@ -20,10 +21,14 @@ from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Class, External, Function
 
 CONSTRUCT = "exact class"
+NAMED = "class name"
+KEY = "class as a key"
+BEFORE = frozenset({"__init__", "__new__"})  # nothing is sharded yet
 WRAPPER = "FullyShardedDataParallel"
 VISITS = frozenset({"modules", "named_modules"})
 CHILDREN = frozenset({"children", "named_children"})
 NAMES = frozenset({"__name__", "__qualname__"})
+INSIDE = frozenset({"module", "_fsdp_wrapped_module"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +61,111 @@ def find(study: Study, module: Module) -> Iterator[Site]:
         model = _visited(test.subject, study, module, handed)
         if model is None and names_wrapper(test) and study.constructors:
             model = test.subject
-        if model is not None:
+        if model is not None or _is_own(test.subject, study, module):
             yield Site(CONSTRUCT, module, test.node, test.node, model)
+
+
+def find_names(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for names of the classes of sharded modules that something may be looked up by."""
+    if not module.mentions(*NAMES):
+        return
+    names = [a for a in module.table.attributes if a.attr in NAMES]
+    asked = [(name, subject) for name in names if (subject := _classified(name.value)) is not None]
+    handed = _handed_on(study, module) if asked else {}
+    for name, subject in asked:
+        around = module.table.parents[name]
+        if isinstance(around, ast.Compare) or _is_taken_off(name, module) or _is_said(name, module):
+            continue
+        model = _visited(subject, study, module, handed) or _unwrapped(subject, study, module)
+        if model is None and not _is_own(subject, study, module):
+            continue
+        yield Site(NAMED, module, name, name, model)
+
+
+def find_keys(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for ``table.get(type(m))``, which has nothing for the class of a sharded module."""
+    for call in module.table.calls:
+        if not isinstance(call.func, ast.Attribute) or call.func.attr != "get" or not call.args:
+            continue
+        subject = _classified(call.args[0])
+        if subject is None:
+            continue
+        model = _visited(subject, study, module, _handed_on(study, module))
+        model = model or _unwrapped(subject, study, module)
+        if model is not None or _is_own(subject, study, module):
+            yield Site(KEY, module, call, call, model)
+
+
+def _classified(kind: ast.expr) -> ast.expr | None:
+    """``m`` of ``type(m)`` and ``m.__class__``."""
+    if isinstance(kind, ast.Attribute) and kind.attr == "__class__":
+        return kind.value
+    is_type = isinstance(kind, ast.Call) and getattr(kind.func, "id", "") == "type"
+    return kind.args[0] if is_type and isinstance(kind, ast.Call) and kind.args else None
+
+
+def _is_taken_off(name: ast.expr, module: Module) -> bool:
+    method = module.table.parents[name]
+    return isinstance(method, ast.Attribute) and method.attr in {"removeprefix", "replace"}
+
+
+def _is_said(name: ast.expr, module: Module) -> bool:
+    """Whether it only gets into a message."""
+    for parent in module.table.ancestors(name):
+        if isinstance(parent, (ast.Raise, ast.Assert)):
+            return True
+        if isinstance(parent, ast.Call):
+            path = ast.unparse(parent.func).lower()
+            if any(word in path for word in ("print", "log", "warn")):
+                return True
+        if isinstance(parent, FUNCTIONS):
+            return getattr(parent, "name", "") in {"__repr__", "__str__", "extra_repr", "_get_name"}
+    return False
+
+
+def _unwrapped(node: ast.expr, study: Study, module: Module) -> ast.expr | None:
+    """The model, if ``node`` is what FSDP1's wrapper is around."""
+    inner: list[ast.expr | None] = [node]
+    if isinstance(node, ast.Name):
+        inner = [definition.value for definition in definitions(node, module)]
+    for value in inner:
+        if not isinstance(value, ast.Attribute) or value.attr not in INSIDE:
+            continue
+        if study.traced(value.value, module):
+            return value.value
+    return None
+
+
+def _is_own(node: ast.expr, study: Study, module: Module) -> bool:
+    """Whether ``node`` is ``self`` in a module that may be sharded, or be a part of what is."""
+    if not isinstance(node, ast.Name):
+        return False
+    for definition in definitions(node, module):
+        function = module.table.parents.get(definition.node)
+        method = module.table.parents.get(function) if function is not None else None
+        cls = module.table.parents.get(method) if method is not None else None
+        if definition.kind is not Kind.PARAMETER or not isinstance(cls, ast.ClassDef):
+            continue
+        assert isinstance(function, ast.arguments)
+        if getattr(method, "name", "") in BEFORE:
+            continue
+        first = [*function.posonlyargs, *function.args][:1]
+        if definition.node in first and cls in _sharded_classes(study):
+            return True
+    return False
+
+
+def _sharded_classes(study: Study) -> set[ast.AST]:
+    """The classes of the project that models are made of, with those they are derived from."""
+    if study.sharded_classes is None:
+        study.sharded_classes = {
+            base.node
+            for constructor in study.constructors.values()
+            if "module" in constructor.arguments
+            for cls in models.contents(constructor.wrapped, constructor.module, study).classes
+            for base in study.tracer.lineage(cls)
+        }
+    return study.sharded_classes
 
 
 def is_visited(node: ast.expr, study: Study, module: Module) -> bool:
