@@ -32,10 +32,12 @@ from fsdp_migrate.around import classes, spelled, unwrapping
 from fsdp_migrate.branches import VERSION, Branch
 from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.fsdp1 import FSDP, PACKAGE
+from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.proposal import code, join
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study, sentences
+from fsdp_migrate.trace.project import Module
 
 RULE = Rule(
     code="FSDP404",
@@ -750,9 +752,96 @@ def build(net):
 """,
         outcome=Outcome.REVIEW,
     ),
+    Example(
+        title="a walk that does not go into units",
+        before="""\
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def units(module, found):
+    for child in module.children():
+        if not isinstance(child, (FSDP, nn.Embedding)):
+            units(child, found)
+        else:
+            found.append(child)
+
+
+def layers(module):
+    for child in module.children():
+        if isinstance(child, FSDP):
+            continue
+        yield child
+        yield from layers(child)
+
+
+def every(module):
+    for child in module.children():
+        yield from every(child)
+        if isinstance(child, FSDP):
+            continue
+        yield child
+
+
+def build(net):
+    net.block = FSDP(net.block)
+    model = FSDP(net)
+    found = []
+    units(model, found)
+    return found, list(layers(model)), list(every(model))
+""",
+        after="""\
+from torch import nn
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+
+def units(module, found):
+    for child in module.children():
+        if not isinstance(child, (FSDPModule, nn.Embedding)):
+            units(child, found)
+        else:
+            found.append(child)
+
+
+def layers(module):
+    for child in module.children():
+        if isinstance(child, FSDPModule):
+            continue
+        yield child
+        yield from layers(child)
+
+
+def every(module):
+    for child in module.children():
+        yield from every(child)
+        yield child
+
+
+def build(net):
+    net.block = fully_shard(net.block)
+    model = fully_shard(net)
+    found = []
+    units(model, found)
+    return found, list(layers(model)), list(every(model))
+""",
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="a walk that does not go into layers",
+        source="""\
+from torch import nn
+
+
+def units(module, found):
+    for child in module.children():
+        if not isinstance(child, (nn.Linear, nn.Embedding)):
+            units(child, found)
+        else:
+            found.append(child)
+""",
+    ),
     Keep(
         title="FSDP2's modules that are passed over",
         source="""\
@@ -1120,6 +1209,30 @@ def decide(site: Site, study: Study) -> Decision:
     return study.rewritten(site, RULE.code, new, proposal, models=models)
 
 
+def _stops_there(holder: ast.AST, module: Module) -> bool:
+    """Whether a function that goes down the tree by itself does not go into what was wrapped."""
+    table = module.table
+    around = list(table.ancestors(holder))
+    function = next((p for p in around if isinstance(p, FUNCTIONS)), None)
+    if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return False
+    deeper = [
+        call
+        for call in ast.walk(function)
+        if isinstance(call, ast.Call)
+        and (getattr(call.func, "id", "") or getattr(call.func, "attr", "")) == function.name
+    ]
+    if isinstance(holder, ast.If):  # if isinstance(m, FSDP): continue
+        loop = table.parents[holder]
+        later = {n for n in ast.walk(loop) if isinstance(n, ast.Call) and n.lineno > holder.lineno}
+        return bool(deeper) and later.issuperset(deeper)
+    branch = next((p for p in around if isinstance(p, (ast.stmt, ast.comprehension))), None)
+    if not isinstance(branch, ast.If):
+        return False
+    inside = {node for statement in branch.body for node in ast.walk(statement)}
+    return bool(deeper) and inside.issuperset(deeper)
+
+
 def _wrappers_passed_over(
     site: Site, models: frozenset[Constructor], study: Study
 ) -> Decision | None:
@@ -1143,6 +1256,8 @@ def _wrappers_passed_over(
     if not (negated or passes):
         return None
     if not classes.is_visited(check.args[0], study, site.module):
+        return None
+    if _stops_there(holder, site.module):
         return None
     proposal = study.proposal()
     message = "gone: no module comes by as a wrapper and once more inside of it"
