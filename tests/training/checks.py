@@ -384,6 +384,27 @@ def _own(tensor: Any) -> torch.Tensor:
 
 
 @check
+def a_state_is_whole_where_no_kind_is_set() -> None:
+    """By itself, and after a context, an FSDP2 model gives its shards."""
+    model = sharded()
+    plain = support.full_model_state(model, cpu_offload=False, rank0_only=False)
+    assert isinstance(model.state_dict()["head.weight"], DTensor)  # the naive form
+    with support.state_dict_type(model, support.StateDictType.SHARDED_STATE_DICT):
+        assert isinstance(support.model_state_dict(model)["head.weight"], DTensor)
+    assert isinstance(model.state_dict()["head.weight"], DTensor)
+    found = support.model_state_dict(model)
+    assert all(found[name].equal(value) for name, value in plain.items())
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    keys = support.load_model_state_dict(model, {"odd": torch.ones(1), **plain}, strict=False)
+    assert keys.unexpected_keys == ["odd"]
+    found = support.model_state_dict(model)
+    assert all(found[name].equal(value) for name, value in plain.items())
+    support.set_state_dict_type(model.block, support.StateDictType.SHARDED_STATE_DICT)
+    assert isinstance(support.model_state_dict(model)["block.0.weight"], DTensor)
+    assert found["head.weight"].equal(support.model_state_dict(model)["head.weight"])
+
+
+@check
 def a_whole_state_is_a_copy_under_plain_names() -> None:
     model = sharded(torch.compile(Net(), backend="eager"))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
