@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 
 from packaging.version import Version
 
-from fsdp_migrate import cells, check, decide, notebook, pages, partial, pool, rule, support
+from fsdp_migrate import cells, check, decide, fsdp1, notebook, pages, partial, pool, rule, support
 from fsdp_migrate.proposal import Edit, Mark
 from fsdp_migrate.result import Problem, Result
 from fsdp_migrate.rule import Outcome, Registry
@@ -343,11 +343,17 @@ def _unsettled(
                 again.setdefault(
                     path, f"an edit left FSDP1 code behind (line {line} of the result)"
                 )
-        else:
+        elif decision.outcome is not Outcome.LEFT:
             again[path] = f"a second run would rewrite it again ({decision.code})"
     return {m: again[m.path] for m in project.modules if m.path in again and m.path in renewed}
 
 
 def _stays(decision: Decision) -> bool:
-    """Whether a decision answers for code that a second run finds as it was."""
+    """Whether a decision answers for code that a second run finds as it was.
+
+    Not that about an argument: not every form of a constructor has them, and each has the call.
+    """
+    construct = decision.site.construct
+    if construct.startswith(f"{fsdp1.FSDP}(") and construct.endswith("=)"):
+        return False
     return decision.outcome is Outcome.LEFT or decision.kept
