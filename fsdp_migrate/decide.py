@@ -31,7 +31,7 @@ from fsdp_migrate.around import (
     spelled,
     unused,
 )
-from fsdp_migrate.construct import policies, run_time, subclasses, vocabulary, wrapping
+from fsdp_migrate.construct import policies, roles, run_time, subclasses, vocabulary, wrapping
 from fsdp_migrate.construct.sharding import Constructor, ShardPlan
 from fsdp_migrate.proposal import carried
 from fsdp_migrate.result import place
@@ -141,6 +141,8 @@ def _decide(study: Study) -> list[Decision]:
     for module in study.project.modules:
         for site in sites.dead_imports(study.project, module, used):
             decisions.append(_ask(site, study))
+    for constructor in study.constructors.values():
+        constructor.wholes = roles.wholes(constructor, study)
     decisions = behind_guards([_near(d, study) for d in decisions], study)
     if study.partial:
         decisions = partial.guarded(decisions, study)
@@ -612,7 +614,7 @@ def _guarded(site: Site, guard: guards.Guard) -> Decision:
 
 def groups(decisions: Sequence[Decision]) -> dict[Constructor, Constructor]:
     """The constructor that stands for each one's migration: those that occur in one decision
-    together have the same (union-find)."""
+    together have the same, as have those of a model and of its parts (union-find)."""
     parent: dict[Constructor, Constructor] = {}
 
     def find(item: Constructor) -> Constructor:
@@ -626,4 +628,7 @@ def groups(decisions: Sequence[Decision]) -> dict[Constructor, Constructor]:
         members = list(decision.models)
         for other in members[:1] + members[1:]:
             parent[find(other)] = find(members[0])
+    for part in list(parent):
+        for whole in part.wholes:
+            parent[find(part)] = find(whole)
     return {item: find(item) for item in list(parent)}

@@ -30,7 +30,7 @@ migrated together or not at all: a `wrap` runs in whichever context is open.
 
 import ast
 
-from fsdp_migrate.construct import wrapping
+from fsdp_migrate.construct import run_time, wrapping
 from fsdp_migrate.construct.roles import Role, role
 from fsdp_migrate.construct.sharding import (
     Constructor,
@@ -309,9 +309,43 @@ with enable_wrap(wrapper_cls=FSDP):
 """,
         outcome=Outcome.LEFT,
     ),
+    Example(
+        title="a part that is wrapped twice",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import enable_wrap, wrap
+
+
+def build(net, settings):
+    with enable_wrap(wrapper_cls=FSDP, **settings):
+        net.encoder = wrap(wrap(net.encoder))
+        return wrap(net)
+""",
+        after="""\
+from torch.distributed.fsdp.wrap import enable_wrap, wrap
+
+from fsdp2_support import shard
+
+
+def build(net, settings):
+    with enable_wrap(wrapper_cls=shard, **settings):
+        net.encoder = wrap(net.encoder, is_root=False)
+        return wrap(net)
+""",
+        support=("shard", ),
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="two wrappers of the project's own",
+        source="""\
+from wrappers import enable_wrap, wrap
+
+with enable_wrap(wrapper_cls=Counted):
+    model = wrap(wrap(net))
+""",
+    ),
     Keep(
         title="contexts that wrap with fully_shard",
         source="""\
@@ -524,6 +558,8 @@ def _wrap(site: Site, constructor: Constructor, study: Study) -> Decision:
             study,
             final=True,
         )
+    if wrapping.is_outer_of_two(constructor, study):
+        return run_time.without_outer(site, constructor, study)
     if wrapping.is_wrapped_before(constructor, study):
         return _left(site, *wrapping.TWICE, study, final=True)
     if study.wrapping.contexts[constructor] == (constructor,):

@@ -60,12 +60,13 @@ def _like(model: ast.expr, module: Module) -> frozenset[str]:
     """The variables that are made from a model where it is used: their names are as its own."""
     table = module.table
     written = ast.unparse(model)
+    function = enclosing_function(module, model)
     found: set[str] = set()
     for name in table.names:
         given = table.parents[name]
         if not isinstance(given, ast.Assign) or name not in given.targets:
             continue
-        if table.within[name] is table.within[model]:
+        if enclosing_function(module, name) is function:
             parts = [n for n in ast.walk(given.value) if isinstance(n, (ast.Name, ast.Attribute))]
             if any(ast.unparse(part) == written for part in parts):
                 found.add(name.id)

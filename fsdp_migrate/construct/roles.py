@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum, auto
 
+from fsdp_migrate.construct import wrapping
 from fsdp_migrate.construct.models import contents
 from fsdp_migrate.construct.sharding import Constructor, Wrapped
 from fsdp_migrate.names import Kind
@@ -59,13 +60,35 @@ def role(constructor: Constructor, study: Study) -> Role:
         if Role.UNKNOWN in places:
             return Role.UNKNOWN
         return Role.PART if places == {Role.PART} else Role.ROOT
-    found = {
-        _kept_in(holder, module, constructor, study)
-        for holder, module in _holders_of(constructor, study)
-    }
+    found = set()
+    for holder, module in _holders_of(constructor, study):
+        outer = study.constructors.get(holder) if holder is not None else None
+        if outer is not None and wrapping.is_outer_of_two(outer, study):
+            return role(outer, study)
+        found.add(_kept_in(holder, module, constructor, study))
     if not found:
         return Role.ROOT
     return found.pop() if len(found) == 1 else Role.UNKNOWN
+
+
+def wholes(constructor: Constructor, study: Study) -> frozenset[Constructor]:
+    """The constructors of models that a constructor's model is a part of, or may be.
+
+    A part that stays FSDP1 trains otherwise in a model that ``fully_shard`` has taken, and says
+    nothing: the two are migrated together or not at all.
+    """
+    others = [c for c in study.constructors.values() if c is not constructor and not c.is_context]
+    if not others or constructor.is_context:
+        return frozenset()
+    found: set[Constructor] = set()
+    for holder, module in _holders_of(constructor, study):
+        if holder in study.constructors:
+            found |= {other for other in others if other.call is holder}
+        elif holder is not None:
+            for other in others:
+                if _kept_in(holder, module, constructor, study, among=(other,)) is not Role.ROOT:
+                    found.add(other)
+    return frozenset(found)
 
 
 def owners(constructor: Constructor, study: Study) -> Iterator[ast.AST]:
@@ -219,16 +242,28 @@ def _used(target: ast.Name, module: Module, study: Study, depth: int) -> Iterato
         yield None, module
 
 
-def _kept_in(holder: ast.AST | None, module: Module, own: Constructor, study: Study) -> Role:
-    """Whether an object that holds the model is itself wrapped, or part of what is."""
+def _kept_in(
+    holder: ast.AST | None,
+    module: Module,
+    own: Constructor,
+    study: Study,
+    among: Iterable[Constructor] | None = None,
+) -> Role:
+    """Whether an object that holds the model is itself wrapped, or part of what is.
+
+    Args:
+        among: the other models that count, all by default.
+    """
     if holder is None:
         return Role.ROOT
     if isinstance(holder, ast.Call) and holder in study.constructors:
         return Role.PART
     assert isinstance(holder, ast.expr)
-    others = [w for c in study.constructors.values() if c is not own for w in c.wraps]
+    counted = study.constructors.values() if among is None else among
+    others = [w for c in counted if c is not own for w in c.wraps]
     scope = module.table.scope_of(holder).function()
-    if scope is not own.module.table.scope_of(own.defined_by or own.call).function():
+    elsewhere = scope is not own.module.table.scope_of(own.defined_by or own.call).function()
+    if among is None and elsewhere:
         others += own.wraps  # called through a function, which may wrap more than one model
     if not others:
         return Role.ROOT

@@ -78,6 +78,8 @@ def construct(site: Site, study: Study) -> list[Decision]:
             site, RULE, twice.reason, twice.help, models=models, quiet=True, final=True
         )
         return [left, *arguments(constructor, site.module, study, models)]
+    if is_wrap and wrapping.is_outer_of_two(constructor, study):
+        return [without_outer(site, constructor, study)]
     if is_wrap and wrapping.is_wrapped_before(constructor, study):
         left = study.left(site, "FSDP104", *wrapping.TWICE, models=models, quiet=True, final=True)
         return [left, *arguments(constructor, site.module, study, models)]
@@ -101,6 +103,15 @@ def construct(site: Site, study: Study) -> list[Decision]:
     rule = "FSDP104" if together else RULE
     whole = study.rewritten(site, rule, message, proposal, models=models, review=review)
     return [whole, *arguments(constructor, site.module, study, models)]
+
+
+def without_outer(site: Site, outer: Constructor, study: Study) -> Decision:
+    """``wrap(wrap(x))`` as ``wrap(x)``, in either form: the outer wrapper held nothing itself."""
+    proposal = study.proposal()
+    proposal.replace(site.module, outer.call, code("{w}", w=outer.call.args[0]))
+    message = "the second of two wrappers goes"
+    models = study.wrapping.constructors
+    return study.rewritten(site, "FSDP104", message, proposal, models=models)
 
 
 def place(constructor: Constructor, study: Study, given: list[Code]) -> str:

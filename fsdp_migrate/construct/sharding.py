@@ -41,6 +41,7 @@ class Constructor:
     made_at: tuple[tuple[ast.Call, Module], ...] = ()  # the calls of that subclass
     is_wrong: bool = False  # FSDP1 itself refuses it, or FSDP2 has nothing like it
     is_context: bool = False  # enable_wrap(wrapper_cls=FSDP, ...), the arguments of wrap()
+    wholes: frozenset[Constructor] = frozenset()  # of models that its own may be a part of
 
     @classmethod
     def read(cls, call: ast.Call, module: Module, reference: ast.AST) -> Constructor:

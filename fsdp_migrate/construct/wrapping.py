@@ -65,6 +65,14 @@ def is_wrapped_before(wrap: Constructor, study: Study) -> bool:
     return bool(before) and all(v.node in study.tracer.wraps for v in before)
 
 
+def is_outer_of_two(wrap: Constructor, study: Study) -> bool:
+    """The outer call of ``wrap(wrap(x))``, which is to go: it wrapped no parameters of its own."""
+    inner = wrap.call.args[0] if len(wrap.call.args) == 1 and not wrap.call.keywords else None
+    made = study.constructors.get(inner) if inner is not None else None
+    contexts = study.wrapping.contexts
+    return made in contexts and wrap in contexts and contexts[made] == contexts[wrap]
+
+
 class Kind(Enum):
     FSDP1 = auto()
     OTHER = auto()  # of no concern here, as after migration

@@ -34,6 +34,8 @@ HALF = 1e-3  # of bf16's relative precision of 4e-3, in mean losses
 CASES = (
     Case("annotated", (), 2e-6),
     Case("annotated", ("--half", "1"), HALF),
+    Case("annotated", ("--half", "1", "--twice", "1"), HALF),
+    Case("annotated", ("--twice", "1"), 2e-6),
     *(Case("asked", ("--kind", kind), HALF) for kind in ("buffers", "inputs")),
     *(
         Case("averaging", ("--kind", kind))
