@@ -336,6 +336,8 @@ def _unsettled(
             continue  # a name kept for other modules
         if (path, decision.site.construct) in refused:
             continue
+        if decision.site.receiver is not None and not study.constructors:
+            continue  # a method of what may be any object, once no model is FSDP1's
         if _stays(decision):
             remaining[path] -= 1
             if remaining[path] < 0:

@@ -332,7 +332,7 @@ def build(net, settings):
         net.encoder = wrap(net.encoder, is_root=False)
         return wrap(net)
 """,
-        support=("shard", ),
+        support=("shard",),
     ),
 ]
 

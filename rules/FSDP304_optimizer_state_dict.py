@@ -342,9 +342,71 @@ if rank == 0:
 """,
         outcome=Outcome.LEFT,
     ),
+    Example(
+        title="over a group, beside a model that is not FSDP's",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+class Saver:
+    def __init__(self, model, optimizer, group):
+        self.model, self.optimizer, self.group = model, optimizer, group
+
+    def save(self):
+        is_fsdp = isinstance(self.model, FSDP)
+        if is_fsdp:
+            with FSDP.state_dict_type(self.model, StateDictType.FULL_STATE_DICT):
+                state = self.model.state_dict()
+                optim = FSDP.optim_state_dict(self.model, self.optimizer, group=self.group)
+        else:
+            state = self.model.state_dict()
+            optim = self.optimizer.state_dict()
+        return state, optim
+
+
+def build(net, optimizer, group):
+    return Saver(FSDP(net), optimizer, group)
+""",
+        after="""\
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel as FSDP, fully_shard
+
+
+class Saver:
+    def __init__(self, model, optimizer, group):
+        self.model, self.optimizer, self.group = model, optimizer, group
+
+    def save(self):
+        is_fsdp = isinstance(self.model, FSDPModule)
+        if is_fsdp:
+            state = get_model_state_dict(
+                self.model, options=StateDictOptions(full_state_dict=True)
+            )
+            # TODO(fsdp-migrate FSDP304): The state is gathered over a process group of its own. Use get_optimizer_state_dict with the StateDictOptions that are meant.
+            optim = FSDP.optim_state_dict(self.model, self.optimizer, group=self.group)
+        else:
+            state = self.model.state_dict()
+            optim = self.optimizer.state_dict()
+        return state, optim
+
+
+def build(net, optimizer, group):
+    return Saver(fully_shard(net), optimizer, group)
+""",
+        outcome=Outcome.LEFT,
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="a function over a group of the project's own",
+        source="""\
+class Saver:
+    def save(self):
+        is_sharded = isinstance(self.model, Sharded)
+        return self.model.state_dict(), optim_state_dict(self.model, group=self.group)
+""",
+    ),
     Keep(
         title="a state that is passed in",
         source="""\
