@@ -119,7 +119,8 @@ def _like(model: ast.expr, module: Module) -> frozenset[str]:
         if not isinstance(given, ast.Assign) or name not in given.targets:
             continue
         if table.within[name] is table.scope_of(model):
-            parts = [n for n in ast.walk(given.value) if isinstance(n, (ast.Name, ast.Attribute))]
+            kind = type(model)
+            parts = [node for node in ast.walk(given.value) if isinstance(node, kind)]
             if any(ast.unparse(part) == written for part in parts):
                 found.add(name.id)
     return frozenset(found)
