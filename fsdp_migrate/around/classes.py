@@ -117,9 +117,8 @@ def _is_said(name: ast.expr, module: Module) -> bool:
     for parent in module.table.ancestors(name):
         if isinstance(parent, (ast.Raise, ast.Assert)):
             return True
-        if isinstance(parent, ast.Call):
-            if SAYING.search(ast.unparse(parent.func)):
-                return True
+        if isinstance(parent, ast.Call) and SAYING.search(ast.unparse(parent.func)):
+            return True
         if isinstance(parent, FUNCTIONS):
             return getattr(parent, "name", "") in {"__repr__", "__str__", "extra_repr", "_get_name"}
     return False

@@ -545,10 +545,16 @@ class Tracer:
 
     def _put_into(self, container: Value) -> Iterator[Value]:
         """What is added to a list or a dict after it is made, under the name it is given there."""
-        parent = container.module.table.parents.get(container.node)
-        match parent:
-            case ast.Assign(targets=[target]) | ast.AnnAssign(target=target):
+        parents = container.module.table.parents
+        parent = parents.get(container.node)
+        match parent, parents.get(parent) if parent is not None else None:
+            case ((ast.Assign(targets=[target]) | ast.AnnAssign(target=target)), _):
                 name = _last_name(target)
+            case ast.Tuple(elts=given), ast.Assign(targets=[ast.Tuple(elts=targets)]) if len(
+                given
+            ) == len(targets):  # gains, losses = [], []
+                index = next(i for i, each in enumerate(given) if each is container.node)
+                name = _last_name(targets[index])
             case _:
                 return
         for owner, element, module in self._additions.get(name, ()):
