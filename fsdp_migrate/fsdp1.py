@@ -28,9 +28,10 @@ CONSTRUCTOR_ARGUMENTS: Final = (
     "ignored_states",
     "device_mesh",
 )
+"""Positional order of ``FullyShardedDataParallel.__init__`` after ``self``."""
+
 EARLIER_NAMES: Final = {"ignored_parameters": "ignored_states"}
 """What torch 2.0 called arguments that have another name since."""
-"""Positional order of ``FullyShardedDataParallel.__init__`` after ``self``."""
 
 STATICS: Final = frozenset(
     {

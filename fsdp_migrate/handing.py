@@ -23,6 +23,9 @@ ARGUMENT = re.compile(rb"[ \t\r\n]*[,)]")
 CALLEE = re.compile(rb"(\w+)$")
 OPEN, CLOSED = b"()"
 LONGEST_CALL, LONGEST_NAME = 1_000, 100
+WORD = re.compile(rb"\w+")
+MADE = re.compile(rb"\b(\w+)[ \t]*=[ \t]*(?:\w+\.)*(\w+)\(")
+RENAMED = re.compile(rb"\b(\w+)[ \t]+as[ \t]+(\w+)")
 DUNDER = re.compile(rb"__\w+__")
 
 Called = frozenset[tuple[bool, bytes]]
@@ -41,6 +44,7 @@ class Handing:
     instances: set[bytes] = field(default_factory=set)
     seen: set[bytes] = field(default_factory=set)  # of both, what has been looked for
     defined: dict[Path, list[re.Match[bytes]]] = field(default_factory=dict)
+    words: dict[Path, frozenset[bytes]] = field(default_factory=dict)
     given: set[bytes] = field(default_factory=set)  # functions that are given such an instance
 
     def find(
@@ -60,7 +64,7 @@ class Handing:
         more = True
         while more:
             more = False
-            self._learn_instances(near.values())
+            self._learn_instances(near)
             for path, data in near.items():
                 defined = frozenset(d[3] for d in self._definitions(path, data))
                 names = self._names(path, called[path], defined) - used[path]
@@ -108,23 +112,26 @@ class Handing:
             self.defined[path] = list(DEFINITION.finditer(data))
         return self.defined[path]
 
-    def _learn_instances(self, texts: Collection[bytes]) -> None:
+    def _learn_instances(self, texts: Mapping[Path, bytes]) -> None:
         """The names that callable objects are given, and the functions that are given them."""
         classes, instances = self.called_classes - self.seen, self.instances - self.seen
         if classes:
-            listed = b"|".join(sorted(classes))
-            for data in texts:
-                if any(name in data for name in classes):
-                    renamed = re.findall(rb"\b(?:%s)[ \t]+as[ \t]+(\w+)" % listed, data)
-                    every = b"|".join(sorted({*classes, *renamed}))
-                    made = rb"(\w+)[ \t]*=[ \t]*(?:\w+\.)*(?:%s)\(" % every
-                    instances.update(re.findall(made, data))
+            for path, data in texts.items():
+                if not classes.isdisjoint(self._words(path, data)):
+                    renamed = {new for old, new in RENAMED.findall(data) if old in classes}
+                    here = classes | renamed
+                    instances.update(name for name, made in MADE.findall(data) if made in here)
             self.instances |= instances
         if instances:
-            for data in texts:
-                for name in instances:
+            for path, data in texts.items():
+                for name in instances & self._words(path, data):
                     self.given.update(_given(name, data))
         self.seen |= classes | instances
+
+    def _words(self, path: Path, data: bytes) -> frozenset[bytes]:
+        if path not in self.words:
+            self.words[path] = frozenset(WORD.findall(data))
+        return self.words[path]
 
 
 def _given(name: bytes, data: bytes) -> Iterator[bytes]:

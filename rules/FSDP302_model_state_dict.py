@@ -826,9 +826,136 @@ def train(asked):
 """,
         outcome=Outcome.LEFT,
     ),
+    Example(
+        title="models that are put into a list or a dict one by one",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Trainer:
+    def __init__(self):
+        self.models = {}
+
+    def add(self, name, net):
+        self.models[name] = FSDP(net)
+
+    def save(self, path):
+        torch.save({name: model.state_dict() for name, model in self.models.items()}, path)
+""",
+        after="""\
+import torch
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+
+class Trainer:
+    def __init__(self):
+        self.models = {}
+
+    def add(self, name, net):
+        self.models[name] = fully_shard(net)
+
+    def save(self, path):
+        torch.save({name: get_model_state_dict(
+            model, options=StateDictOptions(full_state_dict=True)
+        ) for name, model in self.models.items()}, path)
+""",
+    ),
+    Example(
+        title="a model whose parts are replaced wherever they are found",
+        before="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+
+
+def shard(module):
+    for name, child in module.named_children():
+        if isinstance(child, nn.Linear):
+            setattr(module, name, FSDP(child))
+        else:
+            shard(child)
+
+
+def save(path):
+    net = Net()
+    shard(net)
+    torch.save(net.state_dict(), path)
+""",
+        after="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import full_model_state
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+
+
+def shard(module):
+    for name, child in module.named_children():
+        if isinstance(child, nn.Linear):
+            setattr(module, name, fully_shard(child))
+        else:
+            shard(child)
+
+
+def save(path):
+    net = Net()
+    shard(net)
+    torch.save(full_model_state(net, cpu_offload=False, rank0_only=False), path)
+""",
+        support=("full_model_state",),
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="models that are not sharded, in a dict",
+        source="""\
+import torch
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Trainer:
+    def __init__(self):
+        self.models = {}
+
+    def add(self, name, net):
+        self.models[name] = DDP(net)
+
+    def save(self, path):
+        torch.save({name: model.state_dict() for name, model in self.models.items()}, path)
+""",
+    ),
+    Keep(
+        title="a model whose parts are replaced by what is not sharded",
+        source="""\
+import torch
+from torch import nn
+
+
+def thaw(module):
+    for name, child in module.named_children():
+        setattr(module, name, nn.Sequential(child, nn.ReLU()))
+
+
+def save(net, path):
+    thaw(net)
+    torch.save(net.state_dict(), path)
+""",
+    ),
     Keep(
         title="of a model that DDP replicates, for the first rank",
         source="""\

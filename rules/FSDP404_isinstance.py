@@ -25,6 +25,7 @@ Checks in projects that wrap their models elsewhere.
 """
 
 import ast
+from collections.abc import Sequence
 from dataclasses import replace
 
 from fsdp_migrate import branches, quoted, type_expressions
@@ -33,7 +34,7 @@ from fsdp_migrate.branches import VERSION, Branch
 from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.fsdp1 import FSDP, PACKAGE
 from fsdp_migrate.names import FUNCTIONS
-from fsdp_migrate.proposal import code, join
+from fsdp_migrate.proposal import Proposal, code, join
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study, sentences
@@ -746,7 +747,7 @@ def build(net):
     )
     for module in model.modules():
         module.seen = True
-        if not isinstance(module, (Sequential)):
+        if not isinstance(module, Sequential):
             module.single = True
     return model
 """,
@@ -1263,8 +1264,7 @@ def _wrappers_passed_over(
     message = "gone: no module comes by as a wrapper and once more inside of it"
     around = table.parents[holder]
     if others:
-        listed = join(", ", [code("{o}", o=other) for other in others])
-        proposal.replace(site.module, asked, code("({l})", l=listed) if len(others) > 1 else listed)
+        _ask_for(others, check, site, proposal)
     elif passes:
         assert isinstance(holder, ast.If)
         proposal.delete(site.module, holder)
@@ -1284,6 +1284,15 @@ def _wrappers_passed_over(
     return study.rewritten(site, RULE.code, message, proposal, models=models)
 
 
+def _ask_for(
+    classes_left: Sequence[ast.expr], check: ast.Call, site: Site, proposal: Proposal
+) -> None:
+    """Ask an ``isinstance`` for some of its classes, without brackets around a single one."""
+    asked = join(", ", [code("{o}", o=each) for each in classes_left])
+    asked = asked if len(classes_left) == 1 else code("({a})", a=asked)
+    proposal.replace(site.module, check, code("isinstance({m}, {a})", m=check.args[0], a=asked))
+
+
 def _taken_off(site: Site, models: frozenset[Constructor], study: Study) -> Decision | None:
     """``while isinstance(m, (FSDP, DDP)): m = m.module``: only the others are taken off."""
     check = site.node
@@ -1299,9 +1308,7 @@ def _taken_off(site: Site, models: frozenset[Constructor], study: Study) -> Deci
         return None
     proposal = study.proposal()
     if others:
-        asked = join(", ", [code("{o}", o=other) for other in others])
-        asked = asked if len(others) == 1 else code("({a})", a=asked)
-        proposal.replace(site.module, check, code("isinstance({m}, {a})", m=check.args[0], a=asked))
+        _ask_for(others, check, site, proposal)
         message = "kept for the other wrappers: an FSDP2 model has no inner module"
     else:
         assert isinstance(holder, ast.While)

@@ -3,7 +3,7 @@
 ## What changes
 Nothing in the code. A loop over `named_parameters()`, `named_buffers()` or `named_modules()` of a
 sharded model is marked when it asks how a name begins, what it equals, or whether it is in a
-collection.
+collection, and when a function that it gives the name to does.
 
 ## Why
 Outside of `summon_full_params`, FSDP1's names had `_fsdp_wrapped_module.` in front and before what
@@ -119,9 +119,47 @@ def setup(model):
 """,
         outcome=Outcome.REVIEW,
     ),
+    Example(
+        title="a function that is given the names, of parameters in a list",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+def layer_of(name):
+    parts = name.split(".")
+    return int(parts[1]) + 1 if parts[0] == "layers" else 0
+
+def setup(model):
+    model = FSDP(model, use_orig_params=True)
+    named = list(model.named_parameters())
+    return [{"params": [p], "lr": 1e-4 * 0.8 ** layer_of(n)} for n, p in named]
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+def layer_of(name):
+    parts = name.split(".")
+    return int(parts[1]) + 1 if parts[0] == "layers" else 0
+
+def setup(model):
+    model = fully_shard(model)
+    named = list(model.named_parameters())
+    # TODO(fsdp-migrate FSDP422): FSDP1's names had _fsdp_wrapped_module. in them here, so that this may have matched nothing; now it goes by the plain names.
+    return [{"params": [p], "lr": 1e-4 * 0.8 ** layer_of(n)} for n, p in named]
+""",
+        outcome=Outcome.REVIEW,
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="a function that is given the names of a plain model",
+        source="""\
+def layer_of(name):
+    return int(name.split(".")[1]) if name.startswith("layers.") else 0
+
+rates = {n: 0.8 ** layer_of(n) for n, p in model.named_parameters()}
+""",
+    ),
     Keep(
         title="a collection of names of a plain model",
         source="""\

@@ -13,6 +13,17 @@ import torch
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 SKIP = {{"cls_token"}}
+PATTERN = re.compile(r"blocks\\.[0-9]+\\.mlp")
+LORA = re.compile("lora_")
+
+
+def layer_of(name):
+    parts = name.split(".")
+    return int(parts[1]) if len(parts) > 1 else 0
+
+
+def last_of(name):
+    return name.split(".")[-1]
 
 
 def setup(net):
@@ -30,6 +41,10 @@ TESTS = [
     'any(n.startswith(k) for k in ("head", "norm"))',
     're.match("head", n)',
     '"layers.0.attention" in n',
+    're.search("^head", n)',
+    're.search(r"layers\\.(\\d+)\\.attention", n)',
+    "PATTERN.search(n)",
+    "layer_of(n) == 1",
     'n.endswith("0.weight")',
 ]
 OTHERS = [
@@ -40,6 +55,9 @@ OTHERS = [
     'n == ""',
     "p.requires_grad",
     're.search("lora", n)',
+    "LORA.search(n)",
+    're.sub("lora", "", n)',
+    "last_of(n)",
 ]
 
 
@@ -60,6 +78,23 @@ def test_a_name_that_begins_otherwise(test: str, method: str) -> None:
 @pytest.mark.parametrize("test", OTHERS)
 def test_a_name_that_goes_on_the_same(test: str) -> None:
     assert marked(f"found = [p for n, p in model.named_parameters() if {test}]") == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        'named = list(model.named_parameters())\n    found = [p for n, p in named if n == "head"]',
+        'found = [p for i, (n, p) in enumerate(model.named_parameters()) if n == "head"]',
+        'found = [p for n, p in dict(model.named_parameters()).items() if n == "head"]',
+        "named = dict(model.named_buffers())\n    ns = [n for n, b in named.items() if n in SKIP]",
+        # made from a model among others
+        "one = [net, model][1]\n    own = set(one)\n    ns = [n for n, m in one.named_modules()]",
+        "own = names([model][0])\n    ns = [n for n, m in [model][0].named_modules() if n in own]",
+    ],
+)
+def test_names_that_are_gone_over_elsewhere(body: str) -> None:
+    asked = " if n" in body and "own" not in body
+    assert marked(body) == (["review"] if asked else [])
 
 
 FOUND = 'found = [p for n, p in {} if n.startswith("head")]'

@@ -10,6 +10,7 @@ both.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -28,6 +29,8 @@ WRAPPER = "FullyShardedDataParallel"
 VISITS = frozenset({"modules", "named_modules"})
 CHILDREN = frozenset({"children", "named_children"})
 NAMES = frozenset({"__name__", "__qualname__"})
+# Not ``catalog.get`` or ``blueprint``, but ``logger.info``, ``self.log_dict`` and ``rank0_print``.
+SAYING = re.compile(r"(?i)(?:^|[._])(?:p?print|logs?|logger|logging|warn|warnings?)(?![a-z])")
 INSIDE = frozenset({"module", "_fsdp_wrapped_module"})
 
 
@@ -114,10 +117,8 @@ def _is_said(name: ast.expr, module: Module) -> bool:
     for parent in module.table.ancestors(name):
         if isinstance(parent, (ast.Raise, ast.Assert)):
             return True
-        if isinstance(parent, ast.Call):
-            path = ast.unparse(parent.func).lower()
-            if any(word in path for word in ("print", "log", "warn")):
-                return True
+        if isinstance(parent, ast.Call) and SAYING.search(ast.unparse(parent.func)):
+            return True
         if isinstance(parent, FUNCTIONS):
             return getattr(parent, "name", "") in {"__repr__", "__str__", "extra_repr", "_get_name"}
     return False

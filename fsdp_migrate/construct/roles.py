@@ -27,6 +27,8 @@ HANDING_BACK = ("checkpoint_wrapper", "offload_wrapper", "torch.compile")
 CALLERS_DEEP = 3
 LOOPS_DEEP = 4
 CHILDREN = frozenset({"children", "named_children", "modules", "named_modules", "items", "values"})
+PARTS = CHILDREN | {"get_submodule"}
+PARTS_DEEP = 8
 PASSED_ON = (  # expressions whose value holds, or is, one of their parts
     ast.Call,
     ast.DictComp,
@@ -97,14 +99,31 @@ def owners(constructor: Constructor, study: Study) -> Iterator[ast.AST]:
     for holder, module in _holders_of(constructor, study):
         if not isinstance(holder, ast.expr) or holder in study.constructors:
             continue
-        node = holder
-        while True:
-            for value in study.values(node, module):
-                if isinstance(value, Made):
-                    yield value.callee.node if isinstance(value.callee, Class) else value.node
-            if not isinstance(node, (ast.Attribute, ast.Subscript)):
-                break
-            node = node.value
+        yield from _around(holder, module, study, PARTS_DEEP)
+
+
+def _around(part: ast.expr, module: Module, study: Study, depth: int) -> Iterator[ast.AST]:
+    """What makes an object, or the one that it is a part of."""
+    for value in study.values(part, module):
+        if isinstance(value, Made):
+            yield value.callee.node if isinstance(value.callee, Class) else value.node
+        whole = _asked_for_part(value.node)
+        if whole is not None and depth:
+            yield from _around(whole, value.module, study, depth - 1)
+    if isinstance(part, (ast.Attribute, ast.Subscript)) and depth:
+        yield from _around(part.value, module, study, depth - 1)
+
+
+def _asked_for_part(node: ast.AST) -> ast.expr | None:
+    """``model`` of ``model.named_children()``, ``model.get_submodule(name)`` and the like."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=whole, attr=method)) if method in PARTS:
+            return whole
+        case ast.Call(func=ast.Name(id="getattr"), args=[whole, *_]):
+            return whole
+        case ast.Call(func=ast.Name(id="list" | "dict" | "enumerate" | "reversed"), args=[inner]):
+            return _asked_for_part(inner)
+    return None
 
 
 Holder = tuple[ast.AST | None, Module]

@@ -148,6 +148,8 @@ CONTAINERS = frozenset(
     )
 )
 MODULE_DICTS = frozenset({"torch.nn.ModuleDict", "torch.nn.modules.container.ModuleDict"})
+DICTS = MODULE_DICTS | {"builtins.dict", "collections.OrderedDict", "collections.defaultdict"}
+ADDING = frozenset({"append", "appendleft", "add", "insert", "setdefault"})
 SPAWN = frozenset({"torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"})
 # Method names so common that a receiver nobody knows must not be taken for a project class.
 COMMON_METHODS = frozenset(
@@ -475,7 +477,9 @@ class Tracer:
         result: list[Value] = []
         for value in self.evaluate(definition.value, module, frame):
             listed = not definition.unpack and self._listed(value)
-            found = listed if listed is not False else self._kept_models(value, definition.unpack)
+            found = self._kept_models(value, definition.unpack)
+            if found is None:
+                found = listed if listed is not False else None
             result += found if found is not None else [Computed(definition.value, module, frame)]
         return result
 
@@ -488,13 +492,13 @@ class Tracer:
         return [v for e in value.node.elts for v in self.evaluate(e, value.module, value.frame)]
 
     def _kept_models(self, value: Value, unpack: tuple[int, ...] = ()) -> list[Value] | None:
-        """The elements of a container of FSDP1 models, else None.
+        """The elements of a container that FSDP1 models are put into, else None.
 
         Of others too little is told by where they were made: a loop may put a wrapped module in
         the place of each.
         """
         found = list(self._contents(value, unpack))
-        return found if found and all(map(self._is_wrapped, found)) else None
+        return found if any(map(self._is_wrapped, found)) else None
 
     def _contents(
         self, value: Value, unpack: tuple[int, ...], depth: int = MAX_CONTAINERS
@@ -504,6 +508,7 @@ class Tracer:
         match node:
             case ast.List() | ast.Tuple() | ast.Set() if not unpack:
                 yield from self._listed(value) or ()
+                yield from self._put_into(value)
             case ast.ListComp(elt=element) | ast.SetComp(elt=element) if not unpack:
                 yield from self.evaluate(element, value.module, value.frame)
             case ast.GeneratorExp(elt=element) if not unpack:
@@ -513,6 +518,8 @@ class Tracer:
             case ast.Call(func=ast.Attribute(value=owner, attr="items"), args=[]) if unpack == (1,):
                 yield from self._values_of(owner, value)
             case ast.Call() if isinstance(value, Made):
+                if value.made_by in CONTAINERS and not unpack:
+                    yield from self._put_into(value)
                 within = _iterated(node, value.made_by, unpack)
                 if within is not None and depth:  # ``layers = list(layers)`` leads to itself
                     for inner in self.evaluate(within, value.module, value.frame):
@@ -524,16 +531,54 @@ class Tracer:
             yield from self._entered(inner)
 
     def _entered(self, mapping: Value) -> Iterator[Value]:
+        made = mapping.made_by if isinstance(mapping, Made) else ""
+        if made in DICTS or isinstance(mapping.node, ast.Dict):
+            yield from self._put_into(mapping)
         match mapping.node:
-            case ast.Call(args=[(ast.Dict() | ast.DictComp()) as given]) if (
-                isinstance(mapping, Made) and mapping.made_by in MODULE_DICTS
-            ):
+            case ast.Call(args=[(ast.Dict() | ast.DictComp()) as given]) if made in MODULE_DICTS:
                 yield from self._values_of(given, mapping)
             case ast.Dict(values=elements):
                 for element in elements:
                     yield from self.evaluate(element, mapping.module, mapping.frame)
             case ast.DictComp(value=element):
                 yield from self.evaluate(element, mapping.module, mapping.frame)
+
+    def _put_into(self, container: Value) -> Iterator[Value]:
+        """What is added to a list or a dict after it is made, under the name it is given there."""
+        parents = container.module.table.parents
+        parent = parents.get(container.node)
+        match parent, parents.get(parent) if parent is not None else None:
+            case ((ast.Assign(targets=[target]) | ast.AnnAssign(target=target)), _):
+                name = _last_name(target)
+            case ast.Tuple(elts=given), ast.Assign(targets=[ast.Tuple(elts=targets)]) if len(
+                given
+            ) == len(targets):  # gains, losses = [], []
+                index = next(i for i, each in enumerate(given) if each is container.node)
+                name = _last_name(targets[index])
+            case _:
+                return
+        for owner, element, module in self._additions.get(name, ()):
+            if any(v.node is container.node for v in self.evaluate(owner, module)):
+                yield from self.evaluate(element, module)
+
+    @cached_property
+    def _additions(self) -> dict[str, list[tuple[ast.expr, ast.expr, Module]]]:
+        """Every ``name.append(x)`` and ``name[key] = x`` of the project, by name."""
+        found: dict[str, list[tuple[ast.expr, ast.expr, Module]]] = defaultdict(list)
+        for module in self.project.modules:
+            table = module.table
+            for call in table.calls:
+                if isinstance(call.func, ast.Attribute) and call.func.attr in ADDING and call.args:
+                    owner = call.func.value
+                    found[_last_name(owner)].append((owner, call.args[-1], module))
+            for node in (*table.names, *table.attributes):
+                entry = table.parents[node]
+                if not isinstance(entry, ast.Subscript) or entry.value is not node:
+                    continue
+                stored = table.parents[entry]
+                if isinstance(stored, ast.Assign) and entry in stored.targets:
+                    found[_last_name(node)].append((node, stored.value, module))
+        return found
 
     def _is_wrapped(self, value: Value) -> bool:
         """Whether a value is, or may turn out to be, an FSDP1 model."""
@@ -848,6 +893,7 @@ class Tracer:
         for value in self.evaluate(node.value, module, frame):
             if isinstance(value, Display) and isinstance(value.node, ast.Dict):
                 result += self._entries(value, keys)
+                result += filter(self._is_wrapped, self._put_into(value))
             elif isinstance(value, External):
                 # Enum["NAME"]: the member when the key is written out.
                 names = [k.value for k in keys if isinstance(k, Constant)]
@@ -863,11 +909,11 @@ class Tracer:
         return result
 
     def _element(self, node: ast.Subscript, container: Value) -> list[Value] | None:
-        """One of the elements of a container of FSDP1 models: which, no one asks."""
+        """One of the elements of a container that FSDP1 models are put into: which, no one asks."""
         if isinstance(node.slice, ast.Slice):
             return None
         found = [*self._contents(container, ()), *self._entered(container)]
-        return found if found and all(map(self._is_wrapped, found)) else None
+        return found if any(map(self._is_wrapped, found)) else None
 
     def _entries(self, value: Display, keys: Values) -> list[Value]:
         """Entries of a dict display under any of ``keys``; all of them when a key is unknown."""

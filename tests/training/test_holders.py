@@ -106,6 +106,42 @@ def listed(path):
     show("state", net.state_dict())
 
 
+def replaced(path):
+    torch.manual_seed(0)
+    net = Outer(Net())
+    net.net.trunk = nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 4))
+    shard_layers(net)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    step(net, optimizer)
+    torch.save(net.state_dict(), path)
+    show("file", torch.load(path))
+    net.load_state_dict(torch.load(path))
+    step(net, optimizer)
+
+
+def shard_layers(module):
+    for name, child in module.named_children():
+        if isinstance(child, nn.Linear):
+            setattr(module, name, FSDP(child, device_id=torch.device("cpu"), use_orig_params=True))
+        else:
+            shard_layers(child)
+
+
+def several(path):
+    torch.manual_seed(0)
+    nets, named = [], {}
+    for name in "ab":
+        nets.append(FSDP(nn.Linear(4, 1), device_id=torch.device("cpu")))
+        named[name] = FSDP(nn.Linear(4, 2), device_id=torch.device("cpu"))
+    for net in nets:
+        step(net, torch.optim.SGD(net.parameters(), lr=0.1))
+    for net in nets:
+        show("net", net.state_dict())
+    for name, net in named.items():
+        torch.save(net.state_dict(), path + name)
+        show(name, torch.load(path + name))
+
+
 def asked(path):
     torch.manual_seed(0)
     net = Net()
@@ -120,6 +156,7 @@ def asked(path):
 def main(directory, kind):
     dist.init_process_group("gloo")
     kinds = {"whole": whole, "outer": outer, "listed": listed, "asked": asked}
+    kinds |= {"replaced": replaced, "several": several}
     kinds[kind](f"{directory}/{dist.get_rank()}.pt")
     dist.destroy_process_group()
 
@@ -128,7 +165,7 @@ main(*sys.argv[1:])
 """
 
 
-KINDS = ("whole", "outer", "listed", "asked")
+KINDS = ("whole", "outer", "listed", "asked", "replaced", "several")
 
 
 @pytest.mark.parametrize("kind", KINDS)
