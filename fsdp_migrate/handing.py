@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from fsdp_migrate.neighbours import Neighbours, words
@@ -22,11 +22,13 @@ from fsdp_migrate.neighbours import Neighbours, words
 DEFINITION = re.compile(rb"\n([ \t]*)(?:async[ \t]+)?(def|class)[ \t]+(\w+)")
 METHOD_CALL = re.compile(rb"\.(\w+)\(")
 BARE_CALL = re.compile(rb"(?<!\.)\b(\w+)\(")
-ARGUMENT = re.compile(rb"[ \t\r\n]*[,)]")
+CALLED, ARGUMENT = rb"\(", rb"[ \t\r\n]*[,)]"
 CALLEE = re.compile(rb"(\w+)$")
 LONGEST_CALL, LONGEST_NAME = 1_000, 100
 RENAMED = re.compile(rb"[ \t]+as[ \t]+(\w+)")
 TARGET = re.compile(rb"(\w+)[ \t]*=[ \t]*(?:\w+\.)*\Z")
+WORD = re.compile(rb"\w+")
+MANY = 10  # names that are worth taking a text apart for
 DUNDER = re.compile(rb"__\w+__")
 
 
@@ -81,6 +83,16 @@ class _File:
     @cached_property
     def called_as_such(self) -> frozenset[bytes]:
         return frozenset(BARE_CALL.findall(self.data))
+
+    @cached_property
+    def words(self) -> frozenset[bytes]:
+        return frozenset(WORD.findall(self.data))
+
+    def holding(self, names: Collection[bytes]) -> set[bytes]:
+        """Those of some names that are in the text: many are looked for all at once."""
+        if len(names) < MANY:
+            return {name for name in names if name in self.data}
+        return {name for name in names if name in self.words}
 
     def around(self, place: int) -> _Definition | None:
         """The innermost definition that a place stands in, or whose first line it is in."""
@@ -180,11 +192,11 @@ class Handing:
         classes, instances = self.called_classes - self.seen, self.instances - self.seen
         if classes:
             for file in files:
-                instances.update(_instances(classes, file.data))
+                instances.update(_instances(file.holding(classes), file.data))
             self.instances |= instances
         if instances:
             for file in files:
-                for name in instances:
+                for name in file.holding(instances):
                     self.given.update(_given(name, file.data))
         self.seen |= classes | instances
 
@@ -212,7 +224,7 @@ def _called(file: _File, names: _Names) -> set[bytes]:
     """What a file calls or defines of some names."""
     found = names.methods & file.methods if names.methods else set()
     if names.instances:
-        found |= {name for name in names.instances if any(True for _ in _calls(name, file.data))}
+        found |= {n for n in file.holding(names.instances) if _use(n, CALLED).search(file.data)}
     if names.given:
         found |= names.given & file.defined
     return found
@@ -220,38 +232,39 @@ def _called(file: _File, names: _Names) -> set[bytes]:
 
 def _instances(classes: Collection[bytes], data: bytes) -> Iterator[bytes]:
     """The names that a file gives what it makes of some classes."""
-    here = {name for name in classes if name in data}
-    for name in list(here):
+    here = set(classes)
+    for name in classes:
         renamed = (RENAMED.match(data, place + len(name)) for place in words(name, data))
         here.update(match[1] for match in renamed if match is not None)
     for name in here:
-        for place in _calls(name, data):
+        for call in _use(name, CALLED).finditer(data):
+            place = call.start()
             line = data.rfind(b"\n", 0, place) + 1
             target = TARGET.search(data, line, place)
             if target is not None:
                 yield target[1]
 
 
-def _calls(name: bytes, data: bytes) -> Iterator[int]:
-    """Where something of this name is called."""
-    end = len(name)
-    return (place for place in words(name, data) if data.startswith(b"(", place + end))
+@cache
+def _use(name: bytes, behind: bytes) -> re.Pattern[bytes]:
+    """A name as a word of its own, with something behind it; it begins with what is quickly
+    looked for."""
+    name = re.escape(name)
+    return re.compile(rb"%s(?<!\w%s)%s" % (name, name, behind))
 
 
 def _given(name: bytes, data: bytes) -> Iterator[bytes]:
     """The functions that something of this name is an argument of."""
-    place = data.find(name)
-    while place >= 0:
-        if ARGUMENT.match(data, place + len(name)):
-            lowest, begin, opened = max(0, place - LONGEST_CALL), place, 0
-            while opened < 1:
-                left = data.rfind(b"(", lowest, begin)
-                right = data.rfind(b")", lowest, begin)
-                if left < 0:
-                    break
-                opened += 1 if left > right else -1
-                begin = max(left, right)
-            callee = CALLEE.search(data, max(0, begin - LONGEST_NAME), begin)
-            if opened == 1 and callee is not None:
-                yield callee[1]
-        place = data.find(name, place + 1)
+    for use in _use(name, ARGUMENT).finditer(data):
+        place = use.start()
+        lowest, begin, opened = max(0, place - LONGEST_CALL), place, 0
+        while opened < 1:
+            left = data.rfind(b"(", lowest, begin)
+            right = data.rfind(b")", lowest, begin)
+            if left < 0:
+                break
+            opened += 1 if left > right else -1
+            begin = max(left, right)
+        callee = CALLEE.search(data, max(0, begin - LONGEST_NAME), begin)
+        if opened == 1 and callee is not None:
+            yield callee[1]
