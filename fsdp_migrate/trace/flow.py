@@ -341,7 +341,7 @@ class _Interpreter:
             if path is not None:
                 found = env.get(path)
                 if found:
-                    known = self.flow.reaching.get(node)  # type: ignore[call-overload]
+                    known = self.flow.reaching.get(node)
                     self.flow.reaching[node] = found if known is None else known | found
                 self.under_tests(node, path, env)
             if kind is ast.Name:
