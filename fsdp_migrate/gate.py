@@ -70,14 +70,28 @@ PARAMETER_NAMES = (b"_fpw_module", b"_flat_param")
 DONE = rb"\.(?:(?:named_)?parameters\(|(?:%s)\b)" % (
     "|".join(sorted(fsdp1.METHODS | fsdp1.STATE_METHODS | fsdp1.STATICS)).encode()
 )
-LATER_LIFE = re.compile(
-    DONE + rb"|load_sharded_optimizer_state_dict"
-    rb"|\btype\(\w+\)(?:\.__name__)? *(?:is|==|!=|in|not)\b|\.__class__\b"
-    rb"|\b(?:deepcopy|AveragedModel)\("
-    rb"|[Ll]inear4bit|[Pp]arams4bit|load_in_4bit|\bclass \w+\([^)]*\bParameter\b"
-    rb"|\b_gradient_p(?:re|ost)divide_factor\b"
+# Patterns that each begin with what is quickly looked for: tests of what is in front come behind.
+LATER_LIFE = tuple(
+    map(
+        re.compile,
+        (
+            DONE,
+            rb"load_sharded_optimizer_state_dict",
+            rb"type\((?<!\wtype\()\w+\)(?:\.__name__)? *(?:is|==|!=|in|not)\b",
+            rb"\.__class__\b",
+            rb"deepcopy\((?<!\wdeepcopy\()",
+            rb"AveragedModel\((?<!\wAveragedModel\()",
+            rb"Linear4bit",
+            rb"linear4bit",
+            rb"Params4bit",
+            rb"params4bit",
+            rb"load_in_4bit",
+            rb"class (?<!\wclass )\w+\([^)]*\bParameter\b",
+            rb"_gradient_p(?<!\w_gradient_p)(?:re|ost)divide_factor\b",
+        ),
+    )
 )
-# The same where it is asked for every place; each begins with what is quickly looked for.
+# The same where it is asked for every place.
 LATER = (re.compile(DONE), re.compile(rb"type\(\w+\)"), re.compile(rb"deepcopy\("))
 
 # What a model is given or returns may be a dataclass, which FSDP2 must be told of.
@@ -257,22 +271,28 @@ def _sort(
     for path in [p for p in found.candidates if p not in users and p not in neighbours]:
         del found.candidates[path]
         found.library.append(path)
-    met: set[Path] = set()
-    for path in others:
-        known = path in users or path in imports.marked
-        data = contents[path] if known or path in neighbours else b""
-        meets = LATER_LIFE.search(data) is not None or all(word in data for word in DATACLASSES)
-        if known or meets:
-            met.add(path)
-    near = [path for path in (*found.candidates, *others) if path in users or path in neighbours]
-    taken = [path for path in near if path in met or path in found.candidates]
-    rest = [path for path in near if path not in met and path not in found.candidates]
-    met |= _handing(taken, rest, imports, contents)
+    near = users | neighbours
+    # Read once; most of them end up in memory anyway.
+    texts = {path: contents[path] for path in (*found.candidates, *others) if path in near}
+    met = {
+        path
+        for path in others
+        if path in users or path in imports.marked or (path in near and _meets(texts[path]))
+    }
+    taken = [path for path in texts if path in met or path in found.candidates]
+    rest = [path for path in texts if path not in met and path not in found.candidates]
+    met |= _handing(taken, rest, imports, texts)
     for path in others:
         if path in met:
-            found.others[path] = contents[path]
+            found.others[path] = texts[path] if path in texts else contents[path]
         else:
             found.library.append(path)
+
+
+def _meets(data: bytes) -> bool:
+    """Whether a file does something that matters to a model it is given."""
+    done = any(pattern.search(data) is not None for pattern in LATER_LIFE)
+    return done or all(word in data for word in DATACLASSES)
 
 
 def _handing(

@@ -13,22 +13,99 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 from pathlib import Path
 
-from fsdp_migrate.neighbours import Neighbours
+from fsdp_migrate.neighbours import Neighbours, words
 
-DEFINITION = re.compile(rb"^([ \t]*)(?:async[ \t]+)?(def|class)[ \t]+(\w+)", re.MULTILINE)
-CALL = re.compile(rb"(\.?)\b(\w+)\(")
-ARGUMENT = re.compile(rb"[ \t\r\n]*[,)]")
+# With a line break in front, which is looked for faster than the beginning of a line.
+DEFINITION = re.compile(rb"\n([ \t]*)(?:async[ \t]+)?(def|class)[ \t]+(\w+)")
+METHOD_CALL = re.compile(rb"\.(\w+)\(")
+BARE_CALL = re.compile(rb"(?<!\.)\b(\w+)\(")
+CALLED, ARGUMENT = rb"\(", rb"[ \t\r\n]*[,)]"
 CALLEE = re.compile(rb"(\w+)$")
-OPEN, CLOSED = b"()"
 LONGEST_CALL, LONGEST_NAME = 1_000, 100
+RENAMED = re.compile(rb"[ \t]+as[ \t]+(\w+)")
+TARGET = re.compile(rb"(\w+)[ \t]*=[ \t]*(?:\w+\.)*\Z")
 WORD = re.compile(rb"\w+")
-MADE = re.compile(rb"\b(\w+)[ \t]*=[ \t]*(?:\w+\.)*(\w+)\(")
-RENAMED = re.compile(rb"\b(\w+)[ \t]+as[ \t]+(\w+)")
+MANY = 10  # names that are worth taking a text apart for
 DUNDER = re.compile(rb"__\w+__")
 
-Called = frozenset[tuple[bool, bytes]]
+
+class _Definition:
+    """A ``def`` or ``class`` statement of a file."""
+
+    __slots__ = ("begin", "indent", "is_class", "learnt", "name", "outer")
+
+    def __init__(self, match: re.Match[bytes]) -> None:
+        self.begin = match.start()  # of its line
+        self.indent = match.end(1) - match.start(1)
+        self.is_class = match[2] == b"class"
+        self.name = match[3]
+        self.outer: _Definition | None = None
+        self.learnt = False
+
+
+@dataclass(eq=False)
+class _File:
+    """The text of a file, and what is read off it when it is asked for."""
+
+    path: Path
+    data: bytes
+    used: set[bytes] = field(default_factory=set)  # names that lead on to the code in question
+
+    @cached_property
+    def definitions(self) -> list[_Definition]:
+        found: list[_Definition] = []
+        around: list[_Definition] = []
+        for match in DEFINITION.finditer(b"\n" + self.data):
+            definition = _Definition(match)
+            while around and around[-1].indent >= definition.indent:
+                around.pop()
+            definition.outer = around[-1] if around else None
+            around.append(definition)
+            found.append(definition)
+        return found
+
+    @cached_property
+    def begins(self) -> list[int]:
+        return [definition.begin for definition in self.definitions]
+
+    @cached_property
+    def defined(self) -> frozenset[bytes]:
+        return frozenset(definition.name for definition in self.definitions)
+
+    @cached_property
+    def methods(self) -> frozenset[bytes]:
+        """The names that are called as attributes."""
+        return frozenset(METHOD_CALL.findall(self.data))
+
+    @cached_property
+    def called_as_such(self) -> frozenset[bytes]:
+        return frozenset(BARE_CALL.findall(self.data))
+
+    @cached_property
+    def words(self) -> frozenset[bytes]:
+        return frozenset(WORD.findall(self.data))
+
+    def holding(self, names: Collection[bytes]) -> set[bytes]:
+        """Those of some names that are in the text: many are looked for all at once."""
+        if len(names) < MANY:
+            return {name for name in names if name in self.data}
+        return {name for name in names if name in self.words}
+
+    def around(self, place: int) -> _Definition | None:
+        """The innermost definition that a place stands in, or whose first line it is in."""
+        before = bisect_right(self.begins, place)
+        definition = self.definitions[before - 1] if before else None
+        begin = self.data.rfind(b"\n", 0, place) + 1
+        if definition is None or definition.begin == begin:
+            return definition
+        line = self.data[begin:place]
+        limit = len(line) - len(line.lstrip())
+        while definition is not None and definition.indent >= limit:
+            definition = definition.outer
+        return definition
 
 
 @dataclass
@@ -43,123 +120,151 @@ class Handing:
     called_classes: set[bytes] = field(default_factory=set)  # those with a ``__call__``
     instances: set[bytes] = field(default_factory=set)
     seen: set[bytes] = field(default_factory=set)  # of both, what has been looked for
-    defined: dict[Path, list[re.Match[bytes]]] = field(default_factory=dict)
-    words: dict[Path, frozenset[bytes]] = field(default_factory=dict)
     given: set[bytes] = field(default_factory=set)  # functions that are given such an instance
 
     def find(
         self, taken: Collection[Path], rest: Collection[Path], later: Sequence[re.Pattern[bytes]]
     ) -> set[Path]:
         """The files of ``rest`` that hand models on to ``taken`` ones, where ``later`` is done."""
+        files = {path: _File(path, self.texts[path]) for path in (*taken, *rest)}
         for path in taken:
-            data = self.texts[path]
-            places = [match.start() for each in later for match in each.finditer(data)]
-            self._learn(path, data, places)
-        near = {path: self.texts[path] for path in (*taken, *rest)}
-        called = {
-            path: frozenset((bool(dot), name) for dot, name in CALL.findall(data))
-            for path, data in near.items()
-        }
-        used: dict[Path, set[bytes]] = {path: set() for path in near}
+            file = files[path]
+            for each in later:
+                self._learn(file, (match.start() for match in each.finditer(file.data)))
+        importers = self._importers(files)
+        # What is known already has been looked for in every file: what is new is all that leads on.
+        followed: dict[Path, set[str]] = defaultdict(set)
+        known = _Names()
         more = True
         while more:
+            self._learn_instances(files.values())
+            new = _Names(self.methods, self.instances, self.given).less(known)
+            known = _Names(set(self.methods), set(self.instances), set(self.given))
+            found = {file: _called(file, new) for file in files.values()} if new else {}
+            for target, wanted in self.by_file.items():
+                fresh = wanted - followed[target]
+                followed[target] |= fresh
+                for file, name, bound in importers.get(target, ()) if fresh else ():
+                    if name == "*":
+                        names = {w.encode() for w in fresh} & file.called_as_such
+                    else:
+                        names = {bound.encode()} if name in fresh else set()
+                    found.setdefault(file, set()).update(names)
             more = False
-            self._learn_instances(near)
-            for path, data in near.items():
-                defined = frozenset(d[3] for d in self._definitions(path, data))
-                names = self._names(path, called[path], defined) - used[path]
-                if names:
-                    more = True
-                    used[path] |= names
-                    uses = re.finditer(rb"\b(?:%s)\b" % b"|".join(sorted(names)), data)
-                    self._learn(path, data, [match.start() for match in uses])
-        return {path for path in rest if used[path]}
+            for file, names in found.items():
+                unused = names - file.used
+                file.used |= unused
+                more |= bool(unused)
+                for word in unused:
+                    self._learn(file, words(word, file.data))
+        return {path for path in rest if files[path].used}
 
-    def _names(self, path: Path, called: Called, defined: frozenset[bytes]) -> set[bytes]:
-        """What a file imports, calls or defines that leads on to the code in question."""
-        found: set[bytes] = set()
-        for name, bound, targets in self.imports.bound_by(path):
-            for target in targets:
-                wanted = self.by_file.get(target, ())
-                if name == "*":
-                    found |= {w.encode() for w in wanted if (False, w.encode()) in called}
-                elif name in wanted:
-                    found.add((bound or name).encode())
-        found |= {name for dotted, name in called if dotted and name in self.methods}
-        found |= {name for _, name in called if name in self.instances}
-        return found | (self.given & defined)
+    def _importers(self, files: Mapping[Path, _File]) -> dict[Path, list[tuple[_File, str, str]]]:
+        """By file, what others import from it: who does, the name, and what it is called there."""
+        found: dict[Path, list[tuple[_File, str, str]]] = defaultdict(list)
+        for path, file in files.items():
+            for name, bound, targets in self.imports.bound_by(path):
+                for target in targets if name else ():
+                    if target in files:
+                        found[target].append((file, name, bound or name))
+        return found
 
-    def _learn(self, path: Path, data: bytes, places: Iterable[int]) -> None:
+    def _learn(self, file: _File, places: Iterable[int]) -> None:
         """The functions and classes around some places of a file: who calls them, leads there."""
-        definitions = self._definitions(path, data)
-        starts = [definition.start() for definition in definitions]
         for place in places:
-            inner = b""
-            for indent, kind, name in _around(
-                data, place, definitions[: bisect_right(starts, place)]
-            ):
-                if kind == b"class":
+            inner, definition = b"", file.around(place)
+            while definition is not None:
+                if definition.is_class:
                     if inner == b"__call__":
-                        self.called_classes.add(name)
+                        self.called_classes.add(definition.name)
                     elif inner and inner not in self.common and not DUNDER.fullmatch(inner):
                         self.methods.add(inner)
-                if not indent:
-                    self.by_file[path].add(name.decode())
-                inner = name if kind == b"def" else b""
+                if definition.learnt:
+                    break  # and so is what is around it
+                definition.learnt = True
+                if not definition.indent:
+                    self.by_file[file.path].add(definition.name.decode())
+                inner = b"" if definition.is_class else definition.name
+                definition = definition.outer
 
-    def _definitions(self, path: Path, data: bytes) -> list[re.Match[bytes]]:
-        if path not in self.defined:
-            self.defined[path] = list(DEFINITION.finditer(data))
-        return self.defined[path]
-
-    def _learn_instances(self, texts: Mapping[Path, bytes]) -> None:
+    def _learn_instances(self, files: Collection[_File]) -> None:
         """The names that callable objects are given, and the functions that are given them."""
         classes, instances = self.called_classes - self.seen, self.instances - self.seen
         if classes:
-            for path, data in texts.items():
-                if not classes.isdisjoint(self._words(path, data)):
-                    renamed = {new for old, new in RENAMED.findall(data) if old in classes}
-                    here = classes | renamed
-                    instances.update(name for name, made in MADE.findall(data) if made in here)
+            for file in files:
+                instances.update(_instances(file.holding(classes), file.data))
             self.instances |= instances
         if instances:
-            for path, data in texts.items():
-                for name in instances & self._words(path, data):
-                    self.given.update(_given(name, data))
+            for file in files:
+                for name in file.holding(instances):
+                    self.given.update(_given(name, file.data))
         self.seen |= classes | instances
 
-    def _words(self, path: Path, data: bytes) -> frozenset[bytes]:
-        if path not in self.words:
-            self.words[path] = frozenset(WORD.findall(data))
-        return self.words[path]
+
+@dataclass(frozen=True)
+class _Names:
+    """Names that lead on wherever they are: called as methods, called at all, or defined."""
+
+    methods: set[bytes] = field(default_factory=set)
+    instances: set[bytes] = field(default_factory=set)
+    given: set[bytes] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        return bool(self.methods or self.instances or self.given)
+
+    def less(self, other: _Names) -> _Names:
+        return _Names(
+            self.methods - other.methods,
+            self.instances - other.instances,
+            self.given - other.given,
+        )
+
+
+def _called(file: _File, names: _Names) -> set[bytes]:
+    """What a file calls or defines of some names."""
+    found = names.methods & file.methods if names.methods else set()
+    if names.instances:
+        found |= {n for n in file.holding(names.instances) if _use(n, CALLED).search(file.data)}
+    if names.given:
+        found |= names.given & file.defined
+    return found
+
+
+def _instances(classes: Collection[bytes], data: bytes) -> Iterator[bytes]:
+    """The names that a file gives what it makes of some classes."""
+    here = set(classes)
+    for name in classes:
+        renamed = (RENAMED.match(data, place + len(name)) for place in words(name, data))
+        here.update(match[1] for match in renamed if match is not None)
+    for name in here:
+        for call in _use(name, CALLED).finditer(data):
+            place = call.start()
+            line = data.rfind(b"\n", 0, place) + 1
+            target = TARGET.search(data, line, place)
+            if target is not None:
+                yield target[1]
+
+
+@cache
+def _use(name: bytes, behind: bytes) -> re.Pattern[bytes]:
+    """A name as a word of its own, with something behind it; it begins with what is quickly
+    looked for."""
+    name = re.escape(name)
+    return re.compile(rb"%s(?<!\w%s)%s" % (name, name, behind))
 
 
 def _given(name: bytes, data: bytes) -> Iterator[bytes]:
     """The functions that something of this name is an argument of."""
-    place = data.find(name)
-    while place >= 0:
-        if ARGUMENT.match(data, place + len(name)):
-            opened, begin = 0, place
-            while begin > 0 and opened < 1 and place - begin < LONGEST_CALL:
-                begin -= 1
-                opened += {OPEN: 1, CLOSED: -1}.get(data[begin], 0)
-            callee = CALLEE.search(data, max(0, begin - LONGEST_NAME), begin)
-            if opened == 1 and callee is not None:
-                yield callee[1]
-        place = data.find(name, place + 1)
-
-
-def _around(
-    data: bytes, place: int, before: Sequence[re.Match[bytes]]
-) -> Iterator[tuple[int, bytes, bytes]]:
-    """Indent, kind and name of what a place stands in, from the inside out."""
-    begin = data.rfind(b"\n", 0, place) + 1
-    line = data[begin:place]
-    limit = len(line) - len(line.lstrip())
-    for match in reversed(before):
-        indent = len(match[1])
-        if indent < limit or match.start() == begin:
-            yield indent, match[2], match[3]
-            limit = indent
-        if not limit:
-            return
+    for use in _use(name, ARGUMENT).finditer(data):
+        place = use.start()
+        lowest, begin, opened = max(0, place - LONGEST_CALL), place, 0
+        while opened < 1:
+            left = data.rfind(b"(", lowest, begin)
+            right = data.rfind(b")", lowest, begin)
+            if left < 0:
+                break
+            opened += 1 if left > right else -1
+            begin = max(left, right)
+        callee = CALLEE.search(data, max(0, begin - LONGEST_NAME), begin)
+        if opened == 1 and callee is not None:
+            yield callee[1]

@@ -156,6 +156,7 @@ class Study:
     # Constructor calls of the sharded parts of modules, by class or by the call that makes them.
     parts: dict[ast.AST, set[ast.AST]] = field(default_factory=dict)
     owned: dict[ast.AST, set[ast.AST]] | None = None  # those that are stored in each by name
+    setters: dict[ast.Call, Module] | None = None  # calls that set models to a kind of state
     undeleted: set[ast.stmt] = field(default_factory=set)  # ``del`` statements that lose a name
     # Which FSDP2 would not look into.
     dataclasses: list[DataclassFound] = field(default_factory=list)

@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from fsdp_migrate import sites
 from fsdp_migrate.names import Scope
@@ -82,7 +83,11 @@ def given_parameters(module: Module) -> list[ast.Call]:
 
 def named_like_an_optimizer(call: ast.Call) -> bool:
     """Whether what is called has the name of an optimizer, or of what builds one."""
-    name = last_name(call.func)
+    return _is_an_optimizers(last_name(call.func))
+
+
+@cache
+def _is_an_optimizers(name: str) -> bool:
     return bool(OPTIMIZER_NAME.search(name)) and not NOT_BUILT.search(name)
 
 

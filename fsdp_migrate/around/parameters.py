@@ -55,6 +55,7 @@ WHOLE = frozenset({"summon_full_params", "full_params"})
 
 GROUPS = "param_groups"
 MEMBERS = "params"
+LOOPED = (ast.For, ast.AsyncFor, ast.comprehension, ast.Call)
 NESTED = 4  # lists in lists of parameters
 
 
@@ -244,6 +245,8 @@ def loop_over(
 ) -> tuple[ast.expr, Sequence[ast.AST], ast.expr | ast.stmt] | None:
     """The variables of the loop over something, what runs in it, and all of it."""
     child: ast.AST = iterated
+    if not isinstance(module.table.parents.get(iterated), LOOPED):
+        return None  # as nearly always
     for parent in module.table.ancestors(iterated):
         if isinstance(parent, (ast.For, ast.AsyncFor)):
             return (parent.target, parent.body, parent) if parent.iter is child else None

@@ -177,10 +177,11 @@ def _unused_after(
     result = []
     for binding in table.imports:
         alias = binding.node
-        uses: list[ast.expr] = [
-            n for n in loads[binding.name] if table.within[n].lookup(n.id) is binding.scope
-        ]
-        uses += [each.string for each in annotations if binding.name in each.names]
+        named = loads[binding.name]
+        strings = [each.string for each in annotations if binding.name in each.names]
+        if gone.isdisjoint(named) and gone.isdisjoint(strings):
+            continue
+        uses = [n for n in named if table.within[n].lookup(n.id) is binding.scope] + strings
         lost = [n for n in uses if n in gone]
         if not lost or len(lost) < len(uses):
             continue

@@ -293,15 +293,17 @@ def is_surely_set(
 
 def setters(study: Study) -> dict[ast.Call, Module]:
     """Every call of FSDP1's ``set_state_dict_type``."""
-    return {
-        call: module
-        for module in study.project.modules
-        if module.mentions("set_state_dict_type")
-        for call in module.table.calls
-        if isinstance(call.func, ast.Attribute)
-        and call.func.attr == "set_state_dict_type"
-        and _is_static(call, "set_state_dict_type", module, study)
-    }
+    if study.setters is None:
+        study.setters = {
+            call: module
+            for module in study.project.modules
+            if module.mentions("set_state_dict_type")
+            for call in module.table.calls
+            if isinstance(call.func, ast.Attribute)
+            and call.func.attr == "set_state_dict_type"
+            and _is_static(call, "set_state_dict_type", module, study)
+        }
+    return study.setters
 
 
 def may_not_run(call: ast.Call, module: Module, models: Iterable[Constructor]) -> ast.If | None:

@@ -50,6 +50,9 @@ ELSEWHERE = Definition("", Kind.OTHER, ast.Pass())
 Environment = dict[str, frozenset[Definition]]
 """By path, what may have defined it; by ``TESTED`` and a path, the tests that it stands under."""
 
+PATHS = frozenset({ast.Name, ast.Attribute, ast.Subscript})
+OF_THEIR_OWN = frozenset({ast.Lambda, *COMPREHENSIONS, ast.BoolOp, ast.IfExp, ast.NamedExpr})
+
 TESTED = "?"
 Tests = frozenset[Test]
 
@@ -330,16 +333,35 @@ class _Interpreter:
 
     def load(self, node: ast.AST, env: Environment) -> None:
         """Record what reaches every path read in an expression, left to right."""
-        if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
-            path = access_path(node)
+        kind = node.__class__
+        if kind is ast.Constant:
+            return
+        if kind in PATHS:
+            path = access_path(node)  # type: ignore[arg-type]  # its class was compared
             if path is not None:
                 found = env.get(path)
                 if found:
                     known = self.flow.reaching.get(node)
                     self.flow.reaching[node] = found if known is None else known | found
                 self.under_tests(node, path, env)
-            if isinstance(node, ast.Name):
+            if kind is ast.Name:
                 return
+        if kind in OF_THEIR_OWN:
+            self.load_parts(node, env)
+            return
+        for name in NODE_FIELDS[kind]:
+            value = getattr(node, name)
+            if value.__class__ is list:
+                for item in value:
+                    if isinstance(item, ast.AST):
+                        self.load(item, env)
+            elif isinstance(value, ast.AST):
+                self.load(value, env)
+        if kind is ast.Call:
+            self.called(node, env)  # type: ignore[arg-type]
+
+    def load_parts(self, node: ast.AST, env: Environment) -> None:
+        """As :meth:`load`, of what has parts that are evaluated later, or not at all."""
         if isinstance(node, ast.Lambda):
             for default in (*node.args.defaults, *node.args.kw_defaults):
                 if default is not None:
@@ -360,17 +382,6 @@ class _Interpreter:
         if isinstance(node, ast.NamedExpr):
             self.load(node.value, env)
             self.store(node.target, Kind.ASSIGN, node, node.value, env)
-            return
-        for name in NODE_FIELDS[node.__class__]:
-            value = getattr(node, name)
-            if value.__class__ is list:
-                for item in value:
-                    if isinstance(item, ast.AST):
-                        self.load(item, env)
-            elif isinstance(value, ast.AST):
-                self.load(value, env)
-        if isinstance(node, ast.Call):
-            self.called(node, env)
 
     def load_comprehension(self, node: ast.expr, env: Environment) -> None:
         assert isinstance(node, COMPREHENSIONS)
