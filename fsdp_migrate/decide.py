@@ -30,6 +30,7 @@ from fsdp_migrate.around import (
     running,
     spelled,
     unused,
+    writes,
 )
 from fsdp_migrate.construct import policies, run_time, subclasses, vocabulary, wrapping
 from fsdp_migrate.construct.sharding import Constructor, ShardPlan
@@ -256,6 +257,7 @@ def _of_models(study: Study, module: Module) -> Iterator[Site]:
     yield from running.find(study, module)
     yield from checkpointing.late(study, module)
     yield from parameters.find(study, module)
+    yield from writes.find(study, module)
     yield from prefixed_names.find(study, module)
     yield from sites.attribute_checks(study.tracer, module)
     yield from holders.find(study, module)

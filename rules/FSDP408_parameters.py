@@ -3,7 +3,8 @@
 ## What changes
 `p.data = ...` on parameters of a sharded model becomes `p.data.copy_(...)`, in the groups of an
 optimizer too. Loops that change parameters in place call `reshard_parameters(model)` first; through
-the groups of an optimizer only under NO_SHARD, where FSDP1 saw such changes at once. Norms and
+the groups of an optimizer only under NO_SHARD, where FSDP1 saw such changes at once. So do writes to one
+parameter (`model.scale.data.fill_(1)`), unless the model has just been made or trained a step. Norms and
 sums of gradients that the program adds up over the ranks are taken of `p.grad.to_local()`. Code that looks at `ndim`, `shape`,
 `numel()`, `data_ptr()`, the storage or the deviation of parameters (to leave biases out of weight
 decay, say) stays, and is marked; so is code that picks parameters by name where FSDP1 had flat ones.
@@ -50,6 +51,7 @@ from fsdp_migrate.around.parameters import (
     updated,
     written,
 )
+from fsdp_migrate.around.writes import WRITE, may_be_evaluated, models_of
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
@@ -68,6 +70,7 @@ RULE = Rule(
         "parameter statistic",
         "parameter data",
         "parameter update",
+        "parameter write",
         "parameter norm over ranks",
         "parameter norm",
     ),
@@ -133,6 +136,51 @@ def clamp(net, limit):
         for p in model.parameters():
             p.clamp_(-limit, limit)
 """,
+        support=("reshard_parameters",),
+    ),
+    Example(
+        title="one parameter is changed in place",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Trainer:
+    def __init__(self, net):
+        self.model = FSDP(net, use_orig_params=True)
+
+    @torch.no_grad()
+    def evaluate(self, batch):
+        return self.model(batch)
+
+    def limit(self):
+        self.model.head.bias.data.clamp_(-1, 1)
+        with torch.no_grad():
+            self.model.head.weight.mul_(0.5)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import reshard_parameters
+
+
+class Trainer:
+    def __init__(self, net):
+        self.model = fully_shard(net)
+
+    @torch.no_grad()
+    def evaluate(self, batch):
+        return self.model(batch)
+
+    def limit(self):
+        # TODO(fsdp-migrate FSDP408): After an evaluation, FSDP1's forwards did not see what is written here to the root's parameters until a backward had freed them; now the next forward does.
+        reshard_parameters(self.model)
+        self.model.head.bias.data.clamp_(-1, 1)
+        with torch.no_grad():
+            self.model.head.weight.mul_(0.5)
+""",
+        outcome=Outcome.REVIEW,
         support=("reshard_parameters",),
     ),
     Example(
@@ -640,6 +688,12 @@ for name, p in model.named_parameters():
 """,
     ),
     Keep(
+        title="one parameter of a plain model is changed in place",
+        source="""\
+model.head.bias.data.clamp_(-1, 1)
+""",
+    ),
+    Keep(
         title="numbers of inputs",
         source="""\
 for batch in batches:
@@ -855,6 +909,8 @@ def decide(site: Site, study: Study) -> Decision:
         return study.rewritten(site, RULE.code, message, models=models, review=review)
     if site.construct == UPDATE:
         return _update(site, study)
+    if site.construct == WRITE:
+        return _write(site, study)
     statement = site.node
     assert isinstance(statement, ast.Assign)
     casts = [node for node in ast.walk(statement.value) if _casts(node)]
@@ -925,6 +981,31 @@ def _update(site: Site, study: Study) -> Decision:
     return study.rewritten(
         site, RULE.code, "resharded first", proposal, models=models, review=review
     )
+
+
+def _write(site: Site, study: Study) -> Decision:
+    """One parameter is written to: FSDP2 would lose it after an evaluation, FSDP1 was late."""
+    assert isinstance(site.node, ast.expr)
+    assert site.receiver is not None
+    changed = study.models(site.receiver, site.module).constructors
+    proposal = study.proposal()
+    function = proposal.support(site.module, "reshard_parameters", site.node)
+    together = models_of(site, study)
+    lines = [code("{f}({m})", f=function, m=path) for path in together]
+    proposal.insert_before(site.module, site.statement, *lines)
+    models = frozenset(
+        c for m in together.values() for c in study.models(m, site.module).constructors
+    )
+    late = may_be_evaluated(changed, study)
+    return study.rewritten(
+        site, RULE.code, "resharded first", proposal, models=models, review=LATE if late else ""
+    )
+
+
+LATE = (
+    "after an evaluation, FSDP1's forwards did not see what is written here to the root's "
+    "parameters until a backward had freed them; now the next forward does"
+)
 
 
 def _update_of_optimizer(site: Site, optimizer: ast.expr, study: Study) -> Decision:

@@ -80,6 +80,13 @@ ROWS = (
         "an exponential moving average",
         program("averaging --kind data"),
     ),
+    review(
+        "0",
+        "one parameter written to after an evaluation (an FSDP2 root loses it, FSDP1 was late)",
+        "reshard_parameters before it",
+        "FSDP408",
+        "one parameter is changed in place",
+    ),
     nothing(
         "0",
         ".item(), float() and bool() of a sum, norm or maximum",
