@@ -30,6 +30,7 @@ from fsdp_migrate.around import (
     running,
     spelled,
     unused,
+    vectors,
     writes,
 )
 from fsdp_migrate.construct import policies, run_time, subclasses, vocabulary, wrapping
@@ -258,6 +259,7 @@ def _of_models(study: Study, module: Module) -> Iterator[Site]:
     yield from checkpointing.late(study, module)
     yield from parameters.find(study, module)
     yield from writes.find(study, module)
+    yield from vectors.find(study, module)
     yield from prefixed_names.find(study, module)
     yield from sites.attribute_checks(study.tracer, module)
     yield from holders.find(study, module)
