@@ -21,6 +21,7 @@ from fsdp_migrate.around import (
     collected,
     copies,
     dataclass_nodes,
+    hooks,
     methods,
     ordering,
     parameter_classes,
@@ -260,6 +261,7 @@ def _of_models(study: Study, module: Module) -> Iterator[Site]:
     yield from parameters.find(study, module)
     yield from writes.find(study, module)
     yield from vectors.find(study, module)
+    yield from hooks.find(study, module)
     yield from prefixed_names.find(study, module)
     yield from sites.attribute_checks(study.tracer, module)
     yield from holders.find(study, module)

@@ -1591,6 +1591,20 @@ ROWS = (
         program("precision"),
     ),
     nothing("9", "autocast around a model", "the same losses"),
+    rewritten(
+        "9",
+        "a forward pre-hook on the wrapper: it saw the inputs before the cast",
+        "prepend=True",
+        "FSDP202",
+        "a pre-hook on the wrapper",
+    ),
+    review(
+        "9",
+        "several of them, forward hooks that look at the inputs",
+        "in front of the cast, in reverse order; kept",
+        "FSDP202",
+        "several hooks on the wrapper",
+    ),
     # -- functions --
     rewritten(
         "13",
