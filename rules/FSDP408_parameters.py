@@ -1090,6 +1090,15 @@ def _write(site: Site, study: Study) -> Decision:
     """One parameter is written to: FSDP2 would lose it after an evaluation, FSDP1 was late."""
     assert isinstance(site.node, ast.expr)
     assert site.receiver is not None
+    if any(isinstance(p, ast.Lambda) for p in site.module.table.ancestors(site.node)):
+        return study.left(
+            site,
+            RULE.code,
+            "a parameter is written to in a lambda, where the model cannot be resharded first",
+            "make it a function",
+            models=study.models(site.receiver, site.module).constructors,
+            quiet=True,
+        )
     changed = study.models(site.receiver, site.module).constructors
     proposal = study.proposal()
     function = proposal.support(site.module, "reshard_parameters", site.node)

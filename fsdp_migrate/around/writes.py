@@ -55,7 +55,8 @@ def find(study: Study, module: Module) -> Iterator[Site]:
             continue
         if handled.get(statement) == path:
             continue
-        handled[statement] = path
+        if not any(isinstance(parent, ast.Lambda) for parent in table.ancestors(target)):
+            handled[statement] = path
         yield Site(WRITE, module, target, statement, model)
 
 
