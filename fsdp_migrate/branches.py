@@ -1,7 +1,8 @@
 """Branches that tell FSDP1 models from FSDP2 models, in projects that have both.
 
 ``if isinstance(model, FSDP): ... elif isinstance(model, FSDPModule): ...`` already says what is to
-be done with a migrated model. The branch for FSDP1 goes, the one for FSDP2 stays as it is.
+be done with a migrated model. The branch for FSDP1 goes, the one for FSDP2 stays as it is. So it is
+where each has an ``if`` of its own that returns.
 
 Where that chain is a function which answers with numbers (``fsdp_version(model)``), no migrated
 model has FSDP1's any more: what is done under ``fsdp_version(model) == 1`` goes as well, and what
@@ -23,6 +24,7 @@ from fsdp_migrate.trace.values import Function, Tracer
 VERSION = "version"
 FSDP1_ONLY = f"{VERSION}(FSDP1)"
 OTHERS = f"{VERSION}(others)"
+LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,12 +32,14 @@ class Branch:
     """``head`` begins the chain, ``node`` is the part of it that is for FSDP1.
 
     ``rest``: it is not the part but the statements that follow it, which FSDP2 models never reach.
+    ``taken``: FSDP2 models have an ``if`` of their own beside the chain.
     """
 
     head: ast.If
     node: ast.If
     asks: ast.expr  # the test, or what in it tells FSDP1 models
     rest: tuple[ast.stmt, ...] = ()
+    taken: ast.If | None = None
 
 
 def of(site: Site, project: Project) -> Branch | None:
@@ -52,9 +56,55 @@ def of(site: Site, project: Project) -> Branch | None:
         head = parent
     tested = access_path(site.node.args[0])
     others = [each for each in _chain(head) if each is not node]
-    if tested is None or not any(_is_fsdp2(o.test, tested, site.module, project) for o in others):
+    if tested is None:
         return None
-    return Branch(head, node, node.test)
+    if any(_is_fsdp2(o.test, tested, site.module, project) for o in others):
+        return Branch(head, node, node.test)
+    taken = _beside(head, node, tested, site.module, project)
+    return Branch(head, node, node.test, taken=taken) if taken is not None else None
+
+
+def _beside(
+    head: ast.If, node: ast.If, tested: str, module: Module, project: Project
+) -> ast.If | None:
+    """The ``if`` for FSDP2 models that stands beside a chain, which migrated models take alone.
+
+    It may stand anywhere behind a branch that does not come back, and next to one that does.
+    """
+    if list(_chain(head))[-1].orelse:
+        return None  # which migrated models would take as well
+    block = _block(head, module)
+    index = block.index(head)
+    leaves = isinstance(node.body[-1], LEAVING)
+    for each in block[index + 1 :] if leaves else block[index + 1 : index + 2]:
+        if isinstance(each, ast.If) and _is_fsdp2(each.test, tested, module, project):
+            return each
+        if any(_is_set(n, tested) for n in ast.walk(each)):
+            return None
+    earlier = block[index - 1] if index else None
+    if isinstance(earlier, ast.If) and _is_fsdp2(earlier.test, tested, module, project):
+        changed = any(_is_set(n, tested) for n in ast.walk(earlier))
+        return None if changed else earlier
+    return None
+
+
+def _is_set(node: ast.AST, path: str) -> bool:
+    """Whether a node gives ``path``, or what it goes through, another value."""
+    if not isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
+        return False
+    if not isinstance(node.ctx, (ast.Store, ast.Del)):
+        return False
+    own = access_path(node)
+    return own is not None and (path == own or path.startswith((f"{own}.", f"{own}[")))
+
+
+def _block(statement: ast.stmt, module: Module) -> list[ast.stmt]:
+    parent = module.table.parents[statement]
+    for name in ("body", "orelse", "finalbody"):
+        block = getattr(parent, name, None)
+        if isinstance(block, list) and statement in block:
+            return block
+    return [statement]
 
 
 def _chain(head: ast.If) -> Iterator[ast.If]:
@@ -193,12 +243,9 @@ def _past(node: ast.If | ast.IfExp, module: Module) -> Iterator[ast.AST]:
         yield node.orelse
         return
     yield from node.orelse
-    if isinstance(node.body[-1], (ast.Return, ast.Raise, ast.Continue, ast.Break)):
-        parent = module.table.parents[node]
-        for name in ("body", "orelse", "finalbody"):
-            block = getattr(parent, name, None)
-            if isinstance(block, list) and node in block:
-                yield from block[block.index(node) + 1 :]
+    if isinstance(node.body[-1], LEAVING):
+        block = _block(node, module)
+        yield from block[block.index(node) + 1 :]
 
 
 def _asks_fsdp2(nodes: Iterable[ast.AST], tested: str, module: Module, project: Project) -> bool:

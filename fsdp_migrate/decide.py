@@ -21,6 +21,7 @@ from fsdp_migrate.around import (
     collected,
     copies,
     dataclass_nodes,
+    hooks,
     methods,
     ordering,
     parameter_classes,
@@ -30,6 +31,8 @@ from fsdp_migrate.around import (
     running,
     spelled,
     unused,
+    vectors,
+    writes,
 )
 from fsdp_migrate.construct import policies, roles, run_time, subclasses, vocabulary, wrapping
 from fsdp_migrate.construct.sharding import Constructor, ShardPlan
@@ -258,6 +261,9 @@ def _of_models(study: Study, module: Module) -> Iterator[Site]:
     yield from running.find(study, module)
     yield from checkpointing.late(study, module)
     yield from parameters.find(study, module)
+    yield from writes.find(study, module)
+    yield from vectors.find(study, module)
+    yield from hooks.find(study, module)
     yield from prefixed_names.find(study, module)
     yield from sites.attribute_checks(study.tracer, module)
     yield from holders.find(study, module)

@@ -3,11 +3,13 @@
 ## What changes
 `MixedPrecision(param_dtype=..., reduce_dtype=...)` becomes `MixedPrecisionPolicy(...)` where it is
 made. The units get it with `cast_forward_inputs=False`, the root with `True`, which is what FSDP1
-did. BatchNorm layers stay units of their own in fp32 when there is a policy.
+did. BatchNorm layers stay units of their own in fp32 when there is a policy. Forward pre-hooks that are
+registered on a sharded model get `prepend=True`; forward hooks that look at its inputs are marked.
 
 ## Why
 FSDP2's default casts the inputs of *every* unit: fp32 rotary tables and masks handed to a block
-would be cast to bf16, which costs precision without an error.
+would be cast to bf16, which costs precision without an error. FSDP2 casts in a pre-hook of the module,
+FSDP1's wrapper cast what the hooks on it had seen, so that they would compute in bf16 as well.
 
 ## What stays for you
 `keep_low_precision_grads=True` has no counterpart, nor has evaluation in full precision
@@ -25,6 +27,7 @@ FSDP203's business.
 
 import ast
 
+from fsdp_migrate.around import hooks
 from fsdp_migrate.construct import models, precision
 from fsdp_migrate.construct.roles import Role, role
 from fsdp_migrate.construct.sharding import Precision, ShardPlan, with_default
@@ -41,6 +44,8 @@ RULE = Rule(
         "FullyShardedDataParallel(mixed_precision=)",
         "MixedPrecision",
         "string(FSDP_USE_FULL_PREC_IN_EVAL)",
+        "forward pre-hook",
+        "forward hook",
     ),
 )
 
@@ -52,6 +57,62 @@ PART = (
 )
 
 EXAMPLES = [
+    Example(
+        title="a pre-hook on the wrapper",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+def build(net, scaled):
+    model = FSDP(net, mixed_precision=MixedPrecision(param_dtype=torch.bfloat16))
+    model.register_forward_pre_hook(lambda module, args: (scaled(args[0]),))
+    model.register_forward_hook(lambda module, args, output: print(output.dtype))
+    return model
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+
+def build(net, scaled):
+    model = fully_shard(net, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+    model.register_forward_pre_hook(lambda module, args: (scaled(args[0]),), prepend=True)
+    model.register_forward_hook(lambda module, args, output: print(output.dtype))
+    return model
+""",
+    ),
+    Example(
+        title="several hooks on the wrapper",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+def build(net, scaled, shifted):
+    model = FSDP(net, mixed_precision=MixedPrecision(param_dtype=torch.bfloat16))
+    model.register_forward_pre_hook(lambda module, args: (scaled(args[0]),))
+    model.register_forward_pre_hook(shifted, with_kwargs=True)
+    model.register_forward_hook(lambda module, args, output: output * args[0].mean())
+    return model
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+
+def build(net, scaled, shifted):
+    model = fully_shard(net, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+    # TODO(fsdp-migrate FSDP202): Hooks that are put in front of the cast run in the reverse order: register them the other way round if their order counts.
+    model.register_forward_pre_hook(lambda module, args: (scaled(args[0]),), prepend=True)
+    # TODO(fsdp-migrate FSDP202): Hooks that are put in front of the cast run in the reverse order: register them the other way round if their order counts.
+    model.register_forward_pre_hook(shifted, with_kwargs=True, prepend=True)
+    # TODO(fsdp-migrate FSDP202): FSDP1 gave this hook the inputs as the program gives them; now they are cast to param_dtype already.
+    model.register_forward_hook(lambda module, args, output: output * args[0].mean())
+    return model
+""",
+        outcome=Outcome.REVIEW,
+    ),
     Example(
         title="one unit",
         before="""\
@@ -704,6 +765,26 @@ def build(net):
 
 KEEP = [
     Keep(
+        title="hooks on an FSDP2 model",
+        source="""\
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+
+def build(net, scaled):
+    model = fully_shard(net, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+    model.register_forward_pre_hook(scaled)
+    return model
+""",
+    ),
+    Keep(
+        title="hooks on a plain model",
+        source="""\
+model.register_forward_pre_hook(scaled)
+model.register_forward_hook(lambda module, args, output: output * args[0].mean())
+""",
+    ),
+    Keep(
         title="a field of other settings",
         source="""\
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -893,11 +974,40 @@ def decide(site: Site, study: Study) -> Decision:
         return _evaluation(site, study)
     if site.construct == "MixedPrecision":
         return _origin(site, study)
+    if site.construct in {hooks.BEFORE, hooks.AFTER}:
+        return _hook(site, study)
     plan, _, _ = study.argument(site)
     try:
         return _argument(site, plan, study)
     except precision.Unreadable as problem:
         return study.left(site, RULE.code, str(problem), "write the MixedPrecisionPolicy by hand")
+
+
+def _hook(site: Site, study: Study) -> Decision:
+    """Hooks on FSDP1's wrapper had the inputs before they were cast."""
+    call = site.node
+    assert isinstance(call, ast.Call)
+    assert site.receiver is not None
+    known = study.models(site.receiver, site.module).constructors
+    if site.construct == hooks.AFTER or any(k.arg is None for k in call.keywords):
+        message = "kept, with inputs that are cast"
+        return study.rewritten(site, RULE.code, message, models=known, review=CAST)
+    proposal = study.proposal()
+    proposal.add_keyword(site.module, call, "prepend", code("True"))
+    review = "" if hooks.is_alone(site, study) else REVERSED
+    return study.rewritten(
+        site, RULE.code, "in front of the cast", proposal, models=known, review=review
+    )
+
+
+CAST = (
+    "FSDP1 gave this hook the inputs as the program gives them; now they are cast to param_dtype "
+    "already"
+)
+REVERSED = (
+    "hooks that are put in front of the cast run in the reverse order: register them the other "
+    "way round if their order counts"
+)
 
 
 def _evaluation(site: Site, study: Study) -> Decision:

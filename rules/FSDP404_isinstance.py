@@ -234,6 +234,56 @@ def clip(model, limit):
         outcome=Outcome.REVIEW,
     ),
     Example(
+        title="an if for FSDP1 and another for FSDP2",
+        before="""\
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel as FSDP
+
+
+def shard(net):
+    return FSDP(net)
+
+
+def facade(model):
+    if isinstance(model, FSDP):
+        return Facade1(model)
+
+    if isinstance(model, FSDPModule):
+        return Facade2(model)
+
+    raise TypeError(model)
+
+
+def load(model, state):
+    if isinstance(model, FSDP):
+        load_fsdp1(model, state)
+    if isinstance(model, FSDPModule):
+        load_fsdp2(model, state)
+""",
+        after="""\
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+
+def shard(net):
+    return fully_shard(net)
+
+
+def facade(model):
+
+    # TODO(fsdp-migrate FSDP404): Models that were FSDP1 take the branch for FSDP2 now: see that it does all they need.
+    if isinstance(model, FSDPModule):
+        return Facade2(model)
+
+    raise TypeError(model)
+
+
+def load(model, state):
+    # TODO(fsdp-migrate FSDP404): Models that were FSDP1 take the branch for FSDP2 now: see that it does all they need.
+    if isinstance(model, FSDPModule):
+        load_fsdp2(model, state)
+""",
+        outcome=Outcome.REVIEW,
+    ),
+    Example(
         title="a branch for FSDP2 and others",
         before="""\
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel as FSDP
@@ -1029,7 +1079,7 @@ def norm(net, limit, whole):
         left=True,
     ),
     Keep(
-        title="FSDP1's answer before FSDP2's",
+        title="an answer for FSDP1 before one for FSDP2, of what it holds",
         source="""\
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel as FSDP
 
@@ -1041,11 +1091,26 @@ def build(net):
 def version(model):
     if isinstance(model, FSDP):
         return 1
+    model = getattr(model, "inner", model)
     if isinstance(model, FSDPModule):
         return 2
     return 0
 """,
         left=True,
+    ),
+    Keep(
+        title="an if for FSDP2 beside one for others",
+        source="""\
+from torch.distributed.fsdp import FSDPModule
+
+
+def facade(model):
+    if isinstance(model, Other):
+        return Facade1(model)
+    if isinstance(model, FSDPModule):
+        return Facade2(model)
+    raise TypeError(model)
+""",
     ),
     Keep(
         title="FSDP2's class",
@@ -1486,8 +1551,12 @@ def _branch(branch: Branch, site: Site, study: Study) -> Decision:
     """Migrated models take the branch that the project has for FSDP2."""
     models = frozenset(study.constructors.values())
     proposal = study.proposal()
-    proposal.drop_branch(site.module, branch.node)
-    proposal.mark(site.module, branch.head.test, RULE.code, sentences(TAKES_OTHER))
+    if branch.head is branch.node and not branch.node.orelse:
+        proposal.delete(site.module, branch.node)
+    else:
+        proposal.drop_branch(site.module, branch.node)
+    taken = branch.taken or branch.head
+    proposal.mark(site.module, taken.test, RULE.code, sentences(TAKES_OTHER))
     decision = study.rewritten(
         site, RULE.code, "the branch for FSDP2 is left", proposal, models=models
     )

@@ -3,8 +3,10 @@
 ## What changes
 `p.data = ...` on parameters of a sharded model becomes `p.data.copy_(...)`, in the groups of an
 optimizer too. Loops that change parameters in place call `reshard_parameters(model)` first; through
-the groups of an optimizer only under NO_SHARD, where FSDP1 saw such changes at once. Norms and
-sums of gradients that the program adds up over the ranks are taken of `p.grad.to_local()`. Code that looks at `ndim`, `shape`,
+the groups of an optimizer only under NO_SHARD, where FSDP1 saw such changes at once. So do writes to one
+parameter (`model.scale.data.fill_(1)`), unless the model has just been made or trained a step. Norms and
+sums of gradients that the program adds up over the ranks are taken of `p.grad.to_local()`. Vectors of
+parameters or gradients (`parameters_to_vector`, `torch.cat`) are made of this rank's parts. Code that looks at `ndim`, `shape`,
 `numel()`, `data_ptr()`, the storage or the deviation of parameters (to leave biases out of weight
 decay, say) stays, and is marked; so is code that picks parameters by name where FSDP1 had flat ones.
 
@@ -50,6 +52,8 @@ from fsdp_migrate.around.parameters import (
     updated,
     written,
 )
+from fsdp_migrate.around.vectors import PIECES, VECTOR, WRITTEN, flattened
+from fsdp_migrate.around.writes import WRITE, may_be_evaluated, models_of
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
@@ -68,6 +72,10 @@ RULE = Rule(
         "parameter statistic",
         "parameter data",
         "parameter update",
+        "parameter write",
+        "parameters in a vector",
+        "parameters from a vector",
+        "parameters put together",
         "parameter norm over ranks",
         "parameter norm",
     ),
@@ -134,6 +142,119 @@ def clamp(net, limit):
             p.clamp_(-limit, limit)
 """,
         support=("reshard_parameters",),
+    ),
+    Example(
+        title="one parameter is changed in place",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Trainer:
+    def __init__(self, net):
+        self.model = FSDP(net, use_orig_params=True)
+
+    @torch.no_grad()
+    def evaluate(self, batch):
+        return self.model(batch)
+
+    def limit(self):
+        self.model.head.bias.data.clamp_(-1, 1)
+        with torch.no_grad():
+            self.model.head.weight.mul_(0.5)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import reshard_parameters
+
+
+class Trainer:
+    def __init__(self, net):
+        self.model = fully_shard(net)
+
+    @torch.no_grad()
+    def evaluate(self, batch):
+        return self.model(batch)
+
+    def limit(self):
+        # TODO(fsdp-migrate FSDP408): After an evaluation, FSDP1's forwards did not see what is written here to the root's parameters until a backward had freed them; now the next forward does.
+        reshard_parameters(self.model)
+        self.model.head.bias.data.clamp_(-1, 1)
+        with torch.no_grad():
+            self.model.head.weight.mul_(0.5)
+""",
+        outcome=Outcome.REVIEW,
+        support=("reshard_parameters",),
+    ),
+    Example(
+        title="vectors of parameters and gradients",
+        before="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.utils import parameters_to_vector
+
+
+def report(net):
+    model = FSDP(net, use_orig_params=True)
+    print(parameters_to_vector(model.parameters()).norm().item())
+    grads = torch.cat([p.grad.flatten() for p in model.parameters()])
+    square = grads.pow(2).sum()
+    dist.all_reduce(square)
+    return square.sqrt()
+""",
+        after="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.nn.utils import parameters_to_vector
+
+from fsdp2_support import own_part, reshard_parameters
+
+
+def report(net):
+    model = fully_shard(net)
+    # TODO(fsdp-migrate FSDP408): This rank's part has other elements of the parameters than FSDP1's pieces had, and may have another number of them.
+    reshard_parameters(model)
+    print(parameters_to_vector(map(own_part, model.parameters())).norm().item())
+    # TODO(fsdp-migrate FSDP408): This rank's part has other elements of the parameters than FSDP1's pieces had, and may have another number of them.
+    grads = torch.cat([own_part(p.grad).flatten() for p in model.parameters()])
+    square = grads.pow(2).sum()
+    dist.all_reduce(square)
+    return square.sqrt()
+""",
+        outcome=Outcome.REVIEW,
+        support=(
+            "own_part",
+            "reshard_parameters",
+        ),
+    ),
+    Example(
+        title="parameters from a vector",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+
+def shrink(net):
+    model = FSDP(net, use_orig_params=True)
+    vector = parameters_to_vector(model.parameters())
+    vector_to_parameters(vector * 0.5, model.parameters())
+""",
+        after="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+
+def shrink(net):
+    model = FSDP(net, use_orig_params=True)
+    vector = parameters_to_vector(model.parameters())
+    # TODO(fsdp-migrate FSDP408): It assigns to .data, which does nothing to a sharded parameter. Copy its part of the vector to each parameter in place.
+    vector_to_parameters(vector * 0.5, model.parameters())
+""",
+        outcome=Outcome.LEFT,
     ),
     Example(
         title="weight decay for matrices only",
@@ -640,6 +761,31 @@ for name, p in model.named_parameters():
 """,
     ),
     Keep(
+        title="one parameter of a plain model is changed in place",
+        source="""\
+model.head.bias.data.clamp_(-1, 1)
+""",
+    ),
+    Keep(
+        title="vectors of a plain model",
+        source="""\
+import torch
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+vector = parameters_to_vector(model.parameters())
+vector_to_parameters(vector * 0.5, model.parameters())
+grads = torch.cat([p.grad.flatten() for p in model.parameters()])
+""",
+    ),
+    Keep(
+        title="inputs that are put together",
+        source="""\
+import torch
+
+batch = torch.cat([x.flatten() for x in batches])
+""",
+    ),
+    Keep(
         title="numbers of inputs",
         source="""\
 for batch in batches:
@@ -855,6 +1001,19 @@ def decide(site: Site, study: Study) -> Decision:
         return study.rewritten(site, RULE.code, message, models=models, review=review)
     if site.construct == UPDATE:
         return _update(site, study)
+    if site.construct == WRITE:
+        return _write(site, study)
+    if site.construct in {VECTOR, PIECES}:
+        return _vector(site, study)
+    if site.construct == WRITTEN:
+        return study.left(
+            site,
+            RULE.code,
+            "it assigns to .data, which does nothing to a sharded parameter",
+            "copy its part of the vector to each parameter in place",
+            models=models,
+            quiet=True,
+        )
     statement = site.node
     assert isinstance(statement, ast.Assign)
     casts = [node for node in ast.walk(statement.value) if _casts(node)]
@@ -925,6 +1084,72 @@ def _update(site: Site, study: Study) -> Decision:
     return study.rewritten(
         site, RULE.code, "resharded first", proposal, models=models, review=review
     )
+
+
+def _write(site: Site, study: Study) -> Decision:
+    """One parameter is written to: FSDP2 would lose it after an evaluation, FSDP1 was late."""
+    assert isinstance(site.node, ast.expr)
+    assert site.receiver is not None
+    if any(isinstance(p, ast.Lambda) for p in site.module.table.ancestors(site.node)):
+        return study.left(
+            site,
+            RULE.code,
+            "a parameter is written to in a lambda, where the model cannot be resharded first",
+            "make it a function",
+            models=study.models(site.receiver, site.module).constructors,
+            quiet=True,
+        )
+    changed = study.models(site.receiver, site.module).constructors
+    proposal = study.proposal()
+    function = proposal.support(site.module, "reshard_parameters", site.node)
+    together = models_of(site, study)
+    lines = [code("{f}({m})", f=function, m=path) for path in together]
+    proposal.insert_before(site.module, site.statement, *lines)
+    models = frozenset(
+        c for m in together.values() for c in study.models(m, site.module).constructors
+    )
+    late = may_be_evaluated(changed, study)
+    return study.rewritten(
+        site, RULE.code, "resharded first", proposal, models=models, review=LATE if late else ""
+    )
+
+
+LATE = (
+    "after an evaluation, FSDP1's forwards did not see what is written here to the root's "
+    "parameters until a backward had freed them; now the next forward does"
+)
+
+
+def _vector(site: Site, study: Study) -> Decision:
+    """What FSDP1 put into a vector was this rank's: the parts of DTensors are, other parts."""
+    given = site.receiver
+    assert given is not None
+    proposal = study.proposal()
+    function = proposal.support(site.module, "own_part", given)
+    base = flattened(given) if site.construct == PIECES else None
+    if base is not None:
+        proposal.replace(site.module, base, code("{f}({b})", f=function, b=base))
+    else:
+        proposal.replace(site.module, given, code("map({f}, {g})", f=function, g=given))
+    if "grad" not in ast.unparse(base or given):  # which are sharded after an evaluation too
+        for path in updated(given, study, site.module):
+            reshard = proposal.support(site.module, "reshard_parameters", site.node)
+            line = code("{f}({m})", f=reshard, m=path)
+            proposal.insert_before(site.module, site.statement, line)
+    return study.rewritten(
+        site,
+        RULE.code,
+        "of this rank's part",
+        proposal,
+        models=concerned(site, study),
+        review=PARTS,
+    )
+
+
+PARTS = (
+    "this rank's part has other elements of the parameters than FSDP1's pieces had, and may have "
+    "another number of them"
+)
 
 
 def _update_of_optimizer(site: Site, optimizer: ast.expr, study: Study) -> Decision:

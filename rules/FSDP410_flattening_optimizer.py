@@ -1,4 +1,4 @@
-"""Leave optimizers that flatten all parameters into one vector.
+"""Leave optimizers whose steps fail on sharded parameters.
 
 ## What changes
 Nothing at the optimizer. The model is migrated.
@@ -6,26 +6,57 @@ Nothing at the optimizer. The model is migrated.
 ## Why
 `LBFGS` works on one vector of all parameters. FSDP1's were flat pieces of it; FSDP2's are `DTensor`s
 of the whole shape, which cannot be flattened across a sharded dimension: the first step fails
-(`aten.view`).
+(`aten.view`). The steps of `Adafactor` and `Rprop` change in place what is laid out otherwise than the
+`DTensor` that they read, and fail as well. FSDP1's flat pieces were plain tensors to them.
 
 ## What stays for you
 Another optimizer, or an LBFGS on `p.to_local()` of every parameter, with dot products that are
-reduced over the ranks.
+reduced over the ranks. FSDP1's Adafactor had vectors to factor, and kept the whole second moment.
 
 ## Since torch
 2.6
 
 ## References
 - torch/optim/lbfgs.py
+- torch/optim/_adafactor.py
+- torch/optim/rprop.py
 """
 
+from fsdp_migrate.around.ordering import UNSUPPORTED
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 
-RULE = Rule(code="FSDP410", name="flattening_optimizer", handles=("optimizer that flattens",))
+RULE = Rule(
+    code="FSDP410",
+    name="flattening_optimizer",
+    handles=("optimizer that flattens", "optimizer without DTensors"),
+)
 
 EXAMPLES = [
+    Example(
+        title="Adafactor on a sharded model",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net):
+    model = FSDP(net, use_orig_params=True)
+    return model, torch.optim.Adafactor(model.parameters(), lr=0.1)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+def build(net):
+    model = fully_shard(net)
+    # TODO(fsdp-migrate FSDP410): The first step of this optimizer fails on sharded parameters. Take another optimizer.
+    return model, torch.optim.Adafactor(model.parameters(), lr=0.1)
+""",
+        outcome=Outcome.LEFT,
+    ),
     Example(
         title="LBFGS on a sharded model",
         before="""\
@@ -109,6 +140,14 @@ class Trainer:
 
 KEEP = [
     Keep(
+        title="Adafactor on a plain model",
+        source="""\
+import torch
+
+optimizer = torch.optim.Adafactor(model.parameters(), lr=0.1)
+""",
+    ),
+    Keep(
         title="LBFGS on a plain model",
         source="""\
 import torch
@@ -141,10 +180,13 @@ def build(model):
 
 def decide(site: Site, study: Study) -> Decision:
     assert site.receiver is not None
+    reason = "LBFGS flattens parameters, which fails on sharded ones of the whole shape"
+    if site.construct == UNSUPPORTED:
+        reason = "the first step of this optimizer fails on sharded parameters"
     return study.left(
         site,
         RULE.code,
-        "LBFGS flattens parameters, which fails on sharded ones of the whole shape",
+        reason,
         "take another optimizer",
         models=study.models(site.receiver, site.module).constructors,
     )

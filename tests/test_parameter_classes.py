@@ -172,3 +172,37 @@ def test_a_file_without_fsdp_is_read_for_them() -> None:
     }
     result, _ = migrate(files)
     assert {d.site.module.display for d in result.decisions if d.code == "FSDP418"} == {"model.py"}
+
+
+SCRIPT = """\
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+{imports}
+
+def main():
+    config = BitsAndBytesConfig(load_in_4bit=True)
+    AutoModelForCausalLM.from_pretrained("name", quantization_config=config).train()
+
+
+if __name__ == "__main__":
+    main()
+"""
+SHARDING = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def shard(model):
+    return FSDP(model, use_orig_params=True)
+"""
+IMPORTED = {"": False, "from shard import shard\n": True, "import other\n": True}
+
+
+@pytest.mark.parametrize("imports", IMPORTED)
+def test_a_script_that_imports_no_sharding_is_not_marked(imports: str) -> None:
+    files = {
+        "finetune.py": SCRIPT.format(imports=imports),
+        "shard.py": SHARDING,
+        "other.py": "import shard\n",
+    }
+    _, after = migrate(files)
+
+    assert ("FSDP418" in after["finetune.py"]) == IMPORTED[imports]

@@ -49,18 +49,28 @@ def early_optimizers(study: Study, module: Module) -> Iterator[Site]:
 
 
 FLATTENING = "optimizer that flattens"
+UNSUPPORTED = "optimizer without DTensors"
 FLATTENERS = frozenset({"torch.optim.LBFGS", "torch.optim.lbfgs.LBFGS"})
+# Their steps change numbers of a parameter in place that are sharded otherwise than it is.
+FAILING = frozenset(
+    {
+        *("torch.optim.Adafactor", "torch.optim._adafactor.Adafactor"),
+        *("torch.optim.Rprop", "torch.optim.rprop.Rprop"),
+    }
+)
 
 
 def flattening_optimizers(study: Study, module: Module) -> Iterator[Site]:
-    """Sites for optimizers that see all parameters of a sharded model as one vector."""
+    """Sites for optimizers whose steps fail on the parameters of a sharded model."""
     for call in given_parameters(module):
-        if not study.external(call.func, module) & FLATTENERS:
+        names = study.external(call.func, module)
+        construct = FLATTENING if names & FLATTENERS else UNSUPPORTED
+        if not names & (FLATTENERS | FAILING):
             continue
         for given in parameter_calls(call):
             assert isinstance(given.func, ast.Attribute)
             if study.traced(given.func.value, module):
-                yield Site(FLATTENING, module, call, call, given.func.value)
+                yield Site(construct, module, call, call, given.func.value)
                 break
 
 

@@ -136,9 +136,41 @@ def concerned(site: Site, study: Study) -> list[Constructor]:
     """The constructors of models that may have such parameters, and kept them in FSDP1."""
     every = list(study.constructors.values())
     if site.construct == FOUR_BIT:
-        return every  # 4-bit layers are put in place of others, in any model
+        # 4-bit layers are put in place of others, in any model that they can get to.
+        return [c for c in every if _can_meet(site.module, c.module, study)]
     kept = [c for c in every if attributes.keeps(c, study) is not None]
     return [c for c in kept if _may_have(c, site, study)]
+
+
+def _can_meet(module: Module, other: Module, study: Study) -> bool:
+    """Whether anything imports two modules, as far as that is known: nothing imports a script."""
+    if module is other or not _is_script(module):
+        return True
+    importers = [m for m in study.project.modules if module in _imported(m, study)]
+    return other in importers or any(other in _imported(m, study) for m in (module, *importers))
+
+
+def _is_script(module: Module) -> bool:
+    return any(
+        isinstance(statement, ast.If) and "__main__" in ast.unparse(statement.test)
+        for statement in module.source.tree.body
+    )
+
+
+def _imported(module: Module, study: Study) -> set[Module]:
+    """The modules of the project that one imports, however indirectly."""
+    found: set[Module] = set()
+    waiting = [module]
+    while waiting:
+        importer = waiting.pop()
+        names = {b.qualified for b in importer.table.imports}
+        names.update(star for _, star in importer.table.stars)
+        for name in names:
+            resolved = study.project.resolve(name, importer)
+            if resolved is not None and resolved[0] not in found:
+                found.add(resolved[0])
+                waiting.append(resolved[0])
+    return found
 
 
 def _may_have(constructor: Constructor, site: Site, study: Study) -> bool:

@@ -80,6 +80,13 @@ ROWS = (
         "an exponential moving average",
         program("averaging --kind data"),
     ),
+    review(
+        "0",
+        "one parameter written to after an evaluation (an FSDP2 root loses it, FSDP1 was late)",
+        "reshard_parameters before it",
+        "FSDP408",
+        "one parameter is changed in place",
+    ),
     nothing(
         "0",
         ".item(), float() and bool() of a sum, norm or maximum",
@@ -1384,7 +1391,28 @@ ROWS = (
         "silent: of the whole parameter, so that ranks agree; FSDP1 had this rank's",
         RANKS_NUMBERS,
     ),
-    unseen("7.3", "view(-1), flatten, parameters_to_vector", "loud on uneven shards"),
+    review(
+        "7.3",
+        "parameters_to_vector, torch.cat of flattened gradients (loud on uneven shards)",
+        "of this rank's parts",
+        "FSDP408",
+        "vectors of parameters and gradients",
+    ),
+    left(
+        "7.3",
+        "vector_to_parameters: it assigns to .data",
+        "left, the model with it",
+        "FSDP408",
+        "parameters from a vector",
+    ),
+    left(
+        "7.3",
+        "Adafactor, Rprop: their steps fail on DTensors",
+        "left",
+        "FSDP410",
+        "Adafactor on a sharded model",
+    ),
+    unseen("7.3", "view(-1), flatten elsewhere", "loud on uneven shards"),
     unseen("7.3", ".numpy(), .tolist(), torch.allclose", "loud"),
     review(
         "7.3",
@@ -1563,6 +1591,20 @@ ROWS = (
         program("precision"),
     ),
     nothing("9", "autocast around a model", "the same losses"),
+    rewritten(
+        "9",
+        "a forward pre-hook on the wrapper: it saw the inputs before the cast",
+        "prepend=True",
+        "FSDP202",
+        "a pre-hook on the wrapper",
+    ),
+    review(
+        "9",
+        "several of them, forward hooks that look at the inputs",
+        "in front of the cast, in reverse order; kept",
+        "FSDP202",
+        "several hooks on the wrapper",
+    ),
     # -- functions --
     rewritten(
         "13",
