@@ -17,7 +17,7 @@ model in the same place as FSDP1's class, and parts are wrapped before the whole
 
 ## What stays for you
 Contexts whose `wrapper_cls` is not written at the call, `wrap` handed on as a value, modules that
-are wrapped twice, which `fully_shard` refuses, and `wrap` calls without any `enable_wrap` in the given paths. All contexts and `wrap` calls of a project are
+are wrapped twice other than by `wrap(wrap(m))`, which `fully_shard` refuses, and `wrap` calls without any `enable_wrap` in the given paths. All contexts and `wrap` calls of a project are
 migrated together or not at all: a `wrap` runs in whichever context is open.
 
 ## Since torch
@@ -437,7 +437,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.fsdp.wrap import enable_wrap, wrap
 
 with enable_wrap(wrapper_cls=FSDP):
-    model = wrap(wrap(nn.Linear(4, 4)))
+    model = wrap(wrap(nn.Linear(4, 4)), forward_prefetch=True)
 """,
         left=True,
     ),
