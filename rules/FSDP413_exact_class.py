@@ -36,7 +36,7 @@ from fsdp_migrate.study import Decision, Study
 from fsdp_migrate.trace.values import Display, Value
 
 RULE = Rule(
-    code="FSDP413", name="exact_class", handles=(classes.CONSTRUCT, classes.NAMED, classes.KEY)
+    code="FSDP413", name="exact_class", handles=("exact class", "class name", "class as a key")
 )
 
 EXAMPLES = [

@@ -22,12 +22,11 @@ not marked, nor are tests of how names end, or of what they contain.
 - torch/distributed/fsdp/fully_sharded_data_parallel.py (`named_parameters`)
 """
 
-from fsdp_migrate.around import prefixed_names
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 
-RULE = Rule(code="FSDP422", name="prefixed_names", handles=(prefixed_names.CONSTRUCT,))
+RULE = Rule(code="FSDP422", name="prefixed_names", handles=("prefixed name",))
 
 EXAMPLES = [
     Example(
