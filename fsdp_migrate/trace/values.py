@@ -492,13 +492,13 @@ class Tracer:
         return [v for e in value.node.elts for v in self.evaluate(e, value.module, value.frame)]
 
     def _kept_models(self, value: Value, unpack: tuple[int, ...] = ()) -> list[Value] | None:
-        """The elements of a container that FSDP1 models are put into, else None.
+        """The elements of a container of FSDP1 models alone, else None.
 
         Of others too little is told by where they were made: a loop may put a wrapped module in
         the place of each.
         """
         found = list(self._contents(value, unpack))
-        return found if any(map(self._is_wrapped, found)) else None
+        return found if found and all(map(self._is_wrapped, found)) else None
 
     def _contents(
         self, value: Value, unpack: tuple[int, ...], depth: int = MAX_CONTAINERS
@@ -893,7 +893,8 @@ class Tracer:
         for value in self.evaluate(node.value, module, frame):
             if isinstance(value, Display) and isinstance(value.node, ast.Dict):
                 result += self._entries(value, keys)
-                result += filter(self._is_wrapped, self._put_into(value))
+                added = list(self._put_into(value))
+                result += added if all(map(self._is_wrapped, added)) else []
             elif isinstance(value, External):
                 # Enum["NAME"]: the member when the key is written out.
                 names = [k.value for k in keys if isinstance(k, Constant)]
@@ -909,11 +910,11 @@ class Tracer:
         return result
 
     def _element(self, node: ast.Subscript, container: Value) -> list[Value] | None:
-        """One of the elements of a container that FSDP1 models are put into: which, no one asks."""
+        """One of the elements of a container of FSDP1 models: which, no one asks."""
         if isinstance(node.slice, ast.Slice):
             return None
         found = [*self._contents(container, ()), *self._entered(container)]
-        return found if any(map(self._is_wrapped, found)) else None
+        return found if found and all(map(self._is_wrapped, found)) else None
 
     def _entries(self, value: Display, keys: Values) -> list[Value]:
         """Entries of a dict display under any of ``keys``; all of them when a key is unknown."""
