@@ -128,6 +128,19 @@ def test_files_that_hand_a_model_on_are_read(tmp_path: Path) -> None:
     assert changed == {"train.py", "tools.py", "scaler.py"}
 
 
+def test_prose_that_looks_like_an_import_is_searched_as_it_is(tmp_path: Path) -> None:
+    lay(
+        tmp_path,
+        {
+            "train.py": f"{USE}import loop\n\nloop.run(build(net))\n",
+            "loop.py": '"""Steps:\n\n    from tools import save as [it\n"""\nimport tools\n\n'
+            "def run(model):\n    tools.save(model)\n",
+            "tools.py": "def save(model):\n    return model.state_dict()\n",
+        },
+    )
+    assert {p.name for p in gate.find([tmp_path]).others} >= {"loop.py", "tools.py"}
+
+
 def test_files_that_define_a_model_tell_what_is_set_on_its_parameters(tmp_path: Path) -> None:
     defining = """\
 from torch import nn
