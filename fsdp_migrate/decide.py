@@ -34,7 +34,15 @@ from fsdp_migrate.around import (
     vectors,
     writes,
 )
-from fsdp_migrate.construct import policies, roles, run_time, subclasses, vocabulary, wrapping
+from fsdp_migrate.construct import (
+    chosen,
+    policies,
+    roles,
+    run_time,
+    subclasses,
+    vocabulary,
+    wrapping,
+)
 from fsdp_migrate.construct.sharding import Constructor, ShardPlan
 from fsdp_migrate.proposal import carried
 from fsdp_migrate.result import place
@@ -212,10 +220,13 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
     """Every site, constructors registered; and every node that is a reference."""
     known = study.found is not None
     found, used = study.found or _references(study)
+    found = chosen.as_constructors(found)
     for site in found:
         if site.construct in {f"{fsdp1.FSDP}()", f"partial({fsdp1.FSDP})"}:
             assert isinstance(site.node, ast.Call)
-            study.constructors[site.node] = Constructor.read(site.node, site.module, site.reference)
+            constructor = Constructor.read(site.node, site.module, site.reference)
+            chosen.mark(constructor)
+            study.constructors[site.node] = constructor
         elif subclasses.is_subclass(site):
             subclasses.register(site, study)
     found = wrapping.find(found, study)

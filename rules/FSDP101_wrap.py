@@ -6,9 +6,9 @@ one for the root. The model stays the same object: assignments, returns and nest
 working. Arguments are the business of the rules they are named after.
 
 Where the arguments are only known at run time (`**kwargs`, `functools.partial`, a policy from
-outside), or where no statements can stand (comprehensions, lambdas), a support function `shard`
-takes FSDP1's own arguments and shards unit by unit as FSDP1 did. The project then keeps its
-settings: `MixedPrecision`, `ShardingStrategy` and the others come from the support module.
+outside), where the class is chosen first (`(FSDP if flag else DDP)(model)`), or where no statements
+can stand (comprehensions, lambdas), a support function `shard` takes FSDP1's own arguments and
+shards unit by unit as FSDP1 did. The project then keeps its settings: `MixedPrecision`, `ShardingStrategy` and the others come from the support module.
 
 ## Why
 FSDP1 wraps modules in new objects around flat parameters. FSDP2 shards every parameter by itself
@@ -391,9 +391,45 @@ def is_wrapped(model) -> bool:
     return isinstance(model, FSDPModule)
 """,
     ),
+    Example(
+        title="a class that is chosen first",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def build(net, head, flag):
+    wrapper = FSDP if flag else DDP
+    model = wrapper(net)
+    return model, (FSDP if flag else DDP)(head)
+""",
+        after="""\
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+from fsdp2_support import shard
+
+
+def build(net, head, flag):
+    wrapper = shard if flag else DDP
+    model = wrapper(net)
+    return model, (shard if flag else DDP)(head)
+""",
+        support=("shard", ),
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="a function that is chosen first",
+        source="""\
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def build(net, flag):
+    return (fully_shard if flag else DDP)(net)
+""",
+    ),
     Keep(
         title="a name of the project's own for another class",
         source="""\

@@ -24,6 +24,7 @@ directory of your own rules) and run again.
 import ast
 
 from fsdp_migrate.around import passing, spelled
+from fsdp_migrate.construct import chosen
 from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.fsdp1 import FLAT_FIELDS, FSDP, PACKAGE, UNMISTAKABLE
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
@@ -168,6 +169,23 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 class Wrapped(FSDP):
     def state_dict(self):
         return super().state_dict()
+""",
+        left=True,
+    ),
+    Keep(
+        title="a table of classes that are called, beside a model",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+WRAPPERS = {"fsdp": FSDP}
+
+
+def first(net, kind):
+    return WRAPPERS[kind](net)
+
+
+def second(net):
+    return FSDP(net)
 """,
         left=True,
     ),
@@ -441,6 +459,9 @@ def decide(site: Site, study: Study) -> Decision:
             quiet=True,
         )
     reason, help_ = _plainly(site.construct)
+    if site.construct == chosen.VALUE and chosen.is_called(site, study):
+        models = study.reached_from(site.module)  # what it makes may be taken for theirs
+        return study.left(site, RULE.code, reason, help_, models=models, quiet=True)
     return study.left(site, RULE.code, reason, help_)
 
 

@@ -130,6 +130,14 @@ ROWS = (
     ),
     rewritten(
         "1",
+        "a class that is chosen first: (FSDP if flag else DDP)(m), cls = FSDP",
+        "shard in its place, which takes the same arguments",
+        "FSDP101",
+        "a class that is chosen first",
+        program("callee --kind sharded"),
+    ),
+    rewritten(
+        "1",
         "the same inside nn.Sequential(…)",
         "the callee is swapped in place",
         "FSDP101",
