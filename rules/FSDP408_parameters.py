@@ -53,7 +53,7 @@ from fsdp_migrate.around.parameters import (
     written,
 )
 from fsdp_migrate.around.vectors import PIECES, VECTOR, WRITTEN, flattened
-from fsdp_migrate.around.writes import WRITE, may_be_evaluated, models_of
+from fsdp_migrate.around.writes import WRITE, is_item, may_be_evaluated, models_of
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
@@ -754,6 +754,24 @@ def build(net, copy):
 
 KEEP = [
     Keep(
+        title="items of a parameter",
+        source="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(net, use_orig_params=True)
+evaluate(model)
+model.scale.data[0] = 1.0
+""",
+        left=True,
+    ),
+    Keep(
+        title="items of a buffer's data, of a plain model",
+        source="""\
+net.table.data[0] = 1.0
+""",
+    ),
+    Keep(
         title="numbers of a plain model's parameters",
         source="""\
 for name, p in model.named_parameters():
@@ -1100,6 +1118,16 @@ def _write(site: Site, study: Study) -> Decision:
             quiet=True,
         )
     changed = study.models(site.receiver, site.module).constructors
+    if is_item(site.node, site.module):
+        return study.left(
+            site,
+            RULE.code,
+            "items of a sharded parameter cannot be assigned, and of one that an evaluation has "
+            "gathered are lost",
+            "write to the whole parameter in place, or within full_params of fsdp2_support",
+            models=changed,
+            quiet=True,
+        )
     proposal = study.proposal()
     function = proposal.support(site.module, "reshard_parameters", site.node)
     together = models_of(site, study)

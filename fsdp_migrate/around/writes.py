@@ -130,7 +130,17 @@ def _targets(study: Study, module: Module) -> Iterator[ast.expr]:
         statement = module.table.parents[attribute]
         if isinstance(statement, (ast.Assign, ast.AugAssign)):
             found.append(attribute.value)
+    for attribute in module.table.attributes:
+        if attribute.attr == "data" and is_item(attribute, module):
+            found.append(attribute)
     yield from sorted(found, key=lambda node: (node.lineno, node.col_offset))
+
+
+def is_item(node: ast.expr, module: Module) -> bool:
+    """Whether items of ``node`` are assigned: ``node[...] = x``."""
+    parent = module.table.parents[node]
+    stored = isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store)
+    return stored and isinstance(parent, ast.Subscript) and parent.value is node
 
 
 def _parameter(node: ast.expr) -> ast.expr:
