@@ -414,7 +414,7 @@ def build(net, head, flag):
     model = wrapper(net)
     return model, (shard if flag else DDP)(head)
 """,
-        support=("shard", ),
+        support=("shard",),
     ),
 ]
 
