@@ -114,6 +114,19 @@ def build(actor, critic):
 
 KEEP = [
     Keep(
+        title="a model with a part that cannot be migrated",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+def build(model):
+    for i, block in enumerate(model.blocks):
+        precision = MixedPrecision(keep_low_precision_grads=True)
+        model.blocks[i] = FSDP(block, mixed_precision=precision)
+    return FSDP(model)
+""",
+        left=True,
+    ),
+    Keep(
         title="arguments that FSDP1 refuses",
         left=True,
         source="""\
