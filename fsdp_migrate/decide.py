@@ -185,10 +185,11 @@ def order(decision: Decision) -> tuple[object, ...]:
 def _shards_at_run_time(study: Study) -> bool:
     """Whether migrated code hands policies on at run time, who knows which."""
     return any(
-        placement.is_from(binding.qualified, run_time.FUNCTION, module, study.project)
+        placement.is_from(binding.qualified, name, module, study.project)
         for module in study.project.modules
         if module.mentions(placement.NAME)
         for binding in module.table.imports
+        for name in (run_time.FUNCTION, run_time.CLASS)
     )
 
 

@@ -20,7 +20,7 @@ from fsdp_migrate.rule import LoadedRule, Outcome, Registry
 from fsdp_migrate.sites import Site
 from fsdp_migrate.trace.flow import Definition
 from fsdp_migrate.trace.project import Module, Project
-from fsdp_migrate.trace.values import Constant, Made, Tracer, Unknown, Value, Values
+from fsdp_migrate.trace.values import Class, Constant, Made, Tracer, Unknown, Value, Values
 
 if TYPE_CHECKING:
     from fsdp_migrate.around.dataclass_nodes import Found as DataclassFound
@@ -292,8 +292,20 @@ class Study:
             yield from self.settings_of(self.constructors[model.node])
         elif isinstance(model.node, ast.Call):
             for callee in self.values(model.node.func, model.module):
-                if callee.node in self.constructors:
-                    yield self.constructors[callee.node]
+                for node in self._made_as(callee):
+                    if node in self.constructors:
+                        yield self.constructors[node]
+        elif isinstance(model.callee, Class):
+            for node in self._made_as(model.callee):
+                if node in self.constructors:
+                    yield self.constructors[node]
+
+    def _made_as(self, callee: Value) -> Iterator[ast.AST]:
+        """What is called, and the classes that it derives from."""
+        if isinstance(callee, Class):
+            yield from (each.node for each in self.tracer.lineage(callee))
+        else:
+            yield callee.node
 
     def settings_of(self, constructor: Constructor) -> tuple[Constructor, ...]:
         """The constructors whose arguments a model has: ``wrap(x)`` has those of enable_wrap."""

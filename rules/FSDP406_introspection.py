@@ -828,6 +828,9 @@ def _unwrap(site: Site, study: Study) -> Decision:
             models=found.constructors,
             quiet=True,
         )
+    around = {c for c in found.constructors or study.constructors.values() if c.keeps_class}
+    if around:
+        return _of_a_class(site, around, study)
     if unwrapping.is_in_loop(site.reference, site.module):
         message = "kept for other wrappers: no FSDP2 model comes here"
         models = found.constructors or frozenset(study.constructors.values())
@@ -840,6 +843,27 @@ def _unwrap(site: Site, study: Study) -> Decision:
     proposal = study.proposal()
     proposal.replace(site.module, site.reference, code("{m}", m=site.receiver))
     return study.rewritten(site, RULE.code, "the model itself", proposal, models=models)
+
+
+def _of_a_class(site: Site, around: set[Constructor], study: Study) -> Decision:
+    """``model.module`` where models are, or may be, of a class around the module."""
+    assert site.receiver is not None
+    assert isinstance(site.reference, ast.Attribute)
+    found = study.models(site.receiver, site.module)
+    if not found.certain or found.constructors != around:
+        return study.left(
+            site,
+            RULE.code,
+            "the model may be of a class derived from FSDP's, which keeps the module in it, or not",
+            "ask by class which it is",
+            models=found.constructors or around,
+            quiet=unwrapping.is_in_loop(site.reference, site.module),
+        )
+    proposal = study.proposal()
+    if site.reference.attr != "module":
+        proposal.replace(site.module, site.reference, code("{m}.module", m=site.receiver))
+    message = "kept: the class has the module in it still"
+    return study.rewritten(site, RULE.code, message, proposal, models=found.constructors)
 
 
 def _unwrap_any(site: Site, models: frozenset[Constructor], study: Study) -> Decision:

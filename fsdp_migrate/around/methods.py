@@ -594,9 +594,14 @@ def unwrapped(node: ast.expr) -> ast.expr:
 
 
 def _made(receiver: ast.expr, module: Module, study: Study) -> list[Made]:
-    """The sharded models that an expression may be, as far as their making is seen."""
+    """The sharded models that an expression may be, as far as their making is seen.
+
+    Not those of a class of the project's own around the module: its methods are no part of that,
+    and what it hands on to the module runs past its hooks, as it did in FSDP1.
+    """
     found = models(study.values(unwrapped(receiver), module), study.tracer)
-    return [m for m in found if isinstance(m.node, ast.Call) and any(study.made_by(m))]
+    made = ((m, list(study.made_by(m))) for m in found if isinstance(m.node, ast.Call))
+    return [m for m, by in made if by and not any(c.keeps_class for c in by)]
 
 
 def _add(

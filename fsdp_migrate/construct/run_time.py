@@ -23,6 +23,7 @@ from fsdp_migrate.study import Decision, Study
 from fsdp_migrate.trace.project import Module
 
 FUNCTION = "shard"
+CLASS = "ShardedModule"  # of the support module as well: it hands its arguments to ``shard``
 RULE = "FSDP101"
 UNSURE = (
     "if this is a part of a model that is sharded later, pass is_root=False: only roots cast "
@@ -121,10 +122,10 @@ def place(constructor: Constructor, study: Study, given: list[Code]) -> str:
     """
     is_wrap = constructor in study.wrapping.contexts
     found = Role.ROOT if constructor.is_context else role(constructor, study)
-    may_cast = _may_cast(constructor, study)
-    if found is Role.PART and (may_cast or not is_wrap):
+    casts = may_cast(constructor, study)
+    if found is Role.PART and (casts or not is_wrap):
         given.append(code("is_root=False"))
-    return UNSURE if found is Role.UNKNOWN and may_cast else ""
+    return UNSURE if found is Role.UNKNOWN and casts else ""
 
 
 def arguments(
@@ -148,7 +149,7 @@ def arguments(
         yield study.rewritten(part, rule.code if rule else RULE, "shard takes it", models=models)
 
 
-def _may_cast(constructor: Constructor, study: Study) -> bool:
+def may_cast(constructor: Constructor, study: Study) -> bool:
     """Whether units may compute in another dtype than their inputs come in."""
     if constructor not in study.wrapping.contexts:
         return constructor.is_open or constructor.has("mixed_precision")

@@ -37,8 +37,9 @@ class Constructor:
     arguments: dict[str, ast.expr] = field(default_factory=dict)
     problem: str = ""  # why it cannot be written out as fully_shard
     is_open: bool = False  # it has more arguments than are written at the call
-    defined_by: ast.ClassDef | None = None  # a subclass of FSDP1 that forwards its arguments
+    defined_by: ast.ClassDef | None = None  # a subclass of FSDP1, whose constructor this is
     made_at: tuple[tuple[ast.Call, Module], ...] = ()  # the calls of that subclass
+    keeps_class: bool = False  # that subclass stays one, around the model
     is_wrong: bool = False  # FSDP1 itself refuses it, or FSDP2 has nothing like it
     is_context: bool = False  # enable_wrap(wrapper_cls=FSDP, ...), the arguments of wrap()
     wholes: frozenset[Constructor] = frozenset()  # of models that its own may be a part of
@@ -88,7 +89,7 @@ class Constructor:
     @property
     def wraps(self) -> list[Wrapped]:
         """What is wrapped, as far as it is written out, and in which file."""
-        if self.made_at:
+        if self.made_at and not self.keeps_class:
             given = ((_first(call), module) for call, module in self.made_at)
             return [Wrapped(model, module) for model, module in given if model is not None]
         return [Wrapped(self.wrapped, self.module)] if "module" in self.arguments else []

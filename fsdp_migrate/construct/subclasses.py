@@ -1,8 +1,8 @@
-"""Subclasses of FSDP that only hand their arguments on: each is a function in FSDP2.
+"""Subclasses of FSDP, and those that only hand their arguments on: each is a function in FSDP2.
 
 ``class Sharded(FSDP)`` whose ``__init__`` does nothing but call FSDP1's, or that has none, adds no
 behaviour. What it makes is an FSDP1 model with some arguments settled, so it becomes a function
-that calls ``shard``, and its calls stay as they are.
+that calls ``shard``, and its calls stay as they are. Of the others see :mod:`derived`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fsdp_migrate import fsdp1
 from fsdp_migrate.around import methods
-from fsdp_migrate.construct import run_time
+from fsdp_migrate.construct import derived, run_time
 from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.proposal import Code, code, join
 from fsdp_migrate.sites import Site
@@ -98,9 +98,10 @@ def calls(definition: ast.ClassDef, study: Study) -> tuple[tuple[ast.Call, Modul
 
 
 def register(site: Site, study: Study) -> None:
-    """Make what a forwarding subclass builds known as FSDP1 models."""
+    """Make what a subclass builds known as FSDP1 models."""
     found = forwarding(site, study)
     if found is None:
+        derived.register(site, study)
         return
     constructor = Constructor.read(found.call, site.module, site.reference)
     constructor.defined_by = found.definition
@@ -110,14 +111,15 @@ def register(site: Site, study: Study) -> None:
 
 
 def construct(site: Site, study: Study) -> list[Decision]:
-    """Decide a forwarding subclass together with the arguments it settles."""
+    """Decide a subclass together with the arguments it settles."""
     constructor = study.constructors[site.node]
     models = frozenset({constructor})
     if site.node not in study.run_time:
         study.unwritten.append(constructor)
         return [left(site, study)]
     found = forwarding(site, study)
-    assert found is not None
+    if found is None:
+        return derived.construct(site, study)
     proposal = study.proposal()
     shard = proposal.support(site.module, run_time.FUNCTION, site.reference)
     arguments = _arguments(found)
@@ -138,10 +140,14 @@ def construct(site: Site, study: Study) -> list[Decision]:
 
 
 def left(site: Site, study: Study) -> Decision:
+    reason = "an FSDP2 model is the module itself: there is no wrapper to derive from"
+    if site.node not in study.constructors:
+        why = derived.read(site, study)
+        reason = f"it cannot be a module around the sharded one: {why}" if isinstance(why, str) else reason
     return study.left(
         site,
         RULE,
-        "an FSDP2 model is the module itself: there is no wrapper to derive from",
+        reason,
         "make it a function that builds and shards the module",
         models=[study.constructors[site.node]] if site.node in study.constructors else (),
     )

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import ActivationWrapper
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -93,6 +94,7 @@ def shard(
     device_mesh: DeviceMesh | None = None,
     *,
     is_root: bool = True,
+    holder: nn.Module | None = None,
 ) -> Any:
     """Shard a model in place the way FSDP1 did for these arguments, unit by unit.
 
@@ -101,6 +103,8 @@ def shard(
 
     Args:
         is_root: False for a part of a model that is sharded later: only roots cast inputs.
+        holder: a module around ``module`` that is called in its place, and so is the outermost
+            unit.
 
     Returns:
         ``module`` itself.
@@ -133,14 +137,17 @@ def shard(
     root_kwargs = _fully_shard_kwargs(device.type, is_root=is_root, **given)
     unit_kwargs = {**root_kwargs, **_precision_kwargs(mixed_precision, is_root=False)}
 
-    def shard_unit(unit: nn.Module, kwargs: dict[str, Any]) -> None:
+    def shard_unit(
+        unit: nn.Module, kwargs: dict[str, Any], called: nn.Module | None = None
+    ) -> None:
         _materialize(unit, device, param_init_fn, ignored)
         if sync_module_states:
             _broadcast_unit(unit, device, kwargs["mesh"], ignored, ignored_params)
         if ignored_params:
             kwargs = {**kwargs, "ignored_params": ignored_params}
         # In brackets, for lists of modules that have a forward: torch takes them since 2.12.
-        fully_shard(unit if _is_bare(unit) else [unit], **kwargs)
+        called = unit if called is None else called
+        fully_shard(called if _is_bare(called) else [called], **kwargs)
 
     norms: tuple[type[nn.Module], ...] = ()
     if mixed_precision is not None and auto_wrap_policy is not None:
@@ -158,7 +165,7 @@ def shard(
             shard_unit(unit, _fully_shard_kwargs(device.type, is_root=False, **own))
         else:
             shard_unit(unit, unit_kwargs)
-    shard_unit(module, root_kwargs)
+    shard_unit(module, root_kwargs, holder)
     for name, parameter in module.named_parameters():
         vars(parameter).update(attributes.get(name, {}))
 
@@ -172,6 +179,51 @@ def shard(
                     low = buffer.to(mixed_precision.buffer_dtype)
                     owner._buffers[name] = cast.setdefault(buffer, low)
     return module
+
+
+class ShardedModule(ActivationWrapper):
+    """A sharded module in another one, as FSDP1's wrapper was: for classes derived from that.
+
+    Its states and names are those of the wrapped module, and so are attributes it lacks. Torch's
+    checkpointing knows how to leave this kind of wrapper out of names.
+    """
+
+    def __init__(self, module: nn.Module, *args: Any, **kwargs: Any) -> None:
+        """Hold ``module`` and shard it; the arguments are those of :func:`shard`."""
+        super().__init__(module)
+        shard(module, *args, holder=self, **kwargs)
+
+    @property
+    def module(self) -> Any:
+        """The wrapped module, without activation checkpointing around it."""
+        inner = self._checkpoint_wrapped_module
+        if isinstance(inner, ActivationWrapper):
+            return inner._checkpoint_wrapped_module
+        return inner
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self._checkpoint_wrapped_module(*args, **kwargs)
+
+    def named_parameters(
+        self, *args: Any, **kwargs: Any
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        # Of other wrappers the names stay, as in any module.
+        return nn.Module.named_parameters(self, *args, **kwargs)
+
+    def named_modules(
+        self,
+        memo: set[nn.Module] | None = None,
+        prefix: str = "",
+        remove_duplicate: bool = True,
+    ) -> Iterator[tuple[str, nn.Module]]:
+        """As of any module, without a level of names for the wrapped one."""
+        yielded = super().named_modules(memo, prefix, remove_duplicate)
+        inside = f"{prefix}." if prefix else ""
+        for name, module in yielded:
+            parts = name.removeprefix(inside).split(".")
+            if name != prefix and parts[0] == "_checkpoint_wrapped_module":
+                name = inside + ".".join(parts[1:]) if parts[1:] else prefix
+            yield name, module
 
 
 def _sharding_device(

@@ -1,0 +1,249 @@
+"""Subclasses of FSDP with behaviour of their own: modules around the module that they shard.
+
+``class Policy(FSDP)`` with methods, or an ``__init__`` that builds the model, stays a class. Its
+base becomes ``ShardedModule`` of the support module, which holds the wrapped module as FSDP1's
+wrapper did, is called by the same hooks, and takes the same arguments. What such a class says of
+FSDP1 itself (its state methods overridden, ``super().state_dict()``) has no counterpart there.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from fsdp_migrate import fsdp1
+from fsdp_migrate.construct import run_time
+from fsdp_migrate.construct.sharding import Constructor
+from fsdp_migrate.names import FUNCTIONS
+from fsdp_migrate.proposal import Code, code
+from fsdp_migrate.sites import OF_MODELS, Site
+from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.values import Class, Display, External, Values
+
+RULE = "FSDP103"
+# Bases beside FSDP's that neither run code when an instance is made nor have methods.
+PLAIN_BASES = frozenset({"abc.ABC", "typing.Generic", "builtins.object", "typing.Protocol"})
+# What FSDP1's wrapper answers in its own way; overridden, that answer is what the project changed.
+OVERRIDES: Final = (
+    fsdp1.STATICS
+    | fsdp1.METHODS
+    | fsdp1.FIELDS
+    | fsdp1.STATE_METHODS
+    | {"named_parameters", "named_buffers", "named_modules", "parameters", "_apply", "__new__"}
+    | {"__setattr__", "__getattribute__", "__getitem__", "__class__", "_call_impl"}
+)
+# FSDP1's private methods, which its own code calls on the instance. Read from torch 2.13.
+INTERNALS: Final = frozenset(
+    (
+        *("_assert_state", "_deregister_orig_params_ctx", "_flat_param", "_has_params"),
+        *("_is_using_optim_input", "_low_precision_hook_enabled", "_reset_lazy_init"),
+        *("_mixed_precision_enabled_for_buffers", "_optim_state_dict_impl", "_unshard"),
+        *("_optim_state_dict_to_load_impl", "_use_training_state", "_auto_wrap"),
+        *("_wait_unshard_streams_on_current_stream", "_lazy_init", "_post_backward_hook"),
+    )
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Derived:
+    """A subclass that stays a class."""
+
+    definition: ast.ClassDef
+    call: ast.Call  # FSDP1's constructor: ``super().__init__(...)``, or what stands for it
+    written: bool  # the class has an ``__init__`` with that call
+    review: str = ""
+
+
+def read(site: Site, study: Study) -> Derived | str:
+    """The subclass at a site, or why it cannot be a module around a sharded one."""
+    definition = site.node
+    assert isinstance(definition, ast.ClassDef)
+    cls = _as_class(site)
+    if definition.keywords:
+        return "its definition has keywords"
+    if site.reference not in definition.bases:
+        return "FSDP1's class is not written among its bases"
+    for base in definition.bases:
+        if base is not site.reference and not _is_plain(study.values(base, site.module), study):
+            return f"what its other base {ast.unparse(base)} does is not seen"
+    lineage = [*study.tracer.lineage(cls), *study.tracer.subclasses(cls)]
+    for each in lineage:
+        problem = _of_body(each, each.node is definition)
+        if problem:
+            return problem
+    if _is_wrapper_of_parts(definition, study):
+        return "wrap() makes instances of it"
+    inits = [n for n in definition.body if isinstance(n, FUNCTIONS) and n.name == "__init__"]
+    if not inits:
+        call = ast.parse("FSDP(*args, **kwargs)", mode="eval").body
+        assert isinstance(call, ast.Call)
+        return Derived(definition, call, written=False, review=_of_forward(lineage))
+    calls = [c for init in inits for c in site.module.table.calls_in(init) if is_super(c, site)]
+    if len(inits) != 1 or len(calls) != 1:
+        return "its __init__ does not call FSDP1's once"
+    (call,) = calls
+    if not isinstance(site.module.table.parents[call], ast.Expr):
+        return "its __init__ does not call FSDP1's in a statement"
+    return Derived(definition, call, written=True, review=_of_forward(lineage))
+
+
+def _as_class(site: Site) -> Class:
+    assert isinstance(site.node, ast.ClassDef)
+    return Class(site.node, site.module)
+
+
+def is_super(call: ast.Call, site: Site) -> bool:
+    """``super().__init__(...)``, also with the arguments that Python 2 wanted."""
+    match call.func:
+        case ast.Attribute(attr="__init__", value=ast.Call(func=ast.Name(id="super"), args=given)):
+            pass
+        case _:
+            return False
+    assert isinstance(site.node, ast.ClassDef)
+    if not given:
+        return True
+    return isinstance(given[0], ast.Name) and given[0].id == site.node.name
+
+
+def _is_plain(values: Values, study: Study) -> bool:
+    """Whether a base beside FSDP's adds methods, and nothing that is done when one is made."""
+    if not values:
+        return False
+    for value in values:
+        match value:
+            case External(name=name) if name in PLAIN_BASES:
+                continue
+            case Class() as cls:
+                lineage = study.tracer.lineage(cls)
+                made = any(
+                    isinstance(node, FUNCTIONS) and node.name in {"__init__", "__init_subclass__"}
+                    for each in lineage
+                    for node in each.node.body
+                )
+                if made or not study.tracer.external_bases(cls) <= PLAIN_BASES:
+                    return False
+            case _:
+                return False
+    return True
+
+
+def _of_body(cls: Class, is_first: bool) -> str:
+    """What a class overrides, or asks of FSDP1's, that has no counterpart."""
+    for name in cls.module.table.scopes[cls.node].bindings:
+        if name in OVERRIDES or name in INTERNALS:
+            return f"it overrides {name}"
+    for attribute in (n for n in ast.walk(cls.node) if isinstance(n, ast.Attribute)):
+        asked = attribute.value
+        if not (isinstance(asked, ast.Call) and isinstance(asked.func, ast.Name)):
+            continue
+        of_fsdp1 = (OF_MODELS | fsdp1.STATICS) - {fsdp1.FORWARD}
+        if asked.func.id == "super" and attribute.attr in of_fsdp1:
+            return f"it calls super().{attribute.attr}, which is FSDP1's"
+    forward = _method(cls, fsdp1.FORWARD)
+    if forward is not None and not _calls_super(forward, fsdp1.FORWARD):
+        return "its forward goes past FSDP1's"
+    return ""
+
+
+def _of_forward(lineage: list[Class]) -> str:
+    """What may differ where a class has a ``forward`` around FSDP1's."""
+    if all(_method(cls, fsdp1.FORWARD) is None for cls in lineage):
+        return ""
+    return "inputs are now cast before this class's forward, where FSDP1 cast what that hands on"
+
+
+def _method(cls: Class, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    for node in cls.node.body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name:
+            return node
+    return None
+
+
+def _calls_super(function: ast.AST, name: str) -> bool:
+    return any(
+        isinstance(node, ast.Attribute)
+        and node.attr == name
+        and isinstance(node.value, ast.Call)
+        and isinstance(node.value.func, ast.Name)
+        and node.value.func.id == "super"
+        for node in ast.walk(function)
+    )
+
+
+def _is_wrapper_of_parts(definition: ast.ClassDef, study: Study) -> bool:
+    """Whether the class is what ``enable_wrap`` or ``wrap`` wraps with."""
+    return any(
+        keyword.arg == "wrapper_cls"
+        and any(v.node is definition for v in study.values(keyword.value, module))
+        for module in study.project.modules
+        if module.mentions("wrapper_cls")
+        for call in module.table.calls
+        for keyword in call.keywords
+    )
+
+
+def calls(site: Site, study: Study) -> Iterator[tuple[ast.Call, Module]]:
+    """Where instances of the class, or of one derived from it, are made."""
+    cls = _as_class(site)
+    nodes = {each.node: each.node.name for each in (cls, *study.tracer.subclasses(cls))}
+    seen: set[ast.Call] = set()
+    for call, module in study.tracer.calls_named(*dict.fromkeys(nodes.values())):
+        made = any(isinstance(v, Class) and v.node in nodes for v in study.values(call.func, module))
+        if made and call not in seen:
+            seen.add(call)
+            yield call, module
+
+
+def register(site: Site, study: Study) -> None:
+    """Make the instances of a subclass that stays a class known as FSDP1 models."""
+    found = read(site, study)
+    if isinstance(found, str):
+        return
+    constructor = Constructor.read(found.call, site.module, site.reference)
+    constructor.defined_by = found.definition
+    constructor.keeps_class = True
+    constructor.made_at = tuple(calls(site, study))
+    if not constructor.is_wrong:
+        study.constructors[found.definition] = constructor
+
+
+def construct(site: Site, study: Study) -> list[Decision]:
+    """Decide the class together with the arguments it gives FSDP1's constructor."""
+    found = read(site, study)
+    assert isinstance(found, Derived)
+    constructor = study.constructors[site.node]
+    models = frozenset({constructor})
+    proposal = study.proposal()
+    assert isinstance(site.reference, ast.expr)
+    base = proposal.support(site.module, run_time.CLASS, site.reference)
+    proposal.replace(site.module, site.reference, code("{b}", b=base))
+    added: list[Code] = []
+    review = run_time.place(constructor, study, added)
+    if not review and not constructor.made_at and run_time.may_cast(constructor, study):
+        review = run_time.UNSURE
+    if found.review and run_time.may_cast(constructor, study):
+        review = ". ".join(filter(None, (review, found.review)))
+    if added and not found.written:
+        return [
+            study.left(
+                site,
+                RULE,
+                "its instances are parts of other models, and nothing says so where they are made",
+                "give it an __init__ that passes is_root=False on",
+                models=models,
+                final=True,
+            )
+        ]
+    if added:
+        proposal.add_keyword(site.module, found.call, "is_root", code("False"))
+    if found.written:
+        for keyword in found.call.keywords:
+            if keyword.arg in fsdp1.EARLIER_NAMES:
+                name = fsdp1.EARLIER_NAMES[keyword.arg]
+                proposal.rename_keyword(site.module, found.call, keyword, name)
+    message = "a module around the sharded one"
+    whole = study.rewritten(site, RULE, message, proposal, models=models, review=review)
+    return [whole, *run_time.arguments(constructor, site.module, study, models)]
