@@ -587,7 +587,9 @@ def hold_back(decisions: Sequence[Decision]) -> list[Decision]:
     for decision in sorted(decisions, key=lambda d: d.ignored is not None):
         if decision.outcome is not Outcome.LEFT:
             continue
-        is_constructor = decision.site.construct.startswith(f"{fsdp1.FSDP}(")
+        is_constructor = decision.site.construct.startswith(f"{fsdp1.FSDP}(") or any(
+            decision.site.node is constructor.defined_by for constructor in decision.models
+        )
         if is_constructor or (decision.quiet and not decision.guard):
             for constructor in decision.models:
                 blocked.setdefault(group[constructor], decision)

@@ -264,7 +264,9 @@ def _fields(tracer: Tracer, module: Module, *, has_fsdp: bool) -> Iterator[Site]
         if attribute.attr in fsdp1.FIELDS:
             found = models(tracer.evaluate(attribute.value, module), tracer)
             wrapped = any(not isinstance(v.callee, Class) for v in found)
-            if wrapped and not _is_set(attribute.attr, tracer):
+            own = () if wrapped or not found else tracer.evaluate(attribute, module)
+            inherited = any(isinstance(v, Unknown) for v in own)  # no class of the project has it
+            if (wrapped or inherited) and not _is_set(attribute.attr, tracer):
                 yield Site(
                     f"{fsdp1.FSDP}.{attribute.attr}", module, attribute, attribute, attribute.value
                 )

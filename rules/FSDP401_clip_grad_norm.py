@@ -311,11 +311,8 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 
 class Counted(FSDP):
-    calls = 0
-
-    def forward(self, *args):
-        self.calls += 1
-        return super().forward(*args)
+    def check_is_root(self):
+        return True
 
 
 def build(net, other):
@@ -327,13 +324,10 @@ def build(net, other):
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, fully_shard
 
 
-# TODO(fsdp-migrate FSDP103): An FSDP2 model is the module itself: there is no wrapper to derive from. Make it a function that builds and shards the module.
+# TODO(fsdp-migrate FSDP103): It cannot be a module around the sharded one: it overrides check_is_root. Make it a function that builds and shards the module.
 class Counted(FSDP):
-    calls = 0
-
-    def forward(self, *args):
-        self.calls += 1
-        return super().forward(*args)
+    def check_is_root(self):
+        return True
 
 
 def build(net, other):

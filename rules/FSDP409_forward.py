@@ -22,6 +22,7 @@ A forward that is handed to code that is not seen. Other methods than `forward` 
 import ast
 
 from fsdp_migrate.around import methods
+from fsdp_migrate.construct import derived
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
@@ -240,6 +241,15 @@ def decide(site: Site, study: Study) -> Decision:
     names = study.external(outer.func, site.module) if isinstance(outer, ast.Call) else frozenset()
     if any(name.startswith("inspect.") or name in DESCRIBES for name in names):
         return study.rewritten(site, RULE.code, "kept: it is not called here", models=models)
+    if any(derived.defines(c, "__call__", study) for c in models):
+        return study.left(
+            site,
+            RULE.code,
+            "the class of this model has a __call__ of its own, around forward",
+            "move what forward is given before the call into a method of that class",
+            models=models,
+            quiet=True,
+        )
     runs = site.node is outer or any(name.endswith(RUNS) for name in names)
     if not runs and _is_replaced(site):
         casts = methods.casts_inputs(models, study)

@@ -62,7 +62,8 @@ def find(study: Study, module: Module) -> Iterator[Site]:
     handed = _handed_on(study, module) if tests else {}
     for test in tests:
         model = _visited(test.subject, study, module, handed)
-        if model is None and names_wrapper(test) and study.constructors:
+        asked = names_wrapper(test) and bool(study.constructors)
+        if model is None and (asked or _is_around(test.subject, study, module)):
             model = test.subject
         if model is not None or _is_own(test.subject, study, module):
             yield Site(CONSTRUCT, module, test.node, test.node, model)
@@ -80,6 +81,8 @@ def find_names(study: Study, module: Module) -> Iterator[Site]:
         if isinstance(around, ast.Compare) or _is_taken_off(name, module) or _is_said(name, module):
             continue
         model = _visited(subject, study, module, handed) or _unwrapped(subject, study, module)
+        if model is None and _is_around(subject, study, module):
+            model = subject
         if model is None and not _is_own(subject, study, module):
             continue
         yield Site(NAMED, module, name, name, model)
@@ -95,6 +98,8 @@ def find_keys(study: Study, module: Module) -> Iterator[Site]:
             continue
         model = _visited(subject, study, module, _handed_on(study, module))
         model = model or _unwrapped(subject, study, module)
+        if model is None and _is_around(subject, study, module):
+            model = subject
         if model is not None or _is_own(subject, study, module):
             yield Site(KEY, module, call, call, model)
 
@@ -135,6 +140,13 @@ def _unwrapped(node: ast.expr, study: Study, module: Module) -> ast.expr | None:
         if study.traced(value.value, module):
             return value.value
     return None
+
+
+def _is_around(node: ast.expr, study: Study, module: Module) -> bool:
+    """Whether ``node`` may be of a class derived from FSDP's, which is a unit itself."""
+    if not any(c.keeps_class for c in study.constructors.values()):
+        return False
+    return any(c.keeps_class for c in study.models(node, module).constructors)
 
 
 def _is_own(node: ast.expr, study: Study, module: Module) -> bool:

@@ -21,7 +21,7 @@ from fsdp_migrate.proposal import Code, code
 from fsdp_migrate.sites import OF_MODELS, Site
 from fsdp_migrate.study import Decision, Study
 from fsdp_migrate.trace.project import Module
-from fsdp_migrate.trace.values import Class, Display, External, Values
+from fsdp_migrate.trace.values import Class, External, Values
 
 RULE = "FSDP103"
 # Bases beside FSDP's that neither run code when an instance is made nor have methods.
@@ -150,9 +150,33 @@ def _of_body(cls: Class, is_first: bool) -> str:
 
 def _of_forward(lineage: list[Class]) -> str:
     """What may differ where a class has a ``forward`` around FSDP1's."""
-    if all(_method(cls, fsdp1.FORWARD) is None for cls in lineage):
+    found = [forward for cls in lineage if (forward := _method(cls, fsdp1.FORWARD)) is not None]
+    if all(map(_hands_inputs_on, found)):
         return ""
     return "inputs are now cast before this class's forward, where FSDP1 cast what that hands on"
+
+
+def _hands_inputs_on(forward: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether what a method is given goes to FSDP1's as it came, and nowhere else."""
+    given = forward.args
+    names = {a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)[1:]}
+    names |= {a.arg for a in (given.vararg, given.kwarg) if a is not None}
+    passed: list[ast.expr] = []
+    for node in ast.walk(forward):
+        if isinstance(node, ast.Call) and _asks_super(node.func, fsdp1.FORWARD):
+            passed += [a.value if isinstance(a, ast.Starred) else a for a in node.args]
+            passed += [keyword.value for keyword in node.keywords]
+    uses = [n for n in ast.walk(forward) if isinstance(n, ast.Name) and n.id in names]
+    return all(isinstance(a, ast.Name) for a in passed) and all(use in passed for use in uses)
+
+
+def defines(constructor: Constructor, name: str, study: Study) -> bool:
+    """Whether a class around a model, or one derived from it, has a method of that name."""
+    if not constructor.keeps_class or constructor.defined_by is None:
+        return False
+    cls = Class(constructor.defined_by, constructor.module)
+    lineage = [*study.tracer.lineage(cls), *study.tracer.subclasses(cls)]
+    return any(_method(each, name) is not None for each in lineage)
 
 
 def _method(cls: Class, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
@@ -163,14 +187,15 @@ def _method(cls: Class, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | N
 
 
 def _calls_super(function: ast.AST, name: str) -> bool:
-    return any(
-        isinstance(node, ast.Attribute)
-        and node.attr == name
-        and isinstance(node.value, ast.Call)
-        and isinstance(node.value.func, ast.Name)
-        and node.value.func.id == "super"
-        for node in ast.walk(function)
-    )
+    return any(_asks_super(node, name) for node in ast.walk(function))
+
+
+def _asks_super(node: ast.AST, name: str) -> bool:
+    """``super().name``."""
+    match node:
+        case ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr=asked):
+            return asked == name
+    return False
 
 
 def _is_wrapper_of_parts(definition: ast.ClassDef, study: Study) -> bool:
@@ -191,10 +216,18 @@ def calls(site: Site, study: Study) -> Iterator[tuple[ast.Call, Module]]:
     nodes = {each.node: each.node.name for each in (cls, *study.tracer.subclasses(cls))}
     seen: set[ast.Call] = set()
     for call, module in study.tracer.calls_named(*dict.fromkeys(nodes.values())):
-        made = any(isinstance(v, Class) and v.node in nodes for v in study.values(call.func, module))
+        made = any(
+            isinstance(v, Class) and v.node in nodes for v in study.values(call.func, module)
+        )
         if made and call not in seen:
             seen.add(call)
             yield call, module
+
+
+def _has_initializers(definition: ast.ClassDef, site: Site, study: Study) -> bool:
+    """Whether a class derived from this one takes arguments of its own."""
+    cls = Class(definition, site.module)
+    return any(_method(each, "__init__") for each in study.tracer.subclasses(cls))
 
 
 def register(site: Site, study: Study) -> None:
@@ -224,9 +257,10 @@ def construct(site: Site, study: Study) -> list[Decision]:
     review = run_time.place(constructor, study, added)
     if not review and not constructor.made_at and run_time.may_cast(constructor, study):
         review = run_time.UNSURE
-    if found.review and run_time.may_cast(constructor, study):
+    is_part = bool(added) and not site.module.mentions("cast_forward_inputs")
+    if found.review and run_time.may_cast(constructor, study) and not is_part:
         review = ". ".join(filter(None, (review, found.review)))
-    if added and not found.written:
+    if added and not found.written and _has_initializers(found.definition, site, study):
         return [
             study.left(
                 site,
@@ -237,8 +271,9 @@ def construct(site: Site, study: Study) -> list[Decision]:
                 final=True,
             )
         ]
-    if added:
-        proposal.add_keyword(site.module, found.call, "is_root", code("False"))
+    made = ((found.call, site.module),) if found.written else constructor.made_at
+    for call, module in made if added else ():
+        proposal.add_keyword(module, call, "is_root", code("False"))
     if found.written:
         for keyword in found.call.keywords:
             if keyword.arg in fsdp1.EARLIER_NAMES:

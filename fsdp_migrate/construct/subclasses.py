@@ -143,7 +143,11 @@ def left(site: Site, study: Study) -> Decision:
     reason = "an FSDP2 model is the module itself: there is no wrapper to derive from"
     if site.node not in study.constructors:
         why = derived.read(site, study)
-        reason = f"it cannot be a module around the sharded one: {why}" if isinstance(why, str) else reason
+        reason = (
+            f"it cannot be a module around the sharded one: {why}"
+            if isinstance(why, str)
+            else reason
+        )
     return study.left(
         site,
         RULE,

@@ -190,7 +190,8 @@ class ShardedModule(ActivationWrapper):
 
     def __init__(self, module: nn.Module, *args: Any, **kwargs: Any) -> None:
         """Hold ``module`` and shard it; the arguments are those of :func:`shard`."""
-        super().__init__(module)
+        init: Any = super().__init__
+        init(module)
         shard(module, *args, holder=self, **kwargs)
 
     @property
@@ -217,13 +218,15 @@ class ShardedModule(ActivationWrapper):
         remove_duplicate: bool = True,
     ) -> Iterator[tuple[str, nn.Module]]:
         """As of any module, without a level of names for the wrapped one."""
-        yielded = super().named_modules(memo, prefix, remove_duplicate)
-        inside = f"{prefix}." if prefix else ""
-        for name, module in yielded:
-            parts = name.removeprefix(inside).split(".")
-            if name != prefix and parts[0] == "_checkpoint_wrapped_module":
-                name = inside + ".".join(parts[1:]) if parts[1:] else prefix
-            yield name, module
+        around = f"{prefix}." if prefix else ""
+        inner = f"{around}_checkpoint_wrapped_module"
+        for name, module in super().named_modules(memo, prefix, remove_duplicate):
+            if name == inner:
+                yield prefix, module
+            elif name.startswith(f"{inner}."):
+                yield around + name.removeprefix(f"{inner}."), module
+            else:
+                yield name, module
 
 
 def _sharding_device(
@@ -502,9 +505,14 @@ class StateDictSettings:
     )
 
 
+def _eager(module: nn.Module) -> Any:
+    """What ``torch.compile`` compiled, or the module itself."""
+    return module._modules.get("_orig_mod", module)
+
+
 def get_state_dict_type(module: nn.Module) -> StateDictSettings:
     """The kind of state that a model is set to: a whole one on every rank by default."""
-    inner = getattr(module, "_orig_mod", module)
+    inner = _eager(module)
     settings: StateDictSettings | None = inner.__dict__.get("_state_dict_settings")
     return settings or StateDictSettings()
 
@@ -605,7 +613,7 @@ def whole_states(
 
 
 def _units_with_state(module: nn.Module) -> list[nn.Module]:
-    inner: nn.Module = getattr(module, "_orig_mod", module)
+    inner: nn.Module = _eager(module)
     return [m for m in inner.modules() if m is inner or isinstance(m, FSDPModule)]
 
 
@@ -859,7 +867,7 @@ def no_sync(model: nn.Module, keep_unsharded: bool = False) -> Iterator[None]:
     Args:
         keep_unsharded: leave parameters gathered between micro-batches, as SHARD_GRAD_OP did.
     """
-    inner: Any = getattr(model, "_orig_mod", model)
+    inner = _eager(model)
     if not isinstance(inner, FSDPModule):  # DistributedDataParallel has its own
         with inner.no_sync():
             yield

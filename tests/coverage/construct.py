@@ -206,7 +206,21 @@ ROWS = (
         "settled arguments",
         program("derived"),
     ),
-    left("1", "class M(FSDP) that does more", "left", "FSDP103", "a wrapper with a method more"),
+    rewritten(
+        "1",
+        "class M(FSDP) that does more",
+        "derived from ShardedModule of the support module, a module around the sharded one",
+        "FSDP103",
+        "a model that builds itself, and is called in its own way",
+        program("subclassed --kind plain"),
+    ),
+    left(
+        "1",
+        "class M(FSDP) that overrides what FSDP1 says of itself",
+        "left",
+        "FSDP103",
+        "a state dict of its own",
+    ),
     left(
         "1",
         "model = FSDP(model); model.head = FSDP(model.head)",
@@ -1273,7 +1287,14 @@ ROWS = (
         "a model on the meta device",
         arguments("made_from_nothing"),
     ),
-    left("11", "classes derived from FSDP", "left", "FSDP103", "a wrapper with a method more"),
+    rewritten(
+        "11",
+        "classes derived from FSDP",
+        "modules around the sharded one, see 1",
+        "FSDP103",
+        "classes derived from it",
+        program("subclassed --kind wide"),
+    ),
     nothing("11", "copies, pickles, exact types, super(self.__class__, self)", "see 1.1"),
     rewritten(
         "11",

@@ -99,6 +99,11 @@ CASES = (
         for strategy in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD")
     ),
     Case("strategies", ("--strategy", "_HYBRID_SHARD_ZERO2")),
+    *(
+        Case("subclassed", ("--kind", kind), 5e-6)
+        for kind in ("plain", "wide", "rank0", "counted", "parts")
+    ),
+    *(Case("subclassed", ("--kind", k), HALF, atol=1e-4) for k in ("half", "half parts")),
     *(Case("summing", ("--kind", kind)) for kind in ("model", "groups", "list", "own")),
     Case("thawing"),
     *(Case("unset", ("--kind", k, "--set", set_)) for k in ("full", "sharded") for set_ in "01"),
