@@ -290,22 +290,14 @@ class Study:
         """The constructor of a model, or the partial of it that was called."""
         if model.node in self.constructors:
             yield from self.settings_of(self.constructors[model.node])
+        elif isinstance(model.callee, Class):
+            for cls in self.tracer.lineage(model.callee):
+                if cls.node in self.constructors:
+                    yield self.constructors[cls.node]
         elif isinstance(model.node, ast.Call):
             for callee in self.values(model.node.func, model.module):
-                for node in self._made_as(callee):
-                    if node in self.constructors:
-                        yield self.constructors[node]
-        elif isinstance(model.callee, Class):
-            for node in self._made_as(model.callee):
-                if node in self.constructors:
-                    yield self.constructors[node]
-
-    def _made_as(self, callee: Value) -> Iterator[ast.AST]:
-        """What is called, and the classes that it derives from."""
-        if isinstance(callee, Class):
-            yield from (each.node for each in self.tracer.lineage(callee))
-        else:
-            yield callee.node
+                if callee.node in self.constructors:
+                    yield self.constructors[callee.node]
 
     def settings_of(self, constructor: Constructor) -> tuple[Constructor, ...]:
         """The constructors whose arguments a model has: ``wrap(x)`` has those of enable_wrap."""

@@ -546,9 +546,92 @@ def build(make):
             "ShardedModule",
         ),
     ),
+    Example(
+        title="made by a registry",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+from project.registry import WRAPPERS
+
+
+@WRAPPERS.register_module()
+class Sharded(FSDP):
+    def train_step(self, batch):
+        return self(**batch)["loss"]
+
+
+@WRAPPERS.register_module()
+class Plain(torch.nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+
+class Strategy:
+    def __init__(self, config):
+        self.config = config
+
+    def prepare(self, net):
+        self.model = WRAPPERS.build(self.config, default_args=dict(module=net))
+
+    def save(self, path):
+        torch.save(self.model.state_dict(), path)
+""",
+        after="""\
+import torch
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+from project.registry import WRAPPERS
+
+from fsdp2_support import ShardedModule
+
+
+@WRAPPERS.register_module()
+class Sharded(ShardedModule):
+    def train_step(self, batch):
+        return self(**batch)["loss"]
+
+
+@WRAPPERS.register_module()
+class Plain(torch.nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+
+class Strategy:
+    def __init__(self, config):
+        self.config = config
+
+    def prepare(self, net):
+        self.model = WRAPPERS.build(self.config, default_args=dict(module=net))
+
+    def save(self, path):
+        torch.save(get_model_state_dict(
+            self.model, options=StateDictOptions(full_state_dict=True)
+        ), path)
+""",
+        support=("ShardedModule",),
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="a registered class that is made elsewhere",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+from project.registry import WRAPPERS
+
+
+@WRAPPERS.register_module()
+class Sharded(FSDP):
+    def train_step(self, batch):
+        return self(**batch)["loss"]
+""",
+        left=True,
+    ),
     Keep(
         title="a subclass that enable_wrap wraps with",
         source="""\

@@ -29,6 +29,7 @@ prefix.
 import ast
 import re
 from dataclasses import replace
+from typing import TypeGuard
 
 from fsdp_migrate.around import passing, surgery, unwrapping
 from fsdp_migrate.construct import strategy
@@ -462,9 +463,51 @@ def build(net, group=None):
     return model
 """,
     ),
+    Example(
+        title="a question before the prefix is taken off",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def names(net):
+    model = FSDP(net, use_orig_params=True)
+    found = []
+    for name, parameter in model.named_parameters():
+        if "_fsdp_wrapped_module" in name:
+            name = name.replace("_fsdp_wrapped_module.", "")
+        found.append(name)
+    return found
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+
+def names(net):
+    model = fully_shard(net)
+    found = []
+    for name, parameter in model.named_parameters():
+        found.append(name)
+    return found
+""",
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="a prefix that a file may have, asked for first",
+        source="""\
+import torch
+
+
+def load(path):
+    state = {}
+    for name, value in torch.load(path).items():
+        if name.startswith("_fsdp_wrapped_module."):
+            name = name.replace("_fsdp_wrapped_module.", "")
+        state[name] = value
+    return state
+""",
+    ),
     Keep(
         title="the rank that a model keeps by itself",
         source="""\
@@ -828,8 +871,8 @@ def _unwrap(site: Site, study: Study) -> Decision:
             models=found.constructors,
             quiet=True,
         )
-    around = {c for c in found.constructors or study.constructors.values() if c.keeps_class}
-    if around:
+    around = {c for c in study.constructors.values() if c.keeps_class}
+    if not around.isdisjoint(found.constructors or study.constructors.values()):
         return _of_a_class(site, around, study)
     if unwrapping.is_in_loop(site.reference, site.module):
         message = "kept for other wrappers: no FSDP2 model comes here"
@@ -849,21 +892,21 @@ def _of_a_class(site: Site, around: set[Constructor], study: Study) -> Decision:
     """``model.module`` where models are, or may be, of a class around the module."""
     assert site.receiver is not None
     assert isinstance(site.reference, ast.Attribute)
-    found = study.models(site.receiver, site.module)
-    if not found.certain or found.constructors != around:
+    concerned = study.models(site.receiver, site.module).constructors or around
+    if not concerned <= around:
         return study.left(
             site,
             RULE.code,
             "the model may be of a class derived from FSDP's, which keeps the module in it, or not",
             "ask by class which it is",
-            models=found.constructors or around,
+            models=concerned,
             quiet=unwrapping.is_in_loop(site.reference, site.module),
         )
     proposal = study.proposal()
     if site.reference.attr != "module":
         proposal.replace(site.module, site.reference, code("{m}.module", m=site.receiver))
     message = "kept: the class has the module in it still"
-    return study.rewritten(site, RULE.code, message, proposal, models=found.constructors)
+    return study.rewritten(site, RULE.code, message, proposal, models=concerned)
 
 
 def _unwrap_any(site: Site, models: frozenset[Constructor], study: Study) -> Decision:
@@ -1004,6 +1047,14 @@ def _string(site: Site, study: Study) -> Decision:
     removal = surgery.removal(site.node, site.module)
     if removal is not None:
         return _removed(removal, site, study)
+    asked = surgery.asks(site.node, site.module)
+    if asked is not None:  # as what it asks for
+        removal = surgery.removal(asked[1], site.module)
+        assert removal is not None
+        of_models = all(surgery.is_models(n, site.module, study) for n in removal.names)
+        decision = _removed(removal, site, study)
+        gone = of_models and bool(models)
+        return replace(decision, edits=(), message="gone with it") if gone else decision
     call = site.module.table.parents[site.node]
     proposal = study.proposal()
     if models and isinstance(call, ast.Call) and _is_unwrapping(site.node, call):
@@ -1045,10 +1096,20 @@ def _removed(removal: surgery.Removal, site: Site, study: Study) -> Decision:
         listed = join(", ", [code("{o}", o=other) for other in removal.others])
         proposal.replace(site.module, removal.listed, code("({o},)", o=listed))
     elif _repeats(site.statement, removal.calls[0]):
-        proposal.delete(site.module, site.statement)
+        around = site.module.table.parents[site.statement]
+        proposal.delete(site.module, around if _only_asks(around, site) else site.statement)
     else:
         proposal.replace(site.module, removal.calls[0], code("{v}", v=removal.names[0]))
     return study.rewritten(site, RULE.code, "names are clean", proposal, models=models)
+
+
+def _only_asks(around: ast.AST, site: Site) -> TypeGuard[ast.If]:
+    """Whether the statement around a removal asks for nothing but what is removed."""
+    if not isinstance(around, ast.If):
+        return False
+    strings = [n for n in ast.walk(around.test) if isinstance(n, ast.Constant)]
+    asked = [surgery.asks(string, site.module) for string in strings]
+    return len(asked) == 1 and asked[0] is not None and asked[0][0] is around
 
 
 PATH = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*\.?")  # a dotted name, no pattern

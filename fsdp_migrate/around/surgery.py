@@ -8,6 +8,7 @@ have that part for as long as the file is kept: there the call stays, and does n
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,35 @@ def removal(constant: ast.Constant, module: Module) -> Removal | None:
         rest = text.replace(f"{PART}.", "") if text.strip(".") != PART else ""
         return Removal((parent,)) if _removes(parent, constant, rest) else None
     return _in_loop(parent, constant, module) if text.strip(".") == PART else None
+
+
+def asks(constant: ast.Constant, module: Module) -> tuple[ast.If, ast.Constant] | None:
+    """``if part in name:`` before nothing but ``name = name.replace(part, "")``, and that part."""
+    match module.table.parents[constant]:
+        case ast.Compare(left=left, ops=[ast.In()], comparators=[name]) as test if left is constant:
+            pass
+        case ast.Call(func=ast.Attribute(value=name, attr="startswith"), args=[_]) as test:
+            pass
+        case _:
+            return None
+    question = module.table.parents[test]
+    if not isinstance(question, ast.If) or question.test is not test:
+        return None
+    for part in _parts_removed(question, name):
+        if removal(part, module) is not None:
+            return question, part
+    return None
+
+
+def _parts_removed(question: ast.If, name: ast.expr) -> Iterator[ast.Constant]:
+    match question:
+        case ast.If(
+            body=[
+                ast.Assign(targets=[target], value=ast.Call(func=ast.Attribute(value=of)) as call)
+            ],
+            orelse=[],
+        ) if ast.unparse(target) == ast.unparse(of) == ast.unparse(name):
+            yield from (a for a in call.args if isinstance(a, ast.Constant))
 
 
 def _removes(call: ast.Call, part: ast.expr, rest: str) -> bool:

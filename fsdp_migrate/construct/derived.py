@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from fsdp_migrate import fsdp1
+from fsdp_migrate import fsdp1, type_expressions
 from fsdp_migrate.construct import run_time
 from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.names import FUNCTIONS
@@ -21,7 +21,7 @@ from fsdp_migrate.proposal import Code, code
 from fsdp_migrate.sites import OF_MODELS, Site
 from fsdp_migrate.study import Decision, Study
 from fsdp_migrate.trace.project import Module
-from fsdp_migrate.trace.values import Class, External, Values
+from fsdp_migrate.trace.values import Class, External, Values, registry_of
 
 RULE = "FSDP103"
 # Bases beside FSDP's that neither run code when an instance is made nor have methods.
@@ -74,8 +74,9 @@ def read(site: Site, study: Study) -> Derived | str:
         problem = _of_body(each, each.node is definition)
         if problem:
             return problem
-    if _is_wrapper_of_parts(definition, study):
-        return "wrap() makes instances of it"
+    for each in (cls, *study.tracer.subclasses(cls)):
+        if _is_made_out_of_sight(each, study):
+            return f"{each.node.name} is handed on, and what makes its instances is not seen"
     inits = [n for n in definition.body if isinstance(n, FUNCTIONS) and n.name == "__init__"]
     if not inits:
         call = ast.parse("FSDP(*args, **kwargs)", mode="eval").body
@@ -198,16 +199,42 @@ def _asks_super(node: ast.AST, name: str) -> bool:
     return False
 
 
-def _is_wrapper_of_parts(definition: ast.ClassDef, study: Study) -> bool:
-    """Whether the class is what ``enable_wrap`` or ``wrap`` wraps with."""
-    return any(
-        keyword.arg == "wrapper_cls"
-        and any(v.node is definition for v in study.values(keyword.value, module))
-        for module in study.project.modules
-        if module.mentions("wrapper_cls")
-        for call in module.table.calls
-        for keyword in call.keywords
-    )
+def _is_made_out_of_sight(cls: Class, study: Study) -> bool:
+    """Whether code that cannot be followed may call a class, so that nobody knows its instances."""
+    for decorator in cls.node.decorator_list:
+        if registry_of(decorator) is None or not any(study.tracer.built(cls)):
+            return True
+    for module in study.project.modules:
+        if not module.mentions(cls.node.name):
+            continue
+        mentions: list[ast.expr] = [n for n in module.table.names if n.id == cls.node.name]
+        mentions += [a for a in module.table.attributes if a.attr == cls.node.name]
+        for mention in mentions:
+            if _hands_on(mention, module) and any(
+                v.node is cls.node for v in study.values(mention, module)
+            ):
+                return True
+    return False
+
+
+def _hands_on(mention: ast.expr, module: Module) -> bool:
+    """Whether a mention of a class is more than a call, a base, a type or a question."""
+    if not isinstance(getattr(mention, "ctx", None), ast.Load):
+        return False
+    child: ast.AST = mention
+    for parent in module.table.ancestors(mention):
+        match parent:
+            case ast.Call(func=func) if func is child:
+                return False
+            case ast.Call(func=ast.Name(id="isinstance" | "issubclass" | "super")):
+                return False
+            case ast.ClassDef() | ast.Attribute() | ast.Compare():
+                return False
+            case ast.Tuple() | ast.BinOp():
+                child = parent
+            case _:
+                return not type_expressions.is_type(mention, module.table)
+    return True
 
 
 def calls(site: Site, study: Study) -> Iterator[tuple[ast.Call, Module]]:
@@ -215,6 +242,11 @@ def calls(site: Site, study: Study) -> Iterator[tuple[ast.Call, Module]]:
     cls = _as_class(site)
     nodes = {each.node: each.node.name for each in (cls, *study.tracer.subclasses(cls))}
     seen: set[ast.Call] = set()
+    for each in (cls, *study.tracer.subclasses(cls)):
+        for call, module in study.tracer.built(each):
+            if call not in seen:
+                seen.add(call)
+                yield call, module
     for call, module in study.tracer.calls_named(*dict.fromkeys(nodes.values())):
         made = any(
             isinstance(v, Class) and v.node in nodes for v in study.values(call.func, module)

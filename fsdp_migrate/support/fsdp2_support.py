@@ -1090,15 +1090,19 @@ def sharded_optimizer_state(
     *,
     cpu_offload: bool = False,
 ) -> dict[str, Any]:
-    """The sharded optimizer state by parameter name.
+    """The sharded optimizer state by parameter name, as copies.
 
     Of an optimizer that has not stepped it is empty, as FSDP1's was:
     ``get_optimizer_state_dict`` would take a step to have one.
     """
     reshard_parameters(model)
     if optimizer.state:
-        options = StateDictOptions(cpu_offload=cpu_offload)
-        return dict(get_optimizer_state_dict(model, optimizer, options=options))
+        found: dict[str, Any] = dict(get_optimizer_state_dict(model, optimizer))
+        copies = {
+            name: {key: _copied(value, cpu=cpu_offload) for key, value in state.items()}
+            for name, state in found["state"].items()
+        }
+        return {**found, "state": copies}
     names = {p: _plain_name(n) for n, p in model.named_parameters()}
     groups = [
         {**group, "params": [names[p] for p in group["params"]]}

@@ -150,6 +150,7 @@ CONTAINERS = frozenset(
 MODULE_DICTS = frozenset({"torch.nn.ModuleDict", "torch.nn.modules.container.ModuleDict"})
 DICTS = MODULE_DICTS | {"builtins.dict", "collections.OrderedDict", "collections.defaultdict"}
 ADDING = frozenset({"append", "appendleft", "add", "insert", "setdefault"})
+BUILDS = frozenset({"build", "build_from_cfg", "create", "make"})  # methods of registries
 SPAWN = frozenset({"torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"})
 # Method names so common that a receiver nobody knows must not be taken for a project class.
 COMMON_METHODS = frozenset(
@@ -671,7 +672,71 @@ class Tracer:
                     result += self._foreign_method(node, callee, module, frame)
                 case _:
                     result.append(Computed(node, module, frame))
+        made = self._registered and _last_name(node.func) in BUILDS and self._built(node, module)
+        result += [Made(node, module, frame, cls) for cls in made or ()]
         return result
+
+    def _built(self, call: ast.Call, module: Module) -> list[Class]:
+        """The registered classes that ``REGISTRY.build(config)`` may make an instance of."""
+        if not isinstance(call.func, ast.Attribute):
+            return []
+        kept_in = self._identities(call.func.value, module)
+        given = [k.value for k in call.keywords if k.arg == "default_args"]
+        names = {name for node in given for name in self._literal_keys(node, module)}
+        return [
+            cls
+            for cls, registry in self._registered
+            if not kept_in.isdisjoint(self._identities(registry, cls.module))
+            and (self._takes(cls) is None or names <= {"type", *(self._takes(cls) or ())})
+        ]
+
+    def _literal_keys(self, node: ast.expr, module: Module) -> Iterator[str]:
+        """The keys that a dict surely is made with."""
+        found = self.evaluate(node, module)
+        for value in found if len(found) == 1 else ():
+            match value.node:
+                case ast.Dict(keys=keys):
+                    yield from (str(k.value) for k in keys if isinstance(k, ast.Constant))
+                case ast.Call(func=ast.Name(id="dict"), keywords=keywords):
+                    yield from (k.arg for k in keywords if k.arg)
+
+    def _takes(self, cls: Class) -> frozenset[str] | None:
+        """The names of what a class derived from FSDP's is made from; None where that is open."""
+        if not any(fsdp1.canonical(n) == fsdp1.FSDP for n in self.external_bases(cls)):
+            return None
+        for node in cls.node.body:
+            if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+                own = {a.arg for a in (*node.args.args, *node.args.kwonlyargs)}
+                return frozenset(own | set(fsdp1.CONSTRUCTOR_ARGUMENTS) | {"ignored_parameters"})
+        return frozenset(fsdp1.CONSTRUCTOR_ARGUMENTS)
+
+    def _identities(self, node: ast.expr, module: Module) -> set[ast.AST | str]:
+        """What tells objects of a module apart: where one is made, or its name outside."""
+        found = self.evaluate(node, module)
+        return {
+            v.name if isinstance(v, External) else v.node
+            for v in found
+            if not isinstance(v, Unknown)
+        }
+
+    @cached_property
+    def _registered(self) -> list[tuple[Class, ast.expr]]:
+        """Classes that may derive from FSDP's, with the registries that they are put into:
+        ``@WRAPPERS.register_module()``."""
+        return [
+            (cls, registry)
+            for cls in self._classes_with_bases
+            if cls.node.decorator_list and cls.module.mentions(*fsdp1.WORDS)
+            for registry in map(registry_of, cls.node.decorator_list)
+            if registry is not None
+        ]
+
+    def built(self, cls: Class) -> Iterator[tuple[ast.Call, Module]]:
+        """Where registries that a class is in make an instance of one of theirs."""
+        if any(known.node is cls.node for known, _ in self._registered):
+            for call, module in self.calls_named(*BUILDS):
+                if any(each.node is cls.node for each in self._built(call, module)):
+                    yield call, module
 
     def _foreign_method(
         self, node: ast.Call, callee: Value, module: Module, frame: Frame | None
@@ -1216,6 +1281,14 @@ def _iterated(call: ast.Call, name: str, unpack: tuple[int, ...]) -> ast.expr | 
             return given[0]
         case (index,) if name == "builtins.zip" and index < len(given):
             return None if any(isinstance(g, ast.Starred) for g in given) else given[index]
+    return None
+
+
+def registry_of(decorator: ast.expr) -> ast.expr | None:
+    """``WRAPPERS`` of ``@WRAPPERS.register_module()``."""
+    method = decorator.func if isinstance(decorator, ast.Call) else decorator
+    if isinstance(method, ast.Attribute) and method.attr.startswith("register"):
+        return method.value
     return None
 
 

@@ -99,6 +99,8 @@ CASES = (
         for strategy in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD")
     ),
     Case("strategies", ("--strategy", "_HYBRID_SHARD_ZERO2")),
+    *(Case("registered", ("--states", kind)) for kind in ("full", "sharded")),
+    Case("registered", ("--strategy", "SHARD_GRAD_OP")),
     *(
         Case("subclassed", ("--kind", kind), 5e-6)
         for kind in ("plain", "wide", "rank0", "counted", "parts")
