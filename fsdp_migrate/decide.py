@@ -36,6 +36,7 @@ from fsdp_migrate.around import (
 )
 from fsdp_migrate.construct import (
     chosen,
+    derived,
     policies,
     roles,
     run_time,
@@ -446,6 +447,7 @@ def _ask(site: Site, study: Study) -> Decision:
             site, rule.code, "gone with the branch for FSDP1", models=study.constructors.values()
         )
     decision = run_time.settings(site, study) or _of_what_stays(site, study)
+    decision = decision or derived.of_own_state(site, study)
     if decision is None:
         try:
             decision = rule.decide(site, study)

@@ -243,6 +243,10 @@ def methods(tracer: Tracer, module: Module, *, has_fsdp: bool) -> Iterator[Site]
             known = True
         if not known and not is_taken_for_model(attribute.value, module, tracer):
             continue
+        if attribute.attr not in OF_STATE and _has_own(
+            models(found, tracer), attribute.attr, tracer
+        ):
+            continue  # of a class derived from FSDP's, under the same name
         parent = module.table.parents[attribute]
         called = isinstance(parent, ast.Call) and parent.func is attribute
         node = parent if called and isinstance(parent, ast.Call) else attribute
@@ -264,8 +268,7 @@ def _fields(tracer: Tracer, module: Module, *, has_fsdp: bool) -> Iterator[Site]
         if attribute.attr in fsdp1.FIELDS:
             found = models(tracer.evaluate(attribute.value, module), tracer)
             wrapped = any(not isinstance(v.callee, Class) for v in found)
-            own = () if wrapped or not found else tracer.evaluate(attribute, module)
-            inherited = any(isinstance(v, Unknown) for v in own)  # no class of the project has it
+            inherited = found and not _has_own(found, attribute.attr, tracer)
             if (wrapped or inherited) and not _is_set(attribute.attr, tracer):
                 yield Site(
                     f"{fsdp1.FSDP}.{attribute.attr}", module, attribute, attribute, attribute.value
@@ -279,6 +282,17 @@ def _fields(tracer: Tracer, module: Module, *, has_fsdp: bool) -> Iterator[Site]
 
 
 FLAT = "FlatParameter"
+OF_STATE = fsdp1.STATE_METHODS | {fsdp1.FORWARD}
+
+
+def _has_own(found: list[Made], name: str, tracer: Tracer) -> bool:
+    """Whether all these models are of classes of the project's that have such an attribute."""
+    classes = [v.callee for v in found if isinstance(v.callee, Class)]
+    return (
+        bool(found)
+        and len(classes) == len(found)
+        and all(tracer.has_attribute(cls, name) for cls in classes)
+    )
 
 
 def _is_set(name: str, tracer: Tracer) -> bool:

@@ -15,9 +15,10 @@ An FSDP2 model is the module itself, its class changed in place. A class that ad
 wrapper needs a wrapper: a plain module, whose outermost unit is itself.
 
 ## What stays for you
-Subclasses that override what FSDP1 says of itself (`state_dict`, `no_sync`, `optim_state_dict`, a
-private method), ask `super()` for it, go past FSDP1's `forward`, or have other bases whose code is
-not in the given paths. Make such a one a function that builds the module and shards it, or a plain
+Subclasses that override what FSDP1 says of itself (`no_sync`, `optim_state_dict`, a private method;
+`state_dict` but under `with FSDP.state_dict_type(self, ...)`), ask `super()` for it, go past FSDP1's
+`forward`, have other bases whose code is not in the given paths, or are handed on to code that makes
+their instances out of sight (a registry's `register` and `build` are followed). Make such a one a function that builds the module and shards it, or a plain
 `nn.Module` whose `__init__` ends with `fully_shard(self)`, and run again: calls on its instances
 are migrated with it.
 
@@ -614,9 +615,97 @@ class Strategy:
 """,
         support=("ShardedModule",),
     ),
+    Example(
+        title="states of one kind",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullStateDictConfig, StateDictType
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Saving(FSDP):
+    def __init__(self, model, state_dict_type, rank0_only=True, **kwargs):
+        self.state_dict_type = state_dict_type
+        self.rank0_only = rank0_only
+        super().__init__(model, **kwargs)
+
+    def forward(self, *args, **kwargs):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return super().forward(*args, **kwargs)
+
+    def state_dict(self, *args, **kwargs):
+        config = FullStateDictConfig(offload_to_cpu=True, rank0_only=self.rank0_only)
+        with FSDP.state_dict_type(self, self.state_dict_type, config):
+            return super().state_dict(*args, **kwargs)
+
+    def load_state_dict(self, state, *args, **kwargs):
+        with FSDP.state_dict_type(self, StateDictType.FULL_STATE_DICT):
+            return super().load_state_dict(state, *args, **kwargs)
+
+
+def save(net, path):
+    model = Saving(net, StateDictType.FULL_STATE_DICT, use_orig_params=True)
+    torch.save({"model": model.state_dict()}, path)
+    model.load_state_dict(torch.load(path)["model"])
+""",
+        after="""\
+import torch
+
+from fsdp2_support import FullStateDictConfig, ShardedModule, StateDictType, state_dict_type
+
+
+class Saving(ShardedModule):
+    def __init__(self, model, state_dict_type, rank0_only=True, **kwargs):
+        self.state_dict_type = state_dict_type
+        self.rank0_only = rank0_only
+        super().__init__(model, **kwargs)
+
+    def forward(self, *args, **kwargs):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return super().forward(*args, **kwargs)
+
+    def state_dict(self, *args, **kwargs):
+        config = FullStateDictConfig(offload_to_cpu=True, rank0_only=self.rank0_only)
+        with state_dict_type(self, self.state_dict_type, config):
+            return super().state_dict(*args, **kwargs)
+
+    def load_state_dict(self, state, *args, **kwargs):
+        with state_dict_type(self, StateDictType.FULL_STATE_DICT):
+            return super().load_state_dict(state, *args, **kwargs)
+
+
+def save(net, path):
+    model = Saving(net, StateDictType.FULL_STATE_DICT, use_orig_params=True)
+    torch.save({"model": model.state_dict()}, path)
+    model.load_state_dict(torch.load(path)["model"])
+""",
+        support=(
+            "FullStateDictConfig",
+            "ShardedModule",
+            "StateDictType",
+            "state_dict_type",
+        ),
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="a subclass with sharded states of its own",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import StateDictType
+
+
+class Wrapper(FSDP):
+    def state_dict(self, *args, **kwargs):
+        with FSDP.state_dict_type(self, StateDictType.SHARDED_STATE_DICT):
+            return super().state_dict(*args, **kwargs)
+
+
+model = Wrapper(model)
+""",
+        left=True,
+    ),
     Keep(
         title="a registered class that is made elsewhere",
         source="""\

@@ -19,6 +19,7 @@ from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.proposal import Code, code
 from fsdp_migrate.sites import OF_MODELS, Site
+from fsdp_migrate.states import statedicts
 from fsdp_migrate.study import Decision, Study
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Class, External, Values, registry_of
@@ -26,6 +27,7 @@ from fsdp_migrate.trace.values import Class, External, Values, registry_of
 RULE = "FSDP103"
 # Bases beside FSDP's that neither run code when an instance is made nor have methods.
 PLAIN_BASES = frozenset({"abc.ABC", "typing.Generic", "builtins.object", "typing.Protocol"})
+STATES: Final = ("state_dict", "load_state_dict")
 # What FSDP1's wrapper answers in its own way; overridden, that answer is what the project changed.
 OVERRIDES: Final = (
     fsdp1.STATICS
@@ -71,7 +73,7 @@ def read(site: Site, study: Study) -> Derived | str:
             return f"what its other base {ast.unparse(base)} does is not seen"
     lineage = [*study.tracer.lineage(cls), *study.tracer.subclasses(cls)]
     for each in lineage:
-        problem = _of_body(each, each.node is definition)
+        problem = _of_body(each, study)
         if problem:
             return problem
     for each in (cls, *study.tracer.subclasses(cls)):
@@ -131,22 +133,85 @@ def _is_plain(values: Values, study: Study) -> bool:
     return True
 
 
-def _of_body(cls: Class, is_first: bool) -> str:
+def _of_body(cls: Class, study: Study) -> str:
     """What a class overrides, or asks of FSDP1's, that has no counterpart."""
+    asked = [n for n in ast.walk(cls.node) if isinstance(n, ast.Attribute)]
+    asked = [n for n in asked if _asks_super(n, n.attr)]
+    set_first = {name for name in STATES if _is_set_first(name, asked, cls, study)}
     for name in cls.module.table.scopes[cls.node].bindings:
-        if name in OVERRIDES or name in INTERNALS:
+        if (name in OVERRIDES or name in INTERNALS) and name not in set_first:
             return f"it overrides {name}"
-    for attribute in (n for n in ast.walk(cls.node) if isinstance(n, ast.Attribute)):
-        asked = attribute.value
-        if not (isinstance(asked, ast.Call) and isinstance(asked.func, ast.Name)):
-            continue
-        of_fsdp1 = (OF_MODELS | fsdp1.STATICS) - {fsdp1.FORWARD}
-        if asked.func.id == "super" and attribute.attr in of_fsdp1:
+    of_fsdp1 = (OF_MODELS | fsdp1.STATICS) - {fsdp1.FORWARD} - set_first
+    for attribute in asked:
+        if attribute.attr in of_fsdp1:
             return f"it calls super().{attribute.attr}, which is FSDP1's"
     forward = _method(cls, fsdp1.FORWARD)
     if forward is not None and not _calls_super(forward, fsdp1.FORWARD):
         return "its forward goes past FSDP1's"
     return ""
+
+
+def _is_set_first(name: str, asked: list[ast.Attribute], cls: Class, study: Study) -> bool:
+    """Whether FSDP1's state is asked of ``super()`` under a ``with`` that says which it is.
+
+    The same ``with`` of the support module makes ``nn.Module``'s own method give that state.
+    """
+    places = [attribute for attribute in asked if attribute.attr == name]
+    return bool(places) and all(_stands_under_type(place, cls.module, study) for place in places)
+
+
+def _stands_under_type(node: ast.AST, module: Module, study: Study) -> bool:
+    for parent in module.table.ancestors(node):
+        if isinstance(parent, FUNCTIONS):
+            return False
+        for item in parent.items if isinstance(parent, ast.With) else ():
+            call = item.context_expr
+            if not isinstance(call, ast.Call):
+                continue
+            names = map(fsdp1.canonical, study.external(call.func, module))
+            if f"{fsdp1.FSDP}.state_dict_type" in names and call.args:
+                setting = statedicts.read(call, module, study)
+                of_self = study.models(call.args[0], module).constructors
+                return bool(of_self or _is_self(call.args[0], module)) and _is_full(setting)
+    return False
+
+
+def _is_self(node: ast.expr, module: Module) -> bool:
+    function = next((p for p in module.table.ancestors(node) if isinstance(p, FUNCTIONS)), None)
+    first = function.args.args[:1] if function is not None else []
+    return isinstance(node, ast.Name) and [a.arg for a in first] == [node.id]
+
+
+def _is_full(setting: statedicts.Setting) -> bool:
+    """Whole, or known to the running program: then the ``with`` stays."""
+    return bool(setting.problem) or setting.kind == "FULL"
+
+
+def own_states(constructor: Constructor, study: Study) -> frozenset[str]:
+    """The state methods that a class around a model, or one derived from it, has itself."""
+    return frozenset(name for name in STATES if defines(constructor, name, study))
+
+
+def of_own_state(site: Site, study: Study) -> Decision | None:
+    """A state that the class of a model gives, or takes, in its own way: by FSDP1's first."""
+    name = site.construct.removeprefix(f"{fsdp1.FSDP}.")
+    if name not in STATES or site.receiver is None:
+        return None
+    models = study.models(site.receiver, site.module).constructors
+    own = {c for c in models if name in c.own_states}
+    rule = study.registry.find(site.construct)
+    if not own or rule is None:
+        return None
+    if own != models:
+        return study.left(
+            site,
+            rule.code,
+            f"some of the models here have a {name} of their own, and others have FSDP1's",
+            "ask by class which it is",
+            models=models,
+            quiet=True,
+        )
+    return study.rewritten(site, rule.code, "kept: the class of the model has it", models=models)
 
 
 def _of_forward(lineage: list[Class]) -> str:
@@ -270,6 +335,7 @@ def register(site: Site, study: Study) -> None:
     constructor = Constructor.read(found.call, site.module, site.reference)
     constructor.defined_by = found.definition
     constructor.keeps_class = True
+    constructor.own_states = own_states(constructor, study)
     constructor.made_at = tuple(calls(site, study))
     if not constructor.is_wrong:
         study.constructors[found.definition] = constructor
@@ -299,6 +365,17 @@ def construct(site: Site, study: Study) -> list[Decision]:
                 RULE,
                 "its instances are parts of other models, and nothing says so where they are made",
                 "give it an __init__ that passes is_root=False on",
+                models=models,
+                final=True,
+            )
+        ]
+    if added and constructor.own_states:
+        return [
+            study.left(
+                site,
+                RULE,
+                "its instances are parts of other models, and it overrides how a state is given",
+                "leave the state to the whole model",
                 models=models,
                 final=True,
             )

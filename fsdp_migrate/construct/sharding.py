@@ -40,6 +40,7 @@ class Constructor:
     defined_by: ast.ClassDef | None = None  # a subclass of FSDP1, whose constructor this is
     made_at: tuple[tuple[ast.Call, Module], ...] = ()  # the calls of that subclass
     keeps_class: bool = False  # that subclass stays one, around the model
+    own_states: frozenset[str] = frozenset()  # state_dict, load_state_dict: that it has itself
     is_wrong: bool = False  # FSDP1 itself refuses it, or FSDP2 has nothing like it
     is_context: bool = False  # enable_wrap(wrapper_cls=FSDP, ...), the arguments of wrap()
     wholes: frozenset[Constructor] = frozenset()  # of models that its own may be a part of

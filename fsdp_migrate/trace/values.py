@@ -863,6 +863,13 @@ class Tracer:
             self._stores_found[key] = list(self._find_stores(cls, attr))
         return self._stores_found[key]
 
+    def has_attribute(self, cls: Class, attr: str) -> bool:
+        """Whether the project gives instances of a class, or the class, an attribute."""
+        return any(
+            attr in each.module.table.scopes[each.node].bindings or self._stores(each, attr)
+            for each in self.family(cls)
+        )
+
     def assigning(self, cls: Class, attr: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
         """The methods of a class, its bases and its subclasses that assign ``self.attr``."""
         for related in self.family(cls):

@@ -105,6 +105,7 @@ CASES = (
         Case("subclassed", ("--kind", kind), 5e-6)
         for kind in ("plain", "wide", "rank0", "counted", "parts")
     ),
+    *(Case("subclassed", ("--kind", kind)) for kind in ("saving", "saving on rank 0")),
     *(Case("subclassed", ("--kind", k), HALF, atol=1e-4) for k in ("half", "half parts")),
     *(Case("summing", ("--kind", kind)) for kind in ("model", "groups", "list", "own")),
     Case("thawing"),
