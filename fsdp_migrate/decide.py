@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from fsdp_migrate import branches, config, fsdp1, guards, partial, remarks, sites
+from fsdp_migrate import branches, config, fsdp1, guards, outdated, partial, remarks, sites
 from fsdp_migrate.around import (
     attributes,
     checkpointing,
@@ -69,7 +69,9 @@ def decide(study: Study) -> list[Decision]:
     """
     best = _best(study)
     heeded = [_heeded(d) for d in best]
-    return hold_back(heeded) if any(d.ignored for d in heeded) else best
+    if not any(d.ignored for d in heeded):
+        return best
+    return outdated.settle(hold_back(heeded), study)
 
 
 def _best(study: Study) -> list[Decision]:
@@ -150,7 +152,7 @@ def _decide(study: Study) -> list[Decision]:
         if not _inside(site, study):
             decisions.append(_ask(site, study))
     for module in study.project.modules:
-        for site in sites.dead_imports(study.project, module, used):
+        for site in _running(list(sites.dead_imports(study.project, module, used)), study):
             decisions.append(_ask(site, study))
     for constructor in study.constructors.values():
         constructor.wholes = roles.wholes(constructor, study)
@@ -158,7 +160,13 @@ def _decide(study: Study) -> list[Decision]:
     if study.partial:
         decisions = partial.guarded(decisions, study)
     decisions = hold_back(decisions)
-    return sorted(decisions, key=order)
+    decisions += [outdated.of(site, study) for site in _each_once(study.outdated)]
+    return sorted(outdated.settle(decisions, study), key=order)
+
+
+def _each_once(found: Sequence[Site]) -> list[Site]:
+    """The first site of each reference."""
+    return list({site.reference: site for site in reversed(found)}.values())
 
 
 def _near(decision: Decision, study: Study) -> Decision:
@@ -220,7 +228,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
     """Every site, constructors registered; and every node that is a reference."""
     known = study.found is not None
     found, used = study.found or _references(study)
-    found = chosen.as_constructors(found)
+    found = chosen.as_constructors(_running(found, study))
     for site in found:
         if site.construct in {f"{fsdp1.FSDP}()", f"partial({fsdp1.FSDP})"}:
             assert isinstance(site.node, ast.Call)
@@ -231,7 +239,9 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
             subclasses.register(site, study)
     found = wrapping.find(found, study)
     if not known:
-        only_look_alikes = not found and any(map(sites.uses_fairscale, study.project.modules))
+        only_look_alikes = not (found or study.outdated) and any(
+            map(sites.uses_fairscale, study.project.modules)
+        )
         referring = {site.module for site in found}
         makes_models = any(s.construct in MODELS for s in found) or bool(study.constructors)
         for module in study.project.modules:
@@ -255,6 +265,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         found += [entry.site for entry in study.entries]
         study.dataclasses = dataclass_nodes.find(study)
         found += [each.site for each in study.dataclasses]
+        found = _running(found, study)
         study.found = found, used
     study.subclassed = any(map(subclasses.is_subclass, found))
     for site in found:
@@ -264,6 +275,18 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         if branch is not None and not _builds_models(branch, study):
             study.branches.append(branch)
     return found, used
+
+
+def _running(found: list[Site], study: Study) -> list[Site]:
+    """The sites that some torch from the target on runs; the others are kept apart.
+
+    What is done there is no reason for anything elsewhere.
+    """
+    older = study.project.outdated
+    if not older:
+        return found
+    study.outdated += [s for s in found if s.reference in older]
+    return [s for s in found if s.reference not in older]
 
 
 def _of_models(study: Study, module: Module) -> Iterator[Site]:

@@ -194,6 +194,8 @@ class Tracer:
         known = self._memo.get(key)
         if known is not None:
             return known
+        if node in self.project.outdated:
+            return frozenset()
         return self._ask(key, lambda: self._evaluate(node, module, frame), node, module)
 
     def _ask(
@@ -420,6 +422,8 @@ class Tracer:
         self, definition: Definition, scope: Scope, module: Module, frame: Frame | None
     ) -> list[Value]:
         node = definition.node
+        if node in self.project.outdated:
+            return []
         match definition.kind:
             case Kind.IMPORT:
                 binding = self._import_binding(node, definition.path, module)
@@ -699,6 +703,8 @@ class Tracer:
             return [Computed(call, module, frame)]
         result: list[Value] = []
         for statement in returns:
+            if statement in self.project.outdated:
+                continue
             if statement.value is None:
                 result.append(Constant(statement, function.module, context, None))
             else:
@@ -1064,7 +1070,9 @@ class Tracer:
             names += self._instance_names(Class(owner, module))
         for each in names:
             for call, where in self._calls.get(each, []):
-                if self._may_run(call, where, function, owner, is_init):
+                if call not in self.project.outdated and self._may_run(
+                    call, where, function, owner, is_init
+                ):
                     bound = owner is not None and not _is_static(function)
                     found.append(CallSite(call, where, bound))
         return [*found, *self._spawned(function)]
