@@ -161,7 +161,6 @@ HOLDING = {
     "a function that is replaced": "FSDP.forward = print",
     "a method by its class": "FSDP.state_dict(build(net))",
     "a class that is handed on": "things.register(FSDP)",
-    "a method of FSDP1's": "build(net)._exec_order_data.clear()",
     "a subclass": "class Own(FSDP):\n            def forward(self): ...",
 }
 
@@ -174,6 +173,16 @@ def test_what_would_hold_models_back_elsewhere(text: str) -> None:
     result, after = run(test.format("OLD"))
     assert all(d.outcome is not Outcome.LEFT for d in result.decisions)
     assert after["example.py"] == f"{MIGRATED}def f(net, things):\n    print(build(net))\n"
+
+
+def test_methods_of_models_hold_nothing_back_either() -> None:
+    """No FSDP1 name stands there, so that it stays as it is."""
+    call = "build(net)._exec_order_data.clear()"
+    text = f"def f(net):\n    print(build(net))\n    if {{}}:\n        {call}\n"
+    held, _ = migrate({"example.py": HEAD + text.format("net")})
+    assert any(d.outcome is Outcome.LEFT for d in held.decisions)
+    _, after = run(text.format("OLD"))
+    assert after["example.py"] == MIGRATED + text.format("OLD")
 
 
 OTHER = """\
