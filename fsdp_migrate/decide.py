@@ -52,6 +52,7 @@ from fsdp_migrate.states import holders
 from fsdp_migrate.study import Decision, Failure, Study
 from fsdp_migrate.support import placement
 from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.values import Tracer
 
 HELD = "FSDP190"
 MODELS = frozenset(
@@ -160,8 +161,17 @@ def _decide(study: Study) -> list[Decision]:
     if study.partial:
         decisions = partial.guarded(decisions, study)
     decisions = hold_back(decisions)
-    decisions += [outdated.of(site, study) for site in _each_once(study.outdated)]
+    decisions += _older(decisions, study)
     return sorted(outdated.settle(decisions, study), key=order)
+
+
+def _older(decisions: Sequence[Decision], study: Study) -> Iterator[Decision]:
+    """Decisions about outdated code, but for that in arguments that nothing writes down again."""
+    written = carried(e for d in decisions if d.outcome is not Outcome.LEFT for e in d.edits)
+    for site in _each_once(study.outdated):
+        around = (site.node, *site.module.table.ancestors(site.node))
+        if not written.isdisjoint(around) or not _inside(site, study):
+            yield outdated.of(site, study)
 
 
 def _each_once(found: Sequence[Site]) -> list[Site]:
@@ -265,6 +275,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         found += [entry.site for entry in study.entries]
         study.dataclasses = dataclass_nodes.find(study)
         found += [each.site for each in study.dataclasses]
+        found += _outdated_methods(referring, study)
         found = _running(found, study)
         study.found = found, used
     study.subclassed = any(map(subclasses.is_subclass, found))
@@ -287,6 +298,20 @@ def _running(found: list[Site], study: Study) -> list[Site]:
         return found
     study.outdated += [s for s in found if s.reference in older]
     return [s for s in found if s.reference not in older]
+
+
+def _outdated_methods(referring: set[Module], study: Study) -> Iterator[Site]:
+    """What is done to models where no torch from the target on gets."""
+    older = study.project.outdated
+    if not older:
+        return
+    tracer = Tracer(study.project)
+    tracer.outdated = ()
+    for module in study.project.modules:
+        if any(attribute in older for attribute in module.table.attributes):
+            for site in sites.methods(tracer, module, has_fsdp=module in referring):
+                if site.reference in older:
+                    yield site
 
 
 def _of_models(study: Study, module: Module) -> Iterator[Site]:

@@ -157,10 +157,40 @@ def test_what_is_left_holds_nothing_back(text: str) -> None:
     assert unmarked(text_after).endswith(text)
 
 
+def test_arguments_that_go_with_a_constructor() -> None:
+    text = "def f(net):\n    return FSDP(net, forward_prefetch=FSDP._is_sync if OLD else False)\n"
+    result, after = run(text)
+    assert all(d.outcome is not Outcome.LEFT for d in result.decisions)
+    assert after["example.py"] == f"{MIGRATED}def f(net):\n    return fully_shard(net)\n"
+
+
+def test_arguments_that_a_constructor_keeps() -> None:
+    text = """\
+from torch.distributed.fsdp import MixedPrecision
+
+
+def f(net):
+    half = MixedPrecision(torch.float16) if OLD else MixedPrecision(torch.bfloat16)
+    return FSDP(net, mixed_precision=half)
+
+
+def g(net):
+    return FSDP(
+        net,
+        mixed_precision=MixedPrecision(torch.float16) if OLD else MixedPrecision(torch.bfloat16),
+    )
+"""
+    result, after = run(text)
+    left = [d for d in result.decisions if d.outcome is Outcome.LEFT]
+    assert [(d.code, d.site.construct) for d in left] == [("FSDP423", "MixedPrecision")] * 2
+    assert "FSDP(" not in after["example.py"]
+
+
 HOLDING = {
     "a function that is replaced": "FSDP.forward = print",
     "a method by its class": "FSDP.state_dict(build(net))",
     "a class that is handed on": "things.register(FSDP)",
+    "a method of FSDP1's": "build(net)._exec_order_data.clear()",
     "a subclass": "class Own(FSDP):\n            def forward(self): ...",
 }
 
@@ -173,16 +203,6 @@ def test_what_would_hold_models_back_elsewhere(text: str) -> None:
     result, after = run(test.format("OLD"))
     assert all(d.outcome is not Outcome.LEFT for d in result.decisions)
     assert after["example.py"] == f"{MIGRATED}def f(net, things):\n    print(build(net))\n"
-
-
-def test_methods_of_models_hold_nothing_back_either() -> None:
-    """No FSDP1 name stands there, so that it stays as it is."""
-    call = "build(net)._exec_order_data.clear()"
-    text = f"def f(net):\n    print(build(net))\n    if {{}}:\n        {call}\n"
-    held, _ = migrate({"example.py": HEAD + text.format("net")})
-    assert any(d.outcome is Outcome.LEFT for d in held.decisions)
-    _, after = run(text.format("OLD"))
-    assert after["example.py"] == MIGRATED + text.format("OLD")
 
 
 OTHER = """\

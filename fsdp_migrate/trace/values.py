@@ -13,7 +13,7 @@ import ast
 import builtins
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -165,6 +165,7 @@ COMMON_METHODS = frozenset(
 class Tracer:
     def __init__(self, project: Project) -> None:
         self.project = project
+        self.outdated: Collection[ast.AST] = project.outdated  # what is taken not to run
         self._memo: dict[Question, Values] = {}
         self._active: dict[Question, int] = {}  # questions not answered yet, and their depth
         self._waits = 0  # bit n: the answer made now waits for the active question of depth n
@@ -194,7 +195,7 @@ class Tracer:
         known = self._memo.get(key)
         if known is not None:
             return known
-        if node in self.project.outdated:
+        if node in self.outdated:
             return frozenset()
         return self._ask(key, lambda: self._evaluate(node, module, frame), node, module)
 
@@ -422,7 +423,7 @@ class Tracer:
         self, definition: Definition, scope: Scope, module: Module, frame: Frame | None
     ) -> list[Value]:
         node = definition.node
-        if node in self.project.outdated:
+        if node in self.outdated:
             return []
         match definition.kind:
             case Kind.IMPORT:
@@ -703,7 +704,7 @@ class Tracer:
             return [Computed(call, module, frame)]
         result: list[Value] = []
         for statement in returns:
-            if statement in self.project.outdated:
+            if statement in self.outdated:
                 continue
             if statement.value is None:
                 result.append(Constant(statement, function.module, context, None))
@@ -1070,7 +1071,7 @@ class Tracer:
             names += self._instance_names(Class(owner, module))
         for each in names:
             for call, where in self._calls.get(each, []):
-                if call not in self.project.outdated and self._may_run(
+                if call not in self.outdated and self._may_run(
                     call, where, function, owner, is_init
                 ):
                     bound = owner is not None and not _is_static(function)
