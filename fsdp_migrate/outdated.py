@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fsdp_migrate import remarks
+from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.proposal import Proposal
 from fsdp_migrate.rule import Outcome
 from fsdp_migrate.sites import Site, promised
@@ -20,7 +21,7 @@ from fsdp_migrate.trace import releases
 from fsdp_migrate.trace.project import Module, Outdated
 
 CONSTRUCT = "code for older torch"
-SCOPING = (ast.Global, ast.Nonlocal, ast.Yield, ast.YieldFrom)
+YIELDING = (ast.Yield, ast.YieldFrom)
 
 
 def decide(site: Site, study: Study, code: str, *, stays: bool = False) -> Decision:
@@ -105,13 +106,28 @@ def _can_go(found: Outdated, module: Module, study: Study) -> bool:
         if test is None or test.node is not node:
             return False  # asking does something
     inside = {n for each in found.body for n in ast.walk(each)}
-    if any(isinstance(n, SCOPING) for n in inside):
-        return False  # it makes the function another one
+    if any(isinstance(n, (ast.Global, ast.Nonlocal)) for n in inside):
+        return False  # other code is read by it
+    if _makes_generator(node, inside, module):
+        return False
     if any(_is_ignored(site, study) for site in study.outdated if part_of(site, study) is found):
         return False
     if found.part == "body":
         inside.update(ast.walk(node.test))
     return not any(_is_used(name, inside, module, study) for name in _bound(inside, module))
+
+
+def _makes_generator(node: ast.If, inside: set[ast.AST], module: Module) -> bool:
+    """Whether a function yields nowhere but in what would go."""
+
+    def function(each: ast.AST) -> ast.AST | None:
+        return next((p for p in module.table.ancestors(each) if isinstance(p, FUNCTIONS)), None)
+
+    own = function(node)
+    if own is None:
+        return False
+    yields = [n for n in ast.walk(own) if isinstance(n, YIELDING) and function(n) is own]
+    return bool(yields) and inside.issuperset(yields)
 
 
 def _shares_line(first: ast.AST, module: Module) -> bool:

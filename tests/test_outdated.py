@@ -107,6 +107,10 @@ GONE = {
         "        print(1)\n    return model\n",
         "def f(net):\n    model = build(net)\n    return model\n",
     ),
+    "one of the ways to yield": (
+        "def f():\n    if OLD:\n        yield FSDP\n    yield 1\n",
+        "def f():\n    yield 1\n",
+    ),
     "names that stay bound": (
         "if OLD:\n    wrapper = FSDP\nelse:\n    wrapper = print\nprint(wrapper)\n",
         "wrapper = print\nprint(wrapper)\n",
