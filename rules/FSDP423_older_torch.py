@@ -28,7 +28,7 @@ from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 
-RULE = Rule(code="FSDP423", name="older-torch", handles=(outdated.CONSTRUCT,))
+RULE = Rule(code="FSDP423", name="older-torch", handles=("code for older torch",))
 
 EXAMPLES = [
     Example(
