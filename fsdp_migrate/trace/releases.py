@@ -29,6 +29,7 @@ KEEPING = frozenset(
 _MARKED = re.compile(r"[Oo]nly code for torch (.+?) uses ")
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+BLOCKS = ("body", "orelse", "finalbody")
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 TESTING = frozenset({ast.If, ast.IfExp, ast.BoolOp})
 LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
@@ -50,7 +51,7 @@ def find(project: Project, target: Version) -> dict[ast.AST, Outdated]:
     marked: list[tuple[Module, Definition, str]] = []
     for module in project.modules:
         if module.mentions(*WORDS):
-            _Walk(module, reader, found).run()
+            _Gates(module, reader, found).run()
         if module.mentions(CODE):
             marked += _marked(module)
     if found or marked:
@@ -77,8 +78,8 @@ def _marked(module: Module) -> Iterator[tuple[Module, Definition, str]]:
 # -- what tests keep from running --------------------------------------------------------
 
 
-class _Walk:
-    """Goes through a module and notes what its tests of torch's version keep from running."""
+class _Gates:
+    """Notes what the tests of one module keep from running."""
 
     def __init__(self, module: Module, reader: Reader, found: dict[ast.AST, Outdated]) -> None:
         self.module = module
@@ -86,85 +87,59 @@ class _Walk:
         self.found = found
 
     def run(self) -> None:
-        """Look at every test first: few modules have any that counts."""
-        tests = [n for n in self.module.table.parents if n.__class__ in TESTING]
-        if any(self._counts(node) for node in tests):
-            self.block(self.module.source.tree.body)
+        # What stands around other code comes before it: it is noted for the outermost test.
+        for node in [n for n in self.module.table.parents if n.__class__ in TESTING]:
+            if node not in self.found:
+                self.look(node)
 
-    def _counts(self, node: ast.AST) -> bool:
-        tests = node.values if isinstance(node, ast.BoolOp) else [getattr(node, "test", None)]
-        return any(t is not None and self.reader.answer(t, self.module) for t in tests)
-
-    def block(self, body: Sequence[ast.stmt]) -> None:
-        for index, statement in enumerate(body):
-            self.visit(statement)
-            rest = body[index + 1 :]
-            answer = self.leaves(statement) if rest else None
-            if answer is not None:
-                self.note(statement, "rest", rest, answer)
-                return
-
-    def visit(self, node: ast.AST) -> None:
+    def look(self, node: ast.AST) -> None:
         match node:
-            case ast.If():
-                self.visit(node.test)
-                answer = self.reader.answer(node.test, self.module)
-                for part, body, runs in (
-                    ("body", node.body, answer is None or answer.holds),
-                    ("orelse", node.orelse, answer is None or not answer.holds),
-                ):
-                    if runs:
-                        self.block(body)
-                    elif answer is not None and body:
-                        self.note(node, part, body, answer)
-                if (
-                    answer is not None
-                    and not answer.holds
-                    and self.reader.looks(node.test, self.module)
-                ):
-                    self.note(node, "test", [node.test], answer)
-                return
-            case ast.IfExp():
-                answer = self.reader.answer(node.test, self.module)
+            case ast.If(test=test):
+                answer = self.reader.answer(test, self.module)
+                if answer is None:
+                    return
+                if answer.holds:
+                    self.note(node, "orelse", node.orelse, answer)
+                else:
+                    self.note(node, "body", node.body, answer)
+                    if self.reader.looks(test, self.module):
+                        self.note(node, "test", [test], answer)
+                if self.leaves(node):
+                    block = block_of(self.module.table.parents[node], node)
+                    self.note(node, "rest", block[block.index(node) + 1 :], answer)
+            case ast.IfExp(test=test):
+                answer = self.reader.answer(test, self.module)
                 if answer is not None:
-                    gone = node.orelse if answer.holds else node.body
-                    self.note(node, "operand", [gone], answer)
-            case ast.BoolOp():
-                for index, value in enumerate(node.values[:-1]):
+                    self.note(node, "operand", [node.orelse if answer.holds else node.body], answer)
+            case ast.BoolOp(op=op, values=values):
+                for index, value in enumerate(values[:-1]):
                     answer = self.reader.answer(value, self.module)
-                    if answer is not None and answer.holds is isinstance(node.op, ast.Or):
-                        self.note(node, "operand", node.values[index + 1 :], answer)
+                    if answer is not None and answer.holds is isinstance(op, ast.Or):
+                        self.note(node, "operand", values[index + 1 :], answer)
                         break
-        for name, value in ast.iter_fields(node):
-            if not isinstance(value, list):
-                if isinstance(value, ast.AST) and value not in self.found:
-                    self.visit(value)
-            elif name in {"body", "orelse", "finalbody"}:
-                self.block(value)
-            else:
-                for each in value:
-                    if isinstance(each, ast.AST) and each not in self.found:
-                        self.visit(each)
 
-    def leaves(self, statement: ast.stmt) -> Answer | None:
-        """The answer of a test because of which what follows it is not reached."""
+    def leaves(self, statement: ast.stmt) -> bool:
+        """Whether what follows an ``if`` is not reached because of what it tests."""
         if not isinstance(statement, ast.If):
-            return None
+            return isinstance(statement, LEAVING)
         answer = self.reader.answer(statement.test, self.module)
-        if answer is None:
-            return None
-        taken = statement.body if answer.holds else statement.orelse
-        if taken and isinstance(taken[-1], LEAVING):
-            return answer
-        return self.leaves(taken[-1]) if taken else None
+        taken = statement.body if answer is None or answer.holds else statement.orelse
+        return answer is not None and bool(taken) and self.leaves(taken[-1])
 
     def note(self, node: ast.AST, part: str, body: Sequence[ast.AST], answer: Answer) -> None:
         outdated = Outdated(node, part, tuple(body), answer.text, answer.until)
         for each in body:
             for inner in ast.walk(each):
-                known = self.found.get(inner)
-                if known is None or (part == "test" and known.part == "operand"):
-                    self.found[inner] = outdated
+                self.found.setdefault(inner, outdated)
+
+
+def block_of(parent: ast.AST, statement: ast.stmt) -> list[ast.stmt]:
+    """The statements among which one stands."""
+    for name in BLOCKS:
+        block = getattr(parent, name, None)
+        if isinstance(block, list) and statement in block:
+            return block
+    return [statement]
 
 
 # -- what only such code uses --------------------------------------------------------
@@ -257,16 +232,17 @@ class _Uses:
                     yield from uses
 
     def _mentioning(self, name: str) -> Iterator[Module]:
-        word = re.compile(rb"\b%s\b" % re.escape(name.encode()))
+        plain = name.encode()
+        word = re.compile(rb"\b%s\b" % plain)
         for path in list(self._library):
             data = self.project.library.read(path)
-            if data is not None and word.search(data):
+            if plain in data and word.search(data):
                 module = self.project.load(path)
                 self._library.remove(path)
                 if module is not None:
                     self._reading.append(module)
         for module in self._reading:
-            if word.search(module.source.data):
+            if plain in module.source.data and word.search(module.source.data):
                 yield module
 
 

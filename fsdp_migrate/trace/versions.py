@@ -146,11 +146,14 @@ class Reader:
         self.target = target
         self._depth = self._nested = 0
         self._named: dict[Binding, Reading] = {}
+        self._answers: dict[ast.expr, Answer | None] = {}
 
     def answer(self, test: ast.expr, module: Module) -> Answer | None:
         """What a condition says for every release from the target on, if that is certain."""
-        read = self.read(test, module, {})
-        return read if isinstance(read, Answer) else None
+        if test not in self._answers:
+            read = self.read(test, module, {})
+            self._answers[test] = read if isinstance(read, Answer) else None
+        return self._answers[test]
 
     def looks(self, test: ast.expr, module: Module) -> bool:
         """Whether a condition does nothing but look: nobody misses it where its answer is known."""
@@ -316,6 +319,8 @@ class Reader:
     def _call(self, node: ast.Call, module: Module, env: Environment) -> Reading:
         if any(isinstance(a, ast.Starred) for a in node.args):
             return None
+        if isinstance(node.func, ast.Name) and node.func.id in LOOKING - {"bool"}:
+            return None
         given = [self.read(a, module, env) for a in node.args]
         if isinstance(node.func, ast.Attribute):
             owner = self.read(node.func.value, module, env)
@@ -429,6 +434,8 @@ class Reader:
     # -- comparisons ----------------------------------------------------------------------------
 
     def _compare(self, node: ast.Compare, module: Module, env: Environment) -> Reading:
+        if any(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
+            return None
         sides = [self.read(side, module, env) for side in (node.left, *node.comparators)]
         answers: list[Reading] = []
         for left, op, right in zip(sides, node.ops, sides[1:], strict=False):
