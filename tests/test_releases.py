@@ -55,6 +55,14 @@ def is_old():
     return version.parse(torch.__version__) < version.parse("2.0")
 
 
+CHANGED = torch.__version__ < "2.0"
+
+
+def change():
+    global CHANGED
+    CHANGED = True
+
+
 def at_least(wanted):
     return PARSED >= Version(wanted)
 
@@ -187,6 +195,7 @@ PERHAPS = [
     "DOUBTED",
     "not DOUBTED",
     "perhaps()",
+    "CHANGED",
     "shadowing(version)",
     "sys.argv or OLD",
     "NEW and sys.argv",
@@ -316,6 +325,7 @@ USES = {
     "code that hands it on": (f"{HELPER}{USE}use = helper\n", False),
     "an attribute": (f"{HELPER}{USE}torch.helper()\n", False),
     "a list of names": (f"{HELPER}{USE}__all__ = ['helper']\n", False),
+    "a command": (f"{HELPER}{USE}print('run = example:helper')\n", False),
     "a dotted name": (f"{HELPER}{USE}print('example.helper')\n", False),
     "a decorator": (f"@torch.library.impl\n{HELPER}{USE}", False),
     "a metaclass": (f"class helper(metaclass=type):\n    a = 'old'\n{USE}", False),
@@ -328,6 +338,20 @@ def test_what_is_used_by(text: str, expected: bool) -> None:
     assert outdated({"example.py": IMPORTS + text}) == ({"old"} if expected else set())
 
 
+def test_another_of_its_name_is_used() -> None:
+    files = {
+        "helpers.py": HELPER,
+        "others.py": "def helper():\n    return 'another'\n",
+        "example.py": f"{IMPORTS}from others import helper\n{USE}",
+    }
+    assert outdated(files) == set()
+    through = {"through.py": "from helpers import helper as helper\nprint(helper)\n"}
+    files["example.py"] = f"{IMPORTS}from through import helper\n{USE}"
+    assert outdated({**files, **through}) == set()
+    through = {"through.py": "from helpers import *\n"}
+    assert outdated({**files, **through}) == {"old"}
+
+
 def test_what_other_files_use() -> None:
     files = {
         "helpers.py": HELPER,
@@ -338,7 +362,7 @@ def test_what_other_files_use() -> None:
     assert outdated({**files, "third.py": "from helpers import helper\n"}) == set()
     assert outdated({**files, "__init__.py": "from .helpers import helper\n"}) == set()
     assert outdated(files, {"third.py": "from helpers import helper\nhelper()\n"}) == set()
-    assert outdated(files, {"third.py": "print('a helper')  # helper\n"}) == {"old"}
+    assert outdated(files, {"third.py": "print('a helper here')  # helper\n"}) == {"old"}
 
 
 ACCELERATE = """\

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from packaging.version import Version
 
 from fsdp_migrate import remarks
+from fsdp_migrate.names import Binding, Kind
 from fsdp_migrate.trace.project import Module, Outdated, Project
 from fsdp_migrate.trace.versions import Answer, Reader
 
@@ -183,18 +184,19 @@ class _Uses:
         keywords = node.keywords if isinstance(node, ast.ClassDef) else []
         if keywords or not all(self._keeps(d, module) for d in node.decorator_list):
             return None
-        if isinstance(module.table.parents[node], ast.ClassDef):
+        if isinstance(module.table.parents[node], ast.ClassDef) or not node.name.isascii():
             return None  # other classes may have methods of its name
         inside = set(ast.walk(node))
         users: list[Outdated] = []
-        for mention in self._mentions(node.name, marked=said is not None):
+        for where, mention in self._mentions(node.name, marked=said is not None):
             if mention is None:
                 return None
             if mention not in inside:
                 user = self.found.get(mention)
                 if user is None or user.part == "test":
                     return None
-                users.append(user)
+                if self._leads(mention, where, node):
+                    users.append(user)
         if not users:
             if said is None:
                 return None
@@ -208,28 +210,67 @@ class _Uses:
         names = self.project.imported(called, module)
         return bool(names) and names <= KEEPING
 
-    def _mentions(self, name: str, *, marked: bool) -> Iterator[ast.AST | None]:
+    def _leads(self, mention: ast.AST, where: Module, node: Definition) -> bool:
+        """Whether a mention is one of this definition, and not just of another of its name."""
+        table = where.table
+        bound: list[Binding] = []
+        names: frozenset[str] = frozenset()
+        if isinstance(mention, ast.Name):
+            scope = table.within[mention].lookup(mention.id)
+            if scope is None:
+                return bool(table.stars)
+            bound = scope.bindings[mention.id]
+            names = frozenset(b.qualified for b in bound if b.kind is Kind.IMPORT)
+        elif isinstance(mention, ast.Attribute):
+            names = table.qualify(mention)
+        elif isinstance(mention, ast.alias):
+            names = frozenset(b.qualified for b in table.imports if b.node is mention)
+        return any(b.node is node for b in bound) or any(
+            self._reaches(name, where, node, frozenset()) for name in names
+        )
+
+    def _reaches(
+        self, qualified: str, where: Module, node: Definition, passed: frozenset[str]
+    ) -> bool:
+        """Whether an import is of a definition, if need be through other modules."""
+        resolved = self.project.resolve(qualified, where)
+        if resolved is None or not resolved[1] or qualified in passed:
+            return False
+        return any(
+            binding.node is node
+            or (
+                binding.kind is Kind.IMPORT
+                and self._reaches(binding.qualified, owner, node, passed | {qualified})
+            )
+            for owner, binding in self.project.exports(*resolved)
+        )
+
+    def _mentions(self, name: str, *, marked: bool) -> Iterator[tuple[Module, ast.AST | None]]:
         """Every node that mentions a definition; None where it is handed on to who knows whom."""
-        written = re.compile(rf"(?:[\w.]*[.:])?{re.escape(name)}")
         for module in self._mentioning(name):
-            table = module.table
-            names = [n for n in table.names if n.id == name]
-            yield from names
-            yield from (a for a in table.attributes if a.attr == name)
-            yield from (s for s in table.strings if written.fullmatch(str(s.value)))
-            for binding in table.imports:
-                alias = binding.node
-                if not isinstance(alias, ast.alias) or alias.name.rpartition(".")[2] != name:
-                    continue
-                if alias in self.found:
-                    yield alias
-                elif module.is_package:
+            for node in self._mentions_in(module, name, marked=marked):
+                yield module, node
+
+    def _mentions_in(self, module: Module, name: str, *, marked: bool) -> Iterator[ast.AST | None]:
+        table = module.table
+        # ``"name"``, ``"module.name"``, ``"command = module:name"``
+        written = re.compile(rf"(?:.*[\s.:=/'\"])?{re.escape(name)}", re.DOTALL)
+        yield from (n for n in table.names if n.id == name)
+        yield from (a for a in table.attributes if a.attr == name)
+        yield from (s for s in table.strings if written.fullmatch(str(s.value)))
+        for binding in table.imports:
+            alias = binding.node
+            if not isinstance(alias, ast.alias) or alias.name.rpartition(".")[2] != name:
+                continue
+            if alias in self.found:
+                yield alias
+            elif module.is_package:
+                yield None
+            else:
+                uses = [n for n in table.names if n.id == binding.name]
+                if not uses and not marked:
                     yield None
-                else:
-                    uses = [n for n in table.names if n.id == binding.name]
-                    if not uses and not marked:
-                        yield None
-                    yield from uses
+                yield from uses
 
     def _mentioning(self, name: str) -> Iterator[Module]:
         plain = name.encode()

@@ -780,6 +780,8 @@ class Tracer:
         return isinstance(found, Class) and found.node in {c.node for c in self.family(cls)}
 
     def _class_binding(self, binding: Binding, cls: Class, value: Value) -> list[Value]:
+        if binding.node in self.outdated:
+            return []
         if binding.kind is Kind.FUNCTION:
             assert isinstance(binding.node, FUNCTIONS)
             function = Function(binding.node, cls.module, owner=cls.node)
