@@ -12,6 +12,7 @@ from fsdp_migrate.proposal import (
     AddKeyword,
     Code,
     DropBranch,
+    DropElse,
     Edit,
     Insert,
     MoveStatement,
@@ -85,7 +86,7 @@ def _refused(edit: Edit, excerpt: Excerpt) -> tuple[str, str] | None:
         if any(excerpt.piece(n.lineno).line > here.line for n in nodes):
             return LATER
     lines = set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    if isinstance(edit, (ReplaceStatement, DropBranch)):
+    if isinstance(edit, (ReplaceStatement, DropBranch, DropElse)):
         concerned = list(excerpt.masks.values())
     elif isinstance(edit, (Insert, Unwrap, MoveStatement)):
         return None

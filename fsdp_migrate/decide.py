@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from fsdp_migrate import branches, config, fsdp1, guards, partial, remarks, sites
+from fsdp_migrate import branches, config, fsdp1, guards, outdated, partial, remarks, sites
 from fsdp_migrate.around import (
     attributes,
     checkpointing,
@@ -53,6 +53,7 @@ from fsdp_migrate.states import holders
 from fsdp_migrate.study import Decision, Failure, Study
 from fsdp_migrate.support import placement
 from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.values import Tracer
 
 HELD = "FSDP190"
 MODELS = frozenset(
@@ -70,7 +71,9 @@ def decide(study: Study) -> list[Decision]:
     """
     best = _best(study)
     heeded = [_heeded(d) for d in best]
-    return hold_back(heeded) if any(d.ignored for d in heeded) else best
+    if not any(d.ignored for d in heeded):
+        return best
+    return outdated.settle(hold_back(heeded), study)
 
 
 def _best(study: Study) -> list[Decision]:
@@ -151,7 +154,7 @@ def _decide(study: Study) -> list[Decision]:
         if not _inside(site, study):
             decisions.append(_ask(site, study))
     for module in study.project.modules:
-        for site in sites.dead_imports(study.project, module, used):
+        for site in _running(list(sites.dead_imports(study.project, module, used)), study):
             decisions.append(_ask(site, study))
     for constructor in study.constructors.values():
         constructor.wholes = roles.wholes(constructor, study)
@@ -159,7 +162,22 @@ def _decide(study: Study) -> list[Decision]:
     if study.partial:
         decisions = partial.guarded(decisions, study)
     decisions = hold_back(decisions)
-    return sorted(decisions, key=order)
+    decisions += _older(decisions, study)
+    return sorted(outdated.settle(decisions, study), key=order)
+
+
+def _older(decisions: Sequence[Decision], study: Study) -> Iterator[Decision]:
+    """Decisions about outdated code, but for that in arguments that nothing writes down again."""
+    written = carried(e for d in decisions if d.outcome is not Outcome.LEFT for e in d.edits)
+    for site in _each_once(study.outdated):
+        around = (site.node, *site.module.table.ancestors(site.node))
+        if not written.isdisjoint(around) or not _inside(site, study):
+            yield outdated.of(site, study)
+
+
+def _each_once(found: Sequence[Site]) -> list[Site]:
+    """The first site of each reference."""
+    return list({site.reference: site for site in reversed(found)}.values())
 
 
 def _near(decision: Decision, study: Study) -> Decision:
@@ -222,7 +240,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
     """Every site, constructors registered; and every node that is a reference."""
     known = study.found is not None
     found, used = study.found or _references(study)
-    found = chosen.as_constructors(found)
+    found = chosen.as_constructors(_running(found, study))
     for site in found:
         if site.construct in {f"{fsdp1.FSDP}()", f"partial({fsdp1.FSDP})"}:
             assert isinstance(site.node, ast.Call)
@@ -233,7 +251,9 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
             subclasses.register(site, study)
     found = wrapping.find(found, study)
     if not known:
-        only_look_alikes = not found and any(map(sites.uses_fairscale, study.project.modules))
+        only_look_alikes = not (found or study.outdated) and any(
+            map(sites.uses_fairscale, study.project.modules)
+        )
         referring = {site.module for site in found}
         makes_models = any(s.construct in MODELS for s in found) or bool(study.constructors)
         for module in study.project.modules:
@@ -257,6 +277,8 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         found += [entry.site for entry in study.entries]
         study.dataclasses = dataclass_nodes.find(study)
         found += [each.site for each in study.dataclasses]
+        found += _outdated_methods(referring, study)
+        found = _running(found, study)
         study.found = found, used
     study.subclassed = any(map(subclasses.is_subclass, found))
     for site in found:
@@ -266,6 +288,32 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         if branch is not None and not _builds_models(branch, study):
             study.branches.append(branch)
     return found, used
+
+
+def _running(found: list[Site], study: Study) -> list[Site]:
+    """The sites that some torch from the target on runs; the others are kept apart.
+
+    What is done there is no reason for anything elsewhere.
+    """
+    older = study.project.outdated
+    if not older:
+        return found
+    study.outdated += [s for s in found if s.reference in older]
+    return [s for s in found if s.reference not in older]
+
+
+def _outdated_methods(referring: set[Module], study: Study) -> Iterator[Site]:
+    """What is done to models where no torch from the target on gets."""
+    older = study.project.outdated
+    if not older:
+        return
+    tracer = Tracer(study.project)
+    tracer.outdated = ()
+    for module in study.project.modules:
+        if any(attribute in older for attribute in module.table.attributes):
+            for site in sites.methods(tracer, module, has_fsdp=module in referring):
+                if site.reference in older:
+                    yield site
 
 
 def _of_models(study: Study, module: Module) -> Iterator[Site]:

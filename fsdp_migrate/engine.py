@@ -81,7 +81,7 @@ def rewrite(
             d.site.module.path
             for result in found.values()
             for d in result.decisions
-            if d.outcome is Outcome.LEFT and not d.held
+            if d.outcome is Outcome.LEFT and not (d.held or d.outdated)
         }
         for group in parts.together(split, lambda module: module.path in troubled):
             if len(group) > 1:

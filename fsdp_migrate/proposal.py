@@ -113,6 +113,13 @@ class DropBranch(Edit):
 
 
 @dataclass(frozen=True, eq=False)
+class DropElse(Edit):
+    """Remove all of an ``if`` chain that follows its first part."""
+
+    node: ast.If
+
+
+@dataclass(frozen=True, eq=False)
 class RemoveArgument(Edit):
     call: ast.Call
     argument: ast.expr | ast.keyword
@@ -342,6 +349,9 @@ class Proposal:
 
     def drop_branch(self, module: Module, node: ast.If) -> None:
         self.edits.append(DropBranch(module, node))
+
+    def drop_else(self, module: Module, node: ast.If) -> None:
+        self.edits.append(DropElse(module, node))
 
     def remove_argument(
         self, module: Module, call: ast.Call, argument: ast.expr | ast.keyword

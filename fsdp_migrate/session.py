@@ -121,12 +121,18 @@ def _engine(
         except (SourceError, OSError):
             return None
 
+    def read(path: Path) -> bytes:
+        try:
+            return path.read_bytes()
+        except OSError:
+            return b""
+
     def work() -> Result:
         display = {p: found.display(p) for p in (*found.candidates, *found.others)}
         sources, problems = engine.read(found.candidates, display)
         # A file without FSDP that does not parse is none of our business.
         others, _ = engine.read(found.others, display)
-        library = Library(frozenset(found.library), load)
+        library = Library(frozenset(found.library), load, read)
         try:
             result = engine.rewrite([*sources, *others], options, registry, library, edit=edit)
         except Exception as error:

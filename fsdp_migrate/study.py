@@ -18,8 +18,9 @@ from fsdp_migrate.proposal import Code, Edit, Mark, Namer, Proposal
 from fsdp_migrate.remarks import Ignored
 from fsdp_migrate.rule import LoadedRule, Outcome, Registry
 from fsdp_migrate.sites import Site
+from fsdp_migrate.trace import releases
 from fsdp_migrate.trace.flow import Definition
-from fsdp_migrate.trace.project import Module, Project
+from fsdp_migrate.trace.project import Module, Outdated, Project
 from fsdp_migrate.trace.values import Class, Constant, Made, Tracer, Unknown, Value, Values
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Decision:
     ignored: Ignored | None = None  # left because a comment says so
     rule: str = ""  # the code before its migration was held back
     guard: tuple[Edit, ...] = ()  # what would stop the program there, with --partial
+    outdated: bool = False  # left, and no torch that migrated code runs on gets there
     unguarded: str = ""  # why no guard can
     guarded: bool = False  # the guard stands, or is put there, and nothing is held back
 
@@ -143,6 +145,8 @@ class Study:
     kept: set[ast.AST] = field(default_factory=set)  # calls that stay with their arguments
     branches: list[Branch] = field(default_factory=list)  # for FSDP1 models, and going
     found: tuple[list[Site], set[ast.AST]] | None = None  # sites, and what they refer by
+    outdated: list[Site] = field(default_factory=list)  # that only older torch releases run
+    going: dict[Outdated, bool] = field(default_factory=dict)  # which of it is removed
     gone: set[ast.AST] = field(default_factory=set)  # code that goes, with the sites in it
     subclassed: bool = False  # the project derives classes from FSDP1's
     unwritten: list[Constructor] = field(default_factory=list)  # that fully_shard cannot say
@@ -162,6 +166,7 @@ class Study:
     dataclasses: list[DataclassFound] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        releases.settle(self.project, self.target)
         self.tracer = Tracer(self.project)
         narrowing = Narrowing(self.tracer)
         self.tracer.narrow, self.tracer.told = narrowing.narrowed, narrowing.verdict
@@ -174,6 +179,7 @@ class Study:
         result.partial = self.partial
         result.tracer, result.found, result.entries = self.tracer, self.found, self.entries
         result.failures, result.unused = self.failures, self.unused
+        result.outdated = self.outdated
         result.contents = self.contents
         result.parts, result.owned = self.parts, self.owned
         result.dataclasses = self.dataclasses
@@ -385,9 +391,14 @@ class Study:
         quiet: bool = False,
         final: bool = False,
         unknown_state: bool = False,
+        at: ast.AST | None = None,
     ) -> Decision:
-        """Not touched, for ``reason``; ``help`` is what to do by hand."""
-        edits = (Mark(site.module, site.node, code, sentences(reason, help)),)
+        """Not touched, for ``reason``; ``help`` is what to do by hand.
+
+        Args:
+            at: where the marker stands, if not at the site.
+        """
+        edits = (Mark(site.module, at or site.node, code, sentences(reason, help)),)
         concerned = frozenset(models)
         return Decision(
             site,

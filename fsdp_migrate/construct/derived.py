@@ -135,10 +135,13 @@ def _is_plain(values: Values, study: Study) -> bool:
 
 def _of_body(cls: Class, study: Study) -> str:
     """What a class overrides, or asks of FSDP1's, that has no counterpart."""
-    asked = [n for n in ast.walk(cls.node) if isinstance(n, ast.Attribute)]
+    older = study.project.outdated  # which no release runs that migrated code runs on
+    asked = [n for n in ast.walk(cls.node) if isinstance(n, ast.Attribute) and n not in older]
     asked = [n for n in asked if _asks_super(n, n.attr)]
     set_first = {name for name in STATES if _is_set_first(name, asked, cls, study)}
-    for name in cls.module.table.scopes[cls.node].bindings:
+    for name, bindings in cls.module.table.scopes[cls.node].bindings.items():
+        if all(binding.node in older for binding in bindings):
+            continue
         if (name in OVERRIDES or name in INTERNALS) and name not in set_first:
             return f"it overrides {name}"
     of_fsdp1 = (OF_MODELS | fsdp1.STATICS) - {fsdp1.FORWARD} - set_first
@@ -146,7 +149,7 @@ def _of_body(cls: Class, study: Study) -> str:
         if attribute.attr in of_fsdp1:
             return f"it calls super().{attribute.attr}, which is FSDP1's"
     forward = _method(cls, fsdp1.FORWARD)
-    if forward is not None and not _calls_super(forward, fsdp1.FORWARD):
+    if forward is not None and forward not in older and not _calls_super(forward, fsdp1.FORWARD):
         return "its forward goes past FSDP1's"
     return ""
 

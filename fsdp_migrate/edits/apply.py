@@ -17,6 +17,7 @@ from fsdp_migrate.proposal import (
     AddKeyword,
     Code,
     DropBranch,
+    DropElse,
     Edit,
     Import,
     Insert,
@@ -49,6 +50,7 @@ class _StatementEdits:
     marks: list[Mark] = field(default_factory=list)
     unwrap: set[int] = field(default_factory=set)
     dropped: bool = False  # a part of an ``if`` chain that goes
+    alone: bool = False  # an ``if`` whose other parts go
 
 
 @dataclass
@@ -159,6 +161,8 @@ def _plan(module: Module, edits: Sequence[Edit]) -> _Plan:
                 plan.note(edit.before)
             case DropBranch():
                 plan.statements[edit.node].dropped = True
+            case DropElse():
+                plan.statements[edit.node].alone = True
             case RemoveArgument() | RenameKeyword() | AddKeyword():
                 plan.calls[edit.call].append(edit)
                 plan.note([edit.code] if isinstance(edit, AddKeyword) else [])
@@ -554,6 +558,9 @@ class _Editor(cst.CSTTransformer):
         if edits is None:
             return updated
         assert isinstance(updated, cst.BaseCompoundStatement)
+        if edits.alone:
+            assert isinstance(updated, cst.If)
+            updated = updated.with_changes(orelse=None)
         if edits.dropped:
             assert isinstance(updated, cst.If)
             following = updated.orelse
@@ -564,12 +571,14 @@ class _Editor(cst.CSTTransformer):
                 return gone(tuple(updated.leading_lines))
             if isinstance(following, cst.Else):
                 kept = _dedented(following.body)
-                kept[0] = kept[0].with_changes(
-                    leading_lines=[*updated.leading_lines, *kept[0].leading_lines]
-                )
+                if not kept:
+                    return gone(tuple(updated.leading_lines))
+                above = [*updated.leading_lines, *_comments(following), *kept[0].leading_lines]
+                kept[0] = kept[0].with_changes(leading_lines=above)
                 return kept[0] if len(kept) == 1 else cst.FlattenSentinel(kept)
             assert isinstance(following, cst.If)
-            updated = following.with_changes(leading_lines=updated.leading_lines)
+            above = [*updated.leading_lines, *_comments(following)]
+            updated = following.with_changes(leading_lines=above)
         leading = tuple(updated.leading_lines)
         bare = updated.with_changes(leading_lines=())
         lines: list[Line]
@@ -597,6 +606,11 @@ class _Editor(cst.CSTTransformer):
             changes = {} if plain else {"lpar": node.lpar, "rpar": node.rpar}
             return [node.with_changes(items=kept, **changes)]
         return _dedented(node.body)
+
+
+def _comments(part: cst.If | cst.Else) -> list[cst.EmptyLine]:
+    """The comments above an ``elif`` or an ``else``."""
+    return [line for line in part.leading_lines if line.comment is not None]
 
 
 def _dedented(body: cst.BaseSuite) -> list[Line]:

@@ -14,7 +14,14 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from fsdp_migrate.proposal import DropBranch, Edit, MoveStatement, ReplaceStatement, Unwrap
+from fsdp_migrate.proposal import (
+    DropBranch,
+    DropElse,
+    Edit,
+    MoveStatement,
+    ReplaceStatement,
+    Unwrap,
+)
 from fsdp_migrate.trace.project import Module
 
 FEWEST = 4  # lines of a run that are worth leaving out
@@ -76,7 +83,7 @@ def excerpt(module: Module, wanted: Iterable[ast.AST], edits: Iterable[Edit]) ->
     return result if next(first_of_all, None) == next(first_of_rest, None) else None
 
 
-_MOVING = (DropBranch, MoveStatement, ReplaceStatement, Unwrap)
+_MOVING = (DropBranch, DropElse, MoveStatement, ReplaceStatement, Unwrap)
 
 
 def _indent(line: str) -> str:

@@ -20,6 +20,7 @@ from fsdp_migrate.proposal import (
     AddKeyword,
     Code,
     DropBranch,
+    DropElse,
     Edit,
     Import,
     Insert,
@@ -150,9 +151,24 @@ def plan(
         statement = module.table.parents[alias]
         result.statements[statement].dropped.add(alias)
     seen: set[tuple[str, str, str, ast.AST | None]] = set()
+    going = _going(edits)
     for need in needed:
-        _place(module, need, result, local, seen)
+        _place(module, need, result, local, seen, going)
     return result
+
+
+def _going(edits: Sequence[Edit]) -> set[ast.AST]:
+    """Import statements in the parts of ``if`` chains that are removed."""
+    parts = [e.node.body for e in edits if isinstance(e, DropBranch)]
+    parts += [e.node.orelse for e in edits if isinstance(e, DropElse)]
+    parts += [[e.node] for e in edits if isinstance(e, ReplaceStatement) and not e.codes]
+    return {
+        node
+        for part in parts
+        for statement in part
+        for node in ast.walk(statement)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+    }
 
 
 # -- which imports are no longer used --------------------------------------------------------
@@ -219,6 +235,8 @@ def _consumed(module: Module, edits: Sequence[Edit]) -> tuple[set[ast.AST], set[
                 removed.update(edit.node.items[index].context_expr for index in edit.items)
             case DropBranch():
                 removed.update([edit.node.test, *edit.node.body])
+            case DropElse():
+                removed.update(edit.node.orelse)
             case RemoveArgument():
                 removed.add(edit.argument)
             case AddKeyword():
@@ -281,9 +299,10 @@ def _place(
     result: ImportPlan,
     local: frozenset[str],
     seen: set[tuple[str, str, str, ast.AST | None]],
+    going: set[ast.AST],
 ) -> None:
     """Import a name beside the imports that are sure to have run where it is needed."""
-    statements = _import_statements(module, need)
+    statements = [s for s in _import_statements(module, need) if s not in going]
     same = [
         s
         for s in statements

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
+from packaging.version import Version
+
 from fsdp_migrate import fsdp1, names
 from fsdp_migrate.names import Binding, Kind, NameTable, Scope
 from fsdp_migrate.source import Source
@@ -81,6 +83,7 @@ class Library:
 
     paths: frozenset[Path] = frozenset()
     load: Callable[[Path], Source | None] = lambda path: None  # None: it cannot be parsed
+    read: Callable[[Path], bytes] = lambda path: b""  # as far as that is cheaper
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -98,6 +101,21 @@ class Library:
         return {p.as_posix(): p for p in self.paths}
 
 
+@dataclass(frozen=True, eq=False)
+class Outdated:
+    """Code that only torch releases below the target run: ``body``, which ``part`` of ``node`` is.
+
+    The ``body`` or ``orelse`` of an ``if``, the ``rest`` of the block behind one, an ``operand`` of
+    an expression, or a ``definition`` that only such code uses.
+    """
+
+    node: ast.AST
+    part: str
+    body: tuple[ast.AST, ...]
+    text: str  # the releases that run it: ``before 2.1``
+    until: Version  # the first that does not, or the last that does
+
+
 class Project:
     """A closed world: every module under analysis, and the imports between them.
 
@@ -112,6 +130,8 @@ class Project:
         known: Iterable[Module] = (),  # of an earlier project: what is read already
     ) -> None:
         self.islands: dict[Path, int] = {}  # which files share values; those not in it do
+        self.target: Version | None = None  # the oldest torch it is to run on
+        self.outdated: dict[ast.AST, Outdated] = {}  # by every node of such code
         self._earlier = {id(module.source): module for module in known}
         listed = sorted(sources, key=lambda s: s.display)
         self.library = library or Library()
@@ -191,6 +211,10 @@ class Project:
         module = self._module(source) if source is not None else None
         self._by_path[path] = module
         return module
+
+    def load(self, path: Path) -> Module | None:
+        """The module of a file of the library; None when it cannot be parsed."""
+        return self._at(path)
 
     def _module(self, source: Source) -> Module:
         """The module of a source; the one of an earlier project, with all that is known of it,

@@ -13,7 +13,7 @@ import ast
 import builtins
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -166,6 +166,7 @@ COMMON_METHODS = frozenset(
 class Tracer:
     def __init__(self, project: Project) -> None:
         self.project = project
+        self.outdated: Collection[ast.AST] = project.outdated  # what is taken not to run
         self._memo: dict[Question, Values] = {}
         self._active: dict[Question, int] = {}  # questions not answered yet, and their depth
         self._waits = 0  # bit n: the answer made now waits for the active question of depth n
@@ -195,6 +196,8 @@ class Tracer:
         known = self._memo.get(key)
         if known is not None:
             return known
+        if node in self.outdated:
+            return frozenset()
         return self._ask(key, lambda: self._evaluate(node, module, frame), node, module)
 
     def _ask(
@@ -421,6 +424,8 @@ class Tracer:
         self, definition: Definition, scope: Scope, module: Module, frame: Frame | None
     ) -> list[Value]:
         node = definition.node
+        if node in self.outdated:
+            return []
         match definition.kind:
             case Kind.IMPORT:
                 binding = self._import_binding(node, definition.path, module)
@@ -764,6 +769,8 @@ class Tracer:
             return [Computed(call, module, frame)]
         result: list[Value] = []
         for statement in returns:
+            if statement in self.outdated:
+                continue
             if statement.value is None:
                 result.append(Constant(statement, function.module, context, None))
             else:
@@ -838,6 +845,8 @@ class Tracer:
         return isinstance(found, Class) and found.node in {c.node for c in self.family(cls)}
 
     def _class_binding(self, binding: Binding, cls: Class, value: Value) -> list[Value]:
+        if binding.node in self.outdated:
+            return []
         if binding.kind is Kind.FUNCTION:
             assert isinstance(binding.node, FUNCTIONS)
             function = Function(binding.node, cls.module, owner=cls.node)
@@ -1136,7 +1145,9 @@ class Tracer:
             names += self._instance_names(Class(owner, module))
         for each in names:
             for call, where in self._calls.get(each, []):
-                if self._may_run(call, where, function, owner, is_init):
+                if call not in self.outdated and self._may_run(
+                    call, where, function, owner, is_init
+                ):
                     bound = owner is not None and not _is_static(function)
                     found.append(CallSite(call, where, bound))
         return [*found, *self._spawned(function)]

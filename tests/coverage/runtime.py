@@ -1179,6 +1179,21 @@ ROWS = (
         "FSDP499",
         "the class among others that are gone through",
     ),
+    rewritten(
+        "7.1",
+        "branches that no torch from the target on gets into",
+        "the branch goes, with the imports that only it used",
+        "FSDP423",
+        "what replaces FSDP1's functions in older releases",
+        program("older --zero2 0"),
+    ),
+    left(
+        "7.1",
+        "functions that only older releases use, and other code that they alone run",
+        "it stays, and holds nothing back: no migrated code gets there",
+        "FSDP423",
+        "a function that only older releases use",
+    ),
     review(
         "7.1",
         "branches for both FSDPs",

@@ -80,6 +80,7 @@ CASES = (
         for kind in ("device", "world", "group", "slice", "hybrid", "zero2", "none")
     ),
     *(Case("meshes", ("--kind", kind), ranks=4) for kind in ("device", "hybrid", "zero2", "none")),
+    *(Case("older", ("--zero2", zero2)) for zero2 in "01"),
     *(Case("ordering", ("--kind", kind)) for kind in ("early", "listed", "late", "trainer")),
     Case("parts", (), HALF),
     *(Case("passed_over", ("--kind", kind)) for kind in ("blocks", "others", "wrappers")),
