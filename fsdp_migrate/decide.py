@@ -171,8 +171,11 @@ def _older(decisions: Sequence[Decision], study: Study) -> Iterator[Decision]:
     written = carried(e for d in decisions if d.outcome is not Outcome.LEFT for e in d.edits)
     for site in _each_once(study.outdated):
         around = (site.node, *site.module.table.ancestors(site.node))
-        if not written.isdisjoint(around) or not _inside(site, study):
-            yield outdated.of(site, study)
+        if written.isdisjoint(around) and _inside(site, study):
+            continue
+        decision = outdated.of(site, study)
+        unused = decision.outcome is Outcome.LEFT and site.construct.startswith("import(")
+        yield _ask(site, study) if unused else decision
 
 
 def _each_once(found: Sequence[Site]) -> list[Site]:

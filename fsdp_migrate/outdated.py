@@ -56,7 +56,8 @@ def part_of(site: Site, study: Study) -> Outdated:
 def settle(decisions: list[Decision], study: Study) -> list[Decision]:
     """``decisions``, those on outdated code left where all else is: nothing needs a later torch."""
     others = [d for d in decisions if not d.outdated]
-    if not others or any(d.outcome is not Outcome.LEFT for d in others):
+    migrated = any(d.models and not d.kept and d.outcome is not Outcome.LEFT for d in others)
+    if migrated or all(d.outcome is not Outcome.LEFT for d in others):
         return decisions
     return [
         of(d.site, study, stays=True) if d.outdated and d.outcome is not Outcome.LEFT else d

@@ -76,6 +76,11 @@ GONE = {
         "# choose\n# the rest\n# new\n# here\ntext = '''\n    a\n    '''\nprint(\n    text,\n)\n\n"
         "print(2)\n",
     ),
+    "comments at its end": (
+        "def f():\n    if OLD:\n        FSDP._lazy_init = print\n    else:\n        print(1)\n"
+        "        # inner\n    # outer\n\n\nprint(2)\n",
+        "def f():\n    print(1)\n    # inner\n    # outer\n\n\nprint(2)\n",
+    ),
     "a part in the middle": (
         "if torch.cuda:\n    print(1)\nelif OLD:\n    FSDP._lazy_init = print\nelse:\n"
         "    print(2)\n",
@@ -312,6 +317,22 @@ def build(net):
         "from torch.distributed.fsdp import fully_shard\n\n\ndef build(net):\n    return "
         "fully_shard(net)\n"
     )
+
+
+def test_imports_that_nothing_uses_go_without_their_branch() -> None:
+    text = """\
+if OLD:
+    from torch.distributed.fsdp import CPUOffload
+
+    wanted = 1
+
+print(wanted)
+"""
+    _, after = run(text)
+    assert after["example.py"] == MIGRATED + "if OLD:\n    wanted = 1\n\nprint(wanted)\n"
+    # That is no migration.
+    _, after = run(f"{text}FSDP.forward = print\nif OLD:\n    FSDP._lazy_init = print\n")
+    assert unmarked(after["example.py"]).endswith("if OLD:\n    FSDP._lazy_init = print\n")
 
 
 def test_in_a_notebook() -> None:

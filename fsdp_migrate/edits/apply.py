@@ -629,6 +629,10 @@ def _dedented(body: cst.BaseSuite) -> list[Line]:
         while above and above[0].comment is None:
             above.pop(0)  # the blank line under the with
         lines[0] = lines[0].with_changes(leading_lines=[*comments, *above])
+    if any(line.comment is not None for line in body.footer):
+        lines.append(
+            cst.SimpleStatementLine([cst.Expr(cst.Name(_GONE))], leading_lines=body.footer)
+        )
     return lines  # type: ignore[return-value]  # an IndentedBlock holds statements only
 
 
