@@ -22,12 +22,13 @@ function outside the given paths, which may ask it for its state.
 """
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from fsdp_migrate.construct.sharding import Constructor
+from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
+from fsdp_migrate.sites import Site, enclosing_function
 from fsdp_migrate.states import holders, statedicts
 from fsdp_migrate.study import Decision, Study
 from fsdp_migrate.trace.flow import access_path
@@ -227,9 +228,208 @@ def build(net):
     return fully_shard(net)
 """,
     ),
+    Example(
+        title="context managers of the project's own",
+        before="""\
+from contextlib import contextmanager
+
+import torch
+from torch.distributed.fsdp import FullStateDictConfig, StateDictType
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+@contextmanager
+def whole(model):
+    config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+        yield
+
+
+def sharded(model):
+    return FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT)
+
+
+def main(net):
+    model = FSDP(net)
+    with whole(model):
+        torch.save(model.state_dict(), "whole.pt")
+    with sharded(model):
+        torch.save(model.state_dict(), "part.pt")
+    return model
+""",
+        after="""\
+from contextlib import contextmanager
+
+import torch
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import StateDictType, state_dict_type
+
+
+@contextmanager
+def whole(model):
+    yield
+
+
+def sharded(model):
+    return state_dict_type(model, StateDictType.SHARDED_STATE_DICT)
+
+
+def main(net):
+    model = fully_shard(net)
+    with whole(model):
+        torch.save(get_model_state_dict(
+            model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+        ), "whole.pt")
+    with sharded(model):
+        torch.save(get_model_state_dict(model), "part.pt")
+    return model
+""",
+        support=(
+            "StateDictType",
+            "state_dict_type",
+        ),
+    ),
+    Example(
+        title="a kind that is looked up by name",
+        before="""\
+from contextlib import contextmanager
+
+import torch
+from torch.distributed.fsdp import StateDictType
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+@contextmanager
+def chosen(model, kind):
+    with FSDP.state_dict_type(model, StateDictType[kind]):
+        yield
+
+
+def main(net, kind):
+    model = FSDP(net)
+    with chosen(model, kind):
+        torch.save(model.state_dict(), "part.pt")
+    return model
+""",
+        after="""\
+from contextlib import contextmanager
+
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import StateDictType, state_dict_type
+
+
+@contextmanager
+def chosen(model, kind):
+    with state_dict_type(model, StateDictType[kind]):
+        yield
+
+
+def main(net, kind):
+    model = fully_shard(net)
+    with chosen(model, kind):
+        torch.save(model.state_dict(), "part.pt")
+    return model
+""",
+        support=(
+            "StateDictType",
+            "state_dict_type",
+        ),
+    ),
+    Example(
+        title="contexts by name, and in one case only",
+        before="""\
+from contextlib import nullcontext
+
+import torch
+from torch.distributed.fsdp import StateDictType
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def main(net, is_fsdp):
+    model = FSDP(net)
+    context = FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT)
+    with context:
+        torch.save(model.state_dict(), "part.pt")
+    with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT) if is_fsdp else nullcontext():
+        torch.save(model.state_dict(), "part.pt")
+    return model
+""",
+        after="""\
+from contextlib import nullcontext
+
+import torch
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import StateDictType, model_state_dict, state_dict_type
+
+
+def main(net, is_fsdp):
+    model = fully_shard(net)
+    context = state_dict_type(model, StateDictType.SHARDED_STATE_DICT)
+    with context:
+        torch.save(get_model_state_dict(model), "part.pt")
+    with state_dict_type(model, StateDictType.SHARDED_STATE_DICT) if is_fsdp else nullcontext():
+        torch.save(model_state_dict(model), "part.pt")
+    return model
+""",
+        support=(
+            "StateDictType",
+            "model_state_dict",
+            "state_dict_type",
+        ),
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="contexts of something else",
+        source="""\
+from contextlib import ExitStack
+
+
+def save(model, contexts):
+    with ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context.state_dict_type(model))
+        return model.state_dict()
+""",
+    ),
+    Keep(
+        title="an enum of the project's own",
+        source="""\
+from enum import Enum
+
+
+class StateDictType(Enum):
+    FULL_STATE_DICT = 1
+
+
+def kind(name):
+    return StateDictType[name]
+""",
+    ),
+    Keep(
+        title="a context manager that is not FSDP1's",
+        source="""\
+from contextlib import contextmanager
+
+
+@contextmanager
+def whole(model):
+    with model.state_dict_type("full"):
+        yield
+
+
+def save(model):
+    with whole(model):
+        return model.state_dict()
+""",
+    ),
     Keep(
         title="a context that is bound by functools.partial",
         source="""\
@@ -370,13 +570,34 @@ def _item(site: Site, call: ast.Call) -> tuple[ast.With | ast.AsyncWith, int] | 
 def _is_felt_elsewhere(
     statement: ast.With | ast.AsyncWith, context: ast.Call, site: Site, study: Study
 ) -> bool:
-    """Whether code that is not rewritten here asks for a state in the block."""
+    """Whether code that is not rewritten here asks for a state in the block, or in those that a
+    context manager runs in its place."""
+    blocks: list[tuple[ast.With | ast.AsyncWith, Module]] = [(statement, site.module)]
+    if any(isinstance(n, (ast.Yield, ast.YieldFrom)) for b in statement.body for n in ast.walk(b)):
+        entering = list(_entering(site, study))
+        if not entering:
+            return True
+        blocks += entering
     return any(
-        node is not context and _asks(node, site.module, study, DEPTH)
-        for body in statement.body
+        node is not context and _asks(node, module, study, DEPTH)
+        for block, module in blocks
+        for body in block.body
         for node in ast.walk(body)
         if isinstance(node, ast.Call)
     )
+
+
+def _entering(site: Site, study: Study) -> Iterator[tuple[ast.With | ast.AsyncWith, Module]]:
+    """The ``with`` statements that enter the generator a site stands in."""
+    function = enclosing_function(site.module, site.node)
+    if not isinstance(function, FUNCTIONS):
+        return
+    for caller in study.tracer.callers(function, site.module):
+        item = caller.module.table.parents[caller.call]
+        if isinstance(item, ast.withitem):
+            statement = caller.module.table.parents[item]
+            assert isinstance(statement, (ast.With, ast.AsyncWith))
+            yield statement, caller.module
 
 
 def _asks(call: ast.Call, module: Module, study: Study, depth: int) -> bool:

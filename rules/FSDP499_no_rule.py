@@ -66,9 +66,47 @@ def sizes(net):
 """,
         outcome=Outcome.LEFT,
     ),
+    Example(
+        title="how far FSDP1 prefetches, where a model is asked first",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net, limit):
+    model = FSDP(net, forward_prefetch=True)
+    if hasattr(model, "_exec_order_data"):
+        model._exec_order_data._forward_prefetch_limit = limit
+    return model
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+
+def build(net, limit):
+    model = fully_shard(net)
+    if hasattr(model, "_exec_order_data"):
+        # TODO(fsdp-migrate FSDP499): What is set here for FSDP1's prefetching no longer has an effect: FSDP2 prefetches by itself, set_modules_to_forward_prefetch and set_modules_to_backward_prefetch say how far.
+        model._exec_order_data._forward_prefetch_limit = limit
+    return model
+""",
+        outcome=Outcome.REVIEW,
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="an FSDP2 model that is asked",
+        source="""\
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+
+def build(net, layers):
+    model = fully_shard(net)
+    if isinstance(model, FSDPModule) and hasattr(model, "_exec_order_data"):
+        raise RuntimeError("not FSDP2's")
+    return model
+""",
+    ),
     Keep(
         title="what flat parameters know",
         source="""\
@@ -440,6 +478,15 @@ def decide(site: Site, study: Study) -> Decision:
         quiet = isinstance(site.reference, ast.Attribute) and passing.is_passed_over(
             site.reference, site.module, study
         )
+        if quiet and name in ORDER:
+            message = "kept: it is passed over for an FSDP2 model"
+            return study.rewritten(
+                site,
+                RULE.code,
+                message,
+                models=_concerned(site, study),
+                review=PREFETCHING,
+            )
         return study.left(
             site,
             RULE.code,
@@ -463,6 +510,14 @@ def decide(site: Site, study: Study) -> Decision:
         models = study.reached_from(site.module)  # what it makes may be taken for theirs
         return study.left(site, RULE.code, reason, help_, models=models, quiet=True)
     return study.left(site, RULE.code, reason, help_)
+
+
+# What FSDP1 keeps of the order it gathers in: when it gathers changes no number.
+ORDER = frozenset({"_exec_order_data"})
+PREFETCHING = (
+    "what is set here for FSDP1's prefetching no longer has an effect: FSDP2 prefetches by itself, "
+    "set_modules_to_forward_prefetch and set_modules_to_backward_prefetch say how far"
+)
 
 
 def _plainly(construct: str) -> tuple[str, str]:

@@ -8,7 +8,7 @@ call.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
@@ -20,7 +20,7 @@ from fsdp_migrate.sites import Site, enclosing_function
 from fsdp_migrate.states import holders
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
-from fsdp_migrate.trace.values import Constant, External, Made
+from fsdp_migrate.trace.values import Constant, External, Function, Made
 
 MIXED = "it is called inside and outside a state_dict_type context"
 CONTEXT_DEPTH = 3  # how many callers up a context is looked for
@@ -86,6 +86,9 @@ def read(call: ast.Call, module: Module, study: Study) -> Setting:
         spelled = ast.unparse(bound["state_dict_type"])
         return Setting(problem=f"the state dict type {spelled} is only known at run time")
     kind = kinds.pop().removeprefix("StateDictType.").removesuffix("_STATE_DICT")
+    if kind not in {"FULL", "LOCAL", "SHARDED"}:  # StateDictType[name], say
+        spelled = ast.unparse(bound["state_dict_type"])
+        return Setting(problem=f"the state dict type {spelled} is only known at run time")
     setting = Setting(kind=kind)
     if kind == "LOCAL":
         setting = Setting(kind="SHARDED", local=True)
@@ -177,14 +180,17 @@ def _context_at(
     for parent in module.table.ancestors(node):
         if isinstance(parent, (ast.With, ast.AsyncWith)):
             for item in reversed(parent.items):
-                call = item.context_expr
-                if is_context(call, module, study) and node is not call:
-                    assert isinstance(call, ast.Call)
-                    if concerned(first_argument(call), module, study) & models:
-                        return read(call, module, study)
+                if node is item.context_expr:
+                    continue
+                found = _entered(item.context_expr, module, models, study)
+                if found is not None:
+                    return found
         if isinstance(parent, FUNCTIONS):
             function = parent
             break
+    before = _entered_before(node, function, module, models, study)
+    if before is not None:
+        return before
     if function is None or depth >= CONTEXT_DEPTH:
         return None
     assert isinstance(function, FUNCTIONS)
@@ -196,6 +202,90 @@ def _context_at(
     if len(distinct) > 1:
         return Setting(problem=MIXED)
     return distinct.pop() if distinct else None
+
+
+def _entered(
+    node: ast.expr, module: Module, models: frozenset[Constructor], study: Study
+) -> Setting | None:
+    """The setting that a ``with`` statement makes for ``models`` by what it enters.
+
+    Also where that is a context manager of the project's around FSDP1's, or what a function or a
+    name hands on.
+    """
+    if isinstance(node, ast.Call) and is_context(node, module, study):
+        concerns = concerned(first_argument(node), module, study) & models
+        return read(node, module, study) if concerns else None
+    found: set[Setting | None] = set()
+    functions = around(node, module, study) if isinstance(node, ast.Call) else []
+    for function in functions:
+        yields = [n for n in ast.walk(function.node) if isinstance(n, (ast.Yield, ast.YieldFrom))]
+        for each in yields:
+            found.add(_context_at(each, function.module, models, study, CONTEXT_DEPTH))
+        for handed in _handed_out(function) if not yields else ():
+            found.add(_entered(handed, function.module, models, study))
+    if not functions and not isinstance(node, ast.Call) and module.mentions("state_dict_type"):
+        for value in study.values(node, module):
+            entered = value.node if isinstance(value, Made) else None
+            is_made = isinstance(entered, ast.Call) and entered is not node
+            found.add(_entered(entered, value.module, models, study) if is_made else None)  # type: ignore[arg-type]
+    if len(found) > 1:
+        return Setting(problem=MIXED)
+    return found.pop() if found else None
+
+
+def _entered_before(
+    node: ast.AST,
+    function: ast.AST | None,
+    module: Module,
+    models: frozenset[Constructor],
+    study: Study,
+) -> Setting | None:
+    """The setting of what was entered by a call: ``stack.enter_context(...)``."""
+    if not module.mentions("state_dict_type"):
+        return None
+    table = module.table
+    found: set[Setting | None] = set()
+    for call in (*table.methods.get("enter_context", ()), *table.methods.get("__enter__", ())):
+        assert isinstance(call.func, ast.Attribute)
+        scope = table.scope_of(call).function()
+        same = (scope.node if scope is not None else None) is function
+        if not same or _position(call) > _position(node):
+            continue
+        what = call.args[0] if call.args else call.func.value
+        setting = _entered(what, module, models, study)
+        if setting is not None:
+            found.add(setting)
+            if not _certainly_before(call, node, module):
+                found.add(None)
+    if len(found) > 1:
+        return Setting(problem=MIXED)
+    return found.pop() if found else None
+
+
+def _certainly_before(call: ast.Call, node: ast.AST, module: Module) -> bool:
+    """Whether no condition stands around a call that does not stand around ``node`` as well."""
+    beside = set(module.table.ancestors(node))
+    conditions = (ast.If, ast.IfExp, ast.For, ast.While, ast.Try, ast.BoolOp)
+    return not any(
+        isinstance(parent, conditions) and parent not in beside
+        for parent in module.table.ancestors(call)
+    )
+
+
+def around(call: ast.Call, module: Module, study: Study) -> list[Function]:
+    """The project's functions that a call may be of, where they know FSDP1's context manager."""
+    functions = [v for v in study.values(call.func, module) if isinstance(v, Function)]
+    return [
+        f
+        for f in functions
+        if f.module.mentions("state_dict_type") and isinstance(f.node, ast.FunctionDef)
+    ]
+
+
+def _handed_out(function: Function) -> Iterator[ast.Call]:
+    for node in ast.walk(function.node):
+        if isinstance(node, ast.Return) and isinstance(node.value, ast.Call):
+            yield node.value
 
 
 def is_context(node: ast.expr, module: Module, study: Study) -> bool:

@@ -50,6 +50,11 @@ CASES = (
     Case("declared"),
     Case("derived", (), HALF),
     *(
+        Case("entered", ("--how", how))
+        for how in ("manager", "FULL_STATE_DICT", "SHARDED_STATE_DICT", "function", "stack")
+    ),
+    *(Case("entered", ("--how", how)) for how in ("name", "chosen", "neither")),
+    *(
         Case("fields", ("--kind", kind, "--cast", cast), HALF, target=target)
         for kind, cast, target in (("batch", "0", ""), ("names", "1", ""), ("batch", "0", "2.13"))
     ),
