@@ -395,9 +395,50 @@ def build(net, optimizer, group):
 """,
         outcome=Outcome.LEFT,
     ),
+    Example(
+        title="a flag that callers choose",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def gather(model, optimizer, rank0_only=True):
+    return FSDP.full_optim_state_dict(model, optimizer, rank0_only=rank0_only)
+
+
+def main(net):
+    model = FSDP(net)
+    optimizer = torch.optim.AdamW(model.parameters())
+    return gather(model, optimizer), gather(model, optimizer, rank0_only=False)
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import full_optimizer_state
+
+
+def gather(model, optimizer, rank0_only=True):
+    return full_optimizer_state(model, optimizer, rank0_only=rank0_only)
+
+
+def main(net):
+    model = fully_shard(net)
+    optimizer = torch.optim.AdamW(model.parameters())
+    return gather(model, optimizer), gather(model, optimizer, rank0_only=False)
+""",
+        support=("full_optimizer_state",),
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="a method of that name",
+        source="""\
+def gather(model, optimizer, rank0_only=True):
+    return model.full_optim_state_dict(optimizer, rank0_only=rank0_only)
+""",
+    ),
     Keep(
         title="a function over a group of the project's own",
         source="""\
@@ -527,9 +568,9 @@ def decide(site: Site, study: Study) -> Decision:
     if by_setting and not problem:
         problem = "" if at_run_time else setting.problem
     unknown = bool(problem) and problem == setting.problem
+    rank0_only: bool | None = setting.optim_rank0_only
     if name == "full_optim_state_dict":
-        rank0 = _rank0_only(bound, site, study)
-        problem = problem or ("" if rank0 is not None else "rank0_only is only known at run time")
+        rank0_only = rank0 = _rank0_only(bound, site, study)
         setting = replace(setting, optim_offload=True, optim_rank0_only=bool(rank0))
     sharded = name == "sharded_optim_state_dict" or (by_setting and setting.kind == "SHARDED")
     found_at = hoisting.Standing()
@@ -538,6 +579,8 @@ def decide(site: Site, study: Study) -> Decision:
         needed = (bound["model"], bound["optim"])
         found_at = hoisting.standing(site, needed, study)
         problem = found_at.problem
+        if rank0_only is None and found_at.place is not None:
+            problem = "rank0_only is only known at run time"
     if problem:
         return study.left(
             site,
@@ -563,12 +606,14 @@ def decide(site: Site, study: Study) -> Decision:
         near = site.node if place is None else place.statement
         get = proposal.support(site.module, "full_optimizer_state", near)
         flags = ", rank0_only=True" if setting.optim_rank0_only else ""
+        flags = flags if rank0_only is not None else ", rank0_only={r}"
         flags += "" if setting.optim_offload else ", cpu_offload=False"
         new = code(
             f"{{g}}({{m}}, {{o}}{flags})",
             g=get,
             m=hoisting.spelled(bound["model"], place),
             o=hoisting.spelled(bound["optim"], place),
+            r=bound.get("rank0_only", ""),
         )
         message = "full_optimizer_state"
     if place is not None:
