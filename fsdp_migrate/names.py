@@ -121,6 +121,8 @@ class NameTable:
     strings: list[ast.Constant] = field(default_factory=list)
     imports: list[Binding] = field(default_factory=list)
     stars: list[tuple[Scope, str]] = field(default_factory=list)  # ``from x import *``
+    returns: dict[ast.AST, list[ast.Return]] = field(default_factory=dict)  # by function
+    generators: set[ast.AST] = field(default_factory=set)  # functions that yield
     _calls_in: dict[ast.AST, list[ast.Call]] = field(default_factory=dict)
 
     @cached_property
@@ -136,7 +138,7 @@ class NameTable:
         """The calls inside a class or function, or a part of one."""
         known = self._calls_in.get(node)
         if known is None:
-            calls = [n for n in ast.walk(node) if isinstance(n, ast.Call) and n in self.within]
+            calls = [n for n in walk(node) if isinstance(n, ast.Call) and n in self.within]
             known = self._calls_in[node] = calls
         return known
 
@@ -189,6 +191,26 @@ class NameTable:
             return frozenset()
         found = [b for b in scope.bindings[node.id] if b.kind is Kind.IMPORT]
         return frozenset(b.qualified for b in found)
+
+
+def children(node: ast.AST) -> list[ast.AST]:
+    """The nodes directly in another, but for operators and contexts, which have no place."""
+    found: list[ast.AST] = []
+    for name in NODE_FIELDS[node.__class__]:
+        value = getattr(node, name)
+        if value.__class__ is list:
+            found += [item for item in value if isinstance(item, ast.AST)]
+        elif isinstance(value, ast.AST):
+            found.append(value)
+    return found
+
+
+def walk(node: ast.AST) -> Iterator[ast.AST]:
+    """As ``ast.walk``, in the same order and three times as fast, of what :func:`children` has."""
+    found = [node]
+    for each in found:  # which grows meanwhile
+        yield each
+        found += children(each)
 
 
 def _inside(scope_node: ast.AST, child: ast.AST) -> bool:
@@ -476,6 +498,16 @@ class _Builder:
             self.target(target, Kind.DELETE, node, scope, None)
         self.children(node, scope)
 
+    def return_(self, node: ast.AST, scope: Scope) -> None:
+        assert isinstance(node, ast.Return)
+        self.table.returns.setdefault(scope.node, []).append(node)
+        if node.value is not None:
+            self.visit(node.value, node, scope)
+
+    def yield_(self, node: ast.AST, scope: Scope) -> None:
+        self.table.generators.add(scope.node)
+        self.children(node, scope)
+
     def redirect(self, node: ast.AST, scope: Scope) -> None:
         """``global`` and ``nonlocal`` were read when the scope was opened."""
 
@@ -489,15 +521,22 @@ def _redirects(body: list[ast.stmt], scope: Scope) -> None:
             word = "global" if isinstance(node, ast.Global) else "nonlocal"
             scope.redirected.update(dict.fromkeys(node.names, word))
         elif not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.expr)):
-            stack.extend(ast.iter_child_nodes(node))
+            stack += children(node)
 
 
 def _node_fields(kind: type[ast.AST]) -> tuple[str, ...]:
     """The fields in which a node may have others that have a place in the source."""
+    if kind is ast.Constant:
+        return ()
     return tuple(name for name in kind._fields if name not in _PLAIN)
 
 
-_PLAIN = {"ctx", "op", "ops", "id", "attr", "type_comment", "type_ignores", "kind", "is_async"}
+_PLAIN = frozenset(
+    (
+        *("ctx", "op", "ops", "id", "attr", "arg", "asname", "module", "level", "rest"),
+        *("type_comment", "type_ignores", "kind", "is_async", "conversion", "simple"),
+    )
+)
 NODE_FIELDS = {
     kind: _node_fields(kind)
     for kind in vars(ast).values()
@@ -527,6 +566,9 @@ _HANDLERS = {
     ast.MatchStar: _Builder.pattern,
     ast.MatchMapping: _Builder.pattern,
     ast.Delete: _Builder.delete,
+    ast.Return: _Builder.return_,
+    ast.Yield: _Builder.yield_,
+    ast.YieldFrom: _Builder.yield_,
     ast.Global: _Builder.redirect,
     ast.Nonlocal: _Builder.redirect,
 }

@@ -20,7 +20,7 @@ from fsdp_migrate import fsdp1
 from fsdp_migrate.around.methods import FunctionNode, Methods, wrapped_by
 from fsdp_migrate.construct import models, policies
 from fsdp_migrate.construct.sharding import Constructor, Wrapped
-from fsdp_migrate.names import FUNCTIONS
+from fsdp_migrate.names import FUNCTIONS, children, walk
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
@@ -161,7 +161,7 @@ def _chosen(constructor: Constructor, study: Study) -> set[ast.AST] | None:
             continue
         if each.kind is not policies.Kind.CLASSES or each.argument is None:
             return None
-        for node in ast.walk(each.argument):
+        for node in walk(each.argument):
             if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
                 values = study.values(node, each.module)
                 found |= {v.node for v in values if isinstance(v, Class)}
@@ -364,7 +364,7 @@ class _Reader:
         self, annotation: ast.expr, module: Module, seen: frozenset[ast.ClassDef]
     ) -> bool:
         said = False  # what it holds
-        for node in ast.walk(annotation):
+        for node in walk(annotation):
             word = getattr(node, "attr", getattr(node, "id", None))
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 classes = list(self._named(node.value, module))
@@ -398,7 +398,7 @@ class _Reader:
         in_field: bool = False,
     ) -> None:
         """The classes that an annotation names, and those derived from them."""
-        for each in ast.walk(node):
+        for each in walk(node):
             if isinstance(each, (ast.Name, ast.Attribute)):
                 values = self.study.values(each, module)
                 classes = [v for v in values if isinstance(v, Class)]
@@ -477,7 +477,7 @@ def _returns(function: FunctionNode) -> Iterator[ast.expr]:
         if isinstance(node, ast.Return) and node.value is not None:
             yield node.value
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
-            waiting += ast.iter_child_nodes(node)
+            waiting += children(node)
 
 
 def _given(node: ast.AST) -> list[ast.expr]:
@@ -607,7 +607,7 @@ def _given_as(
     """The parameters that may be an instance of a class, of those that are not assigned."""
     args = function.args
     stored = {
-        n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        n.id for n in walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
     }
     names = {base.node.name for base in study.tracer.lineage(cls)}
     return {

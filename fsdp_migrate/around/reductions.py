@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from fsdp_migrate import sites
-from fsdp_migrate.names import FUNCTIONS
+from fsdp_migrate.names import FUNCTIONS, walk
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
@@ -61,7 +61,7 @@ def find(
     held = set(names)
     aliases: list[tuple[str, ast.expr]] = []
     for part in region:
-        for node in ast.walk(part):
+        for node in walk(part):
             if isinstance(node, ast.Assign) and len(node.targets) == 1:
                 target = node.targets[0]
                 if isinstance(target, ast.Name) and target.id not in held:
@@ -71,7 +71,7 @@ def find(
             held.add(name)
     found = []
     for part in region:
-        for node in ast.walk(part):
+        for node in walk(part):
             if isinstance(node, ast.Call):
                 reduction = _read(node, held, study, module)
                 if reduction is not None:
@@ -185,7 +185,7 @@ class _Following:
         if depth < 0 or (around, start, names) in self.seen:
             return False
         self.seen.add((around, start, names))
-        nodes = list(ast.walk(around))
+        nodes = list(walk(around))
         held = self._spread(nodes, set(names), start)
         for node in nodes:
             if isinstance(node, ast.Call) and self._call(node, held, start, module, depth):
@@ -270,7 +270,7 @@ def _arguments(call: ast.Call) -> list[ast.expr]:
 
 
 def _holds(node: ast.AST, held: set[str], start: ast.AST | None) -> bool:
-    for part in ast.walk(node):
+    for part in walk(node):
         if part is start:
             return True
         if isinstance(part, (ast.Name, ast.Attribute)) and access_path(part) in held:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
+from fsdp_migrate.names import walk
 from fsdp_migrate.proposal import Edit, Import, Support
 from fsdp_migrate.source import Source
 from fsdp_migrate.trace.project import Module, Project
@@ -250,9 +251,7 @@ def _contents(project: Project, path: Path, wanted: set[str]) -> bytes:
 def _written(names: set[str]) -> bytes:
     """The file with these functions and no others."""
     text, tree = _library()
-    used = {
-        n.id for name in names for n in ast.walk(_definitions()[name]) if isinstance(n, ast.Name)
-    }
+    used = {n.id for name in names for n in walk(_definitions()[name]) if isinstance(n, ast.Name)}
     lines = text.split("\n")
     docstring = ast.get_docstring(tree, clean=False)
     blocks = [f'"""{docstring}"""\n']
@@ -282,7 +281,7 @@ def _closure(wanted: Iterable[str]) -> set[str]:
         if name in found:
             continue
         found.add(name)
-        for node in ast.walk(_definitions()[name]):
+        for node in walk(_definitions()[name]):
             if isinstance(node, ast.Name) and node.id in _definitions():
                 stack.append(node.id)
     return found

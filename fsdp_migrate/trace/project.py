@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from fsdp_migrate import fsdp1, names
 from fsdp_migrate.names import Binding, Kind, NameTable, Scope
 from fsdp_migrate.source import Source
 from fsdp_migrate.trace import flow
+
+REDIRECT = re.compile(rb"\b(?:global|nonlocal)\b")
 
 
 @dataclass(eq=False)
@@ -46,8 +49,7 @@ class Module:
 
     @cached_property
     def table(self) -> NameTable:
-        data = self.source.data
-        redirects = b"global" in data or b"nonlocal" in data
+        redirects = REDIRECT.search(self.source.data) is not None
         return names.build(self.source.tree, self.package, redirects=redirects)
 
     def mentions(self, *words: str) -> bool:

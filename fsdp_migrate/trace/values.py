@@ -179,7 +179,6 @@ class Tracer:
         self._lineages: dict[ast.ClassDef, list[Class]] = {}
         self._families: dict[ast.ClassDef, list[Class]] = {}
         self._importing: set[tuple[Module, str]] = set()
-        self._known_exits: dict[ast.AST, tuple[list[ast.Return], bool]] = {}
         self.wraps: set[ast.AST] = set()  # calls of torch's wrap() that make FSDP1 models
         # What is left of the values of a path where tests of it have been passed; and whether
         # these say that it is, or is not, an FSDP1 model.
@@ -694,7 +693,7 @@ class Tracer:
         context = inner if inner.depth <= MAX_FRAMES else None
         if isinstance(node, ast.Lambda):
             return list(self.evaluate(node.body, function.module, context))
-        returns, yields = self._exits(node)
+        returns, yields = exits(node, function.module)
         if yields or isinstance(node, ast.AsyncFunctionDef):
             return [Computed(call, module, frame)]
         result: list[Value] = []
@@ -704,14 +703,6 @@ class Tracer:
             else:
                 result += self.evaluate(statement.value, function.module, context)
         return result or [Constant(call, module, frame, None)]
-
-    def _exits(
-        self, function: ast.FunctionDef | ast.AsyncFunctionDef
-    ) -> tuple[list[ast.Return], bool]:
-        known = self._known_exits.get(function)
-        if known is None:
-            known = self._known_exits[function] = exits(function)
-        return known
 
     # -- attributes and elements ----------------------------------------------------------------
 
@@ -778,7 +769,7 @@ class Tracer:
             function = Function(binding.node, cls.module, owner=cls.node)
             property_like = _has_decorator(binding.node, "property", "cached_property")
             if property_like and not isinstance(binding.node, ast.Lambda):
-                returns, _ = self._exits(binding.node)
+                returns, _ = exits(binding.node, cls.module)
                 found: list[Value] = []
                 for statement in returns:
                     if statement.value is not None:
@@ -1280,17 +1271,8 @@ def _frame_of(function: ast.AST, frame: Frame | None) -> Frame | None:
 
 
 def exits(
-    function: ast.FunctionDef | ast.AsyncFunctionDef,
+    function: ast.FunctionDef | ast.AsyncFunctionDef, module: Module
 ) -> tuple[list[ast.Return], bool]:
     """The return statements of a function, nested functions excluded, and whether it yields."""
-    returns: list[ast.Return] = []
-    yields = False
-    stack: list[ast.AST] = list(function.body)
-    while stack:
-        node = stack.pop()
-        if isinstance(node, ast.Return):
-            returns.append(node)
-        yields = yields or isinstance(node, (ast.Yield, ast.YieldFrom))
-        if not isinstance(node, (*FUNCTIONS, ast.ClassDef)):
-            stack.extend(ast.iter_child_nodes(node))
-    return returns, yields
+    table = module.table
+    return table.returns.get(function, []), function in table.generators
