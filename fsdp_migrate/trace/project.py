@@ -27,7 +27,8 @@ class Module:
     name: str  # dotted, from the outermost package it stands in
     root: PurePosixPath  # the directory that name starts from, which would be on ``sys.path``
     is_package: bool
-    _flows: dict[Scope, flow.Flow] = field(default_factory=dict)
+    _flows: dict[Scope, flow.Flow] = field(default_factory=dict, init=False)
+    _mentioned: dict[tuple[str, ...], bool] = field(default_factory=dict, init=False)
 
     @property
     def path(self) -> Path:
@@ -54,7 +55,11 @@ class Module:
 
     def mentions(self, *words: str) -> bool:
         """Whether any of ``words`` stands anywhere in the file: far cheaper than its tree."""
-        return any(word.encode() in self.source.data for word in words)
+        known = self._mentioned.get(words)
+        if known is None:
+            known = any(word.encode() in self.source.data for word in words)
+            self._mentioned[words] = known
+        return known
 
     def may_have(self, name: str) -> bool:
         """Whether its code gives it an attribute of that name, or may."""

@@ -31,9 +31,12 @@ MAX_CONTAINERS = 4  # lists of lists that are looked into
 RECURSION_LIMIT = 12 * MAX_DEPTH + 1000
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Frame:
-    """A call being looked through: parameters of ``function`` mean the arguments of ``call``."""
+    """A call being looked through: parameters of ``function`` mean the arguments of ``call``.
+
+    A tracer makes each once, since questions are told apart by theirs.
+    """
 
     call: ast.Call
     module: Module  # where the call stands
@@ -178,6 +181,7 @@ class Tracer:
         ] = {}
         self._lineages: dict[ast.ClassDef, list[Class]] = {}
         self._families: dict[ast.ClassDef, list[Class]] = {}
+        self._frames: dict[tuple[ast.Call, FunctionNode, Frame | None], Frame] = {}
         self._importing: set[tuple[Module, str]] = set()
         self.wraps: set[ast.AST] = set()  # calls of torch's wrap() that make FSDP1 models
         # What is left of the values of a path where tests of it have been passed; and whether
@@ -689,7 +693,10 @@ class Tracer:
     ) -> list[Value]:
         """What calling a project function gives, its parameters bound to this call."""
         node = function.node
-        inner = Frame(call, module, node, frame)
+        key = call, node, frame
+        inner = self._frames.get(key)
+        if inner is None:
+            inner = self._frames[key] = Frame(call, module, node, frame)
         context = inner if inner.depth <= MAX_FRAMES else None
         if isinstance(node, ast.Lambda):
             return list(self.evaluate(node.body, function.module, context))
