@@ -8,10 +8,12 @@ binding): class bodies are skipped by nested functions, comprehensions have a sc
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import cached_property
+from typing import Generic, TypeVar
 
 ScopeNode = (
     ast.Module
@@ -24,6 +26,7 @@ ScopeNode = (
     | ast.DictComp
     | ast.GeneratorExp
 )
+Node = TypeVar("Node", bound=ast.AST)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -106,6 +109,38 @@ class Scope:
         return None
 
 
+class Index(Generic[Node]):
+    """Nodes by the names that they have, in the order of the source for any number of names."""
+
+    def __init__(self, nodes: Sequence[Node], name: Callable[[Node], str]) -> None:
+        self._nodes = nodes
+        self._places: dict[str, list[int]] = defaultdict(list)
+        for place, node in enumerate(nodes):
+            self._places[name(node)].append(place)
+
+    def of(self, names: Collection[str]) -> list[Node]:
+        """The nodes that have one of some names."""
+        places = self._places
+        asked = names if len(names) < len(places) else places.keys() & names
+        found = [place for name in asked for place in places.get(name, ())]
+        return [self._nodes[place] for place in sorted(found)]
+
+    @property
+    def names(self) -> Collection[str]:
+        """Every name that some node has."""
+        return self._places.keys()
+
+    def named(self, name: str) -> list[Node]:
+        """The nodes of one name."""
+        return [self._nodes[place] for place in self._places.get(name, ())]
+
+
+def _called(call: ast.Call) -> str:
+    """``AdamW`` of ``torch.optim.AdamW(...)``."""
+    func = call.func
+    return func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+
+
 @dataclass(eq=False)
 class NameTable:
     """Everything one walk learns about a module."""
@@ -123,7 +158,38 @@ class NameTable:
     stars: list[tuple[Scope, str]] = field(default_factory=list)  # ``from x import *``
     returns: dict[ast.AST, list[ast.Return]] = field(default_factory=dict)  # by function
     generators: set[ast.AST] = field(default_factory=set)  # functions that yield
+    subscripts: list[ast.Subscript] = field(default_factory=list)
+    import_statements: list[ast.Import | ast.ImportFrom] = field(default_factory=list)
     _calls_in: dict[ast.AST, list[ast.Call]] = field(default_factory=dict)
+
+    @cached_property
+    def imported_by(self) -> dict[tuple[ast.AST, str], Binding]:
+        """The binding of a name by an import."""
+        return {(binding.node, binding.name): binding for binding in self.imports}
+
+    @cached_property
+    def calls_by_name(self) -> Index[ast.Call]:
+        """The calls by the last part of what is called."""
+        return Index(self.calls, _called)
+
+    @cached_property
+    def attributes_by_name(self) -> Index[ast.Attribute]:
+        """The attributes, as they are read, set and called."""
+        return Index(self.attributes, lambda attribute: attribute.attr)
+
+    @cached_property
+    def names_by_id(self) -> Index[ast.Name]:
+        """The uses of names, in whatever scope."""
+        return Index(self.names, lambda name: name.id)
+
+    @cached_property
+    def own_calls(self) -> dict[Scope, list[ast.Call]]:
+        """The calls that a function, or a module outside of its functions, makes itself."""
+        found: dict[Scope, list[ast.Call]] = defaultdict(list)
+        for call in self.calls:
+            own = self.within[call]
+            found[own.function() or own.module_scope()].append(call)
+        return found
 
     @cached_property
     def methods(self) -> dict[str, list[ast.Call]]:
@@ -416,6 +482,7 @@ class _Builder:
 
     def import_(self, node: ast.AST, scope: Scope) -> None:
         assert isinstance(node, ast.Import)
+        self.table.import_statements.append(node)
         for alias in node.names:
             self.table.parents[alias] = node
             if alias.asname:
@@ -426,6 +493,7 @@ class _Builder:
 
     def import_from(self, node: ast.AST, scope: Scope) -> None:
         assert isinstance(node, ast.ImportFrom)
+        self.table.import_statements.append(node)
         base = self.absolute(node)
         for alias in node.names:
             self.table.parents[alias] = node
@@ -508,6 +576,12 @@ class _Builder:
         self.table.generators.add(scope.node)
         self.children(node, scope)
 
+    def subscript(self, node: ast.AST, scope: Scope) -> None:
+        assert isinstance(node, ast.Subscript)
+        self.table.subscripts.append(node)
+        self.visit(node.value, node, scope)
+        self.visit(node.slice, node, scope)
+
     def redirect(self, node: ast.AST, scope: Scope) -> None:
         """``global`` and ``nonlocal`` were read when the scope was opened."""
 
@@ -566,6 +640,7 @@ _HANDLERS = {
     ast.MatchStar: _Builder.pattern,
     ast.MatchMapping: _Builder.pattern,
     ast.Delete: _Builder.delete,
+    ast.Subscript: _Builder.subscript,
     ast.Return: _Builder.return_,
     ast.Yield: _Builder.yield_,
     ast.YieldFrom: _Builder.yield_,

@@ -144,11 +144,10 @@ class Narrowing:
             return False
         here = table.scope_of(node).function()
         return any(
-            attribute.attr in unwrapping.INNER
-            and access_path(attribute.value) == path
+            access_path(attribute.value) == path
             and table.scope_of(attribute).function() is here
             and self.verdict(attribute.value, module) is not False
-            for attribute in table.attributes
+            for attribute in table.attributes_by_name.of(unwrapping.INNER)
         )
 
     def _is_compiled(self, model: Value) -> bool:

@@ -56,16 +56,25 @@ def find(study: Study, module: Module) -> Iterator[Site]:
         return
     table = module.table
     seen: set[ast.stmt] = set()
-    for call in table.calls:
+    calls = table.calls_by_name
+    for call in calls.of([name for name in calls.names if _may_collect(name)]):
         method = call.func
         asked = isinstance(method, ast.Attribute) and method.attr in PARAMETER_METHODS
-        last = last_name(method)
-        if not asked and (COUNTS.search(last) or not COLLECTS.search(last)):
+        if not asked and not _collects(last_name(method)):
             continue
         found = read(call, module, study)
         if found is not None and found.statement not in seen:
             seen.add(found.statement)
             yield Site(CONSTRUCT, module, call, call)
+
+
+def _may_collect(name: str) -> bool:
+    return name in PARAMETER_METHODS or _collects(name)
+
+
+def _collects(name: str) -> bool:
+    """Whether a function is called like one that gives a list of parameters."""
+    return COLLECTS.search(name) is not None and not COUNTS.search(name)
 
 
 def find_in_models(study: Study) -> Iterator[Site]:

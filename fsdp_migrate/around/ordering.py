@@ -78,9 +78,7 @@ def given_parameters(module: Module) -> list[ast.Call]:
     """The calls that are given ``x.parameters()``, in order."""
     table = module.table
     found: dict[ast.Call, None] = {}
-    for attribute in table.attributes:
-        if attribute.attr not in PARAMETER_METHODS:
-            continue
+    for attribute in table.attributes_by_name.of(PARAMETER_METHODS):
         child: ast.AST = attribute
         for parent in table.ancestors(attribute):
             if isinstance(parent, ast.stmt):
@@ -159,10 +157,10 @@ def find(call: ast.Call, module: Module, study: Study) -> EarlyOptimizer | None:
 
 def wraps(path: str, scope: Scope, module: Module, study: Study) -> Iterator[ast.Call]:
     """Calls in a scope that turn the model at ``path`` into an FSDP model."""
-    for call in module.table.calls:
+    for call in module.table.own_calls.get(scope, ()):
         own = module.table.within[call]
-        if (own if own is scope else own.function()) is not scope:
-            continue
+        if own is not scope and own.function() is None:
+            continue  # in a class's body
         if call in study.constructors:
             constructor = study.constructors[call]
             wrapped = constructor.arguments.get("module")

@@ -76,9 +76,9 @@ def _find(study: Study, module: Module) -> Iterator[Site]:
 
 def _of_models(study: Study, module: Module) -> Iterator[Site]:
     found: set[ast.AST] = set()
-    for call in module.table.calls:
+    for call in module.table.calls_by_name.of(METHODS):
         method = call.func
-        if not isinstance(method, ast.Attribute) or method.attr not in METHODS:
+        if not isinstance(method, ast.Attribute):
             continue
         if not study.traced(method.value, module) or is_gathered(call, study, module):
             continue
@@ -98,8 +98,7 @@ def _of_models(study: Study, module: Module) -> Iterator[Site]:
                 found.add(node)
                 yield Site(construct, module, node, node, method.value)
         yield from _numbers(call, method.value, study, module)
-    stored = (a.attr for a in module.table.attributes if isinstance(a.ctx, ast.Store))
-    assigned = _data_assignments(module.source.tree) if "data" in stored else ()
+    assigned = _data_assignments(module.source.tree) if _assigns_data(module) else ()
     for statement, target in assigned:
         owner = target.value
         while isinstance(owner, (ast.Attribute, ast.Subscript)) and statement not in found:
@@ -217,8 +216,9 @@ def _named(iterated: ast.expr, module: Module) -> Iterator[ast.Name]:
 
 def _of_lists(study: Study, module: Module) -> Iterator[Site]:
     """Loops over lists and arguments that hold parameters of sharded models, or gradients."""
+    parents, assigns_data = module.table.parents, _assigns_data(module)
     for name in module.table.names:
-        if not isinstance(name.ctx, ast.Load):
+        if not isinstance(parents[name], LOOPED) or not isinstance(name.ctx, ast.Load):
             continue
         loop = loop_over(name, module)
         if loop is None:
@@ -227,7 +227,7 @@ def _of_lists(study: Study, module: Module) -> Iterator[Site]:
         names = _names(target)
         assigned = [
             statement
-            for part in region
+            for part in (region if assigns_data else ())
             for statement, each in _data_assignments(part)
             if isinstance(each.value, ast.Name) and each.value.id in names
         ]
@@ -632,6 +632,11 @@ def trained(study: Study) -> frozenset[Constructor]:
                     assert isinstance(given.func, ast.Attribute)
                     found |= study.models(given.func.value, module).constructors
     return frozenset(found)
+
+
+def _assigns_data(module: Module) -> bool:
+    data = module.table.attributes_by_name.named("data")
+    return any(isinstance(attribute.ctx, ast.Store) for attribute in data)
 
 
 def _data_assignments(tree: ast.AST) -> Iterator[tuple[ast.Assign, ast.Attribute]]:

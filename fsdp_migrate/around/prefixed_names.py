@@ -39,9 +39,9 @@ def find(study: Study, module: Module) -> Iterator[Site]:
     if not module.mentions(*METHODS):
         return
     found: set[ast.AST] = set()
-    for call in module.table.calls:
+    for call in module.table.calls_by_name.of(METHODS):
         method = call.func
-        if not isinstance(method, ast.Attribute) or method.attr not in METHODS:
+        if not isinstance(method, ast.Attribute):
             continue
         owner = method.value
         if isinstance(owner, ast.Attribute) and owner.attr in INSIDE:

@@ -24,6 +24,7 @@ EXTREMES = frozenset({"max", "min", "amax", "amin"})
 TOTALS = frozenset({"sum", "mean", "any", "count_nonzero"})
 # Numbers of whole lists.
 OF_LISTS = frozenset({"_foreach_norm", "get_total_norm"})
+REDUCING = NORMS | EXTREMES | TOTALS | OF_LISTS
 MODULES = ("torch.", "torch.linalg.", "torch.nn.utils.", "torch.nn.utils.clip_grad.")
 NORM_ARGUMENTS = frozenset({"p", "ord", "dtype", "norm_type"})
 # What leaves every element where it is.
@@ -58,6 +59,8 @@ def find(
     names: Collection[str], region: Sequence[ast.AST], study: Study, module: Module
 ) -> list[Reduction]:
     """The reductions of what some variables hold, in the body of their loop."""
+    if not _reduces_anything(region, module):
+        return []
     held = set(names)
     aliases: list[tuple[str, ast.expr]] = []
     for part in region:
@@ -77,6 +80,15 @@ def find(
                 if reduction is not None:
                     found.append(reduction)
     return found
+
+
+def _reduces_anything(region: Sequence[ast.AST], module: Module) -> bool:
+    """Whether some call in a region has the name of a reduction."""
+    table = module.table
+    return any(
+        any(around in region for around in (call, *table.ancestors(call)))
+        for call in table.calls_by_name.of(REDUCING)
+    )
 
 
 def bases(node: ast.expr, names: Collection[str]) -> list[ast.expr]:
@@ -112,7 +124,7 @@ def _read(call: ast.Call, names: Collection[str], study: Study, module: Module) 
         name = method.attr
     else:
         return None
-    if name not in NORMS | EXTREMES | TOTALS | OF_LISTS:
+    if name not in REDUCING:
         return None
     listed = _listed(call, names) if name in OF_LISTS else []
     of_method = bases(method.value, names) if isinstance(method, ast.Attribute) else []

@@ -65,9 +65,11 @@ def find(study: Study, module: Module) -> Iterator[Site]:
     given = set(given_parameters(module))
     runs = Runs(study)
     for call in module.table.calls:
-        statement = module.table.statement(call)
         named = named_like_an_optimizer(call) or last_name(call.func) == ADDING
-        if statement in seen or not (call in given or named):
+        if call not in given and not named:
+            continue
+        statement = module.table.statement(call)
+        if statement in seen:
             continue
         found = read(call, module, study, runs)
         if found is not None and found.before not in seen:
@@ -132,10 +134,7 @@ def _called_late(
 
 def _calls_in(scope: Scope, module: Module) -> Iterator[ast.Call]:
     """The calls that a function (or a module) makes itself."""
-    for call in module.table.calls:
-        own = module.table.within[call]
-        if own is scope or (own.function() or own.module_scope()) is scope:
-            yield call
+    yield from module.table.own_calls.get(scope, ())
 
 
 def _gives_optimizer(call: ast.Call, module: Module, study: Study) -> bool:

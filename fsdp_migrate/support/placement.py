@@ -159,15 +159,23 @@ def _spoken(project: Project, path: Path, importer: Module) -> str:
     if _uses_relative_imports(importer) and importer.path.is_relative_to(package):
         up = len(importer.path.parent.relative_to(package).parts)
         return "." * (up + 1) + path.stem
-    roots = [*_roots(project, [importer]), *_roots(project, project.modules)]
-    for root in (*roots, Path(importer.root), importer.path.parent):
+    for root in _possible_roots(project, importer):
         if path.is_relative_to(root):
             return ".".join(path.relative_to(root).with_suffix("").parts)
     return path.stem
 
 
+def _possible_roots(project: Project, importer: Module) -> Iterator[Path]:
+    """The directories that an import in a module may start from, the likeliest first."""
+    yield from _roots(project, [importer])
+    yield from _roots(project, project.modules)  # which are many: seldom asked for
+    yield Path(importer.root)
+    yield importer.path.parent
+
+
 def _uses_relative_imports(module: Module) -> bool:
-    return any(isinstance(node, ast.ImportFrom) and node.level > 0 for node in module.table.parents)
+    statements = module.table.import_statements
+    return any(isinstance(node, ast.ImportFrom) and node.level > 0 for node in statements)
 
 
 def _file(project: Project, directory: Path, wanted: set[str]) -> Path:

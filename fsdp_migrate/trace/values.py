@@ -449,10 +449,7 @@ class Tracer:
         return [Unknown(definition.value or node, module, frame, why)]
 
     def _import_binding(self, alias: ast.AST, name: str, module: Module) -> Binding:
-        for binding in module.table.imports:
-            if binding.node is alias and binding.name == name:
-                return binding
-        raise AssertionError(f"import of {name} has no binding")  # built from the same walk
+        return module.table.imported_by[alias, name]  # built from the same walk
 
     def _unpacked(
         self, values: Values, definition: Definition, module: Module, frame: Frame | None
