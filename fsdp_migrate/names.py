@@ -178,6 +178,16 @@ class NameTable:
         return Index(self.attributes, lambda attribute: attribute.attr)
 
     @cached_property
+    def stored_attributes(self) -> list[ast.Attribute]:
+        """The attributes that something is assigned to."""
+        return [node for node in self.attributes if isinstance(node.ctx, ast.Store)]
+
+    @cached_property
+    def keywords(self) -> frozenset[str | None]:
+        """The keywords by which calls give something; None for ``**``."""
+        return frozenset(keyword.arg for call in self.calls for keyword in call.keywords)
+
+    @cached_property
     def names_by_id(self) -> Index[ast.Name]:
         """The uses of names, in whatever scope."""
         return Index(self.names, lambda name: name.id)

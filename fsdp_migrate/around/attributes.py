@@ -80,9 +80,8 @@ def _defining(study: Study) -> list[Module]:
 
 def _stores(module: Module) -> Iterator[tuple[ast.expr, ast.expr, str]]:
     """Every ``owner.name = ...`` and ``setattr(owner, "name", ...)``."""
-    for attribute in module.table.attributes:
-        if isinstance(attribute.ctx, ast.Store):
-            yield attribute, attribute.value, attribute.attr
+    for attribute in module.table.stored_attributes:
+        yield attribute, attribute.value, attribute.attr
     for call in module.table.calls_by_name.named("setattr"):
         match call:
             case ast.Call(

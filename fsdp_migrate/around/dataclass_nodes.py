@@ -331,11 +331,11 @@ class _Reader:
         found: set[str] = set()
         for module in self.study.project.read:
             table = module.table
-            found |= {a.attr for a in table.attributes if isinstance(a.ctx, ast.Store)}
+            found |= {a.attr for a in table.stored_attributes}
             found |= {n.id for n in table.names if isinstance(n.ctx, ast.Store)}
             found |= {str(constant.value) for constant in table.strings}  # setattr and the like
             found |= {binding.name for binding in table.imports}
-            found |= {k.arg for call in table.calls for k in call.keywords if k.arg}  # namespaces
+            found |= {keyword for keyword in table.keywords if keyword}  # namespaces
             found |= {  # properties
                 n.name
                 for n in table.scopes

@@ -207,12 +207,13 @@ def _passed_keywords(study: Study) -> set[str]:
     """The keywords by which calls of models in the project give anything; ``**`` for any."""
     found: set[str] = set()
     for module in study.project.modules:
-        for call in module.table.calls:
-            for keyword in call.keywords:
-                if keyword.arg is not None:
-                    found.add(keyword.arg)
-                elif access_path(call.func) is not None and study.traced(call.func, module):
-                    found.add("**")
+        keywords = module.table.keywords
+        found |= {keyword for keyword in keywords if keyword is not None}
+        for call in module.table.calls if None in keywords else ():
+            opened = any(keyword.arg is None for keyword in call.keywords)
+            path = access_path(call.func) if opened else None
+            if path is not None and study.traced(call.func, module):
+                found.add("**")
     return found
 
 

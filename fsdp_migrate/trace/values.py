@@ -567,17 +567,16 @@ class Tracer:
         found: dict[str, list[tuple[ast.expr, ast.expr, Module]]] = defaultdict(list)
         for module in self.project.modules:
             table = module.table
-            for call in table.calls:
-                if isinstance(call.func, ast.Attribute) and call.func.attr in ADDING and call.args:
+            for call in table.calls_by_name.of(ADDING):
+                if isinstance(call.func, ast.Attribute) and call.args:
                     owner = call.func.value
                     found[_last_name(owner)].append((owner, call.args[-1], module))
-            for node in (*table.names, *table.attributes):
-                entry = table.parents[node]
-                if not isinstance(entry, ast.Subscript) or entry.value is not node:
-                    continue
+            for entry in table.subscripts:
                 stored = table.parents[entry]
                 if isinstance(stored, ast.Assign) and entry in stored.targets:
-                    found[_last_name(node)].append((node, stored.value, module))
+                    name = _last_name(entry.value)
+                    if name:
+                        found[name].append((entry.value, stored.value, module))
         return found
 
     def _is_wrapped(self, value: Value) -> bool:
@@ -819,9 +818,9 @@ class Tracer:
         known = self._stored.get(module)
         if known is None:
             found: dict[ast.AST, set[str]] = defaultdict(set)
-            for attribute in module.table.attributes:
+            for attribute in module.table.stored_attributes:
                 scope = module.table.within[attribute].function()
-                if isinstance(attribute.ctx, ast.Store) and scope is not None:
+                if scope is not None:
                     found[scope.node].add(attribute.attr)
             known = {node: frozenset(names) for node, names in found.items()}
             self._stored[module] = known
@@ -832,8 +831,8 @@ class Tracer:
         """``x.attr = v`` where ``x`` is not the ``self`` of a method."""
         found: dict[str, list[tuple[ast.Attribute, Module]]] = defaultdict(list)
         for module in self.project.modules:
-            for node in module.table.attributes:
-                if isinstance(node.ctx, ast.Store) and not self._is_self(node.value, module):
+            for node in module.table.stored_attributes:
+                if not self._is_self(node.value, module):
                     found[node.attr].append((node, module))
         return found
 
