@@ -31,6 +31,9 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
+ITEM = "[]"
+
+
 class Kind(Enum):
     """How a name (or a dotted path such as ``self.model``) got its value."""
 
@@ -78,6 +81,23 @@ class Scope:
     @property
     def is_function(self) -> bool:
         return isinstance(self.node, FUNCTIONS)
+
+    def home(self) -> Scope:
+        """The scope whose statements run here: of a function, a class or the module,
+        comprehensions looked through."""
+        scope = self
+        while scope.parent is not None and not (scope.is_function or scope.is_class):
+            scope = scope.parent
+        return scope
+
+    def is_free(self, name: str) -> bool:
+        """Whether nothing in the statements that run here gives ``name`` a value."""
+        scope, home = self, self.home()
+        while name not in scope.bindings and name not in scope.redirected:
+            if scope is home or scope.parent is None:
+                return True
+            scope = scope.parent
+        return False
 
     def module_scope(self) -> Scope:
         scope = self
@@ -181,6 +201,25 @@ class NameTable:
     def stored_attributes(self) -> list[ast.Attribute]:
         """The attributes that something is assigned to."""
         return [node for node in self.attributes if isinstance(node.ctx, ast.Store)]
+
+    @cached_property
+    def written(self) -> dict[Scope, frozenset[str]]:
+        """The attributes that the statements of a scope assign or delete, on whatever object;
+        ``ITEM`` where they do so with items of something."""
+        found: dict[Scope, set[str]] = defaultdict(set)
+        for attribute in self.attributes:
+            if not isinstance(attribute.ctx, ast.Load):
+                found[self.within[attribute].home()].add(attribute.attr)
+        for subscript in self.subscripts:
+            if not isinstance(subscript.ctx, ast.Load):
+                found[self.scope_of(subscript).home()].add(ITEM)
+        return {scope: frozenset(names) for scope, names in found.items()}
+
+    @cached_property
+    def testing(self) -> frozenset[Scope]:
+        """The scopes whose statements ask ``isinstance``."""
+        tests = self.calls_by_name.named("isinstance")
+        return frozenset(self.within[test].home() for test in tests)
 
     @cached_property
     def keywords(self) -> frozenset[str | None]:

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 from fsdp_migrate import fsdp1, sites
 from fsdp_migrate.around import unwrapping
-from fsdp_migrate.names import Scope
 from fsdp_migrate.trace.flow import Test, access_path
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import (
@@ -165,7 +164,7 @@ class Narrowing:
 
 
 def _tests(node: ast.expr, module: Module) -> frozenset[Test]:
-    scope: Scope = module.table.scope_of(node)
-    while scope.parent is not None and not (scope.is_function or scope.is_class):
-        scope = scope.parent
+    scope = module.table.scope_of(node).home()
+    if scope not in module.table.testing:
+        return frozenset()  # as nearly always
     return module.flow(scope).tests.get(node, frozenset())
