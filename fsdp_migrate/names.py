@@ -207,19 +207,17 @@ class NameTable:
         """The attributes that the statements of a scope assign or delete, on whatever object;
         ``ITEM`` where they do so with items of something."""
         found: dict[Scope, set[str]] = defaultdict(set)
-        for attribute in self.attributes:
-            if not isinstance(attribute.ctx, ast.Load):
-                found[self.within[attribute].home()].add(attribute.attr)
-        for subscript in self.subscripts:
-            if not isinstance(subscript.ctx, ast.Load):
-                found[self.scope_of(subscript).home()].add(ITEM)
+        nodes: list[ast.Attribute | ast.Subscript] = [*self.attributes, *self.subscripts]
+        for node in nodes:
+            if not isinstance(node.ctx, ast.Load):
+                found[self.scope_of(node).home()].add(last_part(node))
         return {scope: frozenset(names) for scope, names in found.items()}
 
     @cached_property
-    def testing(self) -> frozenset[Scope]:
-        """The scopes whose statements ask ``isinstance``."""
-        tests = self.calls_by_name.named("isinstance")
-        return frozenset(self.within[test].home() for test in tests)
+    def tested(self) -> frozenset[tuple[Scope, str]]:
+        """The last parts of the paths that the statements of a scope ask ``isinstance`` of."""
+        tests = [test for test in self.calls_by_name.named("isinstance") if test.args]
+        return frozenset((self.within[test].home(), last_part(test.args[0])) for test in tests)
 
     @cached_property
     def keywords(self) -> frozenset[str | None]:
@@ -306,6 +304,13 @@ class NameTable:
             return frozenset()
         found = [b for b in scope.bindings[node.id] if b.kind is Kind.IMPORT]
         return frozenset(b.qualified for b in found)
+
+
+def last_part(path: ast.expr) -> str:
+    """``model`` of ``self.model``, and ``ITEM`` of what ends in one; nothing of what is no path."""
+    if isinstance(path, ast.Subscript):
+        return ITEM
+    return path.attr if isinstance(path, ast.Attribute) else getattr(path, "id", "")
 
 
 def children(node: ast.AST) -> list[ast.AST]:

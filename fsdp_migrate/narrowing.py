@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from fsdp_migrate import fsdp1, sites
 from fsdp_migrate.around import unwrapping
+from fsdp_migrate.names import last_part
 from fsdp_migrate.trace.flow import Test, access_path
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import (
@@ -165,6 +166,6 @@ class Narrowing:
 
 def _tests(node: ast.expr, module: Module) -> frozenset[Test]:
     scope = module.table.scope_of(node).home()
-    if scope not in module.table.testing:
+    if (scope, last_part(node)) not in module.table.tested:
         return frozenset()  # as nearly always
     return module.flow(scope).tests.get(node, frozenset())

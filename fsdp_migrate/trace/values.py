@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from fsdp_migrate import fsdp1
-from fsdp_migrate.names import FUNCTIONS, ITEM, Binding, Kind, Scope
+from fsdp_migrate.names import FUNCTIONS, Binding, Kind, Scope, last_part
 from fsdp_migrate.trace.flow import ELSEWHERE, Definition, access_path
 from fsdp_migrate.trace.project import Module, Project
 
@@ -314,7 +314,7 @@ class Tracer:
         if isinstance(node, ast.Name):
             if scope.is_free(node.id):
                 return self._free(node, scope, here, module, frame)
-        elif _last_part(node) not in module.table.written.get(here, ()):
+        elif last_part(node) not in module.table.written.get(here, ()):
             return []
         reaching = module.flow(here).reaching.get(node)
         result: list[Value] = []
@@ -1215,10 +1215,6 @@ def _iterated(call: ast.Call, name: str, unpack: tuple[int, ...]) -> ast.expr | 
         case (index,) if name == "builtins.zip" and index < len(given):
             return None if any(isinstance(g, ast.Starred) for g in given) else given[index]
     return None
-
-
-def _last_part(node: ast.Attribute | ast.Subscript) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else ITEM
 
 
 def _last_name(node: ast.expr) -> str:
