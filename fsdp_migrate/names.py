@@ -448,7 +448,7 @@ class _Builder:
                 continue
             if value.__class__ is list:
                 for item in value:
-                    if isinstance(item, ast.AST):
+                    if item is not None:
                         visit(item, node, scope)
             elif isinstance(value, ast.AST):
                 visit(value, node, scope)
@@ -662,6 +662,7 @@ def _node_fields(kind: type[ast.AST]) -> tuple[str, ...]:
 _PLAIN = frozenset(
     (
         *("ctx", "op", "ops", "id", "attr", "arg", "asname", "module", "level", "rest"),
+        *("kwd_attrs",),
         *("type_comment", "type_ignores", "kind", "is_async", "conversion", "simple"),
     )
 )

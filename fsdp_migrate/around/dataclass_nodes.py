@@ -10,6 +10,7 @@ torch 2.8 inputs are cast with ``tree_map``, which passes over them as well. Mea
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,7 +21,7 @@ from fsdp_migrate import fsdp1
 from fsdp_migrate.around.methods import FunctionNode, Methods, wrapped_by
 from fsdp_migrate.construct import models, policies
 from fsdp_migrate.construct.sharding import Constructor, Wrapped
-from fsdp_migrate.names import FUNCTIONS, children, walk
+from fsdp_migrate.names import FUNCTIONS, Kind, children, walk
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
@@ -323,6 +324,8 @@ class _Reader:
         """Whether it is worth asking: most calls are of what no model was ever assigned to."""
         if isinstance(node, ast.Attribute) and node.attr not in self._assigned:
             return not module.table.methods.keys().isdisjoint(fsdp1.STATICS)
+        if isinstance(node, ast.Name) and _is_of_a_function(node, module):
+            return False
         return not self.study.external(node, module)
 
     @cached_property
@@ -467,6 +470,14 @@ def _registered(module: Module, study: Study) -> Iterator[ast.AST]:
             for value in study.values(call.args[0], module):
                 if isinstance(value, Class):
                     yield value.node
+
+
+def _is_of_a_function(name: ast.Name, module: Module) -> bool:
+    """Whether a name is a builtin's, or one that only functions and classes are defined by."""
+    scope = module.table.scope_of(name).lookup(name.id)
+    if scope is None:
+        return hasattr(builtins, name.id)
+    return all(b.kind in {Kind.FUNCTION, Kind.CLASS} for b in scope.bindings[name.id])
 
 
 def _returns(function: FunctionNode) -> Iterator[ast.expr]:
