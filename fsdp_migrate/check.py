@@ -50,7 +50,7 @@ def parse(module: Module, new: bytes) -> Module | str:
         return f"the result {error.message} (line {error.line})"
     except SplitError as error:
         return str(error)
-    return replace(module, source=source, _flows={})
+    return replace(module, source=source)
 
 
 def unbound(table: names.NameTable) -> set[str]:

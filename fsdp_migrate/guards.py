@@ -68,7 +68,7 @@ def of(table: NameTable) -> dict[ast.stmt, Guard]:
     """The guards of a module by their statements; those inside a condition count as that one."""
     known = _FOUND.get(table)
     if known is None:
-        errors = (n for n in table.names if n.id == ERROR)
+        errors = table.names_by_id.named(ERROR)
         known = _FOUND[table] = {}
         for name in errors:
             statement = table.statement(name)

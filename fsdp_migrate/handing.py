@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -53,6 +53,7 @@ class _File:
     path: Path
     data: bytes
     used: set[bytes] = field(default_factory=set)  # names that lead on to the code in question
+    learnt: int = 0  # definitions of which that is known
 
     @cached_property
     def definitions(self) -> list[_Definition]:
@@ -88,11 +89,11 @@ class _File:
     def words(self) -> frozenset[bytes]:
         return frozenset(WORD.findall(self.data))
 
-    def holding(self, names: Collection[bytes]) -> set[bytes]:
+    def holding(self, names: Set[bytes]) -> Set[bytes]:
         """Those of some names that are in the text: many are looked for all at once."""
         if len(names) < MANY:
             return {name for name in names if name in self.data}
-        return {name for name in names if name in self.words}
+        return self.words & names
 
     def around(self, place: int) -> _Definition | None:
         """The innermost definition that a place stands in, or whose first line it is in."""
@@ -172,6 +173,8 @@ class Handing:
     def _learn(self, file: _File, places: Iterable[int]) -> None:
         """The functions and classes around some places of a file: who calls them, leads there."""
         for place in places:
+            if file.learnt == len(file.definitions):
+                return  # whatever is found next is known
             inner, definition = b"", file.around(place)
             while definition is not None:
                 if definition.is_class:
@@ -182,6 +185,7 @@ class Handing:
                 if definition.learnt:
                     break  # and so is what is around it
                 definition.learnt = True
+                file.learnt += 1
                 if not definition.indent:
                     self.by_file[file.path].add(definition.name.decode())
                 inner = b"" if definition.is_class else definition.name

@@ -8,10 +8,12 @@ binding): class bodies are skipped by nested functions, comprehensions have a sc
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import cached_property
+from typing import Generic, TypeVar
 
 ScopeNode = (
     ast.Module
@@ -24,8 +26,12 @@ ScopeNode = (
     | ast.DictComp
     | ast.GeneratorExp
 )
+Node = TypeVar("Node", bound=ast.AST)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+ITEM = "[]"
 
 
 class Kind(Enum):
@@ -76,6 +82,23 @@ class Scope:
     def is_function(self) -> bool:
         return isinstance(self.node, FUNCTIONS)
 
+    def home(self) -> Scope:
+        """The scope whose statements run here: of a function, a class or the module,
+        comprehensions looked through."""
+        scope = self
+        while scope.parent is not None and not (scope.is_function or scope.is_class):
+            scope = scope.parent
+        return scope
+
+    def is_free(self, name: str) -> bool:
+        """Whether nothing in the statements that run here gives ``name`` a value."""
+        scope, home = self, self.home()
+        while name not in scope.bindings and name not in scope.redirected:
+            if scope is home or scope.parent is None:
+                return True
+            scope = scope.parent
+        return False
+
     def module_scope(self) -> Scope:
         scope = self
         while scope.parent is not None:
@@ -106,6 +129,38 @@ class Scope:
         return None
 
 
+class Index(Generic[Node]):
+    """Nodes by the names that they have, in the order of the source for any number of names."""
+
+    def __init__(self, nodes: Sequence[Node], name: Callable[[Node], str]) -> None:
+        self._nodes = nodes
+        self._places: dict[str, list[int]] = defaultdict(list)
+        for place, node in enumerate(nodes):
+            self._places[name(node)].append(place)
+
+    def of(self, names: Collection[str]) -> list[Node]:
+        """The nodes that have one of some names."""
+        places = self._places
+        asked = names if len(names) < len(places) else places.keys() & names
+        found = [place for name in asked for place in places.get(name, ())]
+        return [self._nodes[place] for place in sorted(found)]
+
+    @property
+    def names(self) -> Collection[str]:
+        """Every name that some node has."""
+        return self._places.keys()
+
+    def named(self, name: str) -> list[Node]:
+        """The nodes of one name."""
+        return [self._nodes[place] for place in self._places.get(name, ())]
+
+
+def _called(call: ast.Call) -> str:
+    """``AdamW`` of ``torch.optim.AdamW(...)``."""
+    func = call.func
+    return func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+
+
 @dataclass(eq=False)
 class NameTable:
     """Everything one walk learns about a module."""
@@ -121,7 +176,67 @@ class NameTable:
     strings: list[ast.Constant] = field(default_factory=list)
     imports: list[Binding] = field(default_factory=list)
     stars: list[tuple[Scope, str]] = field(default_factory=list)  # ``from x import *``
+    returns: dict[ast.AST, list[ast.Return]] = field(default_factory=dict)  # by function
+    generators: set[ast.AST] = field(default_factory=set)  # functions that yield
+    subscripts: list[ast.Subscript] = field(default_factory=list)
+    import_statements: list[ast.Import | ast.ImportFrom] = field(default_factory=list)
     _calls_in: dict[ast.AST, list[ast.Call]] = field(default_factory=dict)
+
+    @cached_property
+    def imported_by(self) -> dict[tuple[ast.AST, str], Binding]:
+        """The binding of a name by an import."""
+        return {(binding.node, binding.name): binding for binding in self.imports}
+
+    @cached_property
+    def calls_by_name(self) -> Index[ast.Call]:
+        """The calls by the last part of what is called."""
+        return Index(self.calls, _called)
+
+    @cached_property
+    def attributes_by_name(self) -> Index[ast.Attribute]:
+        """The attributes, as they are read, set and called."""
+        return Index(self.attributes, lambda attribute: attribute.attr)
+
+    @cached_property
+    def stored_attributes(self) -> list[ast.Attribute]:
+        """The attributes that something is assigned to."""
+        return [node for node in self.attributes if isinstance(node.ctx, ast.Store)]
+
+    @cached_property
+    def written(self) -> dict[Scope, frozenset[str]]:
+        """The attributes that the statements of a scope assign or delete, on whatever object;
+        ``ITEM`` where they do so with items of something."""
+        found: dict[Scope, set[str]] = defaultdict(set)
+        nodes: list[ast.Attribute | ast.Subscript] = [*self.attributes, *self.subscripts]
+        for node in nodes:
+            if not isinstance(node.ctx, ast.Load):
+                found[self.scope_of(node).home()].add(last_part(node))
+        return {scope: frozenset(names) for scope, names in found.items()}
+
+    @cached_property
+    def tested(self) -> frozenset[tuple[Scope, str]]:
+        """The last parts of the paths that the statements of a scope ask ``isinstance`` of."""
+        tests = [test for test in self.calls_by_name.named("isinstance") if test.args]
+        return frozenset((self.within[test].home(), last_part(test.args[0])) for test in tests)
+
+    @cached_property
+    def keywords(self) -> frozenset[str | None]:
+        """The keywords by which calls give something; None for ``**``."""
+        return frozenset(keyword.arg for call in self.calls for keyword in call.keywords)
+
+    @cached_property
+    def names_by_id(self) -> Index[ast.Name]:
+        """The uses of names, in whatever scope."""
+        return Index(self.names, lambda name: name.id)
+
+    @cached_property
+    def own_calls(self) -> dict[Scope, list[ast.Call]]:
+        """The calls that a function, or a module outside of its functions, makes itself."""
+        found: dict[Scope, list[ast.Call]] = defaultdict(list)
+        for call in self.calls:
+            own = self.within[call]
+            found[own.function() or own.module_scope()].append(call)
+        return found
 
     @cached_property
     def methods(self) -> dict[str, list[ast.Call]]:
@@ -136,7 +251,7 @@ class NameTable:
         """The calls inside a class or function, or a part of one."""
         known = self._calls_in.get(node)
         if known is None:
-            calls = [n for n in ast.walk(node) if isinstance(n, ast.Call) and n in self.within]
+            calls = [n for n in walk(node) if isinstance(n, ast.Call) and n in self.within]
             known = self._calls_in[node] = calls
         return known
 
@@ -189,6 +304,33 @@ class NameTable:
             return frozenset()
         found = [b for b in scope.bindings[node.id] if b.kind is Kind.IMPORT]
         return frozenset(b.qualified for b in found)
+
+
+def last_part(path: ast.expr) -> str:
+    """``model`` of ``self.model``, and ``ITEM`` of what ends in one; nothing of what is no path."""
+    if isinstance(path, ast.Subscript):
+        return ITEM
+    return path.attr if isinstance(path, ast.Attribute) else getattr(path, "id", "")
+
+
+def children(node: ast.AST) -> list[ast.AST]:
+    """The nodes directly in another, but for operators and contexts, which have no place."""
+    found: list[ast.AST] = []
+    for name in NODE_FIELDS[node.__class__]:
+        value = getattr(node, name)
+        if value.__class__ is list:
+            found += [item for item in value if isinstance(item, ast.AST)]
+        elif isinstance(value, ast.AST):
+            found.append(value)
+    return found
+
+
+def walk(node: ast.AST) -> Iterator[ast.AST]:
+    """As ``ast.walk``, in the same order and three times as fast, of what :func:`children` has."""
+    found = [node]
+    for each in found:  # which grows meanwhile
+        yield each
+        found += children(each)
 
 
 def _inside(scope_node: ast.AST, child: ast.AST) -> bool:
@@ -306,7 +448,7 @@ class _Builder:
                 continue
             if value.__class__ is list:
                 for item in value:
-                    if isinstance(item, ast.AST):
+                    if item is not None:
                         visit(item, node, scope)
             elif isinstance(value, ast.AST):
                 visit(value, node, scope)
@@ -394,6 +536,7 @@ class _Builder:
 
     def import_(self, node: ast.AST, scope: Scope) -> None:
         assert isinstance(node, ast.Import)
+        self.table.import_statements.append(node)
         for alias in node.names:
             self.table.parents[alias] = node
             if alias.asname:
@@ -404,6 +547,7 @@ class _Builder:
 
     def import_from(self, node: ast.AST, scope: Scope) -> None:
         assert isinstance(node, ast.ImportFrom)
+        self.table.import_statements.append(node)
         base = self.absolute(node)
         for alias in node.names:
             self.table.parents[alias] = node
@@ -476,6 +620,22 @@ class _Builder:
             self.target(target, Kind.DELETE, node, scope, None)
         self.children(node, scope)
 
+    def return_(self, node: ast.AST, scope: Scope) -> None:
+        assert isinstance(node, ast.Return)
+        self.table.returns.setdefault(scope.node, []).append(node)
+        if node.value is not None:
+            self.visit(node.value, node, scope)
+
+    def yield_(self, node: ast.AST, scope: Scope) -> None:
+        self.table.generators.add(scope.node)
+        self.children(node, scope)
+
+    def subscript(self, node: ast.AST, scope: Scope) -> None:
+        assert isinstance(node, ast.Subscript)
+        self.table.subscripts.append(node)
+        self.visit(node.value, node, scope)
+        self.visit(node.slice, node, scope)
+
     def redirect(self, node: ast.AST, scope: Scope) -> None:
         """``global`` and ``nonlocal`` were read when the scope was opened."""
 
@@ -489,15 +649,23 @@ def _redirects(body: list[ast.stmt], scope: Scope) -> None:
             word = "global" if isinstance(node, ast.Global) else "nonlocal"
             scope.redirected.update(dict.fromkeys(node.names, word))
         elif not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.expr)):
-            stack.extend(ast.iter_child_nodes(node))
+            stack += children(node)
 
 
 def _node_fields(kind: type[ast.AST]) -> tuple[str, ...]:
     """The fields in which a node may have others that have a place in the source."""
+    if kind is ast.Constant:
+        return ()
     return tuple(name for name in kind._fields if name not in _PLAIN)
 
 
-_PLAIN = {"ctx", "op", "ops", "id", "attr", "type_comment", "type_ignores", "kind", "is_async"}
+_PLAIN = frozenset(
+    (
+        *("ctx", "op", "ops", "id", "attr", "arg", "asname", "module", "level", "rest"),
+        *("kwd_attrs",),
+        *("type_comment", "type_ignores", "kind", "is_async", "conversion", "simple"),
+    )
+)
 NODE_FIELDS = {
     kind: _node_fields(kind)
     for kind in vars(ast).values()
@@ -527,6 +695,10 @@ _HANDLERS = {
     ast.MatchStar: _Builder.pattern,
     ast.MatchMapping: _Builder.pattern,
     ast.Delete: _Builder.delete,
+    ast.Subscript: _Builder.subscript,
+    ast.Return: _Builder.return_,
+    ast.Yield: _Builder.yield_,
+    ast.YieldFrom: _Builder.yield_,
     ast.Global: _Builder.redirect,
     ast.Nonlocal: _Builder.redirect,
 }

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from fsdp_migrate import fsdp1, sites
 from fsdp_migrate.around import unwrapping
-from fsdp_migrate.names import Scope
+from fsdp_migrate.names import last_part
 from fsdp_migrate.trace.flow import Test, access_path
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import (
@@ -144,11 +144,10 @@ class Narrowing:
             return False
         here = table.scope_of(node).function()
         return any(
-            attribute.attr in unwrapping.INNER
-            and access_path(attribute.value) == path
+            access_path(attribute.value) == path
             and table.scope_of(attribute).function() is here
             and self.verdict(attribute.value, module) is not False
-            for attribute in table.attributes
+            for attribute in table.attributes_by_name.of(unwrapping.INNER)
         )
 
     def _is_compiled(self, model: Value) -> bool:
@@ -166,7 +165,7 @@ class Narrowing:
 
 
 def _tests(node: ast.expr, module: Module) -> frozenset[Test]:
-    scope: Scope = module.table.scope_of(node)
-    while scope.parent is not None and not (scope.is_function or scope.is_class):
-        scope = scope.parent
+    scope = module.table.scope_of(node).home()
+    if (scope, last_part(node)) not in module.table.tested:
+        return frozenset()  # as nearly always
     return module.flow(scope).tests.get(node, frozenset())

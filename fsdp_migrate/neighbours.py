@@ -13,6 +13,7 @@ So a name that is imported from it leads on to the module that the ``__init__`` 
 from __future__ import annotations
 
 import re
+import string
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ STATEMENT = re.compile(
     rb"|import[ \t]([^\n]*))"
 )
 MANY = 1_000  # files that are worth several processes
-LETTER = re.compile(rb"\w")
+LETTERS = (string.ascii_letters + string.digits + "_").encode()
 COMMENT = re.compile(r"#[^\n]*")
 
 Parts = tuple[str, ...]
@@ -182,7 +183,8 @@ def words(word: bytes, data: bytes) -> Iterator[int]:
     place = data.find(word)
     while place >= 0:
         end = place + len(word)
-        if not LETTER.match(data, end) and not (place and LETTER.match(data, place - 1)):
+        before, behind = place > 0, end < len(data)
+        if not (before and data[place - 1] in LETTERS) and not (behind and data[end] in LETTERS):
             yield place
         place = data.find(word, end)
 

@@ -230,9 +230,8 @@ def methods(tracer: Tracer, module: Module, *, has_fsdp: bool) -> Iterator[Site]
     In a module that refers to FSDP1 (``has_fsdp``), names that only FSDP1 has are taken for them on
     any object.
     """
-    wanted = OF_MODELS | fsdp1.STATICS
-    for attribute in module.table.attributes:
-        if attribute.attr not in wanted or not isinstance(attribute.ctx, ast.Load):
+    for attribute in module.table.attributes_by_name.of(OF_MODELS | fsdp1.STATICS):
+        if not isinstance(attribute.ctx, ast.Load):
             continue
         found = tracer.evaluate(attribute.value, module)
         known = any(is_model(v, tracer) for v in found)
@@ -262,7 +261,7 @@ def _fields(tracer: Tracer, module: Module, *, has_fsdp: bool) -> Iterator[Site]
     the project sets them; the latter, in a module that refers to FSDP1 (``has_fsdp``), on whatever
     nothing is known about.
     """
-    for attribute in module.table.attributes:
+    for attribute in module.table.attributes_by_name.of(fsdp1.FIELDS | fsdp1.FLAT_FIELDS):
         if not isinstance(attribute.ctx, ast.Load):
             continue
         if attribute.attr in fsdp1.FIELDS:
@@ -298,12 +297,11 @@ def _has_own(found: list[Made], name: str, tracer: Tracer) -> bool:
 def _is_set(name: str, tracer: Tracer) -> bool:
     """Whether the project gives some FSDP1 model an attribute of that name."""
     return any(
-        attribute.attr == name
-        and isinstance(attribute.ctx, ast.Store)
+        isinstance(attribute.ctx, ast.Store)
         and bool(models(tracer.evaluate(attribute.value, module), tracer))
         for module in tracer.project.modules
         if module.mentions(name)
-        for attribute in module.table.attributes
+        for attribute in module.table.attributes_by_name.named(name)
     )
 
 
@@ -321,7 +319,7 @@ def _is_strategy(attribute: ast.Attribute, module: Module, tracer: Tracer) -> bo
 
 def attribute_checks(tracer: Tracer, module: Module) -> Iterator[Site]:
     """``hasattr(model, "clip_grad_norm_")`` and the like: how code tells FSDP1 models."""
-    for call in module.table.calls:
+    for call in module.table.calls_by_name.named("hasattr"):
         match call:
             case ast.Call(
                 func=ast.Name(id="hasattr"), args=[model, ast.Constant(value=str(name))]
@@ -371,10 +369,9 @@ def divide_factors(tracer: Tracer, module: Module) -> Iterator[Site]:
     Nothing but FSDP1's modules has attributes of these names, so that they count on any object
     that nothing is known about.
     """
-    for attribute in module.table.attributes:
-        if attribute.attr in DIVIDE_FACTORS:
-            yield from _divide_factor(attribute, attribute.value, tracer, module)
-    for call in module.table.calls:
+    for attribute in module.table.attributes_by_name.of(DIVIDE_FACTORS):
+        yield from _divide_factor(attribute, attribute.value, tracer, module)
+    for call in module.table.calls_by_name.of(("setattr", "getattr", "hasattr")):
         match call:
             case ast.Call(
                 func=ast.Name(id="setattr" | "getattr" | "hasattr"),
@@ -488,10 +485,8 @@ def dead_imports(project: Project, module: Module, used: set[ast.AST]) -> Iterat
             continue
         uses = [
             n
-            for n in module.table.names
-            if n.id == binding.name
-            and isinstance(n.ctx, ast.Load)
-            and module.table.within[n].lookup(n.id) is binding.scope
+            for n in module.table.names_by_id.named(binding.name)
+            if isinstance(n.ctx, ast.Load) and module.table.within[n].lookup(n.id) is binding.scope
         ]
         if (not uses and binding.name not in in_strings) or binding.name in offered:
             canonical = fsdp1.canonical(binding.qualified)

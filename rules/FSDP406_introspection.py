@@ -992,7 +992,7 @@ def _asks_inner_state(site: Site, study: Study) -> bool:
     Also of a name, an attribute, or a function's result that ``model.module`` becomes.
     """
     for module in study.project.modules:
-        for method in module.table.attributes:
+        for method in module.table.attributes_by_name.of(STATE):
             if not _is_state(method, module) or _in_context(method, module, study):
                 continue
             if method.value is site.reference:
@@ -1002,6 +1002,9 @@ def _asks_inner_state(site: Site, study: Study) -> bool:
             if inner and not study.traced(method.value, module):
                 return True  # else it is a site of its own
     return False
+
+
+STATE = frozenset({"state_dict", "load_state_dict", "save_pretrained"})
 
 
 def _is_state(method: ast.Attribute, module: Module) -> bool:

@@ -80,10 +80,9 @@ def _defining(study: Study) -> list[Module]:
 
 def _stores(module: Module) -> Iterator[tuple[ast.expr, ast.expr, str]]:
     """Every ``owner.name = ...`` and ``setattr(owner, "name", ...)``."""
-    for attribute in module.table.attributes:
-        if isinstance(attribute.ctx, ast.Store):
-            yield attribute, attribute.value, attribute.attr
-    for call in module.table.calls:
+    for attribute in module.table.stored_attributes:
+        yield attribute, attribute.value, attribute.attr
+    for call in module.table.calls_by_name.named("setattr"):
         match call:
             case ast.Call(
                 func=ast.Name(id="setattr"), args=[owner, ast.Constant(value=str(name)), _]
@@ -104,16 +103,16 @@ def _read(names: set[str], modules: Iterable[Module], study: Study) -> set[str]:
     """Which of some attributes the project reads from something that may be a parameter."""
     found: set[str] = set()
     for module in modules:
-        for call in module.table.calls:
+        for call in module.table.calls_by_name.of(("getattr", "hasattr")):
             match call:
                 case ast.Call(
                     func=ast.Name(id="getattr" | "hasattr"),
                     args=[_, ast.Constant(value=str(name)), *_],
                 ) if name in names:
                     found.add(name)
-        for attribute in module.table.attributes:
+        for attribute in module.table.attributes_by_name.of(names):
             name = attribute.attr
-            if name not in names or name in found or not isinstance(attribute.ctx, ast.Load):
+            if name in found or not isinstance(attribute.ctx, ast.Load):
                 continue
             spelled = "param" in ast.unparse(attribute.value)
             if spelled or _may_be_parameter(attribute.value, module, study):

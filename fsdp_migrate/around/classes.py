@@ -73,7 +73,7 @@ def find_names(study: Study, module: Module) -> Iterator[Site]:
     """Sites for names of the classes of sharded modules that something may be looked up by."""
     if not module.mentions(*NAMES):
         return
-    names = [a for a in module.table.attributes if a.attr in NAMES]
+    names = module.table.attributes_by_name.of(NAMES)
     asked = [(name, subject) for name in names if (subject := _classified(name.value)) is not None]
     handed = _handed_on(study, module) if asked else {}
     for name, subject in asked:
@@ -90,8 +90,8 @@ def find_names(study: Study, module: Module) -> Iterator[Site]:
 
 def find_keys(study: Study, module: Module) -> Iterator[Site]:
     """Sites for ``table.get(type(m))``, which has nothing for the class of a sharded module."""
-    for call in module.table.calls:
-        if not isinstance(call.func, ast.Attribute) or call.func.attr != "get" or not call.args:
+    for call in module.table.calls_by_name.named("get"):
+        if not isinstance(call.func, ast.Attribute) or not call.args:
             continue
         subject = _classified(call.args[0])
         if subject is None:
@@ -196,10 +196,10 @@ def read(node: ast.Compare, module: Module) -> Test:
 
 def _tests(module: Module) -> Iterator[Test]:
     asked: list[tuple[ast.expr, ast.expr]] = []
-    for call in module.table.calls:
-        if isinstance(call.func, ast.Name) and call.func.id == "type" and len(call.args) == 1:
+    for call in module.table.calls_by_name.named("type"):
+        if isinstance(call.func, ast.Name) and len(call.args) == 1:
             asked.append((call, call.args[0]))
-    asked += [(a, a.value) for a in module.table.attributes if a.attr == "__class__"]
+    asked += [(a, a.value) for a in module.table.attributes_by_name.named("__class__")]
     for kind, subject in asked:
         parent = module.table.parents[kind]
         if isinstance(parent, ast.Attribute) and parent.attr in NAMES:
@@ -269,7 +269,7 @@ def _recurs(node: ast.expr, module: Module) -> bool:
 def _handed_on(study: Study, module: Module) -> dict[ast.AST, ast.expr]:
     """The first parameters of functions that are asked about every module of a model."""
     found: dict[ast.AST, ast.expr] = {}
-    for call in module.table.calls:
+    for call in module.table.calls_by_name.of(("apply", "apply_activation_checkpointing")):
         model, function = None, None
         if isinstance(call.func, ast.Attribute) and call.func.attr == "apply" and call.args:
             model, function = call.func.value, call.args[0]

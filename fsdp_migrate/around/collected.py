@@ -25,7 +25,7 @@ from fsdp_migrate.around.ordering import (
     wraps,
 )
 from fsdp_migrate.construct import models
-from fsdp_migrate.names import Scope
+from fsdp_migrate.names import Scope, children, walk
 from fsdp_migrate.sites import Site, definitions
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
@@ -56,16 +56,25 @@ def find(study: Study, module: Module) -> Iterator[Site]:
         return
     table = module.table
     seen: set[ast.stmt] = set()
-    for call in table.calls:
+    calls = table.calls_by_name
+    for call in calls.of([name for name in calls.names if _may_collect(name)]):
         method = call.func
         asked = isinstance(method, ast.Attribute) and method.attr in PARAMETER_METHODS
-        last = last_name(method)
-        if not asked and (COUNTS.search(last) or not COLLECTS.search(last)):
+        if not asked and not _collects(last_name(method)):
             continue
         found = read(call, module, study)
         if found is not None and found.statement not in seen:
             seen.add(found.statement)
             yield Site(CONSTRUCT, module, call, call)
+
+
+def _may_collect(name: str) -> bool:
+    return name in PARAMETER_METHODS or _collects(name)
+
+
+def _collects(name: str) -> bool:
+    """Whether a function is called like one that gives a list of parameters."""
+    return COLLECTS.search(name) is not None and not COUNTS.search(name)
 
 
 def find_in_models(study: Study) -> Iterator[Site]:
@@ -92,7 +101,7 @@ def kept_by(cls: Class) -> list[str]:
     both are sharded.
     """
     stored: dict[str, ast.Assign] = {}
-    for node in ast.walk(cls.node):
+    for node in walk(cls.node):
         match node:
             case ast.Assign(
                 targets=[ast.Attribute(value=ast.Name(id="self"), attr=attr)], value=value
@@ -118,7 +127,7 @@ def _is_of_own_parameters(node: ast.expr) -> bool:
             | ast.SetComp(elt=element, generators=[loop])
             | ast.DictComp(value=element, generators=[loop])
         ):
-            names = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+            names = {n.id for n in walk(loop.target) if isinstance(n, ast.Name)}
             parts = element.elts if isinstance(element, ast.Tuple) else [element]
             whole = any(isinstance(p, ast.Name) and p.id in names for p in parts)
             return whole and _gives_own_parameters(loop.iter)
@@ -188,12 +197,12 @@ def _keeps_in(statement: ast.stmt, call: ast.Call, module: Module) -> frozenset[
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         held = statement.value is not None and _holds(statement.value, frozenset(), call)
         return frozenset(p for t in targets for p in stored(t)) if held else frozenset()
-    if not isinstance(statement, ast.For) or call not in ast.walk(statement.iter):
+    if not isinstance(statement, ast.For) or call not in walk(statement.iter):
         return frozenset()
-    variables = {n.id for n in ast.walk(statement.target) if isinstance(n, ast.Name)}
+    variables = {n.id for n in walk(statement.target) if isinstance(n, ast.Name)}
     found: set[str] = set()
     for part in statement.body:
-        for node in ast.walk(part):
+        for node in walk(part):
             match node:
                 case ast.Call(func=ast.Attribute(value=holder, attr=attr), args=given) if (
                     attr in KEEPING
@@ -216,7 +225,7 @@ def _outermost(node: ast.expr) -> set[str]:
     parts = (
         [node.body, node.orelse]
         if isinstance(node, ast.IfExp)
-        else [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+        else [child for child in children(node) if isinstance(child, ast.expr)]
     )
     return {path for part in parts for path in _outermost(part)}
 
@@ -252,10 +261,10 @@ def _holds(node: ast.expr | None, names: frozenset[str], call: ast.Call | None) 
     inner = set(names)
     for loop in loops:
         if _holds(loop.iter, frozenset(inner), call):
-            inner |= {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+            inner |= {n.id for n in walk(loop.target) if isinstance(n, ast.Name)}
     named = loops[-1].target
     if isinstance(named, ast.Tuple) and "named_parameters" in ast.unparse(loops[-1].iter):
-        inner -= {n.id for n in ast.walk(named.elts[0]) if isinstance(n, ast.Name)}
+        inner -= {n.id for n in walk(named.elts[0]) if isinstance(n, ast.Name)}
     return _holds(result, frozenset(inner), call)
 
 

@@ -36,7 +36,8 @@ LAST_NAMES = {name.rpartition(".")[2] for name in COPIERS | PICKLERS}
 
 def find(study: Study, module: Module) -> Iterator[Site]:
     """Sites for calls that copy an FSDP model, or write one to a file as it is."""
-    for call in module.table.calls:
+    renamed = {b.name for b in module.table.imports if b.qualified.rpartition(".")[2] in LAST_NAMES}
+    for call in module.table.calls_by_name.of(LAST_NAMES | renamed):
         last = call.func.attr if isinstance(call.func, ast.Attribute) else ""
         last = call.func.id if isinstance(call.func, ast.Name) else last
         if last not in LAST_NAMES and not _renamed(call, module):

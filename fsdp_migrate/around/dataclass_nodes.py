@@ -10,6 +10,7 @@ torch 2.8 inputs are cast with ``tree_map``, which passes over them as well. Mea
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,7 +21,7 @@ from fsdp_migrate import fsdp1
 from fsdp_migrate.around.methods import FunctionNode, Methods, wrapped_by
 from fsdp_migrate.construct import models, policies
 from fsdp_migrate.construct.sharding import Constructor, Wrapped
-from fsdp_migrate.names import FUNCTIONS
+from fsdp_migrate.names import FUNCTIONS, Kind, children, walk
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
@@ -161,7 +162,7 @@ def _chosen(constructor: Constructor, study: Study) -> set[ast.AST] | None:
             continue
         if each.kind is not policies.Kind.CLASSES or each.argument is None:
             return None
-        for node in ast.walk(each.argument):
+        for node in walk(each.argument):
             if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
                 values = study.values(node, each.module)
                 found |= {v.node for v in values if isinstance(v, Class)}
@@ -323,6 +324,8 @@ class _Reader:
         """Whether it is worth asking: most calls are of what no model was ever assigned to."""
         if isinstance(node, ast.Attribute) and node.attr not in self._assigned:
             return not module.table.methods.keys().isdisjoint(fsdp1.STATICS)
+        if isinstance(node, ast.Name) and _is_of_a_function(node, module):
+            return False
         return not self.study.external(node, module)
 
     @cached_property
@@ -331,11 +334,11 @@ class _Reader:
         found: set[str] = set()
         for module in self.study.project.read:
             table = module.table
-            found |= {a.attr for a in table.attributes if isinstance(a.ctx, ast.Store)}
+            found |= {a.attr for a in table.stored_attributes}
             found |= {n.id for n in table.names if isinstance(n.ctx, ast.Store)}
             found |= {str(constant.value) for constant in table.strings}  # setattr and the like
             found |= {binding.name for binding in table.imports}
-            found |= {k.arg for call in table.calls for k in call.keywords if k.arg}  # namespaces
+            found |= {keyword for keyword in table.keywords if keyword}  # namespaces
             found |= {  # properties
                 n.name
                 for n in table.scopes
@@ -364,7 +367,7 @@ class _Reader:
         self, annotation: ast.expr, module: Module, seen: frozenset[ast.ClassDef]
     ) -> bool:
         said = False  # what it holds
-        for node in ast.walk(annotation):
+        for node in walk(annotation):
             word = getattr(node, "attr", getattr(node, "id", None))
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 classes = list(self._named(node.value, module))
@@ -398,7 +401,7 @@ class _Reader:
         in_field: bool = False,
     ) -> None:
         """The classes that an annotation names, and those derived from them."""
-        for each in ast.walk(node):
+        for each in walk(node):
             if isinstance(each, (ast.Name, ast.Attribute)):
                 values = self.study.values(each, module)
                 classes = [v for v in values if isinstance(v, Class)]
@@ -469,6 +472,14 @@ def _registered(module: Module, study: Study) -> Iterator[ast.AST]:
                     yield value.node
 
 
+def _is_of_a_function(name: ast.Name, module: Module) -> bool:
+    """Whether a name is a builtin's, or one that only functions and classes are defined by."""
+    scope = module.table.scope_of(name).lookup(name.id)
+    if scope is None:
+        return hasattr(builtins, name.id)
+    return all(b.kind in {Kind.FUNCTION, Kind.CLASS} for b in scope.bindings[name.id])
+
+
 def _returns(function: FunctionNode) -> Iterator[ast.expr]:
     """What a function returns, what is defined in it left out."""
     waiting: list[ast.AST] = list(function.body)
@@ -477,7 +488,7 @@ def _returns(function: FunctionNode) -> Iterator[ast.expr]:
         if isinstance(node, ast.Return) and node.value is not None:
             yield node.value
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
-            waiting += ast.iter_child_nodes(node)
+            waiting += children(node)
 
 
 def _given(node: ast.AST) -> list[ast.expr]:
@@ -607,7 +618,7 @@ def _given_as(
     """The parameters that may be an instance of a class, of those that are not assigned."""
     args = function.args
     stored = {
-        n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        n.id for n in walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
     }
     names = {base.node.name for base in study.tracer.lineage(cls)}
     return {

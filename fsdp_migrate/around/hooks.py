@@ -25,9 +25,9 @@ METHODS = {"register_forward_pre_hook": BEFORE, "register_forward_hook": AFTER}
 
 def find(study: Study, module: Module) -> Iterator[Site]:
     """A site for every hook on a model that casts its inputs."""
-    for call in module.table.calls:
+    for call in module.table.calls_by_name.of(METHODS):
         method = call.func
-        if not isinstance(method, ast.Attribute) or method.attr not in METHODS:
+        if not isinstance(method, ast.Attribute):
             continue
         model = method.value
         if isinstance(model, ast.Attribute) and model.attr == "module":

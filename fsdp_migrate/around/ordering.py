@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from fsdp_migrate import sites
-from fsdp_migrate.names import Scope
+from fsdp_migrate.names import Scope, walk
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Study, block_of
 from fsdp_migrate.trace.flow import access_path
@@ -78,9 +78,7 @@ def given_parameters(module: Module) -> list[ast.Call]:
     """The calls that are given ``x.parameters()``, in order."""
     table = module.table
     found: dict[ast.Call, None] = {}
-    for attribute in table.attributes:
-        if attribute.attr not in PARAMETER_METHODS:
-            continue
+    for attribute in table.attributes_by_name.of(PARAMETER_METHODS):
         child: ast.AST = attribute
         for parent in table.ancestors(attribute):
             if isinstance(parent, ast.stmt):
@@ -130,7 +128,7 @@ def is_optimizer(callee: Value, study: Study) -> bool:
 def parameter_calls(call: ast.Call) -> Iterator[ast.Call]:
     """Every ``x.parameters()`` inside the arguments of a call."""
     for argument in (*call.args, *(k.value for k in call.keywords)):
-        for node in ast.walk(argument):
+        for node in walk(argument):
             method = node.func if isinstance(node, ast.Call) else None
             if isinstance(method, ast.Attribute) and method.attr in PARAMETER_METHODS:
                 assert isinstance(node, ast.Call)
@@ -159,10 +157,10 @@ def find(call: ast.Call, module: Module, study: Study) -> EarlyOptimizer | None:
 
 def wraps(path: str, scope: Scope, module: Module, study: Study) -> Iterator[ast.Call]:
     """Calls in a scope that turn the model at ``path`` into an FSDP model."""
-    for call in module.table.calls:
+    for call in module.table.own_calls.get(scope, ()):
         own = module.table.within[call]
-        if (own if own is scope else own.function()) is not scope:
-            continue
+        if own is not scope and own.function() is None:
+            continue  # in a class's body
         if call in study.constructors:
             constructor = study.constructors[call]
             wrapped = constructor.arguments.get("module")
@@ -205,7 +203,7 @@ def move_problem(
     for other in between:
         if not bound.isdisjoint(_paths(other)):
             return "it is used before that"
-        for node in ast.walk(other):
+        for node in walk(other):
             if isinstance(node, ast.Call) and not owners.isdisjoint(_handed(node)):
                 return "it may be used before that"
             changed = stored(node) if other is not behind and isinstance(node, ast.expr) else []
@@ -216,7 +214,7 @@ def move_problem(
 
 def _paths(part: ast.AST) -> set[str]:
     """The names and dotted paths that some code mentions."""
-    nodes = (n for n in ast.walk(part) if isinstance(n, ast.expr))
+    nodes = (n for n in walk(part) if isinstance(n, ast.expr))
     return {path for node in nodes if (path := access_path(node)) is not None}
 
 

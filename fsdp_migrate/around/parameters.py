@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from fsdp_migrate.around import ordering, reductions
 from fsdp_migrate.construct import roles, strategy
 from fsdp_migrate.construct.sharding import Constructor
-from fsdp_migrate.names import FUNCTIONS
+from fsdp_migrate.names import FUNCTIONS, walk
 from fsdp_migrate.sites import Site, enclosing_function
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
@@ -76,9 +76,9 @@ def _find(study: Study, module: Module) -> Iterator[Site]:
 
 def _of_models(study: Study, module: Module) -> Iterator[Site]:
     found: set[ast.AST] = set()
-    for call in module.table.calls:
+    for call in module.table.calls_by_name.of(METHODS):
         method = call.func
-        if not isinstance(method, ast.Attribute) or method.attr not in METHODS:
+        if not isinstance(method, ast.Attribute):
             continue
         if not study.traced(method.value, module) or is_gathered(call, study, module):
             continue
@@ -98,8 +98,7 @@ def _of_models(study: Study, module: Module) -> Iterator[Site]:
                 found.add(node)
                 yield Site(construct, module, node, node, method.value)
         yield from _numbers(call, method.value, study, module)
-    stored = (a.attr for a in module.table.attributes if isinstance(a.ctx, ast.Store))
-    assigned = _data_assignments(module.source.tree) if "data" in stored else ()
+    assigned = _data_assignments(module.source.tree) if _assigns_data(module) else ()
     for statement, target in assigned:
         owner = target.value
         while isinstance(owner, (ast.Attribute, ast.Subscript)) and statement not in found:
@@ -193,7 +192,7 @@ def _optimizer(group: ast.Subscript, module: Module) -> ast.expr | None:
             generators = list(parent.generators)
         for each in generators:
             if owner.id in _names(each.target):
-                return next(filter(None, map(_owner, ast.walk(each.iter))), None)
+                return next(filter(None, map(_owner, walk(each.iter))), None)
     return None
 
 
@@ -217,8 +216,9 @@ def _named(iterated: ast.expr, module: Module) -> Iterator[ast.Name]:
 
 def _of_lists(study: Study, module: Module) -> Iterator[Site]:
     """Loops over lists and arguments that hold parameters of sharded models, or gradients."""
+    parents, assigns_data = module.table.parents, _assigns_data(module)
     for name in module.table.names:
-        if not isinstance(name.ctx, ast.Load):
+        if not isinstance(parents[name], LOOPED) or not isinstance(name.ctx, ast.Load):
             continue
         loop = loop_over(name, module)
         if loop is None:
@@ -227,7 +227,7 @@ def _of_lists(study: Study, module: Module) -> Iterator[Site]:
         names = _names(target)
         assigned = [
             statement
-            for part in region
+            for part in (region if assigns_data else ())
             for statement, each in _data_assignments(part)
             if isinstance(each.value, ast.Name) and each.value.id in names
         ]
@@ -297,7 +297,7 @@ def reduction(site: Site, study: Study) -> reductions.Reduction:
             for found in reductions.find(_names(target), region, study, module):
                 if found.node is site.node:
                     return found
-    for inner in ast.walk(site.node):  # f([p.grad for p in ...])
+    for inner in walk(site.node):  # f([p.grad for p in ...])
         if isinstance(inner, ast.comprehension):
             for found in reductions.find(_names(inner.target), [site.node], study, module):
                 if found.node is site.node:
@@ -502,7 +502,7 @@ def _target(whole: ast.expr | ast.stmt) -> ast.expr | None:
 
 
 def _names(target: ast.expr) -> set[str]:
-    return {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
+    return {node.id for node in walk(target) if isinstance(node, ast.Name)}
 
 
 def _uses(
@@ -514,7 +514,7 @@ def _uses(
     if isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
         first = target.elts[0].id
     for part in region:
-        for node in ast.walk(part):
+        for node in walk(part):
             if isinstance(node, ast.Attribute) and node.attr in SHAPES:
                 looked |= isinstance(node.value, ast.Name) and node.value.id in names
             if isinstance(node, ast.Attribute) and node.attr in {"numel", "nelement"}:
@@ -526,7 +526,7 @@ def _uses(
             if isinstance(node, ast.Attribute) and node.attr in STORAGES:
                 stored |= _variable(node.value) in names
             for test in _tests(node):
-                named |= any(isinstance(n, ast.Name) and n.id == first for n in ast.walk(test))
+                named |= any(isinstance(n, ast.Name) and n.id == first for n in walk(test))
         for statement, target in _data_assignments(part):
             if isinstance(target.value, ast.Name) and target.value.id in names:
                 yield statement, DATA
@@ -554,7 +554,7 @@ def _tests(node: ast.AST) -> list[ast.expr]:
 def _writes(names: set[str], region: Sequence[ast.AST]) -> bool:
     """Whether something changes the loop's parameters in place."""
     for part in region:
-        for node in ast.walk(part):
+        for node in walk(part):
             method = node.func if isinstance(node, ast.Call) else None
             if not isinstance(method, ast.Attribute) or method.attr in NO_WRITES:
                 continue
@@ -591,7 +591,7 @@ def _asked(node: ast.expr) -> str:
 def updated(iterated: ast.expr, study: Study, module: Module) -> dict[str, ast.expr]:
     """The models whose parameters a loop goes over, by how they are written there."""
     found: dict[str, ast.expr] = {}
-    for node in ast.walk(iterated):
+    for node in walk(iterated):
         method = node.func if isinstance(node, ast.Call) else None
         if isinstance(method, ast.Attribute) and method.attr in METHODS:
             path = access_path(method.value)
@@ -615,7 +615,7 @@ def written(iterated: ast.expr, module: Module) -> list[ast.expr]:
     for target, source in parts:
         if not _writes(_names(target), loop.body):
             continue
-        for node in ast.walk(source):
+        for node in walk(source):
             method = node.func if isinstance(node, ast.Call) else None
             if isinstance(method, ast.Attribute) and method.attr in METHODS:
                 found.append(method.value)
@@ -634,8 +634,13 @@ def trained(study: Study) -> frozenset[Constructor]:
     return frozenset(found)
 
 
+def _assigns_data(module: Module) -> bool:
+    data = module.table.attributes_by_name.named("data")
+    return any(isinstance(attribute.ctx, ast.Store) for attribute in data)
+
+
 def _data_assignments(tree: ast.AST) -> Iterator[tuple[ast.Assign, ast.Attribute]]:
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             target = node.targets[0]
             if isinstance(target, ast.Attribute) and target.attr == "data":

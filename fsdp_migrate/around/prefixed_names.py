@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeGuard
 
 from fsdp_migrate.around import parameters
-from fsdp_migrate.names import FUNCTIONS
+from fsdp_migrate.names import FUNCTIONS, walk
 from fsdp_migrate.sites import Site, enclosing_function
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
@@ -39,9 +39,9 @@ def find(study: Study, module: Module) -> Iterator[Site]:
     if not module.mentions(*METHODS):
         return
     found: set[ast.AST] = set()
-    for call in module.table.calls:
+    for call in module.table.calls_by_name.of(METHODS):
         method = call.func
-        if not isinstance(method, ast.Attribute) or method.attr not in METHODS:
+        if not isinstance(method, ast.Attribute):
             continue
         owner = method.value
         if isinstance(owner, ast.Attribute) and owner.attr in INSIDE:
@@ -120,7 +120,7 @@ def _like(model: ast.expr, module: Module) -> frozenset[str]:
             continue
         if table.within[name] is table.scope_of(model):
             kind = type(model)
-            parts = [node for node in ast.walk(given.value) if isinstance(node, kind)]
+            parts = [node for node in walk(given.value) if isinstance(node, kind)]
             if any(ast.unparse(part) == written for part in parts):
                 found.add(name.id)
     return frozenset(found)
@@ -139,7 +139,7 @@ class Tests:
         tested = False
         split = {name_of for part in region for name_of in _split_into(part, name)}
         for part in region:
-            for node in ast.walk(part):
+            for node in walk(part):
                 stored = _is(node, name) and isinstance(node.ctx, ast.Store)
                 if stored and isinstance(part, ast.stmt):
                     return False  # made another name before it is looked at
@@ -201,7 +201,7 @@ class Tests:
 
 def _split_into(part: ast.AST, name: str) -> Iterator[str]:
     """The variables that the parts of a name are assigned to."""
-    for node in ast.walk(part):
+    for node in walk(part):
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
             continue
         if _of(node.value.func, name) == "split":

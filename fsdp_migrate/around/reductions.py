@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from fsdp_migrate import sites
-from fsdp_migrate.names import FUNCTIONS
+from fsdp_migrate.names import FUNCTIONS, walk
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
@@ -24,6 +24,7 @@ EXTREMES = frozenset({"max", "min", "amax", "amin"})
 TOTALS = frozenset({"sum", "mean", "any", "count_nonzero"})
 # Numbers of whole lists.
 OF_LISTS = frozenset({"_foreach_norm", "get_total_norm"})
+REDUCING = NORMS | EXTREMES | TOTALS | OF_LISTS
 MODULES = ("torch.", "torch.linalg.", "torch.nn.utils.", "torch.nn.utils.clip_grad.")
 NORM_ARGUMENTS = frozenset({"p", "ord", "dtype", "norm_type"})
 # What leaves every element where it is.
@@ -58,10 +59,12 @@ def find(
     names: Collection[str], region: Sequence[ast.AST], study: Study, module: Module
 ) -> list[Reduction]:
     """The reductions of what some variables hold, in the body of their loop."""
+    if not _reduces_anything(region, module):
+        return []
     held = set(names)
     aliases: list[tuple[str, ast.expr]] = []
     for part in region:
-        for node in ast.walk(part):
+        for node in walk(part):
             if isinstance(node, ast.Assign) and len(node.targets) == 1:
                 target = node.targets[0]
                 if isinstance(target, ast.Name) and target.id not in held:
@@ -71,12 +74,21 @@ def find(
             held.add(name)
     found = []
     for part in region:
-        for node in ast.walk(part):
+        for node in walk(part):
             if isinstance(node, ast.Call):
                 reduction = _read(node, held, study, module)
                 if reduction is not None:
                     found.append(reduction)
     return found
+
+
+def _reduces_anything(region: Sequence[ast.AST], module: Module) -> bool:
+    """Whether some call in a region has the name of a reduction."""
+    table = module.table
+    return any(
+        any(around in region for around in (call, *table.ancestors(call)))
+        for call in table.calls_by_name.of(REDUCING)
+    )
 
 
 def bases(node: ast.expr, names: Collection[str]) -> list[ast.expr]:
@@ -112,7 +124,7 @@ def _read(call: ast.Call, names: Collection[str], study: Study, module: Module) 
         name = method.attr
     else:
         return None
-    if name not in NORMS | EXTREMES | TOTALS | OF_LISTS:
+    if name not in REDUCING:
         return None
     listed = _listed(call, names) if name in OF_LISTS else []
     of_method = bases(method.value, names) if isinstance(method, ast.Attribute) else []
@@ -185,7 +197,7 @@ class _Following:
         if depth < 0 or (around, start, names) in self.seen:
             return False
         self.seen.add((around, start, names))
-        nodes = list(ast.walk(around))
+        nodes = list(walk(around))
         held = self._spread(nodes, set(names), start)
         for node in nodes:
             if isinstance(node, ast.Call) and self._call(node, held, start, module, depth):
@@ -270,7 +282,7 @@ def _arguments(call: ast.Call) -> list[ast.expr]:
 
 
 def _holds(node: ast.AST, held: set[str], start: ast.AST | None) -> bool:
-    for part in ast.walk(node):
+    for part in walk(node):
         if part is start:
             return True
         if isinstance(part, (ast.Name, ast.Attribute)) and access_path(part) in held:

@@ -35,10 +35,11 @@ def find(study: Study, module: Module) -> Iterator[Site]:
         model = _model_in(target.value, study, module)
         if model is not None and _is_new_module(value, study, module):
             yield Site(REPLACED, module, target, target, model)
-    for call in module.table.calls:
+    calls = module.table.calls_by_name
+    drawing = [name for name in calls.names if name.endswith("_") and name not in CONSTANT]
+    for call in calls.of(drawing):
         method = call.func
-        last = method.attr if isinstance(method, ast.Attribute) else getattr(method, "id", "")
-        if not last.endswith("_") or last in CONSTANT or not call.args:
+        if not call.args:
             continue
         if not any(n.startswith(INIT) for n in study.external(method, module)):
             continue

@@ -23,7 +23,7 @@ from fsdp_migrate.around.ordering import (
     named_like_an_optimizer,
 )
 from fsdp_migrate.construct.sharding import Constructor
-from fsdp_migrate.names import Scope
+from fsdp_migrate.names import Scope, walk
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Study, block_of
 from fsdp_migrate.trace.flow import access_path
@@ -65,9 +65,11 @@ def find(study: Study, module: Module) -> Iterator[Site]:
     given = set(given_parameters(module))
     runs = Runs(study)
     for call in module.table.calls:
-        statement = module.table.statement(call)
         named = named_like_an_optimizer(call) or last_name(call.func) == ADDING
-        if statement in seen or not (call in given or named):
+        if call not in given and not named:
+            continue
+        statement = module.table.statement(call)
+        if statement in seen:
             continue
         found = read(call, module, study, runs)
         if found is not None and found.before not in seen:
@@ -132,10 +134,7 @@ def _called_late(
 
 def _calls_in(scope: Scope, module: Module) -> Iterator[ast.Call]:
     """The calls that a function (or a module) makes itself."""
-    for call in module.table.calls:
-        own = module.table.within[call]
-        if own is scope or (own.function() or own.module_scope()) is scope:
-            yield call
+    yield from module.table.own_calls.get(scope, ())
 
 
 def _gives_optimizer(call: ast.Call, module: Module, study: Study) -> bool:
@@ -174,7 +173,7 @@ def _asked(
     direct = list(_traced_in(parts, module, study))
     if direct:
         return [(module.table.statement(call), node) for node in direct]
-    names = {n.id for part in parts for n in ast.walk(part) if isinstance(n, ast.Name)}
+    names = {n.id for part in parts for n in walk(part) if isinstance(n, ast.Name)}
     found: dict[ast.expr, ast.stmt] = {}
     order = module.flow(scope).order
     built = order.get(module.table.statement(call), 0)
@@ -185,7 +184,7 @@ def _asked(
             value = statement.value
             if isinstance(value, ast.Call) and named_like_an_optimizer(value):
                 continue  # an optimizer that was built before
-            names |= {n.id for n in ast.walk(value or statement) if isinstance(n, ast.Name)}
+            names |= {n.id for n in walk(value or statement) if isinstance(n, ast.Name)}
         for node in _traced_in([statement], module, study):
             if _is_asked(node, module):
                 found.setdefault(node, statement)  # not a loop around it
@@ -197,7 +196,7 @@ def _traced_in(
 ) -> Iterator[ast.Name | ast.Attribute]:
     """The paths in some code that are FSDP models."""
     for part in parts:
-        for node in ast.walk(part):
+        for node in walk(part):
             if not isinstance(node, (ast.Name, ast.Attribute)) or access_path(node) is None:
                 continue
             if isinstance(node.ctx, ast.Load) and study.traced(node, module):
@@ -218,9 +217,7 @@ def _feeds(statement: ast.stmt, names: set[str]) -> bool:
         case _:
             return False
     return any(
-        isinstance(node, ast.Name) and node.id in names
-        for part in stored
-        for node in ast.walk(part)
+        isinstance(node, ast.Name) and node.id in names for part in stored for node in walk(part)
     )
 
 
@@ -352,7 +349,7 @@ def _beside(first: ast.stmt, built: ast.stmt, runs: Iterable[ast.stmt], module: 
     while isinstance(current, ast.stmt):
         parent = table.parents[current]
         block = block_of(parent, current) or []
-        inside = set(ast.walk(current))
+        inside = set(walk(current))
         if any(run in inside for run in runs if run is not current):
             return first
         if any(s in around for s in block):

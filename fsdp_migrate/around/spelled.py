@@ -91,8 +91,8 @@ def attributes(study: Study, module: Module, *, has_fsdp: bool) -> Iterator[Site
     In a module that refers to FSDP1 (``has_fsdp``), names that only FSDP1 has are taken for them on
     objects that nothing is known about.
     """
-    for call in module.table.calls:
-        if _called(call) not in BY_NAME or len(call.args) < 2:
+    for call in module.table.calls_by_name.of(BY_NAME):
+        if len(call.args) < 2:
             continue
         name = call.args[1]
         if not isinstance(name, ast.Constant) or name.value not in ATTRIBUTES:
@@ -121,17 +121,16 @@ def in_bytes(module: Module) -> Iterator[Site]:
 def _run_or_written(study: Study, module: Module) -> set[ast.AST]:
     """The strings that are run as code or put into a file; others are notes."""
     found: set[ast.AST] = set()
-    for call in module.table.calls:
-        if _called(call) in RUNNERS:
-            for given in (*call.args, *(k.value for k in call.keywords)):
-                parts = [n for n in ast.walk(given) if isinstance(n, (ast.Name, ast.Constant))]
-                found.update(v.node for part in parts for v in study.values(part, module))
+    for call in module.table.calls_by_name.of(RUNNERS):
+        for given in (*call.args, *(k.value for k in call.keywords)):
+            parts = [n for n in ast.walk(given) if isinstance(n, (ast.Name, ast.Constant))]
+            found.update(v.node for part in parts for v in study.values(part, module))
     return found
 
 
 def _looked_up(study: Study, module: Module) -> Iterator[tuple[ast.expr, str]]:
     """Calls and subscripts that get FSDP1, or a part of it, by a name."""
-    for call in module.table.calls:
+    for call in module.table.calls_by_name.of(IMPORTERS | BY_NAME):
         called = _called(call)
         if called in IMPORTERS and call.args:
             names = {_text(v) for a in call.args[:3] for v in study.values(a, module)}
@@ -142,9 +141,7 @@ def _looked_up(study: Study, module: Module) -> Iterator[tuple[ast.expr, str]]:
             yield from _member(call, call.args[0], call.args[1], study, module)
     if not any(word in module.source.text for word in ("__dict__", "vars", "modules")):
         return
-    for node in module.table.parents:
-        if not isinstance(node, ast.Subscript):
-            continue
+    for node in module.table.subscripts:
         owner = node.value
         if isinstance(owner, ast.Attribute) and owner.attr == "__dict__":
             yield from _member(node, owner.value, node.slice, study, module)
@@ -191,9 +188,9 @@ def _global(owner: ast.expr, name: ast.expr, study: Study, module: Module) -> st
 
 def _replaced(study: Study, module: Module) -> Iterator[tuple[ast.expr, str]]:
     """``patch("package.module.FSDP")`` and ``patch.object(module, "FSDP")``."""
-    for call in module.table.calls:
+    for call in module.table.calls_by_name.of(REPLACERS):
         called = _called(call)
-        if called not in REPLACERS or not call.args:
+        if not call.args:
             continue
         first = call.args[0]
         if called == "object" or (called in BY_NAME and not isinstance(first, ast.Constant)):

@@ -175,7 +175,7 @@ class _Names:
             if key in self.passed:
                 continue
             self.passed.add(key)
-            returns, yields = exits(callee.node)
+            returns, yields = exits(callee.node, callee.module)
             given = [r.value for r in returns]
             if yields or not all(g is not None and self.is_name(g, callee.module) for g in given):
                 return False

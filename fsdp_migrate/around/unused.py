@@ -22,6 +22,7 @@ from fsdp_migrate.around.methods import FunctionNode, Methods
 from fsdp_migrate.around.ordering import last_name
 from fsdp_migrate.construct import models, policies
 from fsdp_migrate.construct.sharding import Constructor
+from fsdp_migrate.names import children, walk
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
@@ -192,7 +193,7 @@ def _unit_classes(constructor: Constructor, study: Study) -> set[object]:
     found: set[object] = set()
     for each in read:
         if each.kind is policies.Kind.CLASSES and each.argument is not None:
-            for node in ast.walk(each.argument):
+            for node in walk(each.argument):
                 if isinstance(node, (ast.Name, ast.Attribute)):
                     for value in study.values(node, each.module):
                         if isinstance(value, Class):
@@ -206,12 +207,13 @@ def _passed_keywords(study: Study) -> set[str]:
     """The keywords by which calls of models in the project give anything; ``**`` for any."""
     found: set[str] = set()
     for module in study.project.modules:
-        for call in module.table.calls:
-            for keyword in call.keywords:
-                if keyword.arg is not None:
-                    found.add(keyword.arg)
-                elif access_path(call.func) is not None and study.traced(call.func, module):
-                    found.add("**")
+        keywords = module.table.keywords
+        found |= {keyword for keyword in keywords if keyword is not None}
+        for call in module.table.calls if None in keywords else ():
+            opened = any(keyword.arg is None for keyword in call.keywords)
+            path = access_path(call.func) if opened else None
+            if path is not None and study.traced(call.func, module):
+                found.add("**")
     return found
 
 
@@ -340,7 +342,7 @@ class _Body:
                 for each, inner in zip(targets, given, strict=True):
                     self._loop(each, inner)
                 return None
-        found = [self._part(n) for n in ast.walk(iterated) if isinstance(n, ast.Attribute)]
+        found = [self._part(n) for n in walk(iterated) if isinstance(n, ast.Attribute)]
         parts = [part for part in found if part is not None]
         if parts:
             self.aliases |= dict.fromkeys(_names(target), parts[0])
@@ -378,10 +380,10 @@ class _Body:
                 result.then(self._used([left, right]))
             case ast.Lambda():
                 return result
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             if isinstance(child, ast.comprehension):
                 self._loop(child.target, child.iter)
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             if isinstance(child, ast.expr):
                 result.then(self.expression(child))
             elif isinstance(child, ast.keyword):
@@ -449,7 +451,7 @@ class _Body:
                 return False
             if DRAWN.search(ast.unparse(node.func)):
                 return True
-        return any(self._is_input(child) for child in ast.iter_child_nodes(node))
+        return any(self._is_input(child) for child in children(node))
 
 
 def _owner(node: ast.expr) -> ast.expr:
@@ -460,7 +462,7 @@ def _owner(node: ast.expr) -> ast.expr:
 
 
 def _names(target: ast.expr) -> set[str]:
-    return {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
+    return {n.id for n in walk(target) if isinstance(n, ast.Name)}
 
 
 def _leaves(block: Sequence[ast.stmt]) -> str:

@@ -29,7 +29,9 @@ PASSING = frozenset({"detach", "clone", "float", "cpu", "contiguous", "to"})
 
 def find(study: Study, module: Module) -> Iterator[Site]:
     """A site for every vector that parameters of sharded models are put into, or come from."""
-    for call in module.table.calls:
+    for call in module.table.calls_by_name.of(
+        (TO_VECTOR, FROM_VECTOR, "cat", "concat", "concatenate")
+    ):
         name = ordering.last_name(call.func)
         if name == TO_VECTOR and call.args:
             construct, given = VECTOR, call.args[0]

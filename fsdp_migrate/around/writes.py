@@ -115,7 +115,8 @@ def _is_without_gradients(node: ast.AST, module: Module) -> bool:
 def _targets(study: Study, module: Module) -> Iterator[ast.expr]:
     """Everything that is written to in place, in the order of the source."""
     found: list[ast.expr] = []
-    for call in module.table.calls:
+    calls = module.table.calls_by_name
+    for call in calls.of([n for n in calls.names if n in IN_PLACE or n.endswith("_")]):
         method = call.func
         if isinstance(method, ast.Attribute) and method.attr in IN_PLACE:
             found.append(method.value)
@@ -123,15 +124,15 @@ def _targets(study: Study, module: Module) -> Iterator[ast.expr]:
             names = study.external(method, module)
             if any(name.startswith(INIT) for name in names):
                 found.append(call.args[0])
-    stored = (a for a in module.table.attributes if isinstance(a.ctx, ast.Store))
-    for attribute in stored:
-        if attribute.attr != "data":
+    data = module.table.attributes_by_name.named("data")
+    for attribute in data:
+        if not isinstance(attribute.ctx, ast.Store):
             continue
         statement = module.table.parents[attribute]
         if isinstance(statement, (ast.Assign, ast.AugAssign)):
             found.append(attribute.value)
-    for attribute in module.table.attributes:
-        if attribute.attr == "data" and is_item(attribute, module):
+    for attribute in data:
+        if is_item(attribute, module):
             found.append(attribute)
     yield from sorted(found, key=lambda node: (node.lineno, node.col_offset))
 

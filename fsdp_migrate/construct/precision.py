@@ -105,7 +105,7 @@ def read_call(call: ast.Call, module: Module, study: Study) -> MixedPrecision:
 def _used_later(call: ast.Call, study: Study) -> str:
     """What is done with a field of the policy made by ``call`` that FSDP2's does not allow."""
     for module in study.project.modules:
-        for attribute in module.table.attributes:
+        for attribute in module.table.attributes_by_name.of({*FIELDS, *LOST}):
             stored = isinstance(attribute.ctx, ast.Store)
             if attribute.attr not in (FIELDS if stored else LOST):
                 continue

@@ -237,10 +237,9 @@ def _used(target: ast.Name, module: Module, study: Study, depth: int) -> Iterato
     scope = table.scope_of(target)
     stored = False
     statement = table.statement(target)
-    for name in table.names:
+    for name in table.names_by_id.named(target.id):
         is_use = (
-            name.id == target.id
-            and isinstance(name.ctx, ast.Load)
+            isinstance(name.ctx, ast.Load)
             and table.within[name].lookup(name.id) is scope
             and name.lineno > (statement.end_lineno or statement.lineno)
         )

@@ -88,8 +88,8 @@ def _plain_import(node: ast.expr, name: str, site: Site, study: Study) -> ast.al
     direct = isinstance(binding.node, ast.alias) and fsdp1.canonical(binding.qualified) == name
     if not direct:
         return None
-    for other in table.names:
-        if other.id != node.id or table.within[other].lookup(other.id) is not owner:
+    for other in table.names_by_id.named(node.id):
+        if table.within[other].lookup(other.id) is not owner:
             continue
         if _given_to_stranger(Site(name, site.module, other, other), study):
             return None

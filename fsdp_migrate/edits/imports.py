@@ -352,9 +352,7 @@ def _in_cells(
 
 def _imports_of(module: Module, scope: Scope) -> list[ImportStatement]:
     found = [
-        node
-        for node in module.table.parents
-        if isinstance(node, (ast.Import, ast.ImportFrom)) and module.table.scope_of(node) is scope
+        node for node in module.table.import_statements if module.table.scope_of(node) is scope
     ]
     return sorted(found, key=lambda n: n.lineno)
 

@@ -38,8 +38,8 @@ def find(study: Study, module: Module) -> Iterator[Site]:
     """State dict methods of modules that hold sharded parts, and functions that call such methods
     of those, or of sharded models."""
     yield from asking(study, module)
-    for attribute in module.table.attributes:
-        if attribute.attr not in METHODS or not isinstance(attribute.ctx, ast.Load):
+    for attribute in module.table.attributes_by_name.of(METHODS):
+        if not isinstance(attribute.ctx, ast.Load):
             continue
         if not held(attribute.value, module, study):
             continue

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fsdp_migrate.names import FUNCTIONS
+from fsdp_migrate.names import FUNCTIONS, walk
 from fsdp_migrate.trace.project import Module
 
 RANK_WORDS = (
@@ -129,7 +129,7 @@ def _spares_one(test: ast.expr) -> bool:
 
 def mentions_rank(test: ast.expr) -> bool:
     """Whether a condition differs between ranks, judged by the names in it."""
-    for node in ast.walk(test):
+    for node in walk(test):
         name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
         name = name.lower()
         if any(word in name for word in OTHER_RANKS):

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
+from fsdp_migrate.names import walk
 from fsdp_migrate.proposal import Edit, Import, Support
 from fsdp_migrate.source import Source
 from fsdp_migrate.trace.project import Module, Project
@@ -158,15 +159,23 @@ def _spoken(project: Project, path: Path, importer: Module) -> str:
     if _uses_relative_imports(importer) and importer.path.is_relative_to(package):
         up = len(importer.path.parent.relative_to(package).parts)
         return "." * (up + 1) + path.stem
-    roots = [*_roots(project, [importer]), *_roots(project, project.modules)]
-    for root in (*roots, Path(importer.root), importer.path.parent):
+    for root in _possible_roots(project, importer):
         if path.is_relative_to(root):
             return ".".join(path.relative_to(root).with_suffix("").parts)
     return path.stem
 
 
+def _possible_roots(project: Project, importer: Module) -> Iterator[Path]:
+    """The directories that an import in a module may start from, the likeliest first."""
+    yield from _roots(project, [importer])
+    yield from _roots(project, project.modules)  # which are many: seldom asked for
+    yield Path(importer.root)
+    yield importer.path.parent
+
+
 def _uses_relative_imports(module: Module) -> bool:
-    return any(isinstance(node, ast.ImportFrom) and node.level > 0 for node in module.table.parents)
+    statements = module.table.import_statements
+    return any(isinstance(node, ast.ImportFrom) and node.level > 0 for node in statements)
 
 
 def _file(project: Project, directory: Path, wanted: set[str]) -> Path:
@@ -250,9 +259,7 @@ def _contents(project: Project, path: Path, wanted: set[str]) -> bytes:
 def _written(names: set[str]) -> bytes:
     """The file with these functions and no others."""
     text, tree = _library()
-    used = {
-        n.id for name in names for n in ast.walk(_definitions()[name]) if isinstance(n, ast.Name)
-    }
+    used = {n.id for name in names for n in walk(_definitions()[name]) if isinstance(n, ast.Name)}
     lines = text.split("\n")
     docstring = ast.get_docstring(tree, clean=False)
     blocks = [f'"""{docstring}"""\n']
@@ -282,7 +289,7 @@ def _closure(wanted: Iterable[str]) -> set[str]:
         if name in found:
             continue
         found.add(name)
-        for node in ast.walk(_definitions()[name]):
+        for node in walk(_definitions()[name]):
             if isinstance(node, ast.Name) and node.id in _definitions():
                 stack.append(node.id)
     return found

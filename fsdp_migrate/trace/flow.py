@@ -13,13 +13,23 @@ it, of earlier ones that did not come back, and of the other parts of its condit
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
 
 from fsdp_migrate import guards
-from fsdp_migrate.names import COMPREHENSIONS, FUNCTIONS, NODE_FIELDS, Kind, NameTable, Scope
+from fsdp_migrate.names import (
+    COMPREHENSIONS,
+    FUNCTIONS,
+    NODE_FIELDS,
+    Kind,
+    NameTable,
+    Scope,
+    children,
+    walk,
+)
 
 
 @dataclass(eq=False)
@@ -95,8 +105,9 @@ class _Interpreter:
         self.loops: list[tuple[list[Environment], list[Environment]]] = []  # (breaks, continues)
         self.made: dict[tuple[int, str, tuple[int, ...]], Definition] = {}
         self.exits: list[Environment] = []
-        self.roots: set[str] = set()  # paths that some defined path begins with
+        self.below: dict[str, list[str]] = defaultdict(list)  # path -> defined ones it begins
         self.tests: dict[tuple[int, bool, bool], Test] = {}
+        self.asked: set[str] = set()  # paths that there are tests of
 
     def run(self) -> Flow:
         node = self.scope.node
@@ -128,7 +139,10 @@ class _Interpreter:
         if found is None:
             found = self.made[key] = Definition(path, kind, node, value, unpack)
             self.flow.definitions.append(found)
-            self.roots.update(path[:i] for i, sign in enumerate(path) if sign in ".[")
+            if "." in path or "[" in path:
+                for i, sign in enumerate(path):
+                    if sign in ".[":
+                        self.below[path[:i]].append(path)
         return found
 
     def merge(self, environments: Iterable[Environment]) -> Environment:
@@ -137,17 +151,20 @@ class _Interpreter:
         Of tests what every side knows.
         """
         every = list(environments)
-        result: Environment = {}
-        for env in every:
+        result: Environment = dict(every[0]) if every else {}
+        if len(every) < 2:
+            return result
+        for env in every[1:]:
             for path, definitions in env.items():
                 known = result.get(path)
-                result[path] = definitions if known is None else known | definitions
-        for key in [k for k in result if k[0] == TESTED] if self.tests else []:
+                if known is not definitions:  # as most are on either side
+                    result[path] = definitions if known is None else known | definitions
+        for key in [TESTED + path for path in self.asked]:
             sides = [env.get(key, frozenset()) for env in every]
             result[key] = reduce(_common, sides)
             if not result[key]:
                 del result[key]
-        for path in result:
+        for path in result if self.below else ():
             dotted = ("." in path or "[" in path) and path[0] != TESTED
             if dotted and any(path not in env for env in every):
                 result[path] |= {ELSEWHERE}
@@ -166,6 +183,8 @@ class _Interpreter:
     def statement(self, node: ast.stmt, env: Environment) -> Environment | None:
         self.flow.order.setdefault(node, len(self.flow.order))
         match node:
+            case ast.Expr():
+                self.load(node.value, env)
             case ast.Assign():
                 self.load(node.value, env)
                 for target in node.targets:
@@ -257,7 +276,7 @@ class _Interpreter:
         results: list[Environment | None] = [dict(env)]
         for case in node.cases:
             inner = dict(env)
-            for part in ast.walk(case.pattern):
+            for part in walk(case.pattern):
                 name = getattr(part, "name", None) or getattr(part, "rest", None)
                 if name:
                     self.untested(name, inner)
@@ -275,14 +294,18 @@ class _Interpreter:
             self.load(iterable, env)
         entry: Environment = dict(env)
         breaks: list[Environment] = []
+        before: Environment | None = None
         for _ in range(2):  # the second pass sees what the first one defined
-            continues: list[Environment] = []
-            self.loops.append((breaks, continues))
             inner = dict(entry)
             if isinstance(node, ast.While):
                 self.load(node.test, inner)
             else:
                 self.store(node.target, Kind.ELEMENT, node, iterable, inner)
+            if inner == before:
+                break  # nothing that the body could see
+            before = dict(inner)
+            continues: list[Environment] = []
+            self.loops.append((breaks, continues))
             after = self.block(node.body, inner)
             self.loops.pop()
             entry = self.merge([entry, *continues, *([after] if after is not None else [])])
@@ -312,7 +335,7 @@ class _Interpreter:
         return final if joined is not None else None
 
     def partial(self, body: list[ast.stmt]) -> Environment:
-        inside = {n for statement in body for n in ast.walk(statement)}
+        inside = {n for statement in body for n in walk(statement)}
         result: Environment = {}
         for definition in self.flow.definitions:
             if definition.node in inside:
@@ -327,7 +350,7 @@ class _Interpreter:
     # -- expressions ----------------------------------------------------------------------------
 
     def loads(self, node: ast.stmt, env: Environment) -> None:
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             if isinstance(child, ast.expr):
                 self.load(child, env)
 
@@ -408,10 +431,8 @@ class _Interpreter:
                 self.cross(name, env)
 
     def forget(self, path: str, env: Environment) -> None:
-        if path not in self.roots:
-            return
-        for known in [k for k in env if k.startswith((f"{path}.", f"{path}["))]:
-            del env[known]
+        for known in self.below.get(path, ()):
+            env.pop(known, None)
 
     def store(
         self,
@@ -483,6 +504,7 @@ class _Interpreter:
     ) -> Environment:
         made = self.test(Test(path, Kind.OTHER, test, holds=holds, crossed=crossed))
         key = TESTED + path
+        self.asked.add(path)
         return {key: env.get(key, frozenset()) | {made}}
 
     def test(self, wanted: Test) -> Test:
@@ -519,19 +541,19 @@ class _Interpreter:
 
     def untested(self, path: str, env: Environment) -> None:
         """Forget the tests of a path that is assigned, and of what is reached through it."""
-        if self.tests:
-            key = TESTED + path
-            for known in [k for k in env if k == key or k.startswith((f"{key}.", f"{key}["))]:
-                del env[known]
+        for asked in self.asked:
+            if asked == path or asked.startswith((f"{path}.", f"{path}[")):
+                env.pop(TESTED + asked, None)
 
     def cross(self, root: str, env: Environment) -> None:
-        key = TESTED + root
-        for known in [k for k in env if k.startswith((f"{key}.", f"{key}["))]:
-            env[known] = frozenset(
-                self.test(Test(t.path, t.kind, t.node, holds=t.holds, crossed=True))
-                for t in env[known]
-                if isinstance(t, Test)
-            )
+        for asked in self.asked:
+            key = TESTED + asked
+            if key in env and asked.startswith((f"{root}.", f"{root}[")):
+                env[key] = frozenset(
+                    self.test(Test(t.path, t.kind, t.node, holds=t.holds, crossed=True))
+                    for t in env[key]
+                    if isinstance(t, Test)
+                )
 
 
 def _common(first: frozenset[Definition], second: frozenset[Definition]) -> frozenset[Definition]:

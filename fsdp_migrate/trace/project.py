@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from fsdp_migrate.names import Binding, Kind, NameTable, Scope
 from fsdp_migrate.source import Source
 from fsdp_migrate.trace import flow
 
+REDIRECT = re.compile(rb"\b(?:global|nonlocal)\b")
+
 
 @dataclass(eq=False)
 class Module:
@@ -26,7 +29,8 @@ class Module:
     name: str  # dotted, from the outermost package it stands in
     root: PurePosixPath  # the directory that name starts from, which would be on ``sys.path``
     is_package: bool
-    _flows: dict[Scope, flow.Flow] = field(default_factory=dict)
+    _flows: dict[Scope, flow.Flow] = field(default_factory=dict, init=False)
+    _mentioned: dict[tuple[str, ...], bool] = field(default_factory=dict, init=False)
 
     @property
     def path(self) -> Path:
@@ -48,13 +52,16 @@ class Module:
 
     @cached_property
     def table(self) -> NameTable:
-        data = self.source.data
-        redirects = b"global" in data or b"nonlocal" in data
+        redirects = REDIRECT.search(self.source.data) is not None
         return names.build(self.source.tree, self.package, redirects=redirects)
 
     def mentions(self, *words: str) -> bool:
         """Whether any of ``words`` stands anywhere in the file: far cheaper than its tree."""
-        return any(word.encode() in self.source.data for word in words)
+        known = self._mentioned.get(words)
+        if known is None:
+            known = any(word.encode() in self.source.data for word in words)
+            self._mentioned[words] = known
+        return known
 
     def may_have(self, name: str) -> bool:
         """Whether its code gives it an attribute of that name, or may."""

@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from fsdp_migrate import fsdp1
-from fsdp_migrate.names import FUNCTIONS, Binding, Kind, Scope
+from fsdp_migrate.names import FUNCTIONS, Binding, Kind, Scope, last_part
 from fsdp_migrate.trace.flow import ELSEWHERE, Definition, access_path
 from fsdp_migrate.trace.project import Module, Project
 
@@ -31,9 +31,12 @@ MAX_CONTAINERS = 4  # lists of lists that are looked into
 RECURSION_LIMIT = 12 * MAX_DEPTH + 1000
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Frame:
-    """A call being looked through: parameters of ``function`` mean the arguments of ``call``."""
+    """A call being looked through: parameters of ``function`` mean the arguments of ``call``.
+
+    A tracer makes each once, since questions are told apart by theirs.
+    """
 
     call: ast.Call
     module: Module  # where the call stands
@@ -180,8 +183,8 @@ class Tracer:
         ] = {}
         self._lineages: dict[ast.ClassDef, list[Class]] = {}
         self._families: dict[ast.ClassDef, list[Class]] = {}
+        self._frames: dict[tuple[ast.Call, FunctionNode, Frame | None], Frame] = {}
         self._importing: set[tuple[Module, str]] = set()
-        self._known_exits: dict[ast.AST, tuple[list[ast.Return], bool]] = {}
         self.wraps: set[ast.AST] = set()  # calls of torch's wrap() that make FSDP1 models
         # What is left of the values of a path where tests of it have been passed; and whether
         # these say that it is, or is not, an FSDP1 model.
@@ -310,9 +313,13 @@ class Tracer:
     ) -> list[Value]:
         """Follow the definitions that reach a name or a dotted path in its own scope."""
         scope = module.table.scope_of(node)
-        here = scope
-        while here.parent is not None and not (here.is_function or here.is_class):
-            here = here.parent
+        here = scope.home()
+        # Flows are dear: that of a scope is asked for only if something in it defines the path.
+        if isinstance(node, ast.Name):
+            if scope.is_free(node.id):
+                return self._free(node, scope, here, module, frame)
+        elif last_part(node) not in module.table.written.get(here, ()):
+            return []
         reaching = module.flow(here).reaching.get(node)
         result: list[Value] = []
         if reaching:
@@ -452,10 +459,7 @@ class Tracer:
         return [Unknown(definition.value or node, module, frame, why)]
 
     def _import_binding(self, alias: ast.AST, name: str, module: Module) -> Binding:
-        for binding in module.table.imports:
-            if binding.node is alias and binding.name == name:
-                return binding
-        raise AssertionError(f"import of {name} has no binding")  # built from the same walk
+        return module.table.imported_by[alias, name]  # built from the same walk
 
     def _unpacked(
         self, values: Values, definition: Definition, module: Module, frame: Frame | None
@@ -573,17 +577,16 @@ class Tracer:
         found: dict[str, list[tuple[ast.expr, ast.expr, Module]]] = defaultdict(list)
         for module in self.project.modules:
             table = module.table
-            for call in table.calls:
-                if isinstance(call.func, ast.Attribute) and call.func.attr in ADDING and call.args:
+            for call in table.calls_by_name.of(ADDING):
+                if isinstance(call.func, ast.Attribute) and call.args:
                     owner = call.func.value
                     found[_last_name(owner)].append((owner, call.args[-1], module))
-            for node in (*table.names, *table.attributes):
-                entry = table.parents[node]
-                if not isinstance(entry, ast.Subscript) or entry.value is not node:
-                    continue
+            for entry in table.subscripts:
                 stored = table.parents[entry]
                 if isinstance(stored, ast.Assign) and entry in stored.targets:
-                    found[_last_name(node)].append((node, stored.value, module))
+                    name = _last_name(entry.value)
+                    if name:
+                        found[name].append((entry.value, stored.value, module))
         return found
 
     def _is_wrapped(self, value: Value) -> bool:
@@ -760,11 +763,14 @@ class Tracer:
     ) -> list[Value]:
         """What calling a project function gives, its parameters bound to this call."""
         node = function.node
-        inner = Frame(call, module, node, frame)
+        key = call, node, frame
+        inner = self._frames.get(key)
+        if inner is None:
+            inner = self._frames[key] = Frame(call, module, node, frame)
         context = inner if inner.depth <= MAX_FRAMES else None
         if isinstance(node, ast.Lambda):
             return list(self.evaluate(node.body, function.module, context))
-        returns, yields = self._exits(node)
+        returns, yields = exits(node, function.module)
         if yields or isinstance(node, ast.AsyncFunctionDef):
             return [Computed(call, module, frame)]
         result: list[Value] = []
@@ -776,14 +782,6 @@ class Tracer:
             else:
                 result += self.evaluate(statement.value, function.module, context)
         return result or [Constant(call, module, frame, None)]
-
-    def _exits(
-        self, function: ast.FunctionDef | ast.AsyncFunctionDef
-    ) -> tuple[list[ast.Return], bool]:
-        known = self._known_exits.get(function)
-        if known is None:
-            known = self._known_exits[function] = exits(function)
-        return known
 
     # -- attributes and elements ----------------------------------------------------------------
 
@@ -852,7 +850,7 @@ class Tracer:
             function = Function(binding.node, cls.module, owner=cls.node)
             property_like = _has_decorator(binding.node, "property", "cached_property")
             if property_like and not isinstance(binding.node, ast.Lambda):
-                returns, _ = self._exits(binding.node)
+                returns, _ = exits(binding.node, cls.module)
                 found: list[Value] = []
                 for statement in returns:
                     if statement.value is not None:
@@ -905,9 +903,9 @@ class Tracer:
         known = self._stored.get(module)
         if known is None:
             found: dict[ast.AST, set[str]] = defaultdict(set)
-            for attribute in module.table.attributes:
+            for attribute in module.table.stored_attributes:
                 scope = module.table.within[attribute].function()
-                if isinstance(attribute.ctx, ast.Store) and scope is not None:
+                if scope is not None:
                     found[scope.node].add(attribute.attr)
             known = {node: frozenset(names) for node, names in found.items()}
             self._stored[module] = known
@@ -918,8 +916,8 @@ class Tracer:
         """``x.attr = v`` where ``x`` is not the ``self`` of a method."""
         found: dict[str, list[tuple[ast.Attribute, Module]]] = defaultdict(list)
         for module in self.project.modules:
-            for node in module.table.attributes:
-                if isinstance(node.ctx, ast.Store) and not self._is_self(node.value, module):
+            for node in module.table.stored_attributes:
+                if not self._is_self(node.value, module):
                     found[node.attr].append((node, module))
         return found
 
@@ -1371,17 +1369,8 @@ def _frame_of(function: ast.AST, frame: Frame | None) -> Frame | None:
 
 
 def exits(
-    function: ast.FunctionDef | ast.AsyncFunctionDef,
+    function: ast.FunctionDef | ast.AsyncFunctionDef, module: Module
 ) -> tuple[list[ast.Return], bool]:
     """The return statements of a function, nested functions excluded, and whether it yields."""
-    returns: list[ast.Return] = []
-    yields = False
-    stack: list[ast.AST] = list(function.body)
-    while stack:
-        node = stack.pop()
-        if isinstance(node, ast.Return):
-            returns.append(node)
-        yields = yields or isinstance(node, (ast.Yield, ast.YieldFrom))
-        if not isinstance(node, (*FUNCTIONS, ast.ClassDef)):
-            stack.extend(ast.iter_child_nodes(node))
-    return returns, yields
+    table = module.table
+    return table.returns.get(function, []), function in table.generators
