@@ -532,7 +532,7 @@ def test_markers_that_stand_in_code_are_counted_and_listed(here: Path, run: Comm
 
 
 def test_the_marker_of_a_site_that_is_reported_is_only_counted(here: Path, run: Command) -> None:
-    (here / "a.py").write_text(f"{HEAD}\nclass Mine(FSDP):\n    x = 1\n\n    y = super().x\n")
+    (here / "a.py").write_text(f"{HEAD}\nclass Mine(FSDP):\n    def no_sync(self):\n        pass\n")
     run("rewrite", ".")
     assert "TODO(fsdp-migrate FSDP103)" in (here / "a.py").read_text()
     answer = run("check", ".")
