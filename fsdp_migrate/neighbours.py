@@ -13,7 +13,6 @@ So a name that is imported from it leads on to the module that the ``__init__`` 
 from __future__ import annotations
 
 import re
-import string
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ STATEMENT = re.compile(
     rb"|import[ \t]([^\n]*))"
 )
 MANY = 1_000  # files that are worth several processes
-LETTERS = (string.ascii_letters + string.digits + "_").encode()
+LETTERS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
 COMMENT = re.compile(r"#[^\n]*")
 
 Parts = tuple[str, ...]
