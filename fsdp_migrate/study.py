@@ -161,6 +161,7 @@ class Study:
     parts: dict[ast.AST, set[ast.AST]] = field(default_factory=dict)
     owned: dict[ast.AST, set[ast.AST]] | None = None  # those that are stored in each by name
     setters: dict[ast.Call, Module] | None = None  # calls that set models to a kind of state
+    entering: set[ast.AST] = field(default_factory=set)  # contexts that are being looked into
     undeleted: set[ast.stmt] = field(default_factory=set)  # ``del`` statements that lose a name
     # Which FSDP2 would not look into.
     dataclasses: list[DataclassFound] = field(default_factory=list)

@@ -690,6 +690,38 @@ def save(net, path):
 
 KEEP = [
     Keep(
+        title="a subclass with a method that FSDP2's modules have",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Sharded(FSDP):
+    def unshard(self):
+        return "mine"
+
+
+model = Sharded(model)
+""",
+        left=True,
+    ),
+    Keep(
+        title="a subclass that is got by its name",
+        source="""\
+import sys
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Sharded(FSDP):
+    def width(self):
+        return self.dim
+
+
+model = getattr(sys.modules[__name__], "Sharded")(model)
+""",
+        left=True,
+    ),
+    Keep(
         title="a subclass with sharded states of its own",
         source="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP

@@ -22,13 +22,12 @@ function outside the given paths, which may ask it for its state.
 """
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from fsdp_migrate.construct.sharding import Constructor
-from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site, enclosing_function
+from fsdp_migrate.sites import Site
 from fsdp_migrate.states import holders, statedicts
 from fsdp_migrate.study import Decision, Study
 from fsdp_migrate.trace.flow import access_path
@@ -229,69 +228,6 @@ def build(net):
 """,
     ),
     Example(
-        title="context managers of the project's own",
-        before="""\
-from contextlib import contextmanager
-
-import torch
-from torch.distributed.fsdp import FullStateDictConfig, StateDictType
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-
-
-@contextmanager
-def whole(model):
-    config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
-    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
-        yield
-
-
-def sharded(model):
-    return FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT)
-
-
-def main(net):
-    model = FSDP(net)
-    with whole(model):
-        torch.save(model.state_dict(), "whole.pt")
-    with sharded(model):
-        torch.save(model.state_dict(), "part.pt")
-    return model
-""",
-        after="""\
-from contextlib import contextmanager
-
-import torch
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-from torch.distributed.fsdp import fully_shard
-
-from fsdp2_support import StateDictType, state_dict_type
-
-
-@contextmanager
-def whole(model):
-    yield
-
-
-def sharded(model):
-    return state_dict_type(model, StateDictType.SHARDED_STATE_DICT)
-
-
-def main(net):
-    model = fully_shard(net)
-    with whole(model):
-        torch.save(get_model_state_dict(
-            model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
-        ), "whole.pt")
-    with sharded(model):
-        torch.save(get_model_state_dict(model), "part.pt")
-    return model
-""",
-        support=(
-            "StateDictType",
-            "state_dict_type",
-        ),
-    ),
-    Example(
         title="a kind that is looked up by name",
         before="""\
 from contextlib import contextmanager
@@ -383,9 +319,92 @@ def main(net, is_fsdp):
             "state_dict_type",
         ),
     ),
+    Example(
+        title="context managers of the project's own",
+        before="""\
+from contextlib import contextmanager
+
+import torch
+from torch.distributed.fsdp import FullStateDictConfig, StateDictType
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+@contextmanager
+def whole(model):
+    config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+        yield
+
+
+def sharded(model):
+    return FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT)
+
+
+def main(net):
+    model = FSDP(net)
+    with whole(model):
+        torch.save(model.state_dict(), "whole.pt")
+    with sharded(model):
+        torch.save(model.state_dict(), "part.pt")
+    return model
+""",
+        after="""\
+from contextlib import contextmanager
+
+import torch
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import FullStateDictConfig, StateDictType, state_dict_type
+
+
+@contextmanager
+def whole(model):
+    config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+    with state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+        yield
+
+
+def sharded(model):
+    return state_dict_type(model, StateDictType.SHARDED_STATE_DICT)
+
+
+def main(net):
+    model = fully_shard(net)
+    with whole(model):
+        torch.save(get_model_state_dict(
+            model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+        ), "whole.pt")
+    with sharded(model):
+        torch.save(get_model_state_dict(model), "part.pt")
+    return model
+""",
+        support=(
+            "FullStateDictConfig",
+            "StateDictType",
+            "state_dict_type",
+        ),
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="a context manager that is not FSDP1's",
+        source="""\
+from contextlib import contextmanager
+
+
+@contextmanager
+def whole(model):
+    with model.state_dict_type("full"):
+        yield
+
+
+def save(model):
+    with whole(model):
+        return model.state_dict()
+""",
+    ),
     Keep(
         title="contexts of something else",
         source="""\
@@ -411,23 +430,6 @@ class StateDictType(Enum):
 
 def kind(name):
     return StateDictType[name]
-""",
-    ),
-    Keep(
-        title="a context manager that is not FSDP1's",
-        source="""\
-from contextlib import contextmanager
-
-
-@contextmanager
-def whole(model):
-    with model.state_dict_type("full"):
-        yield
-
-
-def save(model):
-    with whole(model):
-        return model.state_dict()
 """,
     ),
     Keep(
@@ -538,6 +540,8 @@ def decide(site: Site, study: Study) -> Decision:
     if setting.problem or place is None:
         return _kept(site, study, models)
     statement, index = place
+    if any(isinstance(n, (ast.Yield, ast.YieldFrom)) for b in statement.body for n in ast.walk(b)):
+        return _kept(site, study, models)  # other code runs in it
     # Sharded states are what a model gives of itself: nobody need be told.
     if setting.kind == "FULL" and _is_felt_elsewhere(statement, call, site, study):
         return _kept(site, study, models)
@@ -570,34 +574,13 @@ def _item(site: Site, call: ast.Call) -> tuple[ast.With | ast.AsyncWith, int] | 
 def _is_felt_elsewhere(
     statement: ast.With | ast.AsyncWith, context: ast.Call, site: Site, study: Study
 ) -> bool:
-    """Whether code that is not rewritten here asks for a state in the block, or in those that a
-    context manager runs in its place."""
-    blocks: list[tuple[ast.With | ast.AsyncWith, Module]] = [(statement, site.module)]
-    if any(isinstance(n, (ast.Yield, ast.YieldFrom)) for b in statement.body for n in ast.walk(b)):
-        entering = list(_entering(site, study))
-        if not entering:
-            return True
-        blocks += entering
+    """Whether code that is not rewritten here asks for a state in the block."""
     return any(
-        node is not context and _asks(node, module, study, DEPTH)
-        for block, module in blocks
-        for body in block.body
+        node is not context and _asks(node, site.module, study, DEPTH)
+        for body in statement.body
         for node in ast.walk(body)
         if isinstance(node, ast.Call)
     )
-
-
-def _entering(site: Site, study: Study) -> Iterator[tuple[ast.With | ast.AsyncWith, Module]]:
-    """The ``with`` statements that enter the generator a site stands in."""
-    function = enclosing_function(site.module, site.node)
-    if not isinstance(function, FUNCTIONS):
-        return
-    for caller in study.tracer.callers(function, site.module):
-        item = caller.module.table.parents[caller.call]
-        if isinstance(item, ast.withitem):
-            statement = caller.module.table.parents[item]
-            assert isinstance(statement, (ast.With, ast.AsyncWith))
-            yield statement, caller.module
 
 
 def _asks(call: ast.Call, module: Module, study: Study, depth: int) -> bool:

@@ -314,7 +314,7 @@ def decide(site: Site, study: Study) -> Decision:
     models = parts.constructors or study.models(site.receiver, site.module).constructors
     setting = statedicts.at(site.node, site.module, models, study)
     setting = statedicts.given(setting, models, study)
-    at_run_time = bool(setting.problem) and study.run_time_states
+    at_run_time = statedicts.is_for_run_time(setting, study)
     problem = "" if at_run_time else setting.problem
     unknown = bool(problem) and problem == setting.problem
     call = site.node

@@ -562,7 +562,7 @@ def decide(site: Site, study: Study) -> Decision:
     models = study.models_of_static(model, site.module).constructors
     setting = statedicts.at(site.node, site.module, models, study)
     by_setting = name == "optim_state_dict"
-    at_run_time = by_setting and bool(setting.problem) and study.run_time_states
+    at_run_time = by_setting and statedicts.is_for_run_time(setting, study)
     held = _held_state(bound, site)
     problem = _unreadable(bound, held)
     if by_setting and not problem:

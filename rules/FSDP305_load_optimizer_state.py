@@ -407,7 +407,7 @@ def decide(site: Site, study: Study) -> Decision:
     models = study.models_of_static(load.model, site.module).constructors
     by_setting = name == "optim_state_dict_to_load"
     setting = statedicts.at(site.node, site.module, models, study)
-    at_run_time = by_setting and bool(setting.problem) and study.run_time_states
+    at_run_time = by_setting and statedicts.is_for_run_time(setting, study)
     alone = bool(load.problem) or at_run_time  # the conversion, without the load of its result
     complete = load.model is not None and load.optimizer is not None and load.state is not None
     problem = "" if complete else load.problem or "the optimizer is not passed"

@@ -382,7 +382,7 @@ def _function(site: Site, model: ast.expr, study: Study) -> Decision:
     parts = holders.held(model, module, study)
     models = parts.constructors or study.models(model, module).constructors
     setting = statedicts.at(site.node, module, models, study)
-    at_run_time = bool(setting.problem) and study.run_time_states
+    at_run_time = statedicts.is_for_run_time(setting, study)
     at_run_time = at_run_time and statedicts.is_surely_set(site.node, module, models, study)
     if setting.problem and not at_run_time:
         return study.left(

@@ -1061,6 +1061,10 @@ def _string(site: Site, study: Study) -> Decision:
     call = site.module.table.parents[site.node]
     proposal = study.proposal()
     if models and isinstance(call, ast.Call) and _is_unwrapping(site.node, call):
+        asked_of = study.models(call.args[0], site.module).constructors or frozenset(models)
+        around = {c for c in asked_of if c.keeps_class}
+        if around:
+            return _unwrapped_by_name(site, asked_of, asked_of == around, study)
         proposal.replace(site.module, call, code("{v}", v=call.args[2]))
         message = "an FSDP2 model has no inner module"
         return study.rewritten(site, RULE.code, message, proposal, models=models)
@@ -1113,6 +1117,25 @@ def _only_asks(around: ast.AST, site: Site) -> TypeGuard[ast.If]:
     strings = [n for n in ast.walk(around.test) if isinstance(n, ast.Constant)]
     asked = [surgery.asks(string, site.module) for string in strings]
     return len(asked) == 1 and asked[0] is not None and asked[0][0] is around
+
+
+def _unwrapped_by_name(
+    site: Site, models: frozenset[Constructor], always: bool, study: Study
+) -> Decision:
+    """``getattr(model, "_fsdp_wrapped_module", model)`` of classes with the module in them."""
+    if not always:
+        return study.left(
+            site,
+            RULE.code,
+            "the model may be of a class derived from FSDP's, which keeps the module in it, or not",
+            "ask by class which it is",
+            models=models,
+            quiet=True,
+        )
+    proposal = study.proposal()
+    assert isinstance(site.node, ast.expr)
+    proposal.replace(site.module, site.node, code('"module"'))
+    return study.rewritten(site, RULE.code, "the module in the class", proposal, models=models)
 
 
 PATH = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*\.?")  # a dotted name, no pattern

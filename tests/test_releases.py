@@ -405,6 +405,24 @@ def test_functions_of_the_project_that_compare_versions() -> None:
     assert outdated(package, {"a/version_utils.py": MMENGINE}) == {"old"}
 
 
+def test_what_other_files_set_says_nothing() -> None:
+    files = {
+        "settings.py": f"{IMPORTS}OLD_TORCH = OLD\n\n\ndef is_old():\n    return OLD\n",
+        "used.py": "import settings\nif settings.OLD_TORCH:\n    print('old')\n"
+        "if settings.is_old():\n    print('old too')\n",
+    }
+    both = {"old", "old too"}
+    assert outdated(files) == both
+    assert outdated({**files, "third.py": "import settings\nsettings.is_old = bool\n"}) == {"old"}
+    setting = "import settings\nsettings.OLD_TORCH = True\n"
+    assert outdated({**files, "third.py": setting}) == {"old too"}
+    assert outdated(files, {"third.py": setting}) == {"old too"}
+    by_name = "import settings\nsetattr(settings, 'OLD_TORCH', 1)\n"
+    assert outdated(files, {"third.py": by_name}) == {"old too"}
+    asked = "import settings\nprint(settings.OLD_TORCH == 1)\n"
+    assert outdated(files, {"third.py": asked}) == both
+
+
 def test_the_target_decides() -> None:
     assert branches('torch.__version__ < "2.8"', "2.9") == {"old yes"}
     assert branches('torch.__version__ < "2.6"', "2.6") == set()

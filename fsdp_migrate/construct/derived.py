@@ -49,6 +49,22 @@ INTERNALS: Final = frozenset(
 )
 
 
+# What FSDPModule has, which comes before the project's class in its order. From torch 2.13.
+OF_FSDP2: Final = frozenset(
+    (
+        *("_get_fsdp_state", "_set_unshard_async_op", "reset_iter_state", "reshard", "unshard"),
+        *("set_all_reduce_hook", "set_allocate_memory_from_process_group_for_comm"),
+        *("set_custom_all_gather", "set_custom_reduce_scatter", "set_gradient_divide_factor"),
+        *("set_force_sum_reduction_for_comms", "set_is_last_backward", "set_post_optim_event"),
+        *("set_modules_to_backward_prefetch", "set_modules_to_forward_prefetch"),
+        *("set_reduce_scatter_divide_factor", "set_reduce_scatter_max_input_buffers"),
+        *("set_reduce_scatter_unused_params", "set_requires_all_reduce", "set_symm_mem_for_comm"),
+        *("set_requires_gradient_sync", "set_reshard_after_backward", "set_reshard_after_forward"),
+        *("set_separate_reduce_scatter_group", "set_unshard_in_backward"),
+    )
+)
+
+
 @dataclass(frozen=True, eq=False)
 class Derived:
     """A subclass that stays a class."""
@@ -144,6 +160,8 @@ def _of_body(cls: Class, study: Study) -> str:
             continue
         if (name in OVERRIDES or name in INTERNALS) and name not in set_first:
             return f"it overrides {name}"
+        if name in OF_FSDP2:
+            return f"it has a {name} of its own, which FSDP2's modules have too"
     of_fsdp1 = (OF_MODELS | fsdp1.STATICS) - {fsdp1.FORWARD} - set_first
     for attribute in asked:
         if attribute.attr in of_fsdp1:
@@ -275,6 +293,11 @@ def _is_made_out_of_sight(cls: Class, study: Study) -> bool:
     for module in study.project.modules:
         if not module.mentions(cls.node.name):
             continue
+        if not any(study.tracer.built(cls)) and any(
+            string.value == cls.node.name and not _is_listed(string, module)
+            for string in module.table.strings
+        ):
+            return True  # getattr(module, "Policy")
         mentions: list[ast.expr] = [n for n in module.table.names if n.id == cls.node.name]
         mentions += [a for a in module.table.attributes if a.attr == cls.node.name]
         for mention in mentions:
@@ -282,6 +305,17 @@ def _is_made_out_of_sight(cls: Class, study: Study) -> bool:
                 v.node is cls.node for v in study.values(mention, module)
             ):
                 return True
+    return False
+
+
+def _is_listed(string: ast.Constant, module: Module) -> bool:
+    """Whether a string stands in ``__all__`` or is a type."""
+    for parent in module.table.ancestors(string):
+        match parent:
+            case ast.Assign(targets=[ast.Name(id="__all__")]):
+                return True
+            case ast.AnnAssign() | ast.arg() | ast.FunctionDef() | ast.AsyncFunctionDef():
+                return type_expressions.is_type(string, module.table)
     return False
 
 

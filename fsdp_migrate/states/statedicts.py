@@ -8,7 +8,7 @@ call.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
@@ -19,8 +19,9 @@ from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.sites import Site, enclosing_function
 from fsdp_migrate.states import holders
 from fsdp_migrate.study import Study
+from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
-from fsdp_migrate.trace.values import Constant, External, Function, Made
+from fsdp_migrate.trace.values import Class, Constant, External, Function, Made, Value
 
 MIXED = "it is called inside and outside a state_dict_type context"
 CONTEXT_DEPTH = 3  # how many callers up a context is looked for
@@ -37,6 +38,7 @@ class Setting:
     optim_rank0_only: bool = False
     problem: str = ""  # why it cannot be told
     local: bool = False  # of a kind that FSDP2 does not have: SHARDED takes its place
+    gone: bool = False  # what makes it goes with a branch for FSDP1: no running program knows it
 
     def __str__(self) -> str:
         words = [self.kind]
@@ -148,6 +150,11 @@ def at(
     return DEFAULT
 
 
+def is_for_run_time(setting: Setting, study: Study) -> bool:
+    """Whether the running program is to say which kind of state it is."""
+    return bool(setting.problem) and not setting.gone and study.run_time_states
+
+
 def given(setting: Setting, models: frozenset[Constructor], study: Study) -> Setting:
     """What a setting comes to for a model's own state, optimizers aside.
 
@@ -186,6 +193,10 @@ def _context_at(
                 if found is not None:
                     return found
         if isinstance(parent, FUNCTIONS):
+            for decorator in getattr(parent, "decorator_list", ()):
+                found = _entered(decorator, module, models, study)
+                if found is not None:
+                    return found
             function = parent
             break
     before = _entered_before(node, function, module, models, study)
@@ -214,23 +225,72 @@ def _entered(
     """
     if isinstance(node, ast.Call) and is_context(node, module, study):
         concerns = concerned(first_argument(node), module, study) & models
-        return read(node, module, study) if concerns else None
+        return _read_at(node, module, study) if concerns else None
+    if node in study.entering:
+        return Setting(problem=MIXED)  # a function that hands out what it is handed
+    study.entering.add(node)
+    try:
+        found = _found_in(node, module, models, study)
+    finally:
+        study.entering.discard(node)
+    if len(found) > 1:
+        return Setting(problem=MIXED)
+    return found.pop() if found else None
+
+
+def _read_at(call: ast.Call, module: Module, study: Study) -> Setting:
+    """As :func:`read`; what only the running program knows is lost with a branch that goes."""
+    setting = read(call, module, study)
+    if setting.problem and _goes(call, module, study):
+        return replace(setting, gone=True)
+    return setting
+
+
+def _goes(call: ast.AST, module: Module, study: Study) -> bool:
+    beside = {call, *module.table.ancestors(call)}
+    return any(not beside.isdisjoint(branch.rest or branch.node.body) for branch in study.branches)
+
+
+def _found_in(
+    node: ast.expr, module: Module, models: frozenset[Constructor], study: Study
+) -> set[Setting | None]:
     found: set[Setting | None] = set()
-    functions = around(node, module, study) if isinstance(node, ast.Call) else []
+    functions: list[Function] = []
+    if isinstance(node, ast.Call):
+        functions = around(node, module, study)
+        if functions and len(functions) < len(study.values(node.func, module)):
+            found.add(None)  # it may be something else that is called
     for function in functions:
         yields = [n for n in ast.walk(function.node) if isinstance(n, (ast.Yield, ast.YieldFrom))]
         for each in yields:
             found.add(_context_at(each, function.module, models, study, CONTEXT_DEPTH))
-        for handed in _handed_out(function) if not yields else ():
+        for handed in _handed_out(function, study) if not yields else ():
             found.add(_entered(handed, function.module, models, study))
-    if not functions and not isinstance(node, ast.Call) and module.mentions("state_dict_type"):
+    if not functions and _knows_contexts(study):
         for value in study.values(node, module):
+            if _has_own_context(value, study):
+                found.add(Setting(problem=MIXED))
+                continue
             entered = value.node if isinstance(value, Made) else None
             is_made = isinstance(entered, ast.Call) and entered is not node
             found.add(_entered(entered, value.module, models, study) if is_made else None)  # type: ignore[arg-type]
-    if len(found) > 1:
-        return Setting(problem=MIXED)
-    return found.pop() if found else None
+    return found
+
+
+def _knows_contexts(study: Study) -> bool:
+    return any(module.mentions("state_dict_type") for module in study.project.modules)
+
+
+def _has_own_context(value: Value, study: Study) -> bool:
+    """Whether a value is of a class of the project's that sets a kind of state when entered."""
+    if not isinstance(value, Made) or not isinstance(value.callee, Class):
+        return False
+    return any(
+        isinstance(node, ast.FunctionDef) and node.name == "__enter__"
+        for cls in study.tracer.lineage(value.callee)
+        if cls.module.mentions("state_dict_type")
+        for node in cls.node.body
+    )
 
 
 def _entered_before(
@@ -241,8 +301,6 @@ def _entered_before(
     study: Study,
 ) -> Setting | None:
     """The setting of what was entered by a call: ``stack.enter_context(...)``."""
-    if not module.mentions("state_dict_type"):
-        return None
     table = module.table
     found: set[Setting | None] = set()
     for call in (*table.methods.get("enter_context", ()), *table.methods.get("__enter__", ())):
@@ -251,15 +309,43 @@ def _entered_before(
         same = (scope.node if scope is not None else None) is function
         if not same or _position(call) > _position(node):
             continue
+        block = _block_of_stack(call.func.value, module)
+        if block is not None and block not in table.ancestors(node):
+            continue  # what was entered is left again
         what = call.args[0] if call.args else call.func.value
         setting = _entered(what, module, models, study)
         if setting is not None:
             found.add(setting)
+            if block is None and _may_be_left(call.func.value, node, module):
+                found.add(None)
             if not _certainly_before(call, node, module):
                 found.add(None)
     if len(found) > 1:
         return Setting(problem=MIXED)
     return found.pop() if found else None
+
+
+def _block_of_stack(stack: ast.expr, module: Module) -> ast.With | ast.AsyncWith | None:
+    """The ``with ExitStack() as stack`` that leaves what is entered by a stack."""
+    path = access_path(stack)
+    for parent in module.table.ancestors(stack):
+        if isinstance(parent, (ast.With, ast.AsyncWith)):
+            names = [i.optional_vars or i.context_expr for i in parent.items]
+            if path is not None and path in map(access_path, names):
+                return parent
+    return None
+
+
+def _may_be_left(entered: ast.expr, node: ast.AST, module: Module) -> bool:
+    """Whether what a call entered may have been left where ``node`` stands."""
+    methods = module.table.methods
+    leaving = [c for name in ("close", "__exit__", "pop_all") for c in methods.get(name, ())]
+    path = access_path(entered)
+    return any(
+        access_path(call.func.value) == path and _position(call) <= _position(node)
+        for call in leaving
+        if isinstance(call.func, ast.Attribute)
+    )
 
 
 def _certainly_before(call: ast.Call, node: ast.AST, module: Module) -> bool:
@@ -282,9 +368,12 @@ def around(call: ast.Call, module: Module, study: Study) -> list[Function]:
     ]
 
 
-def _handed_out(function: Function) -> Iterator[ast.Call]:
-    for node in ast.walk(function.node):
-        if isinstance(node, ast.Return) and isinstance(node.value, ast.Call):
+def _handed_out(function: Function, study: Study) -> Iterator[ast.expr]:
+    """What a function returns to FSDP1 models: what a branch for them does, where it has one."""
+    returns = [n for n in ast.walk(function.node) if isinstance(n, ast.Return)]
+    own = [n for n in returns if _goes(n, function.module, study)]
+    for node in own or returns:
+        if node.value is not None:
             yield node.value
 
 
@@ -325,12 +414,25 @@ def _set_globally(
     for call, where in setters(study).items():
         if not concerned(first_argument(call), where, study) & models:
             continue
-        order = _order(call, where, node, module, models)
+        order = _order(call, where, node, module, models, study)
         if order is not Order.LATER:
-            found.append(read(call, where, study))
+            found.append(_read_at(call, where, study))
         if order is Order.UNKNOWN:
             found.append(DEFAULT)
+    for entered, where in _kept_open(study):
+        if _entered(entered, where, models, study) is not None:
+            found += [DEFAULT, Setting(problem=MIXED)]
     return found
+
+
+def _kept_open(study: Study) -> Iterator[tuple[ast.expr, Module]]:
+    """What is entered by objects that outlive the function: ``self.stack.enter_context(...)``."""
+    for module in study.project.modules:
+        for name in ("enter_context", "__enter__") if _knows_contexts(study) else ():
+            for call in module.table.methods.get(name, ()):
+                stack = call.func.value if isinstance(call.func, ast.Attribute) else None
+                if isinstance(stack, ast.Attribute):
+                    yield (call.args[0] if call.args else stack), module
 
 
 class Order(Enum):
@@ -347,9 +449,11 @@ def _order(
     node: ast.AST,
     module: Module,
     models: frozenset[Constructor],
+    study: Study,
 ) -> Order:
     """A setting in another function is taken to be made first, where no condition is around it."""
-    if may_not_run(call, where, models) is not None:
+    going = {branch.node for branch in study.branches}  # which ran for FSDP1's models
+    if may_not_run(call, where, models, going) is not None:
         return Order.UNKNOWN
     function = enclosing_function(where, call)
     same = where is module and enclosing_function(module, node) is function
@@ -370,13 +474,19 @@ def _position(node: ast.AST) -> tuple[int, int]:
 def is_surely_set(
     node: ast.AST, module: Module, models: frozenset[Constructor], study: Study
 ) -> bool:
-    """Whether a model has been set to some kind of state where ``node`` stands, in any case."""
+    """Whether a model has been set to some kind of state where ``node`` stands, in any case.
+
+    What another function sets may come later, or not at all.
+    """
     context = _context_at(node, module, models, study, 0)
     if context is not None:
         return context.problem != MIXED
+    function = enclosing_function(module, node)
     return any(
-        concerned(first_argument(call), where, study) & models
-        and _order(call, where, node, module, models) is Order.EARLIER
+        where is module
+        and enclosing_function(where, call) is function
+        and concerned(first_argument(call), where, study) & models
+        and _order(call, where, node, module, models, study) is Order.EARLIER
         for call, where in setters(study).items()
     )
 
@@ -396,7 +506,12 @@ def setters(study: Study) -> dict[ast.Call, Module]:
     return study.setters
 
 
-def may_not_run(call: ast.Call, module: Module, models: Iterable[Constructor]) -> ast.If | None:
+def may_not_run(
+    call: ast.Call,
+    module: Module,
+    models: Iterable[Constructor],
+    going: Collection[ast.AST] = (),
+) -> ast.If | None:
     """The outermost condition on which a model is set to a state, unless it is also that on which
     the model is sharded, or asks whether it is."""
     table = module.table
@@ -407,6 +522,8 @@ def may_not_run(call: ast.Call, module: Module, models: Iterable[Constructor]) -
         if isinstance(parent, FUNCTIONS):
             break
         if not isinstance(parent, ast.If) or any(p is parent for _, p in sharding):
+            continue
+        if parent in going:
             continue
         asks = any(isinstance(n, ast.Name) and n.id == "isinstance" for n in ast.walk(parent.test))
         if not asks and ast.unparse(parent.test) not in tests:

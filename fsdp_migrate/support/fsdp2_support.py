@@ -556,25 +556,32 @@ def _set_states(unit: Any, settings: StateDictSettings) -> None:
     unit.__dict__["_state_dict_settings"] = settings
 
 
-def _set_default_states(module: nn.Module) -> None:
+@contextlib.contextmanager
+def _default_states(module: nn.Module) -> Iterator[None]:
     """Let units that were not set to any kind of state give and take whole ones, as in FSDP1."""
-    for unit in _units_with_state(module):
-        if unit.__dict__.get("_state_dict_settings") is None:
-            _set_states(unit, StateDictSettings())
+    units = _units_with_state(module)
+    unset = [u for u in units if u.__dict__.get("_state_dict_settings") is None]
+    for unit in unset:
+        _set_states(unit, StateDictSettings())
+    try:
+        yield
+    finally:
+        for unit in unset:
+            unit.__dict__["_state_dict_settings"] = None
 
 
 def model_state_dict(module: nn.Module) -> dict[str, Any]:
     """``module.state_dict()``, of the kind that the module is set to, or a whole one."""
-    _set_default_states(module)
-    return module.state_dict()
+    with _default_states(module):
+        return module.state_dict()
 
 
 def load_model_state_dict(
     module: nn.Module, state_dict: dict[str, Any], strict: bool = True
 ) -> Any:
     """``module.load_state_dict()``, of the kind that the module is set to, or a whole one."""
-    _set_default_states(module)
-    return module.load_state_dict(state_dict, strict=strict)
+    with _default_states(module):
+        return module.load_state_dict(state_dict, strict=strict)
 
 
 @contextlib.contextmanager

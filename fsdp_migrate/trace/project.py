@@ -376,6 +376,17 @@ class Project:
             result |= self.canonical(qualified, module)
         return frozenset(result)
 
+    def _is_imported_before(self, node: ast.expr, module: Module) -> bool:
+        """Whether only outdated code imports what a live expression starts with."""
+        head = node
+        while isinstance(head, ast.Attribute):
+            head = head.value
+        if not isinstance(head, ast.Name) or head in self.outdated:
+            return False
+        scope = module.table.scope_of(head).lookup(head.id)
+        imports = [b for b in scope.bindings[head.id] if b.kind is Kind.IMPORT] if scope else []
+        return bool(imports) and all(b.node in self.outdated for b in imports)
+
     @cached_property
     def aliases(self) -> dict[Binding, str]:
         """``Wrapper: TypeAlias = FSDP`` and ``Wrapper = FSDP``: the only bindings of names of
@@ -420,6 +431,8 @@ class Project:
 
     def _qualified(self, node: ast.expr, module: Module) -> frozenset[str]:
         found = module.table.qualify(node)
+        if found and self.outdated and self._is_imported_before(node, module):
+            return frozenset()
         if found or not module.table.stars:
             return found
         head: ast.expr = node

@@ -11,11 +11,14 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from packaging.version import InvalidVersion, Version
 
 from fsdp_migrate.names import Binding, Kind
 from fsdp_migrate.trace.project import Module, Project
+
+_SETS = re.compile(rb"\.([A-Za-z_]\w*)\s*=(?!=)|setattr\([^,()]+,\s*[\"']([A-Za-z_]\w*)[\"']")
 
 
 @dataclass(frozen=True)
@@ -241,6 +244,9 @@ class Reader:
             return _same([_known(name, self.target) for name in sorted(names)])
         bindings = self._bindings(node, module)
         if bindings:
+            name = node.attr if isinstance(node, ast.Attribute) else node.id
+            if name in self._set_elsewhere:
+                return None
             return self._deeper(lambda: _same([self._bound(b, m) for m, b in bindings]))
         if isinstance(node, ast.Attribute):
             owner = self.read(node.value, module, env)
@@ -255,6 +261,31 @@ class Reader:
             if isinstance(owner, Torch) and owner == DISTRIBUTION and node.attr == "version":
                 return Torch("plain")
         return None
+
+    @cached_property
+    def _set_elsewhere(self) -> frozenset[str]:
+        """Names that something sets as attributes: ``settings.OLD = True``, or by ``setattr``."""
+        found: set[str] = set()
+        for path in self.project.library.paths:  # which are not read as code
+            data = self.project.library.read(path)
+            for match in _SETS.finditer(data):
+                found.add(match[match.lastindex or 0].decode())
+        for module in self.project.modules:
+            stored = (a for a in module.table.attributes if not isinstance(a.ctx, ast.Load))
+            found.update(a.attr for a in stored)
+            for call in module.table.calls:
+                match call:
+                    case ast.Call(
+                        func=ast.Name(id="setattr") | ast.Attribute(attr="setattr" | "object"),
+                        args=[_, ast.Constant(value=str(name)), *_],
+                    ):
+                        found.add(name)
+                    case ast.Call(
+                        func=ast.Name(id="patch") | ast.Attribute(attr="patch" | "setattr"),
+                        args=[ast.Constant(value=str(name)), *_],
+                    ):
+                        found.add(name.rpartition(".")[2])
+        return frozenset(found)
 
     def _bindings(self, node: ast.expr, module: Module) -> list[tuple[Module, Binding]]:
         """What binds a name of the project, here or where it is imported from."""
@@ -381,6 +412,10 @@ class Reader:
     ) -> Reading:
         """What a call of a function of the project gives."""
         bindings = self._bindings(node.func, module)
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        called = node.func.id if isinstance(node.func, ast.Name) else called
+        if called in self._set_elsewhere:
+            return None
         if not bindings or any(b.kind is not Kind.FUNCTION for _, b in bindings):
             return None
         if any(k.arg is None for k in node.keywords):

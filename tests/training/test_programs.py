@@ -53,7 +53,11 @@ CASES = (
         Case("entered", ("--how", how))
         for how in ("manager", "FULL_STATE_DICT", "SHARDED_STATE_DICT", "function", "stack")
     ),
-    *(Case("entered", ("--how", how)) for how in ("name", "chosen", "neither")),
+    *(Case("entered", ("--how", how)) for how in ("name", "chosen", "neither", "after a stack")),
+    *(Case("entered", ("--how", how)) for how in ("yields early", "does not", "called")),
+    *(Case("entered", ("--how", how)) for how in ("not called", "elsewhere", "elsewhere by name")),
+    *(Case("entered", ("--how", how)) for how in ("none", "some", "again", "entered")),
+    Case("entered", ("--how", "before it is set")),
     *(
         Case("fields", ("--kind", kind, "--cast", cast), HALF, target=target)
         for kind, cast, target in (("batch", "0", ""), ("names", "1", ""), ("batch", "0", "2.13"))
