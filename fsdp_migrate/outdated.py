@@ -29,6 +29,11 @@ def decide(site: Site, study: Study, code: str, *, stays: bool = False) -> Decis
     found = part_of(site, study)
     if found.part == "definition":
         assert isinstance(found.node, releases.DEFINITIONS)
+        if not stays and _goes_along(found, site.module, study):
+            proposal = study.proposal()
+            proposal.delete(site.module, found.node)
+            message = f"goes with code for torch {found.text}"
+            return study.rewritten(site, code, message, proposal)
         why = releases.MARK.format(found.text, found.node.name)
         return study.left(site, code, why, "delete it with what uses it", at=found.node)
     if stays or not _goes(found, site.module, study):
@@ -116,6 +121,53 @@ def _can_go(found: Outdated, module: Module, study: Study) -> bool:
     if found.part == "body":
         inside.update(ast.walk(node.test))
     return not any(_is_used(name, inside, module, study) for name in _bound(inside, module))
+
+
+def _goes_along(found: Outdated, module: Module, study: Study) -> bool:
+    """Whether a function goes with the code that goes: one of the file's own, by its name, that
+    nothing else mentions."""
+    known = study.going.get(found)
+    if known is None:
+        study.going[found] = False  # where two mention each other only
+        known = study.going[found] = _is_left_alone(found, module, study)
+    return known
+
+
+def _is_left_alone(found: Outdated, module: Module, study: Study) -> bool:
+    node, table = found.node, module.table
+    if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return False
+    if table.scope_of(node) is not table.module:
+        return False
+    name = node.name
+    if not name.startswith("_") or name.startswith("__") or name in promised(module):
+        return False
+    if _shares_line(node, module):
+        return False
+    inside = set(ast.walk(node))
+    if any(_is_ignored(site, study) for site in study.outdated if site.reference in inside):
+        return False
+    others = [m.source.data for m in study.project.modules if m is not module]
+    library = study.project.library
+    others += [library.read(path) for path in library.paths]
+    if any(name.encode() in data for data in others):
+        return False
+    mentions: list[ast.AST] = [n for n in table.names if n.id == name]
+    mentions += [a for a in table.attributes if a.attr == name]
+    mentions += [s for s in table.strings if name in str(s.value)]
+    outside = [mention for mention in mentions if mention not in inside]
+    return bool(outside) and all(_is_in_what_goes(m, module, study) for m in outside)
+
+
+def _is_in_what_goes(mention: ast.AST, module: Module, study: Study) -> bool:
+    around = study.project.outdated.get(mention)
+    if around is None:
+        return False
+    if all(part_of(site, study) is not around for site in study.outdated):
+        return False  # nothing of FSDP1's in it, so that it stays
+    if around.part == "definition":
+        return _goes_along(around, module, study)
+    return _goes(around, module, study)
 
 
 def _makes_generator(node: ast.If, inside: set[ast.AST], module: Module) -> bool:

@@ -3,9 +3,10 @@
 ## What changes
 Migrated code needs the target release of torch. Where an `if` compares torch's version and no release
 from the target on gets into one of its branches, a branch with FSDP1 code in it goes, and the imports
-that only it used. What else no such release runs stays: one-line statements, conditional expressions,
-what follows an `if` that returns, functions that only such code uses. It holds no model back, and
-nothing that is done there counts elsewhere.
+that only it used, and functions of the same file with names that begin with an underscore. What else no
+such release runs stays: one-line statements, conditional expressions, what follows an `if` that returns,
+other functions that only such code uses. It holds no model back, and nothing that is done there counts
+elsewhere.
 
 ## Why
 Code for older releases is often the most private of a project: it replaces FSDP1's own functions to mend
@@ -131,9 +132,60 @@ def build(net):
         return fully_shard(net)
 """,
     ),
+    Example(
+        title="functions of the file's own that go along",
+        before="""\
+import torch
+from packaging.version import Version
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def _wrap_blocks(net):
+    for name, block in net.named_children():
+        setattr(net, name, FSDP(block))
+
+
+def _wrap_all(net):
+    _wrap_blocks(net)
+    return FSDP(net)
+
+
+def build(net):
+    if Version(torch.__version__) < Version("2.0.0"):
+        model = FSDP(_wrap_all(net))
+    else:
+        model = FSDP(net, use_orig_params=True)
+    return model
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+
+def build(net):
+    model = fully_shard(net)
+    return model
+""",
+    ),
 ]
 
 KEEP = [
+    Keep(
+        title="a private function that only older torch runs, without FSDP1",
+        source="""\
+import torch
+from packaging.version import Version
+
+
+def _old(net):
+    return net
+
+
+def build(net):
+    if Version(torch.__version__) < Version("2.0.0"):
+        net = _old(net)
+    return net
+""",
+    ),
     Keep(
         title="tests of torch's version without FSDP1 code",
         source="""\

@@ -363,3 +363,31 @@ def test_of_what_is_not_selected() -> None:
     text = "if OLD:\n    FSDP._lazy_init = print\n"
     _, after = migrate({"example.py": HEAD + text}, Options(ignore=frozenset({"FSDP423"})))
     assert unmarked(after["example.py"]).endswith(text)
+
+
+OWN = "def _mend(model):\n    model._lazy_init = FSDP._lazy_init\n\n\n"
+USED = "def f(model):\n    if OLD:\n        FSDP._lazy_init = _mend(model)\n"
+
+
+def test_a_function_of_the_files_own_goes_with_the_branch_that_uses_it() -> None:
+    _, after = run(OWN + USED)
+    assert after["example.py"] == f"{MIGRATED}def f(model):\n    pass\n"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"example.py": HEAD + OWN + USED, "other.py": "from example import _mend\n_mend(1)\n"},
+        {"example.py": HEAD + OWN + USED, "other.py": "name = '_mend'\n"},
+        {"example.py": HEAD + OWN + USED + "print(_mend)\n"},
+        {"example.py": HEAD + OWN + USED + "print(globals()['_mend'])\n"},
+        {"example.py": HEAD + "__all__ = ['_mend']\n\n\n" + OWN + USED},
+        {"example.py": HEAD + OWN.replace("_mend", "mend") + USED.replace("_mend", "mend")},
+        {"example.py": HEAD + OWN + "def f(model):\n    if OLD:\n        _mend(model)\n"},
+        {"example.py": HEAD + OWN + "def f(model):\n    return _mend(model) if OLD else model\n"},
+    ],
+    ids=["imported", "named", "used", "asked", "promised", "public", "kept", "expression"],
+)
+def test_a_function_that_something_else_mentions_stays(files: dict[str, str]) -> None:
+    _, after = run(files)
+    assert "def _mend" in after["example.py"] or "def mend" in after["example.py"]
