@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from packaging.version import Version
 
-from fsdp_migrate import remarks
+from fsdp_migrate import fsdp1, remarks
 from fsdp_migrate.names import Binding, Kind
 from fsdp_migrate.trace.project import Module, Outdated, Project
 from fsdp_migrate.trace.versions import Answer, Reader
@@ -39,18 +39,26 @@ LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 def settle(project: Project, target: Version) -> None:
     """Tell a project, once, what of it no torch from ``target`` on runs."""
     if project.target != target:
-        project.target, project.outdated = target, find(project, target)
+        # Elsewhere it would only tell more of what such code uses: what is not known is live.
+        modules = [module for module in project.modules if module.mentions(*fsdp1.WORDS)]
+        project.target, project.outdated = target, find(project, target, modules)
         if project.outdated:
             aliases = project.aliases.items()
             project.aliases = {b: name for b, name in aliases if b.node not in project.outdated}
 
 
-def find(project: Project, target: Version) -> dict[ast.AST, Outdated]:
-    """Every node of the project that no torch from ``target`` on runs, with the reason."""
+def find(
+    project: Project, target: Version, among: Sequence[Module] | None = None
+) -> dict[ast.AST, Outdated]:
+    """Every node of the project that no torch from ``target`` on runs, with the reason.
+
+    Args:
+        among: the modules whose tests are read; all of them by default.
+    """
     reader = Reader(project, target)
     found: dict[ast.AST, Outdated] = {}
     marked: list[tuple[Module, Definition, str]] = []
-    for module in project.modules:
+    for module in project.modules if among is None else among:
         if module.mentions(*WORDS):
             _Gates(module, reader, found).run()
         if module.mentions(CODE):
