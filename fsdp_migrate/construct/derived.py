@@ -3,7 +3,7 @@
 ``class Policy(FSDP)`` with methods, or an ``__init__`` that builds the model, stays a class. Its
 base becomes ``ShardedModule`` of the support module, which holds the wrapped module as FSDP1's
 wrapper did, is called by the same hooks, and takes the same arguments. What such a class says of
-FSDP1 itself (its state methods overridden, ``super().state_dict()``) has no counterpart there.
+FSDP1 itself (an overridden ``no_sync``, ``super().state_dict()`` of no kind) has no counterpart.
 """
 
 from __future__ import annotations
