@@ -118,6 +118,8 @@ def _can_go(found: Outdated, module: Module, study: Study) -> bool:
         return False
     if any(_is_ignored(site, study) for site in study.outdated if part_of(site, study) is found):
         return False
+    if _uses_ignored(inside, study):
+        return False
     if found.part == "body":
         inside.update(ast.walk(node.test))
     return not any(_is_used(name, inside, module, study) for name in _bound(inside, module))
@@ -146,6 +148,8 @@ def _is_left_alone(found: Outdated, module: Module, study: Study) -> bool:
         return False
     inside = set(ast.walk(node))
     if any(_is_ignored(site, study) for site in study.outdated if site.reference in inside):
+        return False
+    if _uses_ignored(inside, study):
         return False
     others = [m.source.data for m in study.project.modules if m is not module]
     library = study.project.library
@@ -189,6 +193,21 @@ def _shares_line(first: ast.AST, module: Module) -> bool:
     line = module.source.lines[first.lineno - 1]
     before = line[: module.source.column(first.lineno, first.col_offset)].strip()
     return bool(before) and not line.strip().startswith(("elif", "@"))
+
+
+def _uses_ignored(inside: set[ast.AST], study: Study) -> bool:
+    """Whether code mentions a function that stays because of a comment in it: without that
+    mention, nothing would say that only older releases run it."""
+    kept = {
+        owner.name
+        for site in study.outdated
+        if isinstance(owner := part_of(site, study).node, releases.DEFINITIONS)
+        and owner not in inside
+        and _is_ignored(site, study)
+    }
+    return bool(kept) and any(
+        getattr(node, "id", getattr(node, "attr", "")) in kept for node in inside
+    )
 
 
 def _is_ignored(site: Site, study: Study) -> bool:
