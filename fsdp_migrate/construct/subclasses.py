@@ -1,4 +1,4 @@
-"""Subclasses of FSDP, and those that only hand their arguments on: each is a function in FSDP2.
+"""Subclasses of FSDP: those that only hand their arguments on are functions in FSDP2.
 
 ``class Sharded(FSDP)`` whose ``__init__`` does nothing but call FSDP1's, or that has none, adds no
 behaviour. What it makes is an FSDP1 model with some arguments settled, so it becomes a function
@@ -141,13 +141,9 @@ def construct(site: Site, study: Study) -> list[Decision]:
 
 def left(site: Site, study: Study) -> Decision:
     reason = "an FSDP2 model is the module itself: there is no wrapper to derive from"
-    if site.node not in study.constructors:
-        why = derived.read(site, study)
-        reason = (
-            f"it cannot be a module around the sharded one: {why}"
-            if isinstance(why, str)
-            else reason
-        )
+    why = derived.read(site, study) if site.node not in study.constructors else None
+    if isinstance(why, str):
+        reason = f"it cannot be a module around the sharded one: {why}"
     return study.left(
         site,
         RULE,
