@@ -20,6 +20,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from shell import ENVIRONMENT
+
 from fsdp_migrate import gate
 
 BAR = 0.25
@@ -83,7 +85,7 @@ def cost(function: Callable[[], object]) -> tuple[float, float]:
 
 
 def process(command: Sequence[str], allowed: Sequence[int]) -> None:
-    answer = subprocess.run(command, capture_output=True, check=False)
+    answer = subprocess.run(command, capture_output=True, check=False, env=ENVIRONMENT)
     if answer.returncode not in allowed:
         raise SystemExit(answer.stderr.decode())
 

@@ -13,6 +13,8 @@ import sys
 import time
 from collections.abc import Sequence
 
+from shell import ENVIRONMENT
+
 BAR = 150
 RUNS = 15
 COMMANDS = ("--version", "--help", "check --help", "explain", "explain FSDP101", "explain no_sync")
@@ -26,7 +28,7 @@ def measured(command: Sequence[str]) -> tuple[float, float, float]:
     cpu, wall = [], []
     for _ in range(RUNS + 1):
         before, started = spent(), time.perf_counter()
-        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True, env=ENVIRONMENT)
         wall.append(1000 * (time.perf_counter() - started))
         cpu.append(1000 * (spent() - before))
     return statistics.median(cpu[1:]), statistics.median(wall[1:]), min(wall[1:])

@@ -44,6 +44,12 @@ def run(arguments: list[str]) -> int:
             from fsdp_migrate import commands_light
 
             return commands_light.explain(topic[0] if topic else None)
+        case ["check", *paths] if paths and not any(path.startswith("-") for path in paths):
+            from pathlib import Path
+
+            from fsdp_migrate import commands
+
+            return commands.check([Path(path) for path in paths])
     from fsdp_migrate import cli
 
     return cli.run(arguments)

@@ -4,10 +4,8 @@ Exit codes are the same for every command: 0 nothing to do or all good; 1 someth
 change, sites left, parity failed); 2 bad input or a failure of ours.
 """
 
-from __future__ import annotations
-
-import difflib
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Annotated, Any, cast
 import typer
 from typer.core import TyperCommand
 from typer.main import get_group
+from typer.models import CommandInfo
 
 from fsdp_migrate import __version__, ui
 
@@ -28,7 +27,10 @@ _UsageError = cast("type[Exception]", typer.BadParameter.__base__)
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command; the exit code. What is wrong with its options is said in one line."""
-    program = get_group(app)
+    known = {info.callback.__name__: info for info in app.registered_commands if info.callback}
+    named = known.get(arguments[0]) if arguments else None
+    # To read the options of every command takes longer than to look for FSDP1 in most projects.
+    program = get_group(_of(named) if named else app)
     outer = typer.Context(program, info_name=NAME, **program.context_settings)
     if not arguments:
         ui.note(outer.get_help())
@@ -36,6 +38,8 @@ def run(arguments: Sequence[str]) -> int:
     first, *rest = arguments
     command = program.commands.get(first)
     if command is None and not first.startswith("-"):
+        import difflib
+
         near = difflib.get_close_matches(first, program.commands, n=1)
         hint = f"did you mean {near[0]}?" if near else f"see {NAME} --help"
         ui.problem(f"no command {first!r}; {hint}")
@@ -54,6 +58,13 @@ def run(arguments: Sequence[str]) -> int:
         where = outer.command_path if command is None else f"{outer.command_path} {first}"
         ui.problem(f"{_one_line(error)} (see {where} --help)")
         return BAD
+
+
+def _of(command: CommandInfo) -> typer.Typer:
+    """The program with one of its commands."""
+    one = copy(app)
+    one.registered_commands = [command]
+    return one
 
 
 def _one_line(error: Any) -> str:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdp_migrate import config, gate, pool, remarks, report, rule, session, ui
+from fsdp_migrate import config, gate, report, session, ui
 from fsdp_migrate.errors import InputError
 from fsdp_migrate.report import text
-from fsdp_migrate.result import Result
+from fsdp_migrate.result import Outcome, Result
 from fsdp_migrate.session import Run
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def rewrite(
                 ignore=ignore,
                 target=target,
                 partial=partial,
-                jobs=jobs or pool.usable(),
+                jobs=jobs or _cores(),
             )
         if dry_run:
             return _show_patch(run, verbose=verbose, quiet=quiet)
@@ -74,6 +73,13 @@ def rewrite(
     else:
         _show_run(run, verbose=verbose)
     return _code(run)
+
+
+def _cores() -> int:
+    """How many cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _no_review(*, dry_run: bool) -> str:
@@ -108,7 +114,7 @@ def _review(run: Run) -> None:
 def _code(run: Run) -> int:
     if run.result.problems:
         return BAD
-    left = (d for d in run.result.decisions if d.outcome is rule.Outcome.LEFT)
+    left = (d for d in run.result.decisions if d.outcome is Outcome.LEFT)
     return SEE if any(d.ignored is None for d in left) else GOOD
 
 
@@ -189,6 +195,8 @@ def _tell_problems(total: report.Summary) -> None:
 
 def _dirty(paths: Sequence[Path]) -> list[Path]:
     """Those of ``paths`` that git tracks and that have uncommitted changes."""
+    import subprocess
+
     found: list[Path] = []
     by_root: dict[Path, list[Path]] = {}
     for path in paths:
@@ -210,16 +218,16 @@ def _dirty(paths: Sequence[Path]) -> list[Path]:
 def check(
     paths: Sequence[Path],
     *,
-    format_: str | None,
-    output: Path | None,
-    select: Sequence[str],
-    ignore: Sequence[str],
-    target: str | None,
-    jobs: int | None,
-    min_coverage: float | None,
-    statistics: bool,
-    exit_zero: bool,
-    quiet: bool,
+    format_: str | None = None,
+    output: Path | None = None,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    target: str | None = None,
+    jobs: int | None = None,
+    min_coverage: float | None = None,
+    statistics: bool = False,
+    exit_zero: bool = False,
+    quiet: bool = False,
 ) -> int:
     name = report.chosen(format_, output)
     if name not in report.FORMATS:
@@ -234,7 +242,7 @@ def check(
                 ignore=ignore,
                 target=target,
                 edit=edit,
-                jobs=jobs or pool.usable(),
+                jobs=jobs or _cores(),
             )
     except InputError as error:
         ui.problem(str(error))
@@ -299,11 +307,13 @@ def _contents(run: Run) -> dict[str, tuple[str, str]]:
 
 def _statistics(found: Sequence[report.Event], total: report.Summary) -> str:
     """Sites per rule, most frequent first; ``[*]`` marks what ``rewrite`` does."""
-    counted = Counter((e.code, e.outcome is not rule.Outcome.LEFT) for e in found if not e.ignored)
+    from fsdp_migrate.remarks import UNUSED
+
+    counted = Counter((e.code, e.outcome is not Outcome.LEFT) for e in found if not e.ignored)
     rows = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
     listed = [(n, f"{code}  {'[*]' if done else '[ ]'}") for (code, done), n in rows]
     for number, what in (
-        (len(total.unused), f"{remarks.UNUSED}  [ ]"),
+        (len(total.unused), f"{UNUSED}  [ ]"),
         (total.ignored, "ignored"),
         (len(total.markers), "markers in code"),
     ):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,6 +56,8 @@ def load(start: Path, *, target: str | None = None) -> Config:
     table = _table(data, pyproject)
     unknown = sorted(set(table) - KEYS)
     if unknown:
+        import difflib
+
         near = difflib.get_close_matches(unknown[0], KEYS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(sorted(KEYS))}"
         raise ConfigError(f"{shown(pyproject)}: {TABLE} has no key {unknown[0]!r}; {hint}")
@@ -103,6 +103,8 @@ def project_root(start: Path) -> Path:
 def _toml(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
+    import tomllib
+
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:

@@ -12,8 +12,8 @@ from packaging.version import Version
 
 from fsdp_migrate import cells, check, decide, fsdp1, notebook, pages, partial, pool, rule, support
 from fsdp_migrate.proposal import Edit, Mark
-from fsdp_migrate.result import Problem, Result
-from fsdp_migrate.rule import Outcome, Registry
+from fsdp_migrate.result import Outcome, Problem, Result
+from fsdp_migrate.rule import Registry
 from fsdp_migrate.source import Source, SourceError
 from fsdp_migrate.study import DEFAULT_TARGET, Decision, Failure, Study, sentences
 from fsdp_migrate.trace import parts

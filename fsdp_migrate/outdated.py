@@ -14,7 +14,7 @@ from dataclasses import replace
 from fsdp_migrate import remarks
 from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.proposal import Proposal
-from fsdp_migrate.rule import Outcome
+from fsdp_migrate.result import Outcome
 from fsdp_migrate.sites import Site, promised
 from fsdp_migrate.study import Decision, Study
 from fsdp_migrate.trace import releases

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from fsdp_migrate import fsdp1, guards
 from fsdp_migrate.construct import vocabulary
 from fsdp_migrate.proposal import Code, Edit, Insert, Mark, code, join
-from fsdp_migrate.rule import Outcome
+from fsdp_migrate.result import Outcome
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study, block_of, sentences
 from fsdp_migrate.trace.project import Module

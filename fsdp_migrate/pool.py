@@ -60,13 +60,6 @@ class _Running:
 _running = _Running()
 
 
-def usable() -> int:
-    """How many cores this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def each(
     function: Callable[[Item], Answer], items: Sequence[Item], *, jobs: int, least: int
 ) -> list[Answer | Crash]:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdp_migrate.rule import Outcome
-
 if TYPE_CHECKING:
     from fsdp_migrate.study import Decision
+
+
+class Outcome(Enum):
+    """How a site ended. Every site has exactly one."""
+
+    REWRITTEN = "rewritten"
+    REVIEW = "review"
+    LEFT = "left"
 
 
 def place(path: str, line: int, cell: int = 0) -> str:

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from fsdp_migrate import decide, engine, patch
 from fsdp_migrate.engine import Key
-from fsdp_migrate.result import Result
-from fsdp_migrate.rule import Outcome
+from fsdp_migrate.result import Outcome, Result
 from fsdp_migrate.study import Decision
 
 ANSWERS = "y,n,a,m,q,?"

@@ -12,7 +12,6 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
@@ -20,20 +19,27 @@ from typing import TYPE_CHECKING, Any
 
 from fsdp_migrate.errors import InputError
 from fsdp_migrate.pages import PATTERN, bundled
+from fsdp_migrate.result import Outcome
 
 if TYPE_CHECKING:
     from fsdp_migrate.sites import Site
     from fsdp_migrate.study import Decision, Study
 
+__all__ = [
+    "CODE",
+    "Decide",
+    "Example",
+    "Keep",
+    "LoadedRule",
+    "Outcome",
+    "Registry",
+    "Rule",
+    "RuleError",
+    "load",
+    "load_file",
+]
+
 CODE = re.compile(r"FSDP\d{3}")
-
-
-class Outcome(Enum):
-    """How a site ended. Every site has exactly one."""
-
-    REWRITTEN = "rewritten"
-    REVIEW = "review"
-    LEFT = "left"
 
 
 class RuleError(InputError):

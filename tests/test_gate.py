@@ -100,7 +100,7 @@ def test_files_that_meet_an_fsdp_model_are_read_with_it(tmp_path: Path) -> None:
     found = gate.find([tmp_path])
     assert {p.name for p in found.candidates} == {"wrapping.py"}
     assert {p.name for p in found.others} == {"train.py", "loop.py"}
-    assert {p.name for p in found.library} == {"unrelated.py", "plain.py"}
+    assert {Path(p).name for p in found.library} == {"unrelated.py", "plain.py"}
     assert found.seen == 5
 
 
@@ -123,7 +123,7 @@ def test_files_that_hand_a_model_on_are_read(tmp_path: Path) -> None:
     found = gate.find([tmp_path])
     assert {p.name for p in found.candidates} == {"train.py"}
     assert {p.name for p in found.others} == {"loop.py", "steps.py", "tools.py", "scaler.py"}
-    assert {p.name for p in found.library} == {"more.py"}
+    assert {Path(p).name for p in found.library} == {"more.py"}
     changed = {p.name for p in session.run([tmp_path]).changed}
     assert changed == {"train.py", "tools.py", "scaler.py"}
 
@@ -422,4 +422,4 @@ def test_files_that_mention_fsdp_and_meet_none_are_not_read(tmp_path: Path) -> N
     lay(tmp_path, {"a.py": USE, "b.py": look_alike, "c.py": "from a import build\nfsdp = build\n"})
     found = gate.find([tmp_path])
     assert {p.name for p in found.candidates} == {"a.py", "c.py"}
-    assert {p.name for p in found.library} == {"b.py"}
+    assert {Path(p).name for p in found.library} == {"b.py"}

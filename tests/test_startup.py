@@ -46,11 +46,14 @@ def test_answers_come_without_anything_heavy(arguments: tuple[str, ...], tmp_pat
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--version",), ("explain",), ("explain", "FSDP101")], ids=" ".join
+    "arguments",
+    [("--version",), ("explain",), ("explain", "FSDP101"), ("check", "."), ("check", "a.py", ".")],
+    ids=" ".join,
 )
 def test_what_needs_no_parser_does_not_wait_for_one(
     arguments: tuple[str, ...], tmp_path: Path
 ) -> None:
+    (tmp_path / "a.py").write_text("import torch\n")
     assert loaded(*arguments, heavy=("typer", "click"), cwd=tmp_path) == ""
 
 
@@ -69,6 +72,26 @@ def test_nothing_waits_for_what_typer_reads_values_with(
     arguments: tuple[str, ...], tmp_path: Path
 ) -> None:
     assert loaded(*arguments, heavy=("pydantic",), cwd=tmp_path) == ""
+
+
+def test_a_check_without_options_is_the_one_with_their_defaults(tmp_path: Path) -> None:
+    source = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\nFSDP(model)\n"
+    (tmp_path / "a.py").write_text(source)
+    program = [sys.executable, "-m", "fsdp_migrate", "check", "."]
+    short, long = (
+        subprocess.run([*program, *options], capture_output=True, check=False, cwd=tmp_path)
+        for options in ([], ["--format", "full"])
+    )
+    assert (short.returncode, short.stdout, short.stderr) == (1, long.stdout, long.stderr)
+
+
+REST = ("fsdp_migrate.reach", "fsdp_migrate.rule", "fsdp_migrate.remarks", "fsdp_migrate.pool")
+
+
+@pytest.mark.parametrize("command", ["check", "rewrite"])
+def test_nothing_of_fsdp_needs_nothing_that_looks_closer(command: str, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("import torch\n")
+    assert loaded(command, ".", heavy=REST, cwd=tmp_path) == ""
 
 
 @pytest.mark.parametrize("command", ["check", "rewrite"])

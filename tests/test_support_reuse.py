@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_migrate.gate import SUPPORT
+from fsdp_migrate.reach import SUPPORT
 from fsdp_migrate.support import placement
 from tests.commandline import Command, answering
 from tests.migrating import migrate

@@ -11,7 +11,7 @@ from typing import Final
 
 from fsdp_migrate import fsdp1
 from fsdp_migrate.proposal import Proposal, code
-from fsdp_migrate.rule import Outcome
+from fsdp_migrate.result import Outcome
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdp_migrate.result import Problem, Result, place
-from fsdp_migrate.rule import Outcome
+from fsdp_migrate.result import Outcome, Problem, Result, place
 
 if TYPE_CHECKING:
     from fsdp_migrate.study import Decision

@@ -19,7 +19,7 @@ from fsdp_migrate.report.text import (
     shown,
     title,
 )
-from fsdp_migrate.rule import Outcome
+from fsdp_migrate.result import Outcome
 
 AROUND = 2  # lines of code before and after a site
 MOST = 10  # lines of code of one site

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from fsdp_migrate import remarks
 from fsdp_migrate.report.event import Remark
-from fsdp_migrate.result import Result
-from fsdp_migrate.rule import Outcome
+from fsdp_migrate.result import Outcome, Result
 
 if TYPE_CHECKING:
     from fsdp_migrate.remarks import Ignore, Marker
