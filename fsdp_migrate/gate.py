@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,10 +70,14 @@ class Found:
     commented: dict[Path, bytes] = field(default_factory=dict)  # with comments of ours, perhaps
     seen: int = 0
 
+    @cached_property
+    def _here(self) -> Path:
+        return Path.cwd()
+
     def display(self, path: Path) -> str:
         """How messages name a file: relative to the working directory when it lies there."""
         try:
-            return path.relative_to(Path.cwd()).as_posix()
+            return path.relative_to(self._here).as_posix()
         except ValueError:
             return path.as_posix()
 

@@ -434,6 +434,8 @@ class _Builder:
         if kind is ast.Call:
             self.calls.append(node)  # type: ignore[arg-type]
             self.within[node] = scope
+            self.call(node, scope)  # type: ignore[arg-type]
+            return
         handler = _HANDLERS.get(kind)
         if handler is not None:
             handler(self, node, scope)
@@ -452,6 +454,15 @@ class _Builder:
                         visit(item, node, scope)
             elif isinstance(value, ast.AST):
                 visit(value, node, scope)
+
+    def call(self, node: ast.Call, scope: Scope) -> None:
+        visit = self.visit
+        visit(node.func, node, scope)
+        for argument in node.args:
+            visit(argument, node, scope)
+        for keyword in node.keywords:
+            self.parents[keyword] = node
+            visit(keyword.value, keyword, scope)
 
     # -- scopes ---------------------------------------------------------------------------------
 

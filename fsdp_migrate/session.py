@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdp_migrate import config, gate, pages
+from fsdp_migrate import config, gate, pages, room
 from fsdp_migrate.result import Problem, Result
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ class Run:
     def without(self, refused: frozenset[Key], *, settle: bool = True) -> Result:
         """The result of this run if some decisions are not taken; to look at only, unless
         ``settle``."""
-        from fsdp_migrate import room
-
         again = self.result.again
         assert again is not None, "no engine ran"
         result = room.deep(lambda: again(refused, settle=settle))
@@ -73,12 +71,15 @@ def run(
     settings = config.load(_start(paths), target=target)
     _check_codes((*select, *ignore), "", settings)
     _check_codes((*settings.select, *settings.ignore), f"{config.TABLE}: ", settings)
-    found = gate.find(paths, settings.exclude, settings.root, jobs=jobs)
     result = Result()
-    if found.candidates:
-        chosen = frozenset(select or settings.select)
-        ignored = frozenset((*ignore, *settings.ignore))
-        result = _engine(found, settings, chosen, ignored, edit=edit, partial=partial, jobs=jobs)
+    with room.uncollected():
+        found = gate.find(paths, settings.exclude, settings.root, jobs=jobs)
+        if found.candidates:
+            chosen = frozenset(select or settings.select)
+            ignored = frozenset((*ignore, *settings.ignore))
+            result = _engine(
+                found, settings, chosen, ignored, edit=edit, partial=partial, jobs=jobs
+            )
     for path, reason in found.unread:
         result.problems.append(Problem(found.display(path), f"cannot be read: {reason}"))
     return Run(settings, found, result, time.perf_counter() - started)
@@ -110,7 +111,7 @@ def _engine(
     jobs: int,
 ) -> Result:
     # Loading the engine takes longer than finding out that there is nothing for it to do.
-    from fsdp_migrate import engine, room, rule
+    from fsdp_migrate import engine, rule
     from fsdp_migrate.source import Source, SourceError
     from fsdp_migrate.trace.project import Library
 
@@ -147,12 +148,11 @@ def _engine(
     registry = rule.load(settings.rule_paths)
     from fsdp_migrate import pool
 
-    with room.uncollected():
-        try:
-            return room.deep(work)
-        except KeyboardInterrupt:
-            pool.stop()
-            raise
+    try:
+        return room.deep(work)
+    except KeyboardInterrupt:
+        pool.stop()
+        raise
 
 
 def _defect(error: Exception, rule_paths: Sequence[Path]) -> Problem:

@@ -514,6 +514,8 @@ def strings(module: Module) -> Iterator[Site]:
     table = module.table
     for constant in table.strings:
         assert isinstance(constant.value, str)
+        if "_f" not in constant.value:  # as all of them have, and hardly anything else
+            continue
         found = next((name for name in WRAPPER_NAMES if name in constant.value), None)
         if found is None or is_docstring(module, constant):
             continue

@@ -53,6 +53,7 @@ CONTAINERS = frozenset({"list", "List", "tuple", "Tuple", "dict", "Dict", "Seque
 CHANGING = frozenset(
     {"append", "extend", "insert", "pop", "clear", "update", "setdefault", "add", "popitem"}
 )
+MADE = (ast.Name, ast.Call, ast.Attribute)  # what may give an object of a dataclass
 DEEP = 6  # forwards that return what other forwards return
 
 
@@ -310,12 +311,13 @@ class _Reader:
         found: dict[Constructor, list[Class]] = {}
         for module in modules:
             for call in module.table.calls:
-                if not _given(call) or not self._may_be_model(call.func, module):
+                given = [node for node in _given(call) if isinstance(node, MADE)]
+                if not given or not self._may_be_model(call.func, module):
                     continue
                 constructors = self.study.models(call.func, module).constructors
                 if not constructors:
                     continue
-                made = [c for node in _given(call) for c in self._made(node, module)]
+                made = [c for node in given for c in self._made(node, module)]
                 for constructor in constructors:
                     found.setdefault(constructor, []).extend(made)
         return found
@@ -347,8 +349,6 @@ class _Reader:
         return found
 
     def _made(self, node: ast.expr, module: Module) -> list[Class]:
-        if not isinstance(node, (ast.Name, ast.Call, ast.Attribute)):
-            return []
         values = self.study.values(node, module)
         found = [v.callee for v in values if isinstance(v, Made) and isinstance(v.callee, Class)]
         return [cls for cls in found if self.is_dataclass(cls)]

@@ -278,7 +278,7 @@ def _found_in(
 
 
 def _knows_contexts(study: Study) -> bool:
-    return any(module.mentions("state_dict_type") for module in study.project.modules)
+    return study.project.mentions("state_dict_type")
 
 
 def _has_own_context(value: Value, study: Study) -> bool:

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -60,6 +59,8 @@ ELSEWHERE = Definition("", Kind.OTHER, ast.Pass())
 Environment = dict[str, frozenset[Definition]]
 """By path, what may have defined it; by ``TESTED`` and a path, the tests that it stands under."""
 
+Assumed = dict[str, frozenset[Definition] | None]
+
 PATHS = frozenset({ast.Name, ast.Attribute, ast.Subscript})
 OF_THEIR_OWN = frozenset({ast.Lambda, *COMPREHENSIONS, ast.BoolOp, ast.IfExp, ast.NamedExpr})
 
@@ -102,6 +103,7 @@ class _Interpreter:
         self.scope = scope
         self.table = table
         self.flow = Flow()
+        self.reaching = self.flow.reaching
         self.loops: list[tuple[list[Environment], list[Environment]]] = []  # (breaks, continues)
         self.made: dict[tuple[int, str, tuple[int, ...]], Definition] = {}
         self.exits: list[Environment] = []
@@ -364,13 +366,22 @@ class _Interpreter:
             if path is not None:
                 found = env.get(path)
                 if found:
-                    known = self.flow.reaching.get(node)
-                    self.flow.reaching[node] = found if known is None else known | found
-                self.under_tests(node, path, env)
+                    known = self.reaching.get(node)
+                    self.reaching[node] = found if known is None else known | found
+                if self.tests:
+                    self.under_tests(node, path, env)
             if kind is ast.Name:
                 return
         if kind in OF_THEIR_OWN:
             self.load_parts(node, env)
+            return
+        if kind is ast.Call:
+            self.load(node.func, env)  # type: ignore[attr-defined]
+            for argument in node.args:  # type: ignore[attr-defined]
+                self.load(argument, env)
+            for keyword in node.keywords:  # type: ignore[attr-defined]
+                self.load(keyword.value, env)
+            self.called(node, env)  # type: ignore[arg-type]
             return
         for name in NODE_FIELDS[kind]:
             value = getattr(node, name)
@@ -380,8 +391,6 @@ class _Interpreter:
                         self.load(item, env)
             elif isinstance(value, ast.AST):
                 self.load(value, env)
-        if kind is ast.Call:
-            self.called(node, env)  # type: ignore[arg-type]
 
     def load_parts(self, node: ast.AST, env: Environment) -> None:
         """As :meth:`load`, of what has parts that are evaluated later, or not at all."""
@@ -399,8 +408,9 @@ class _Interpreter:
         if isinstance(node, ast.IfExp):
             self.load(node.test, env)
             for part, holds in ((node.body, True), (node.orelse, False)):
-                with self.assumed(self.tested(node.test, env, holds=holds), env):
-                    self.load(part, env)
+                before = self.assume(self.tested(node.test, env, holds=holds), env)
+                self.load(part, env)
+                self.restore(before, env)
             return
         if isinstance(node, ast.NamedExpr):
             self.load(node.value, env)
@@ -512,8 +522,6 @@ class _Interpreter:
         return self.tests.setdefault((id(wanted.node), wanted.holds, wanted.crossed), wanted)
 
     def under_tests(self, node: ast.AST, path: str, env: Environment) -> None:
-        if not self.tests:
-            return
         known = self.flow.tests.get(node)
         found = env.get(TESTED + path, frozenset())
         if known is not None:  # the second pass through a loop
@@ -526,14 +534,19 @@ class _Interpreter:
         first, *rest = values
         self.load(first, env)
         if rest:
-            with self.assumed(self.tested(first, env, holds=holds), env):
-                self.load_operands(rest, holds, env)
+            before = self.assume(self.tested(first, env, holds=holds), env)
+            self.load_operands(rest, holds, env)
+            self.restore(before, env)
 
-    @contextmanager
-    def assumed(self, tests: Environment, env: Environment) -> Iterator[None]:
+    @staticmethod
+    def assume(tests: Environment, env: Environment) -> Assumed:
+        """Take tests for known; what was known of their paths before."""
         before = {key: env.get(key) for key in tests}
         env.update(tests)
-        yield
+        return before
+
+    @staticmethod
+    def restore(before: Assumed, env: Environment) -> None:
         for key, known in before.items():
             if key in env:  # else the path was assigned
                 del env[key]

@@ -18,6 +18,7 @@ from fsdp_migrate.names import Binding, Kind, NameTable, Scope
 from fsdp_migrate.source import Source
 from fsdp_migrate.trace import flow
 
+SETTING = re.compile(rb"\.([A-Za-z_]\w*)\s*=(?!=)|setattr\([^,()]+,\s*[\"']([A-Za-z_]\w*)[\"']")
 REDIRECT = re.compile(rb"\b(?:global|nonlocal)\b")
 
 
@@ -103,6 +104,12 @@ class Library:
         return frozenset(p.parent for p in self.paths if p.name == "__init__.py")
 
     @cached_property
+    def attributes_set(self) -> frozenset[str]:
+        """The names of the attributes that something is assigned to, as far as text shows it."""
+        found = (match for path in self.paths for match in SETTING.finditer(self.read(path)))
+        return frozenset(match[match.lastindex or 0].decode() for match in found)
+
+    @cached_property
     def by_text(self) -> dict[str, Path]:
         """Every file by its path as text: making paths takes longer than looking them up."""
         return {p.as_posix(): p for p in self.paths}
@@ -150,6 +157,8 @@ class Project:
         self._resolved: dict[tuple[str, tuple[str, str]], tuple[Module, str] | None] = {}
         self._canonical: dict[tuple[str, Module], frozenset[str]] = {}
         self._parents: dict[Path, list[Path]] = {}
+        self._imported: dict[ast.expr, frozenset[str]] = {}
+        self._mentioned: dict[tuple[str, ...], bool] = {}
         for module in self.modules:
             self._by_name[module.name].append(module)
 
@@ -157,6 +166,22 @@ class Project:
     def read(self) -> list[Module]:
         """Every module that was read, those of the library among them."""
         return [module for module in self._by_path.values() if module is not None]
+
+    def mentions(self, *words: str) -> bool:
+        """Whether any of ``words`` stands anywhere in a module under analysis."""
+        known = self._mentioned.get(words)
+        if known is None:
+            known = any(module.mentions(*words) for module in self.modules)
+            self._mentioned[words] = known
+        return known
+
+    def settle(self, target: Version, outdated: dict[ast.AST, Outdated]) -> None:
+        """Take for dead what no torch from ``target`` on runs: what only that imports is none."""
+        self.target, self.outdated = target, outdated
+        if outdated:
+            self._imported.clear()
+            aliases = self.aliases.items()
+            self.aliases = {b: name for b, name in aliases if b.node not in outdated}
 
     def island(self, module: Module) -> int:
         """The same number for modules that values get from one to the other by imports."""
@@ -371,10 +396,13 @@ class Project:
 
     def imported(self, node: ast.expr, module: Module) -> frozenset[str]:
         """As :meth:`external`, through imports alone."""
-        result: set[str] = set()
-        for qualified in self._qualified(node, module):
-            result |= self.canonical(qualified, module)
-        return frozenset(result)
+        known = self._imported.get(node)
+        if known is None:
+            result: set[str] = set()
+            for qualified in self._qualified(node, module):
+                result |= self.canonical(qualified, module)
+            known = self._imported[node] = frozenset(result)
+        return known
 
     def _is_imported_before(self, node: ast.expr, module: Module) -> bool:
         """Whether only outdated code imports what a live expression starts with."""

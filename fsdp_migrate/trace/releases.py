@@ -41,10 +41,7 @@ def settle(project: Project, target: Version) -> None:
     if project.target != target:
         # Elsewhere it would only tell more of what such code uses: what is not known is live.
         modules = [module for module in project.modules if module.mentions(*fsdp1.WORDS)]
-        project.target, project.outdated = target, find(project, target, modules)
-        if project.outdated:
-            aliases = project.aliases.items()
-            project.aliases = {b: name for b, name in aliases if b.node not in project.outdated}
+        project.settle(target, find(project, target, modules))
 
 
 def find(

@@ -18,8 +18,6 @@ from packaging.version import InvalidVersion, Version
 from fsdp_migrate.names import Binding, Kind
 from fsdp_migrate.trace.project import Module, Project
 
-_SETS = re.compile(rb"\.([A-Za-z_]\w*)\s*=(?!=)|setattr\([^,()]+,\s*[\"']([A-Za-z_]\w*)[\"']")
-
 
 @dataclass(frozen=True)
 class Answer:
@@ -136,17 +134,24 @@ HOLD = frozenset({">", ">=", "!=", "not in"})  # for what is later than anything
 WORDING = {"<": "before ", ">=": "before ", "<=": "up to ", ">": "up to "}
 DEEPEST = 8  # functions and names that are looked through
 LOOKING = frozenset({"isinstance", "issubclass", "hasattr", "len", "bool", "callable"})
+SETTERS = ("setattr", "object", "patch")
 NESTED = 40  # expressions in one another
 REQUIREMENT = re.compile(r"torch\s*(<=|>=|==|!=|<|>)\s*([\w.+]+)")
 PREFIX = re.compile(r"(\d+\.)+")
 
 
 class Reader:
-    """Reads tests of torch's version."""
+    """Reads tests of torch's version.
 
-    def __init__(self, project: Project, target: Version) -> None:
+    Names that something sets as attributes, in whatever file, tell nothing. To find these takes
+    long, so a reader that is not ``strict`` believes all names, and asks one that is where they
+    tell something.
+    """
+
+    def __init__(self, project: Project, target: Version, *, strict: bool = False) -> None:
         self.project = project
         self.target = target
+        self.strict = strict
         self._depth = self._nested = 0
         self._named: dict[Binding, Reading] = {}
         self._answers: dict[ast.expr, Answer | None] = {}
@@ -154,16 +159,22 @@ class Reader:
     def answer(self, test: ast.expr, module: Module) -> Answer | None:
         """What a condition says for every release from the target on, if that is certain."""
         if test not in self._answers:
-            read = self.read(test, module, {})
+            read: Reading = self.read(test, module, {})
+            if isinstance(read, Answer) and not self.strict:
+                read = self._strictly.answer(test, module)
             self._answers[test] = read if isinstance(read, Answer) else None
         return self._answers[test]
+
+    @cached_property
+    def _strictly(self) -> Reader:
+        return Reader(self.project, self.target, strict=True)
 
     def looks(self, test: ast.expr, module: Module) -> bool:
         """Whether a condition does nothing but look: nobody misses it where its answer is known."""
         waiting: list[ast.AST] = [test]
         while waiting:
             node = waiting.pop()
-            if isinstance(node, ast.Call) and self.read(node, module, {}) is not None:
+            if isinstance(node, ast.Call) and self._strictly.read(node, module, {}) is not None:
                 continue
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") not in LOOKING:
                 return False
@@ -245,9 +256,8 @@ class Reader:
         bindings = self._bindings(node, module)
         if bindings:
             name = node.attr if isinstance(node, ast.Attribute) else node.id
-            if name in self._set_elsewhere:
-                return None
-            return self._deeper(lambda: _same([self._bound(b, m) for m, b in bindings]))
+            read = self._deeper(lambda: _same([self._bound(b, m) for m, b in bindings]))
+            return read if read is None or not self._is_set_elsewhere(name) else None
         if isinstance(node, ast.Attribute):
             owner = self.read(node.value, module, env)
             if isinstance(owner, Torch) and owner.form == "version":
@@ -262,18 +272,18 @@ class Reader:
                 return Torch("plain")
         return None
 
+    def _is_set_elsewhere(self, name: str) -> bool:
+        return self.strict and name in self._set_elsewhere
+
     @cached_property
     def _set_elsewhere(self) -> frozenset[str]:
         """Names that something sets as attributes: ``settings.OLD = True``, or by ``setattr``."""
-        found: set[str] = set()
-        for path in self.project.library.paths:  # which are not read as code
-            data = self.project.library.read(path)
-            for match in _SETS.finditer(data):
-                found.add(match[match.lastindex or 0].decode())
+        found = set(self.project.library.attributes_set)
         for module in self.project.modules:
-            stored = (a for a in module.table.attributes if not isinstance(a.ctx, ast.Load))
-            found.update(a.attr for a in stored)
-            for call in module.table.calls:
+            attributes = module.table.attributes
+            found.update(a.attr for a in attributes if a.ctx.__class__ is not ast.Load)
+            setting = module.table.calls_by_name.of(SETTERS) if module.mentions(*SETTERS) else ()
+            for call in setting:
                 match call:
                     case ast.Call(
                         func=ast.Name(id="setattr") | ast.Attribute(attr="setattr" | "object"),
@@ -352,12 +362,15 @@ class Reader:
             return None
         if isinstance(node.func, ast.Name) and node.func.id in LOOKING - {"bool"}:
             return None
-        given = [self.read(a, module, env) for a in node.args]
+        owner = None
         if isinstance(node.func, ast.Attribute):
             owner = self.read(node.func.value, module, env)
-            if isinstance(owner, Torch):
-                return _method(owner, node.func.attr, given, self.target)
-        names = self._outside(node.func, module)
+        names = frozenset() if isinstance(owner, Torch) else self._outside(node.func, module)
+        if not all(map(_tells, names)):
+            return None  # before its arguments are read
+        given = [self.read(a, module, env) for a in node.args]
+        if isinstance(node.func, ast.Attribute) and isinstance(owner, Torch):
+            return _method(owner, node.func.attr, given, self.target)
         if names:
             return _same([self._foreign(name, node, given, module) for name in sorted(names)])
         match node.func:
@@ -412,10 +425,6 @@ class Reader:
     ) -> Reading:
         """What a call of a function of the project gives."""
         bindings = self._bindings(node.func, module)
-        called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-        called = node.func.id if isinstance(node.func, ast.Name) else called
-        if called in self._set_elsewhere:
-            return None
         if not bindings or any(b.kind is not Kind.FUNCTION for _, b in bindings):
             return None
         if any(k.arg is None for k in node.keywords):
@@ -427,7 +436,10 @@ class Reader:
             if not isinstance(function, ast.FunctionDef) or function.decorator_list:
                 return None
             found.append(self._result(function, given, named, owner))
-        return _same(found)
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        called = node.func.id if isinstance(node.func, ast.Name) else called
+        read = _same(found)
+        return read if read is None or not self._is_set_elsewhere(called) else None
 
     def _result(
         self,
@@ -471,7 +483,10 @@ class Reader:
     def _compare(self, node: ast.Compare, module: Module, env: Environment) -> Reading:
         if any(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
             return None
-        sides = [self.read(side, module, env) for side in (node.left, *node.comparators)]
+        left = self.read(node.left, module, env)
+        if left is None and len(node.ops) == 1:
+            return None
+        sides = [left, *(self.read(side, module, env) for side in node.comparators)]
         answers: list[Reading] = []
         for left, op, right in zip(sides, node.ops, sides[1:], strict=False):
             sign = SIGNS.get(type(op), "")
@@ -485,6 +500,12 @@ class Reader:
 
 
 DISTRIBUTION = Torch("distribution")
+TELLING = frozenset({*PARSERS, *OF_PACKAGES, *GETTERS, *AT_LEAST, *COMPARING, *REQUIRING})
+
+
+def _tells(name: str) -> bool:
+    """Whether a call of another package's function may have something of torch's version."""
+    return name in TELLING or name.rpartition(".")[2] == ASKING
 
 
 def _is_imported(node: ast.expr, module: Module) -> bool:
