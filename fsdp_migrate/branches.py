@@ -261,6 +261,8 @@ def stands_in(site: Site, branch: Branch) -> bool:
     """Whether a site is in the code that goes, and not what tells FSDP1 models there."""
     if site.node is branch.asks:
         return False
+    if branch.head not in site.module.table.parents:
+        return False  # of another module
     body: tuple[ast.AST, ...] = branch.rest or (*branch.node.body, branch.node.test)
     return any(node in body for node in (site.node, *site.module.table.ancestors(site.node)))
 

@@ -32,7 +32,8 @@ def defect(module: Module, new: Module, target: Version) -> str:
         return f"the result does not compile: {error}"
     table = new.table
     if not module.table.stars:
-        lost = unbound(table) - unbound(module.table)
+        lost = unbound(table)
+        lost = lost - unbound(module.table) if lost else lost
         if lost:
             return f"the result uses names that nothing binds: {', '.join(sorted(lost))}"
     wrong = Counter(mismatches(table, target))

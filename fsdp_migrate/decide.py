@@ -312,8 +312,9 @@ def _outdated_methods(referring: set[Module], study: Study) -> Iterator[Site]:
         return
     tracer = Tracer(study.project)
     tracer.outdated = ()
-    for module in study.project.modules:
-        if any(attribute in older for attribute in module.table.attributes):
+    attributes = {node for node in older if isinstance(node, ast.Attribute)}
+    for module in study.project.modules if attributes else ():
+        if not attributes.isdisjoint(module.table.attributes):
             for site in sites.methods(tracer, module, has_fsdp=module in referring):
                 if site.reference in older:
                     yield site

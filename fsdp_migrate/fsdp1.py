@@ -5,6 +5,7 @@ Read from ``torch/distributed/fsdp`` of torch 2.4 to 2.15, in which none of it c
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 
 PACKAGE: Final = "torch.distributed.fsdp"
@@ -232,6 +233,7 @@ _OTHER = {
 WORDS = ("fsdp", "FSDP", "FullySharded", "load_sharded_optimizer_state_dict")
 
 
+@cache
 def canonical(qualified: str) -> str | None:
     """FSDP1's own short name for a dotted import path, with what follows it.
 

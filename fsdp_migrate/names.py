@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import cached_property
@@ -114,6 +114,8 @@ class Scope:
 
     def lookup(self, name: str) -> Scope | None:
         """The scope whose binding a load of ``name`` here refers to; None for builtins."""
+        if name in self.bindings and not self.redirected:
+            return self  # as is most often asked
         scope: Scope | None = self
         first = True
         while scope is not None:
@@ -214,15 +216,26 @@ class NameTable:
         return {scope: frozenset(names) for scope, names in found.items()}
 
     @cached_property
-    def tested(self) -> frozenset[tuple[Scope, str]]:
-        """The last parts of the paths that the statements of a scope ask ``isinstance`` of."""
-        tests = [test for test in self.calls_by_name.named("isinstance") if test.args]
-        return frozenset((self.within[test].home(), last_part(test.args[0])) for test in tests)
+    def tested(self) -> Mapping[str, set[Scope]]:
+        """The last parts of the paths that are asked ``isinstance`` of, with the scopes whose
+        statements do."""
+        found: dict[str, set[Scope]] = {}
+        for test in self.calls_by_name.named("isinstance"):
+            if test.args:
+                found.setdefault(last_part(test.args[0]), set()).add(self.within[test].home())
+        return found
 
     @cached_property
     def keywords(self) -> frozenset[str | None]:
         """The keywords by which calls give something; None for ``**``."""
         return frozenset(keyword.arg for call in self.calls for keyword in call.keywords)
+
+    @cached_property
+    def opened_calls(self) -> list[ast.Call]:
+        """The calls that give ``**`` of something."""
+        return [
+            call for call in self.calls if call.keywords and any(not k.arg for k in call.keywords)
+        ]
 
     @cached_property
     def names_by_id(self) -> Index[ast.Name]:
@@ -357,6 +370,10 @@ def build(tree: ast.Module, package: str = "", *, redirects: bool = True) -> Nam
     return table
 
 
+# Looked up as globals they cost half as much, a million times.
+Attribute, Call, Constant, Name = ast.Attribute, ast.Call, ast.Constant, ast.Name
+
+
 class _Builder:
     """The walk. Plain recursion over fields: ``ast.NodeVisitor`` costs twice as much."""
 
@@ -367,6 +384,7 @@ class _Builder:
         # One attribute less for each node.
         self.parents, self.within = table.parents, table.within
         self.names, self.attributes, self.calls = table.names, table.attributes, table.calls
+        self.strings = table.strings
 
     def visit_module(self) -> None:
         self.body(self.table.tree.body, self.table.tree, self.table.module)
@@ -418,20 +436,21 @@ class _Builder:
     def visit(self, node: ast.AST, parent: ast.AST, scope: Scope) -> None:
         self.parents[node] = parent
         kind = node.__class__
-        if kind is ast.Name:
-            self.names.append(node)  # type: ignore[arg-type]  # its class was compared
+        while kind is Attribute:
+            self.attributes.append(node)  # type: ignore[arg-type]  # its class was compared
+            self.within[node] = scope
+            inner = node.value  # type: ignore[attr-defined]
+            self.parents[inner] = node
+            node, kind = inner, inner.__class__
+        if kind is Name:
+            self.names.append(node)  # type: ignore[arg-type]
             self.within[node] = scope
             return
-        if kind is ast.Constant:
+        if kind is Constant:
             if node.value.__class__ is str:  # type: ignore[attr-defined]
-                self.table.strings.append(node)  # type: ignore[arg-type]
+                self.strings.append(node)  # type: ignore[arg-type]
             return
-        if kind is ast.Attribute:
-            self.attributes.append(node)  # type: ignore[arg-type]
-            self.within[node] = scope
-            self.visit(node.value, node, scope)  # type: ignore[attr-defined]
-            return
-        if kind is ast.Call:
+        if kind is Call:
             self.calls.append(node)  # type: ignore[arg-type]
             self.within[node] = scope
             self.call(node, scope)  # type: ignore[arg-type]

@@ -165,7 +165,10 @@ class Narrowing:
 
 
 def _tests(node: ast.expr, module: Module) -> frozenset[Test]:
-    scope = module.table.scope_of(node).home()
-    if (scope, last_part(node)) not in module.table.tested:
+    tested, last = module.table.tested, last_part(node)
+    if last not in tested:
         return frozenset()  # as nearly always
+    scope = module.table.scope_of(node).home()
+    if scope not in tested[last]:
+        return frozenset()
     return module.flow(scope).tests.get(node, frozenset())

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fsdp_migrate import remarks
-from fsdp_migrate.names import FUNCTIONS
+from fsdp_migrate.names import FUNCTIONS, walk
 from fsdp_migrate.proposal import Proposal
 from fsdp_migrate.result import Outcome
 from fsdp_migrate.sites import Site, promised
@@ -111,7 +111,7 @@ def _can_go(found: Outdated, module: Module, study: Study) -> bool:
         test = study.project.outdated.get(node.test)
         if test is None or test.node is not node:
             return False  # asking does something
-    inside = {n for each in found.body for n in ast.walk(each)}
+    inside = {n for each in found.body for n in walk(each)}
     if any(isinstance(n, (ast.Global, ast.Nonlocal)) for n in inside):
         return False  # other code is read by it
     if _makes_generator(node, inside, module):
@@ -121,7 +121,7 @@ def _can_go(found: Outdated, module: Module, study: Study) -> bool:
     if _uses_ignored(inside, study):
         return False
     if found.part == "body":
-        inside.update(ast.walk(node.test))
+        inside.update(walk(node.test))
     return not any(_is_used(name, inside, module, study) for name in _bound(inside, module))
 
 
@@ -146,7 +146,7 @@ def _is_left_alone(found: Outdated, module: Module, study: Study) -> bool:
         return False
     if _shares_line(node, module):
         return False
-    inside = set(ast.walk(node))
+    inside = set(walk(node))
     if any(_is_ignored(site, study) for site in study.outdated if site.reference in inside):
         return False
     if _uses_ignored(inside, study):
@@ -183,7 +183,7 @@ def _makes_generator(node: ast.If, inside: set[ast.AST], module: Module) -> bool
     own = function(node)
     if own is None:
         return False
-    yields = [n for n in ast.walk(own) if isinstance(n, YIELDING) and function(n) is own]
+    yields = [n for n in walk(own) if isinstance(n, YIELDING) and function(n) is own]
     return bool(yields) and inside.issuperset(yields)
 
 

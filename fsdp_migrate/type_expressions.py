@@ -8,6 +8,13 @@ from fsdp_migrate.names import NameTable
 
 TYPING = ("typing.", "typing_extensions.", "collections.abc.")
 GENERIC = frozenset({"list", "dict", "tuple", "set", "frozenset", "type"})
+TAKING = frozenset({"cast", "NewType", "TypeVar"})
+HOLDING = frozenset(
+    (
+        *(ast.arg, ast.AnnAssign, ast.FunctionDef, ast.AsyncFunctionDef, ast.Subscript, ast.Tuple),
+        *(ast.BinOp, ast.List, ast.Attribute, ast.keyword, ast.ClassDef),
+    )
+)
 CHECKS = frozenset({"isinstance", "issubclass"})
 
 
@@ -18,6 +25,8 @@ def is_type(node: ast.expr, table: NameTable) -> bool:
     generic base classes, and aliases (``Model = Union[FSDP, DDP]``) that no ``isinstance`` of the
     module asks for.
     """
+    if not _may_hold_type(table.parents.get(node)):
+        return False
     child: ast.AST = node
     generic = False  # inside of what is a type wherever it stands
     for parent in table.ancestors(node):
@@ -64,6 +73,13 @@ def is_type(node: ast.expr, table: NameTable) -> bool:
                 return False
         child = parent
     return False
+
+
+def _may_hold_type(parent: ast.AST | None) -> bool:
+    """What is asked first: most expressions are arguments, and of nothing that takes types."""
+    if parent.__class__ is ast.Call:
+        return last_name(parent.func) in TAKING
+    return parent.__class__ in HOLDING
 
 
 def is_generic(node: ast.expr, table: NameTable) -> bool:

@@ -91,11 +91,12 @@ def given_parameters(module: Module) -> list[ast.Call]:
 
 def named_like_an_optimizer(call: ast.Call) -> bool:
     """Whether what is called has the name of an optimizer, or of what builds one."""
-    return _is_an_optimizers(last_name(call.func))
+    return is_an_optimizers(last_name(call.func))
 
 
 @cache
-def _is_an_optimizers(name: str) -> bool:
+def is_an_optimizers(name: str) -> bool:
+    """Whether a name is one of an optimizer, or of what builds one."""
     return bool(OPTIMIZER_NAME.search(name)) and not NOT_BUILT.search(name)
 
 

@@ -218,7 +218,10 @@ def _of_lists(study: Study, module: Module) -> Iterator[Site]:
     """Loops over lists and arguments that hold parameters of sharded models, or gradients."""
     parents, assigns_data = module.table.parents, _assigns_data(module)
     for name in module.table.names:
-        if not isinstance(parents[name], LOOPED) or not isinstance(name.ctx, ast.Load):
+        around = parents[name]
+        if isinstance(around, ast.Call) and getattr(around.func, "id", "") not in AROUND:
+            continue  # as nearly always
+        if not isinstance(around, LOOPED) or not isinstance(name.ctx, ast.Load):
             continue
         loop = loop_over(name, module)
         if loop is None:
@@ -337,11 +340,12 @@ def _constructions(cls: Class, study: Study) -> Iterator[tuple[ast.AST, Module]]
     nodes = {c.node for c in classes}
     names = {c.node.name for c in classes}
     for module in study.project.modules:
-        for call in module.table.calls:
-            if ordering.last_name(call.func) in names or ordering.named_like_an_optimizer(call):
-                for callee in study.values(call.func, module):
-                    if isinstance(callee, Class) and callee.node in nodes:
-                        yield call, module
+        calls = module.table.calls_by_name
+        named = [n for n in calls.names if n in names or ordering.is_an_optimizers(n)]
+        for call in calls.of(named):
+            for callee in study.values(call.func, module):
+                if isinstance(callee, Class) and callee.node in nodes:
+                    yield call, module
 
 
 def _given_to(call: ast.Call, study: Study, module: Module) -> frozenset[Constructor]:

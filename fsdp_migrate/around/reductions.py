@@ -85,10 +85,19 @@ def find(
 def _reduces_anything(region: Sequence[ast.AST], module: Module) -> bool:
     """Whether some call in a region has the name of a reduction."""
     table = module.table
+    calls = table.calls_by_name.of(REDUCING)
+    parts = set(region) if calls else set()
     return any(
-        any(around in region for around in (call, *table.ancestors(call)))
-        for call in table.calls_by_name.of(REDUCING)
+        not parts.isdisjoint((call, *table.ancestors(call)))
+        for call in calls
+        if any(_is_on_lines(call, part) for part in parts)
     )
+
+
+def _is_on_lines(call: ast.Call, part: ast.AST) -> bool:
+    """Whether a call stands on a line of a part; climbing up to it takes longer."""
+    first = getattr(part, "lineno", 0)
+    return first <= call.lineno <= (getattr(part, "end_lineno", None) or call.lineno)
 
 
 def bases(node: ast.expr, names: Collection[str]) -> list[ast.expr]:

@@ -49,10 +49,10 @@ def find(study: Study, module: Module) -> Iterator[Site]:
         taken.add(node)
         yield Site(NAME.format(named), module, node, node)
     for constant in module.table.strings:
-        if constant in taken or sites.is_docstring(module, constant):
-            continue
         assert isinstance(constant.value, str)
         if fsdp1.PACKAGE not in constant.value:
+            continue
+        if constant in taken or sites.is_docstring(module, constant):
             continue
         known = _canonical(constant.value) if DOTTED.fullmatch(constant.value) else None
         if known is not None:

@@ -209,9 +209,8 @@ def _passed_keywords(study: Study) -> set[str]:
     for module in study.project.modules:
         keywords = module.table.keywords
         found |= {keyword for keyword in keywords if keyword is not None}
-        for call in module.table.calls if None in keywords else ():
-            opened = any(keyword.arg is None for keyword in call.keywords)
-            path = access_path(call.func) if opened else None
+        for call in module.table.opened_calls if None in keywords else ():
+            path = access_path(call.func)
             if path is not None and study.traced(call.func, module):
                 found.add("**")
     return found

@@ -16,7 +16,7 @@ from typing import Final
 from fsdp_migrate import fsdp1, type_expressions
 from fsdp_migrate.construct import run_time
 from fsdp_migrate.construct.sharding import Constructor
-from fsdp_migrate.names import FUNCTIONS
+from fsdp_migrate.names import FUNCTIONS, walk
 from fsdp_migrate.proposal import Code, code
 from fsdp_migrate.sites import OF_MODELS, Site
 from fsdp_migrate.states import statedicts
@@ -152,7 +152,7 @@ def _is_plain(values: Values, study: Study) -> bool:
 def _of_body(cls: Class, study: Study) -> str:
     """What a class overrides, or asks of FSDP1's, that has no counterpart."""
     older = study.project.outdated  # which no release runs that migrated code runs on
-    asked = [n for n in ast.walk(cls.node) if isinstance(n, ast.Attribute) and n not in older]
+    asked = [n for n in walk(cls.node) if isinstance(n, ast.Attribute) and n not in older]
     asked = [n for n in asked if _asks_super(n, n.attr)]
     set_first = {name for name in STATES if _is_set_first(name, asked, cls, study)}
     for name, bindings in cls.module.table.scopes[cls.node].bindings.items():
@@ -249,11 +249,11 @@ def _hands_inputs_on(forward: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     names = {a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)[1:]}
     names |= {a.arg for a in (given.vararg, given.kwarg) if a is not None}
     passed: list[ast.expr] = []
-    for node in ast.walk(forward):
+    for node in walk(forward):
         if isinstance(node, ast.Call) and _asks_super(node.func, fsdp1.FORWARD):
             passed += [a.value if isinstance(a, ast.Starred) else a for a in node.args]
             passed += [keyword.value for keyword in node.keywords]
-    uses = [n for n in ast.walk(forward) if isinstance(n, ast.Name) and n.id in names]
+    uses = [n for n in walk(forward) if isinstance(n, ast.Name) and n.id in names]
     return all(isinstance(a, ast.Name) for a in passed) and all(use in passed for use in uses)
 
 
@@ -274,7 +274,7 @@ def _method(cls: Class, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | N
 
 
 def _calls_super(function: ast.AST, name: str) -> bool:
-    return any(_asks_super(node, name) for node in ast.walk(function))
+    return any(_asks_super(node, name) for node in walk(function))
 
 
 def _asks_super(node: ast.AST, name: str) -> bool:

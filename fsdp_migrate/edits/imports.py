@@ -15,7 +15,7 @@ import libcst as cst
 
 from fsdp_migrate import fsdp1, quoted
 from fsdp_migrate.edits import layout, sequence
-from fsdp_migrate.names import Binding, Kind, Scope
+from fsdp_migrate.names import Binding, Kind, Scope, children
 from fsdp_migrate.proposal import (
     AddKeyword,
     Code,
@@ -246,14 +246,14 @@ def _consumed(module: Module, edits: Sequence[Edit]) -> tuple[set[ast.AST], set[
             text = PLAIN_STRING.sub("", each.flatten(nodes))
             mentioned.update(re.findall(r"\b[A-Za-z_]\w*\b", text))
             kept.update(nodes)
+    quoted_names = frozenset(strings)
     gone: set[ast.AST] = set()
-    for name in (*module.table.names, *strings):
-        for node in (name, *module.table.ancestors(name)):
-            if node in removed:
-                gone.add(name)
-                break
-            if node in kept:
-                break
+    inside: list[ast.AST] = list(removed)
+    while inside:
+        node = inside.pop()
+        if isinstance(node, ast.Name) or node in quoted_names:
+            gone.add(node)
+        inside += (n for n in children(node) if n not in kept and n not in removed)
     return gone, mentioned
 
 

@@ -61,7 +61,6 @@ Environment = dict[str, frozenset[Definition]]
 
 Assumed = dict[str, frozenset[Definition] | None]
 
-PATHS = frozenset({ast.Name, ast.Attribute, ast.Subscript})
 OF_THEIR_OWN = frozenset({ast.Lambda, *COMPREHENSIONS, ast.BoolOp, ast.IfExp, ast.NamedExpr})
 
 TESTED = "?"
@@ -359,19 +358,18 @@ class _Interpreter:
     def load(self, node: ast.AST, env: Environment) -> None:
         """Record what reaches every path read in an expression, left to right."""
         kind = node.__class__
+        if kind is ast.Name:
+            self.used(node, node.id, env)  # type: ignore[attr-defined]  # its class was compared
+            return
         if kind is ast.Constant:
             return
-        if kind in PATHS:
-            path = access_path(node)  # type: ignore[arg-type]  # its class was compared
+        if kind is ast.Attribute:
+            self.load_dotted(node, env)  # type: ignore[arg-type]
+            return
+        if kind is ast.Subscript:
+            path = access_path(node)  # type: ignore[arg-type]
             if path is not None:
-                found = env.get(path)
-                if found:
-                    known = self.reaching.get(node)
-                    self.reaching[node] = found if known is None else known | found
-                if self.tests:
-                    self.under_tests(node, path, env)
-            if kind is ast.Name:
-                return
+                self.used(node, path, env)
         if kind in OF_THEIR_OWN:
             self.load_parts(node, env)
             return
@@ -391,6 +389,28 @@ class _Interpreter:
                         self.load(item, env)
             elif isinstance(value, ast.AST):
                 self.load(value, env)
+
+    def load_dotted(self, node: ast.Attribute, env: Environment) -> None:
+        """As :meth:`load`, of ``a.b.c`` and what it begins with."""
+        dotted: list[ast.Attribute] = [node]
+        head = node.value
+        while isinstance(head, ast.Attribute):
+            dotted.append(head)
+            head = head.value
+        self.load(head, env)
+        path = access_path(head)
+        if path is not None:
+            for each in reversed(dotted):
+                path = f"{path}.{each.attr}"
+                self.used(each, path, env)
+
+    def used(self, node: ast.AST, path: str, env: Environment) -> None:
+        found = env.get(path)
+        if found:
+            known = self.reaching.get(node)
+            self.reaching[node] = found if known is None else known | found
+        if self.tests:
+            self.under_tests(node, path, env)
 
     def load_parts(self, node: ast.AST, env: Environment) -> None:
         """As :meth:`load`, of what has parts that are evaluated later, or not at all."""

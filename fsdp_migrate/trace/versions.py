@@ -15,7 +15,7 @@ from functools import cached_property
 
 from packaging.version import InvalidVersion, Version
 
-from fsdp_migrate.names import Binding, Kind
+from fsdp_migrate.names import Binding, Kind, walk
 from fsdp_migrate.trace.project import Module, Project
 
 
@@ -474,7 +474,7 @@ class Reader:
     def _looks_at_torch(self, function: ast.FunctionDef, module: Module) -> bool:
         return any(
             isinstance(self.read(n, module, {}), Torch)
-            for n in ast.walk(function)
+            for n in walk(function)
             if isinstance(n, (ast.Name, ast.Attribute)) and n in module.table.within
         )
 
@@ -696,7 +696,7 @@ def _is_digits(function: ast.FunctionDef) -> bool:
     """Whether a function of OpenMMLab's name makes a tuple of a version's numbers."""
     called = {
         getattr(n.func, "id", getattr(n.func, "attr", ""))
-        for n in ast.walk(function)
+        for n in walk(function)
         if isinstance(n, ast.Call)
     }
     last = function.body[-1]
@@ -724,6 +724,6 @@ def _returned(body: Sequence[ast.stmt]) -> list[ast.expr] | None:
     """What a plain function gives; None when it may end without."""
     if not body or not isinstance(body[-1], ast.Return):
         return None
-    returns = [n for s in body for n in ast.walk(s) if isinstance(n, ast.Return)]
+    returns = [n for s in body for n in walk(s) if isinstance(n, ast.Return)]
     values = [r.value for r in returns if r.value is not None]
     return values if len(values) == len(returns) else None
