@@ -152,13 +152,15 @@ def _gives_own_parameters(node: ast.expr) -> bool:
 def read(call: ast.Call, module: Module, study: Study) -> EarlyParameters | None:
     """The wrap that follows where parameters are collected, if they are used after it."""
     table, method = module.table, call.func
-    scope = function_scope(call, module)
-    order = module.flow(scope).order
     asked = isinstance(method, ast.Attribute) and method.attr in PARAMETER_METHODS
     given = [method.value] if isinstance(method, ast.Attribute) and asked else arguments(call)
     statement = table.statement(call)
     names = _keeps_in(statement, call, module)
-    if not names or statement not in order:
+    if not names:
+        return None
+    scope = function_scope(call, module)
+    order = module.flow(scope).order
+    if statement not in order:
         return None
     if asked and any(
         is_optimizer(callee, study)

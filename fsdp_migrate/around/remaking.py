@@ -51,9 +51,11 @@ def find(study: Study, module: Module) -> Iterator[Site]:
 def _stores(module: Module) -> Iterator[tuple[ast.Attribute | ast.Subscript, ast.expr]]:
     """What is assigned to one attribute or element."""
     for attribute in module.table.attributes:
-        around = module.table.parents[attribute]
-        is_list = isinstance(around, ast.Subscript) and around.value is attribute
-        target = around if is_list else attribute  # model.layers[0] = ...
+        target: ast.AST = attribute
+        if attribute.ctx.__class__ is not ast.Store:
+            target = module.table.parents[attribute]  # model.layers[0] = ...
+            if not isinstance(target, ast.Subscript) or target.value is not attribute:
+                continue
         statement = module.table.parents.get(target)
         if isinstance(statement, ast.Assign) and target in statement.targets:
             assert isinstance(target, (ast.Attribute, ast.Subscript))

@@ -18,6 +18,7 @@ from fsdp_migrate.around.ordering import (
     arguments,
     function_scope,
     given_parameters,
+    is_an_optimizers,
     is_optimizer,
     last_name,
     named_like_an_optimizer,
@@ -64,7 +65,10 @@ def find(study: Study, module: Module) -> Iterator[Site]:
     seen: set[ast.stmt] = set()
     given = set(given_parameters(module))
     runs = Runs(study)
-    for call in module.table.calls:
+    names = module.table.calls_by_name.names
+    last_names = {last_name(call.func) for call in given}
+    last_names |= {name for name in names if name == ADDING or is_an_optimizers(name)}
+    for call in module.table.calls_by_name.of(last_names):
         named = named_like_an_optimizer(call) or last_name(call.func) == ADDING
         if call not in given and not named:
             continue
@@ -82,8 +86,10 @@ def read(
 ) -> LateOptimizer | None:
     """What must be done before an optimizer is built, if its model may have run by then."""
     scope = function_scope(call, module)
+    if not _gives_optimizer(call, module, study):
+        return None
     asked = _asked(call, scope, module, study)
-    if not asked or not _gives_optimizer(call, module, study):
+    if not asked:
         return None
     models = {c for _, node in asked for c in study.models(node, module).constructors}
     runs = runs or Runs(study)

@@ -15,7 +15,7 @@ import libcst as cst
 
 from fsdp_migrate import fsdp1, quoted
 from fsdp_migrate.edits import layout, sequence
-from fsdp_migrate.names import Binding, Kind, Scope, children
+from fsdp_migrate.names import Binding, Kind, Scope, children, walk
 from fsdp_migrate.proposal import (
     AddKeyword,
     Code,
@@ -166,7 +166,7 @@ def _going(edits: Sequence[Edit]) -> set[ast.AST]:
         node
         for part in parts
         for statement in part
-        for node in ast.walk(statement)
+        for node in walk(statement)
         if isinstance(node, (ast.Import, ast.ImportFrom))
     }
 

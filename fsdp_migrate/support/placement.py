@@ -259,7 +259,7 @@ def _contents(project: Project, path: Path, wanted: set[str]) -> bytes:
 def _written(names: set[str]) -> bytes:
     """The file with these functions and no others."""
     text, tree = _library()
-    used = {n.id for name in names for n in walk(_definitions()[name]) if isinstance(n, ast.Name)}
+    used = {used for name in names for used in _names_in(name)}
     lines = text.split("\n")
     docstring = ast.get_docstring(tree, clean=False)
     blocks = [f'"""{docstring}"""\n']
@@ -280,6 +280,12 @@ def _definitions() -> dict[str, Definition]:
     return {n.name: n for n in tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
 
 
+@cache
+def _names_in(name: str) -> frozenset[str]:
+    """The names in a function of the library."""
+    return frozenset(n.id for n in walk(_definitions()[name]) if isinstance(n, ast.Name))
+
+
 def _closure(wanted: Iterable[str]) -> set[str]:
     """The wanted functions and every function of the library they use."""
     found: set[str] = set()
@@ -289,9 +295,7 @@ def _closure(wanted: Iterable[str]) -> set[str]:
         if name in found:
             continue
         found.add(name)
-        for node in walk(_definitions()[name]):
-            if isinstance(node, ast.Name) and node.id in _definitions():
-                stack.append(node.id)
+        stack += _names_in(name) & _definitions().keys()
     return found
 
 

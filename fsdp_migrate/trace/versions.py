@@ -250,6 +250,8 @@ class Reader:
     def _named_by(
         self, node: ast.Name | ast.Attribute, module: Module, env: Environment
     ) -> Reading:
+        if _is_parameter(node, module, env):
+            return None
         names = self._outside(node, module)
         if names:
             return _same([_known(name, self.target) for name in sorted(names)])
@@ -517,6 +519,17 @@ def _is_imported(node: ast.expr, module: Module) -> bool:
         return False
     scope = module.table.scope_of(head).lookup(head.id)
     return scope is not None and all(b.kind is Kind.IMPORT for b in scope.bindings[head.id])
+
+
+def _is_parameter(node: ast.expr, module: Module, env: Environment) -> bool:
+    """Whether a name, or what a dotted one begins with, is a parameter that nothing is known of."""
+    head: ast.expr = node
+    while isinstance(head, ast.Attribute):
+        head = head.value
+    if not isinstance(head, ast.Name) or head.id in env:
+        return False
+    scope = module.table.scope_of(head).lookup(head.id)
+    return scope is not None and all(b.kind is Kind.PARAMETER for b in scope.bindings[head.id])
 
 
 def compared(torch: Torch, sign: str, given: Given, target: Version) -> Answer | None:
