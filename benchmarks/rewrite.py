@@ -3,7 +3,7 @@
 Without directories, the published packages of ``tests/corpus/requirements.txt`` are downloaded by
 hash. Candidates are the files that mention FSDP. The reference parses them with
 ``libcst.parse_module``, in the same process and the same minute. CPU time, one worker, best of
-two; nothing is written.
+three, taken in turns; nothing is written.
 
 Bar: at most 130 ms CPU per thousand candidate lines, everything that is read besides included, on
 a machine on which ``parse_module`` takes 50 ms for them. On another, and in a slow hour of a shared
@@ -26,18 +26,22 @@ from fsdp_migrate import gate, room, session
 
 BAR = 0.130
 REFERENCE = 0.050
-RUNS = 2
+RUNS = 3
 COLUMNS = "{:<16}{:>7}{:>9}{:>9}{:>12}{:>12}{:>12}"
 
 
-def cpu(function: Callable[[], object]) -> float:
-    """CPU seconds of the process, all threads together, of the best of a few runs."""
-    best = float("inf")
+def cpu(*functions: Callable[[], object]) -> list[float]:
+    """CPU seconds of the process, all threads together, of the best of a few runs of each.
+
+    They take turns, so that a slow minute of the machine is one of all of them.
+    """
+    best = [float("inf")] * len(functions)
     for _ in range(RUNS):
-        gc.collect()  # what an earlier run left is not this one's
-        started = time.process_time()
-        function()
-        best = min(best, time.process_time() - started)
+        for index, function in enumerate(functions):
+            gc.collect()  # what an earlier run left is not this one's
+            started = time.process_time()
+            function()
+            best[index] = min(best[index], time.process_time() - started)
     return best
 
 
@@ -70,11 +74,12 @@ def measure(roots: list[Path]) -> int:
         size = sum(data.count(b"\n") for data in found.candidates.values()) / 1000
         if not size:
             continue
-        whole = cpu(partial(session.run, [root]))
-        check = cpu(partial(session.run, [root], edit=False))
         sources = list(found.candidates.values())
-        parsed = cpu(partial(room.deep, partial(parse, sources)))
-        row = (whole, check, parsed)
+        row = whole, _, parsed = cpu(
+            partial(session.run, [root]),
+            partial(session.run, [root], edit=False),
+            partial(room.deep, partial(parse, sources)),
+        )
         print(
             COLUMNS.format(
                 root.name,

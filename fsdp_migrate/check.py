@@ -58,9 +58,10 @@ def unbound(table: names.NameTable) -> set[str]:
     """Names that are read but bound nowhere the language would look."""
     known = set(dir(builtins)) | {"__file__", "__name__", "__doc__", "__path__", "__spec__"}
     known |= {"__class__", "__module__", "__qualname__", "__builtins__", "__loader__"}
+    known |= table.module.bindings.keys()
     found: set[str] = set()
     for name in table.names:
-        read = isinstance(name.ctx, ast.Load) and name.id not in known
+        read = name.id not in known and isinstance(name.ctx, ast.Load)
         if read and table.within[name].lookup(name.id) is None:
             found.add(name.id)
     return found
@@ -70,7 +71,11 @@ def mismatches(table: names.NameTable, target: Version) -> list[str]:
     """Calls of torch's functions, and of FSDP2's methods, that their signatures do not allow."""
     offered = signatures.load()
     found: list[str] = []
+    named = offered.last_names | offered.by_attribute.keys()
+    named |= {binding.name for binding in table.imports if binding.qualified in offered.functions}
     for call in table.calls:
+        if names.last_part(call.func) not in named:
+            continue
         known = [n for n in table.qualify(call.func) if n in offered.functions]
         if not known and isinstance(call.func, ast.Attribute) and not table.qualify(call.func):
             method = offered.by_attribute.get(call.func.attr)

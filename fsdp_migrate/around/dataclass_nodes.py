@@ -338,9 +338,8 @@ class _Reader:
             table = module.table
             found |= {a.attr for a in table.stored_attributes}
             found |= {n.id for n in table.names if isinstance(n.ctx, ast.Store)}
-            found |= {str(constant.value) for constant in table.strings}  # setattr and the like
             found |= {binding.name for binding in table.imports}
-            found |= {keyword for keyword in table.keywords if keyword}  # namespaces
+            found |= table.tested.keys()  # what nothing here assigns may be said to be a model
             found |= {  # properties
                 n.name
                 for n in table.scopes

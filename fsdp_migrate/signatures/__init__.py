@@ -38,6 +38,11 @@ class Table:
         """The full name of a method by its attribute name; only FSDP2's own are unmistakable."""
         return {full.rpartition(".")[2]: full for full in self.methods}
 
+    @cached_property
+    def last_names(self) -> frozenset[str]:
+        """The last parts of the names of the functions."""
+        return frozenset(name.rpartition(".")[2] for name in self.functions)
+
     def parameters(self, name: str, target: Version) -> str | None:
         """The parameters of ``name`` in ``target``, None when it does not exist there.
 
