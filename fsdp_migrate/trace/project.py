@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
@@ -17,6 +18,9 @@ from fsdp_migrate import fsdp1, names
 from fsdp_migrate.names import Binding, Kind, NameTable, Scope
 from fsdp_migrate.source import Source
 from fsdp_migrate.trace import flow
+
+if TYPE_CHECKING:
+    from fsdp_migrate.trace.versions import Answer
 
 SETTING = re.compile(rb"\.([A-Za-z_]\w*)\s*=(?!=)|setattr\([^,()]+,\s*[\"']([A-Za-z_]\w*)[\"']")
 REDIRECT = re.compile(rb"\b(?:global|nonlocal)\b")
@@ -146,6 +150,7 @@ class Project:
         self.islands: dict[Path, int] = {}  # which files share values; those not in it do
         self.target: Version | None = None  # the oldest torch it is to run on
         self.outdated: dict[ast.AST, Outdated] = {}  # by every node of such code
+        self.version_tests: dict[ast.expr, Answer | None] = {}  # that have been read
         self._earlier = {id(module.source): module for module in known}
         listed = sorted(sources, key=lambda s: s.display)
         self.library = library or Library()

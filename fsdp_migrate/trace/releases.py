@@ -39,6 +39,8 @@ LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 def settle(project: Project, target: Version) -> None:
     """Tell a project, once, what of it no torch from ``target`` on runs."""
     if project.target != target:
+        if project.target is not None:
+            project.version_tests = {}
         # Elsewhere it would only tell more of what such code uses: what is not known is live.
         modules = [module for module in project.modules if module.mentions(*fsdp1.WORDS)]
         project.settle(target, find(project, target, modules))

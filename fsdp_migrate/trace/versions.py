@@ -154,7 +154,7 @@ class Reader:
         self.strict = strict
         self._depth = self._nested = 0
         self._named: dict[Binding, Reading] = {}
-        self._answers: dict[ast.expr, Answer | None] = {}
+        self._answers = {} if strict else project.version_tests
 
     def answer(self, test: ast.expr, module: Module) -> Answer | None:
         """What a condition says for every release from the target on, if that is certain."""
