@@ -118,7 +118,7 @@ def _engine(
     @cache
     def load(path: Path) -> Source | None:
         try:
-            return Source.parse(path.read_bytes(), path=path, display=found.display(path))
+            return Source.decode(path.read_bytes(), path=path, display=found.display(path))
         except (SourceError, OSError):
             return None
 

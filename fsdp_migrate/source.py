@@ -31,7 +31,6 @@ class Source:
     path: Path
     display: str  # how messages name the file: POSIX, relative where possible
     data: bytes
-    tree: ast.Module = field(repr=False)
     encoding: str
     text: str = field(repr=False)  # decoded, without byte order mark, line endings as in the file
     excerpt: Excerpt | None = field(default=None, repr=False)  # the notebook it was taken from
@@ -44,6 +43,17 @@ class Source:
             SourceError: undecodable bytes, an unknown encoding cookie, NUL bytes, a syntax error,
                 or nesting too deep for the parser.
         """
+        source = cls.decode(data, path=path, display=display)
+        _ = source.tree
+        return source
+
+    @classmethod
+    def decode(cls, data: bytes, *, path: Path | None = None, display: str | None = None) -> Source:
+        """As :meth:`parse`, but the tree is made, or fails to be made, when it is asked for.
+
+        Raises:
+            SourceError: undecodable bytes, or an unknown encoding cookie.
+        """
         path = path or Path("<string>")
         try:
             encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
@@ -54,15 +64,23 @@ class Source:
             line = data.count(b"\n", 0, error.start) + 1
             message = f"cannot be decoded as {error.encoding}: byte 0x{data[error.start]:02x}"
             raise SourceError(message, line) from None
+        return cls(path, display or path.as_posix(), data, encoding, text)
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The syntax tree.
+
+        Raises:
+            SourceError: NUL bytes, a syntax error, or nesting too deep for the parser.
+        """
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # invalid escapes are the author's business
-                tree = ast.parse(data)
+                return ast.parse(self.data)
         except SyntaxError as error:
             raise SourceError(f"does not parse: {error.msg}", error.lineno or 0) from None
         except (ValueError, RecursionError, MemoryError) as error:
             raise SourceError(f"does not parse: {error or type(error).__name__}") from None
-        return cls(path, display or path.as_posix(), data, tree, encoding, text)
 
     @cached_property
     def lines(self) -> list[str]:

@@ -16,13 +16,16 @@ from packaging.version import Version
 
 from fsdp_migrate import fsdp1, names
 from fsdp_migrate.names import Binding, Kind, NameTable, Scope
-from fsdp_migrate.source import Source
+from fsdp_migrate.source import Source, SourceError
 from fsdp_migrate.trace import flow
 
 if TYPE_CHECKING:
     from fsdp_migrate.trace.versions import Answer
 
 SETTING = re.compile(rb"\.([A-Za-z_]\w*)\s*=(?!=)|setattr\([^,()]+,\s*[\"']([A-Za-z_]\w*)[\"']")
+DEFINED = re.compile(rb"\n(?:async[ \t]+)?(?:def|class)[ \t]+([A-Za-z_]\w*)")
+IMPORTING = re.compile(rb"\bimport\b[ \t]*(?:\([^)]*\)|(?:[^\n\\]|\\\r?\n)*)")
+WORD = re.compile(rb"\w+")
 REDIRECT = re.compile(rb"\b(?:global|nonlocal)\b")
 
 
@@ -58,7 +61,31 @@ class Module:
     @cached_property
     def table(self) -> NameTable:
         redirects = REDIRECT.search(self.source.data) is not None
-        return names.build(self.source.tree, self.package, redirects=redirects)
+        try:
+            tree = self.source.tree
+        except SourceError:  # a file of the library: nothing is known of what it defines
+            tree = ast.Module([], [])
+        return names.build(tree, self.package, redirects=redirects)
+
+    def surely_defines(self, name: str) -> bool:
+        """Whether the file itself gives a name its value, told by text where no tree was made yet.
+
+        Most files of the library are only asked for what a name of theirs leads to.
+        """
+        if "table" in self.__dict__:
+            return False  # which tells more
+        return name in self._defined
+
+    @cached_property
+    def _defined(self) -> frozenset[str]:
+        """The functions and classes of the file, but for names that it may import as well."""
+        data = b"\n" + self.source.data
+        found = {name.decode() for name in DEFINED.findall(data)}
+        for statement in IMPORTING.findall(data):
+            found.difference_update(word.decode() for word in WORD.findall(statement))
+            if b"*" in statement:
+                return frozenset()
+        return frozenset(found)
 
     def mentions(self, *words: str) -> bool:
         """Whether any of ``words`` stands anywhere in the file: far cheaper than its tree."""
@@ -70,6 +97,8 @@ class Module:
 
     def may_have(self, name: str) -> bool:
         """Whether its code gives it an attribute of that name, or may."""
+        if self.surely_defines(name):
+            return True
         bindings = self.table.module.bindings
         return name in bindings or "__getattr__" in bindings or bool(self.table.stars)
 
@@ -94,7 +123,7 @@ class Library:
     """Files of the project that do not mention FSDP: read only when a value leads into them."""
 
     paths: frozenset[Path] = frozenset()
-    load: Callable[[Path], Source | None] = lambda path: None  # None: it cannot be parsed
+    load: Callable[[Path], Source | None] = lambda path: None  # None: it cannot be read
     read: Callable[[Path], bytes] = lambda path: b""  # as far as that is cheaper
 
     @cached_property
@@ -251,7 +280,11 @@ class Project:
 
     def load(self, path: Path) -> Module | None:
         """The module of a file of the library; None when it cannot be parsed."""
-        return self._at(path)
+        module = self._at(path)
+        try:
+            return module if module is not None and module.source.tree else None
+        except SourceError:
+            return None
 
     def _module(self, source: Source) -> Module:
         """The module of a source; the one of an earlier project, with all that is known of it,
@@ -380,6 +413,8 @@ class Project:
         if not rest or (module, rest.partition(".")[0]) in passed:
             return frozenset()
         head, _, tail = rest.partition(".")
+        if module.surely_defines(head):
+            return frozenset()
         passed |= {(module, head)}
         found: set[str] = set()
         for owner, binding in self.exports(module, head):
