@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import reduce
+from typing import Any
 
 from fsdp_migrate import guards
 from fsdp_migrate.names import (
@@ -182,70 +183,82 @@ class _Interpreter:
         return env
 
     def statement(self, node: ast.stmt, env: Environment) -> Environment | None:
-        self.flow.order.setdefault(node, len(self.flow.order))
-        match node:
-            case ast.Expr():
-                self.load(node.value, env)
-            case ast.Assign():
-                self.load(node.value, env)
-                for target in node.targets:
-                    self.store(target, Kind.ASSIGN, node, node.value, env)
-            case ast.AnnAssign():
-                if node.value is not None:
-                    self.load(node.value, env)
-                    self.store(node.target, Kind.ASSIGN, node, node.value, env)
-            case ast.AugAssign():
-                self.load(node.value, env)
-                self.load(node.target, env)
-                self.store(node.target, Kind.AUGMENT, node, None, env)
-            case ast.If():
-                return self.branch(node, env)
-            case ast.For() | ast.AsyncFor() | ast.While():
-                return self.loop(node, env)
-            case ast.With() | ast.AsyncWith():
-                for item in node.items:
-                    self.load(item.context_expr, env)
-                    if item.optional_vars is not None:
-                        self.store(item.optional_vars, Kind.ENTER, node, item.context_expr, env)
-                return self.block(node.body, env)
-            case ast.Try() | ast.TryStar():
-                return self.attempt(node, env)
-            case ast.Match():
-                return self.choose(node, env)
-            case ast.Raise() if guards.read(node) is not None:
-                pass  # what stands behind a guard of ours is read as if it ran
-            case ast.Return() | ast.Raise():
-                self.loads(node, env)
-                self.exits.append(env)
-                return None
-            case ast.Break() | ast.Continue():
-                if self.loops:
-                    self.loops[-1][0 if isinstance(node, ast.Break) else 1].append(env)
-                return None
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                for child in self.evaluated_outside(node):
-                    self.load(child, env)
-                kind = Kind.CLASS if isinstance(node, ast.ClassDef) else Kind.FUNCTION
-                self.untested(node.name, env)
-                env[node.name] = frozenset({self.define(node.name, kind, node)})
-            case ast.Import() | ast.ImportFrom():
-                for alias in node.names:
-                    if alias.name != "*":
-                        name = alias.asname or (
-                            alias.name.split(".")[0] if isinstance(node, ast.Import) else alias.name
-                        )
-                        self.untested(name, env)
-                        env[name] = frozenset({self.define(name, Kind.IMPORT, alias)})
-            case ast.Delete():
-                self.delete(node, env)
-            case ast.Assert():
-                self.loads(node, env)
-                env.update(self.tested(node.test, env, holds=True))
-            case _:
-                self.loads(node, env)
+        """What is known behind a statement; None where it does not go on."""
+        order = self.flow.order
+        if node not in order:
+            order[node] = len(order)
+        kind = node.__class__
+        if kind is ast.Expr:
+            self.load(node.value, env)  # type: ignore[attr-defined]  # its class was compared
+            return env
+        run = _STATEMENTS.get(kind)
+        if run is not None:
+            return run(self, node, env)
+        self.loads(node, env)
         return env
 
-    def delete(self, node: ast.Delete, env: Environment) -> None:
+    def assign(self, node: ast.Assign, env: Environment) -> Environment:
+        self.load(node.value, env)
+        for target in node.targets:
+            self.store(target, Kind.ASSIGN, node, node.value, env)
+        return env
+
+    def annotate(self, node: ast.AnnAssign, env: Environment) -> Environment:
+        if node.value is not None:
+            self.load(node.value, env)
+            self.store(node.target, Kind.ASSIGN, node, node.value, env)
+        return env
+
+    def augment(self, node: ast.AugAssign, env: Environment) -> Environment:
+        self.load(node.value, env)
+        self.load(node.target, env)
+        self.store(node.target, Kind.AUGMENT, node, None, env)
+        return env
+
+    def enter(self, node: ast.With | ast.AsyncWith, env: Environment) -> Environment | None:
+        for item in node.items:
+            self.load(item.context_expr, env)
+            if item.optional_vars is not None:
+                self.store(item.optional_vars, Kind.ENTER, node, item.context_expr, env)
+        return self.block(node.body, env)
+
+    def leave(self, node: ast.Return | ast.Raise, env: Environment) -> Environment | None:
+        if isinstance(node, ast.Raise) and guards.read(node) is not None:
+            return env  # what stands behind a guard of ours is read as if it ran
+        self.loads(node, env)
+        self.exits.append(env)
+        return None
+
+    def jump(self, node: ast.Break | ast.Continue, env: Environment) -> None:
+        if self.loops:
+            self.loops[-1][0 if isinstance(node, ast.Break) else 1].append(env)
+
+    def make(
+        self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, env: Environment
+    ) -> Environment:
+        for child in self.evaluated_outside(node):
+            self.load(child, env)
+        kind = Kind.CLASS if isinstance(node, ast.ClassDef) else Kind.FUNCTION
+        self.untested(node.name, env)
+        env[node.name] = frozenset({self.define(node.name, kind, node)})
+        return env
+
+    def bring_in(self, node: ast.Import | ast.ImportFrom, env: Environment) -> Environment:
+        for alias in node.names:
+            if alias.name != "*":
+                name = alias.asname or (
+                    alias.name.split(".")[0] if isinstance(node, ast.Import) else alias.name
+                )
+                self.untested(name, env)
+                env[name] = frozenset({self.define(name, Kind.IMPORT, alias)})
+        return env
+
+    def insist(self, node: ast.Assert, env: Environment) -> Environment:
+        self.loads(node, env)
+        env.update(self.tested(node.test, env, holds=True))
+        return env
+
+    def delete(self, node: ast.Delete, env: Environment) -> Environment:
         for target in node.targets:
             path = access_path(target)
             if path is not None:
@@ -254,6 +267,7 @@ class _Interpreter:
                 self.forget(path, env)
                 self.untested(path, env)
                 env[path] = frozenset({self.define(path, Kind.DELETE, node)})
+        return env
 
     @staticmethod
     def evaluated_outside(
@@ -488,7 +502,8 @@ class _Interpreter:
         if path is None:
             return
         self.forget(path, env)
-        self.untested(path, env)
+        if self.asked:
+            self.untested(path, env)
         env[path] = frozenset({self.define(path, kind, node, value, unpack)})
 
     # -- tests ----------------------------------------------------------------------------------
@@ -587,6 +602,33 @@ class _Interpreter:
                     for t in env[key]
                     if isinstance(t, Test)
                 )
+
+
+_STATEMENTS: dict[type[ast.stmt], Callable[[Any, Any, Environment], Environment | None]] = {
+    ast.Assign: _Interpreter.assign,
+    ast.AnnAssign: _Interpreter.annotate,
+    ast.AugAssign: _Interpreter.augment,
+    ast.If: _Interpreter.branch,
+    ast.For: _Interpreter.loop,
+    ast.AsyncFor: _Interpreter.loop,
+    ast.While: _Interpreter.loop,
+    ast.With: _Interpreter.enter,
+    ast.AsyncWith: _Interpreter.enter,
+    ast.Try: _Interpreter.attempt,
+    ast.TryStar: _Interpreter.attempt,
+    ast.Match: _Interpreter.choose,
+    ast.Return: _Interpreter.leave,
+    ast.Raise: _Interpreter.leave,
+    ast.Break: _Interpreter.jump,
+    ast.Continue: _Interpreter.jump,
+    ast.FunctionDef: _Interpreter.make,
+    ast.AsyncFunctionDef: _Interpreter.make,
+    ast.ClassDef: _Interpreter.make,
+    ast.Import: _Interpreter.bring_in,
+    ast.ImportFrom: _Interpreter.bring_in,
+    ast.Delete: _Interpreter.delete,
+    ast.Assert: _Interpreter.insist,
+}
 
 
 def _common(first: frozenset[Definition], second: frozenset[Definition]) -> frozenset[Definition]:
