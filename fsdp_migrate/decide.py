@@ -359,7 +359,8 @@ def _references(study: Study) -> tuple[list[Site], set[ast.AST]]:
     used: set[ast.AST] = set()
     lent = sites.lent(study.project)
     for module in study.project.modules:
-        if lent is not None and not module.mentions(*fsdp1.WORDS, *lent):
+        known = lent is None or module.mentions(*fsdp1.WORDS)
+        if not known and lent is not None and not sites.borrows(module, lent):
             continue
         for node, canonical in sites.references(study.project, module):
             used.add(node)

@@ -51,7 +51,7 @@ def references(project: Project, module: Module) -> Iterator[tuple[ast.expr, str
     ``FSDP.state_dict_type`` comes once, as ``FullyShardedDataParallel.state_dict_type``.
     """
     possible = _possible_names(project, module)
-    for name in module.table.names:
+    for name in module.table.names if possible else ():
         if name.id not in possible and not (possible and "*" in possible):
             continue
         if not isinstance(name.ctx, ast.Load):
@@ -144,11 +144,18 @@ def lent(project: Project) -> frozenset[str] | None:
     while known < len(names):  # they may be handed on under further names
         known = len(names)
         for module in rest:
-            if module.mentions(*names):
-                for binding in module.table.imports:
-                    if not names.isdisjoint(binding.qualified.split(".")):
-                        names.add(binding.name)
+            for binding in module.table.imports:
+                if not names.isdisjoint(binding.qualified.split(".")):
+                    names.add(binding.name)
     return frozenset(names)
+
+
+def borrows(module: Module, lent: frozenset[str]) -> bool:
+    """Whether a file may use one of the names that others lend."""
+    table = module.table
+    if table.stars or not lent.isdisjoint(table.attributes_by_name.names):
+        return True
+    return any(not lent.isdisjoint(b.qualified.split(".")) for b in table.imports)
 
 
 OF_MODELS = fsdp1.METHODS | fsdp1.STATE_METHODS | {fsdp1.FORWARD}

@@ -171,8 +171,6 @@ class _Uses:
             words = set(_words(fresh))
             known = {node for _, node in candidates}
             for module in self.project.modules if words else ():
-                if not module.mentions(*words):
-                    continue
                 candidates += [
                     (module, node)
                     for node in module.table.scopes
