@@ -22,7 +22,9 @@ A model made under `torch.device("meta")` takes `shard` too: it gives every unit
 ## What stays for you
 Subclasses of `FullyShardedDataParallel`, and arguments that FSDP1 itself refuses. What
 `fully_shard` refuses: an `nn.ModuleList` or `nn.ModuleDict`, a scripted module, a module that is
-sharded already, a part of a model that is sharded before it.
+sharded already, a part of a model that is sharded before it. And a module whose class has a method
+of its own that is called like one of FSDP2's, such as `unshard`: FSDP1's wrapper handed it on,
+`fully_shard` puts its own in front of it.
 
 ## Since torch
 2.6 (`torch.distributed.fsdp.fully_shard`)
@@ -515,6 +517,50 @@ model = fsdp(model)
 """,
     ),
     Keep(
+        title="a model with a method that FSDP2's would hide",
+        source="""\
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Net(nn.Module):
+    def unshard(self):
+        return self.merged
+
+
+def build():
+    return FSDP(Net())
+""",
+        left=True,
+    ),
+    Keep(
+        title="a model with a part whose method FSDP2's would hide",
+        source="""\
+from functools import partial
+
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
+
+
+class Table(nn.Module):
+    def reshard(self, parts):
+        self.parts = parts
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = Table()
+
+
+def build(**settings):
+    policy = partial(size_based_auto_wrap_policy, min_num_params=100)
+    return FSDP(Net(), auto_wrap_policy=policy, **settings)
+""",
+        left=True,
+    ),
+    Keep(
         title="a subclass of the wrapper",
         source="""\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -631,17 +677,17 @@ def decide(site: Site, study: Study) -> Decision:
     constructor = study.constructors[site.node]
     models = [constructor]
     if constructor.problem:
-        twice = None
+        never = None
         if "module" in constructor.arguments:
-            twice = wrapped.sharded_before(constructor, study)
-        if twice is not None:
+            never = wrapped.in_any_form(constructor, study)
+        if never is not None:
             return study.left(
                 site,
                 RULE.code,
-                twice.reason,
-                twice.help,
-                models=[constructor, *twice.models],
-                quiet=True,
+                never.reason,
+                never.help,
+                models=[constructor, *never.models],
+                quiet=bool(never.models),
                 final=True,
             )
         return study.left(

@@ -16,6 +16,7 @@ from typing import Final
 from fsdp_migrate import fsdp1, type_expressions
 from fsdp_migrate.construct import run_time
 from fsdp_migrate.construct.sharding import Constructor
+from fsdp_migrate.construct.wrapped import OF_FSDP2
 from fsdp_migrate.names import FUNCTIONS, walk
 from fsdp_migrate.proposal import Code, code
 from fsdp_migrate.sites import OF_MODELS, Site
@@ -45,22 +46,6 @@ INTERNALS: Final = frozenset(
         *("_mixed_precision_enabled_for_buffers", "_optim_state_dict_impl", "_unshard"),
         *("_optim_state_dict_to_load_impl", "_use_training_state", "_auto_wrap"),
         *("_wait_unshard_streams_on_current_stream", "_lazy_init", "_post_backward_hook"),
-    )
-)
-
-
-# What FSDPModule has, which comes before the project's class in its order. From torch 2.13.
-OF_FSDP2: Final = frozenset(
-    (
-        *("_get_fsdp_state", "_set_unshard_async_op", "reset_iter_state", "reshard", "unshard"),
-        *("set_all_reduce_hook", "set_allocate_memory_from_process_group_for_comm"),
-        *("set_custom_all_gather", "set_custom_reduce_scatter", "set_gradient_divide_factor"),
-        *("set_force_sum_reduction_for_comms", "set_is_last_backward", "set_post_optim_event"),
-        *("set_modules_to_backward_prefetch", "set_modules_to_forward_prefetch"),
-        *("set_reduce_scatter_divide_factor", "set_reduce_scatter_max_input_buffers"),
-        *("set_reduce_scatter_unused_params", "set_requires_all_reduce", "set_symm_mem_for_comm"),
-        *("set_requires_gradient_sync", "set_reshard_after_backward", "set_reshard_after_forward"),
-        *("set_separate_reduce_scatter_group", "set_unshard_in_backward"),
     )
 )
 

@@ -72,11 +72,12 @@ def construct(site: Site, study: Study) -> list[Decision]:
     together = is_wrap or constructor.is_context
     models = study.wrapping.constructors if together else frozenset({constructor})
     given = "module" in constructor.arguments and not together
-    twice = wrapped.sharded_before(constructor, study) if given else None
-    if twice is not None:
-        models |= twice.models
+    refused = wrapped.in_any_form(constructor, study) if given else None
+    if refused is not None:
+        models |= refused.models
+        quiet = bool(refused.models)  # one FSDP in the other
         left = study.left(
-            site, RULE, twice.reason, twice.help, models=models, quiet=True, final=True
+            site, RULE, refused.reason, refused.help, models=models, quiet=quiet, final=True
         )
         return [left, *arguments(constructor, site.module, study, models)]
     if is_wrap and wrapping.is_outer_of_two(constructor, study):

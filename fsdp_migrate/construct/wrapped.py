@@ -10,12 +10,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
+from fsdp_migrate.construct import models
 from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.study import Study, block_of
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
-from fsdp_migrate.trace.values import Made, Value
+from fsdp_migrate.trace.values import Class, Made, Value
 
 CONTAINERS = frozenset(
     f"torch.nn.{where}{name}"
@@ -25,6 +27,20 @@ CONTAINERS = frozenset(
 SCRIPTED = frozenset({"torch.jit.script", "torch.jit.trace", "torch.jit.load"})
 DEFERRED = frozenset({"torchdistx.deferred_init.deferred_init"})
 EMPTY = frozenset({"accelerate.init_empty_weights"})
+# What FSDPModule has, which comes before the project's class in its order. From torch 2.13.
+OF_FSDP2: Final = frozenset(
+    (
+        *("_get_fsdp_state", "_set_unshard_async_op", "reset_iter_state", "reshard", "unshard"),
+        *("set_all_reduce_hook", "set_allocate_memory_from_process_group_for_comm"),
+        *("set_custom_all_gather", "set_custom_reduce_scatter", "set_gradient_divide_factor"),
+        *("set_force_sum_reduction_for_comms", "set_is_last_backward", "set_post_optim_event"),
+        *("set_modules_to_backward_prefetch", "set_modules_to_forward_prefetch"),
+        *("set_reduce_scatter_divide_factor", "set_reduce_scatter_max_input_buffers"),
+        *("set_reduce_scatter_unused_params", "set_requires_all_reduce", "set_symm_mem_for_comm"),
+        *("set_requires_gradient_sync", "set_reshard_after_backward", "set_reshard_after_forward"),
+        *("set_separate_reduce_scatter_group", "set_unshard_in_backward"),
+    )
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,9 +74,9 @@ def refusal(constructor: Constructor, study: Study) -> Refusal | None:
             "FSDP2 does not know torchdistX's deferred initialisation",
             'build the model under torch.device("meta")',
         )
-    twice = sharded_before(constructor, study)
-    if twice is not None:
-        return twice
+    never = in_any_form(constructor, study)
+    if never is not None:
+        return never
     outer = _outer(wrapped, constructor, study)
     if outer:
         return Refusal(
@@ -78,16 +94,34 @@ def refusal(constructor: Constructor, study: Study) -> Refusal | None:
     return None
 
 
-def sharded_before(constructor: Constructor, study: Study) -> Refusal | None:
-    """Whether another constructor sharded the very module before, which no form can do again."""
+def in_any_form(constructor: Constructor, study: Study) -> Refusal | None:
+    """What is wrong with the module for the run-time form as well."""
     sharded = _sharded_before(constructor.wrapped, constructor, study)
-    if not sharded:
-        return None
-    return Refusal(
-        "the module is an FSDP model already, and fully_shard takes a module only once",
-        "keep one of the two calls",
-        models=sharded,
-    )
+    if sharded:
+        return Refusal(
+            "the module is an FSDP model already, and fully_shard takes a module only once",
+            "keep one of the two calls",
+            models=sharded,
+        )
+    for cls in _classes(constructor, study):
+        bindings = cls.module.table.scopes[cls.node].bindings
+        name = next((n for n in sorted(OF_FSDP2) if n in bindings), None)
+        if name is not None:
+            return Refusal(
+                f"{cls.node.name} has its own {name}, which FSDP2's method of that name would hide",
+                f"rename {name}",
+            )
+    return None
+
+
+def _classes(constructor: Constructor, study: Study) -> Iterator[Class]:
+    """The project's classes, and their bases, of the module and of what may be units in it."""
+    values = study.values(constructor.wrapped, constructor.module)
+    made = [v.callee for v in values if isinstance(v, Made) and isinstance(v.callee, Class)]
+    if constructor.has("auto_wrap_policy") or constructor.is_open:
+        made += models.contents(constructor.wrapped, constructor.module, study).classes
+    for cls in made:
+        yield from study.tracer.lineage(cls)
 
 
 def _sharded_before(
