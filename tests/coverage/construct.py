@@ -198,6 +198,13 @@ ROWS = (
     ),
     nothing("1", "fully_shard([ModuleList])", "a list of modules is never emitted"),
     left("1", "a scripted module", "left", "FSDP101", "a scripted module"),
+    left(
+        "1",
+        "a class with a method called like one of FSDPModule's, such as unshard",
+        "left: fully_shard would put its own in front of it",
+        "FSDP101",
+        "a model with a method that FSDP2's would hide",
+    ),
     rewritten(
         "1",
         "class M(FSDP) that only forwards arguments",
