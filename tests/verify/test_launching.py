@@ -208,15 +208,16 @@ def test_ranks_that_wait_in_different_collectives(places: dict[str, Path]) -> No
 def watched(tmp_path: Path, code: str, patience: float) -> Watched:
     folder = tmp_path / "records"
     folder.mkdir()
+    mark = f"watch-{tmp_path.name}-{os.getpid()}"  # of this test alone: others end theirs by it
     command = Command(
         [sys.executable, "-c", code],
-        env={**os.environ, "MARK": "watch-test-7713"},
+        env={**os.environ, "MARK": mark},
         cwd=tmp_path,
         log=tmp_path / "logs" / "launcher.log",
     )
     return watch(
         command,
-        run="watch-test-7713",
+        run=mark,
         folder=folder,
         logs=tmp_path / "logs",
         patience=Patience(start=patience, steady=patience),
