@@ -30,7 +30,7 @@ def run(arguments: Sequence[str]) -> int:
     known = {info.callback.__name__: info for info in app.registered_commands if info.callback}
     named = known.get(arguments[0]) if arguments else None
     # To read the options of every command takes longer than to look for FSDP1 in most projects.
-    program = get_group(_of(named) if named else app)
+    program = get_group(_with([named] if named else map(_without_options, known.values())))
     outer = typer.Context(program, info_name=NAME, **program.context_settings)
     if not arguments:
         ui.note(outer.get_help())
@@ -60,11 +60,24 @@ def run(arguments: Sequence[str]) -> int:
         return BAD
 
 
-def _of(command: CommandInfo) -> typer.Typer:
-    """The program with one of its commands."""
-    one = copy(app)
-    one.registered_commands = [command]
-    return one
+def _with(commands: Iterable[CommandInfo]) -> typer.Typer:
+    """The program with some commands."""
+    made = copy(app)
+    made.registered_commands = list(commands)
+    return made
+
+
+def _without_options(command: CommandInfo) -> CommandInfo:
+    """A command as the program's own help lists it: its name and what it does."""
+
+    def listed() -> None:
+        """Nothing is run by it."""
+
+    assert command.callback is not None
+    listed.__name__, listed.__doc__ = command.callback.__name__, command.callback.__doc__
+    made = copy(command)
+    made.callback = listed
+    return made
 
 
 def _one_line(error: Any) -> str:
