@@ -23,7 +23,7 @@ Functions that initialise weights themselves (`reset_parameters`, `nn.init`): th
 
 import ast
 
-from fsdp_migrate.construct import devices
+from fsdp_migrate.construct import placing
 from fsdp_migrate.proposal import Code, code
 from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.sites import Site
@@ -283,6 +283,6 @@ def _only_allocates(value: Value) -> bool:
 def _where(site: Site, study: Study) -> dict[str, Code]:
     """The device the shards go to, and whether they stay on the CPU."""
     plan, _, _ = study.argument(site)
-    kind = devices.type_code(plan, study)
+    kind = placing.type_code(plan, study)
     flag = code(", cpu_offload={o}", o=plan.offloads) if plan.offloads is not None else code("")
     return {"d": kind, "o": flag}

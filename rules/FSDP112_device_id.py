@@ -1,9 +1,10 @@
 """Take the device from the mesh instead of `device_id`.
 
 ## What changes
-`device_id` disappears. Where the device is an index and nothing in the project calls
-`torch.cuda.set_device`, that call is emitted before sharding. Where the device may be the CPU, an
-explicit mesh of that device type is passed.
+`device_id` disappears. Where it has an index and nothing in the project calls
+`torch.cuda.set_device`, such a call is emitted before sharding, of `torch.cuda` where the code says
+that it runs on CUDA, else of the machine's accelerator. Where the device may be the CPU, a mesh of
+the type of the given device is passed (`torch.device(device).type`).
 
 ## Why
 `fully_shard` uses the current device of the mesh's device type; its default mesh takes the
@@ -21,7 +22,7 @@ Nothing.
 
 import ast
 
-from fsdp_migrate.construct import devices, strategy
+from fsdp_migrate.construct import devices, placing, strategy
 from fsdp_migrate.construct.sharding import ShardPlan
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Rule
@@ -69,7 +70,7 @@ from torch.distributed.fsdp import fully_shard
 
 def shard(model):
     local_rank = int(os.environ["LOCAL_RANK"])
-    torch.cuda.set_device(local_rank)
+    torch.get_device_module().set_device(local_rank)
     return fully_shard(model)
 """,
     ),
@@ -98,6 +99,120 @@ def shard(model):
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     return fully_shard(model, mesh=mesh)
+""",
+    ),
+    Example(
+        title="a device that is given as a string",
+        before="""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+device = "cuda:0" if torch.cuda.is_available() else "cpu"
+model = FSDP(nn.Linear(3, 3), device_id=torch.device(device))
+""",
+        after="""\
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+device = "cuda:0" if torch.cuda.is_available() else "cpu"
+model = nn.Linear(3, 3)
+mesh = init_device_mesh(torch.device(device).type, (torch.distributed.get_world_size(),))
+fully_shard(model, mesh=mesh)
+""",
+    ),
+    Example(
+        title="an index in a program that says CUDA",
+        before="""\
+import os
+
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def setup():
+    dist.init_process_group("nccl")
+
+
+def main(model):
+    setup()
+    local_rank = int(os.environ["LOCAL_RANK"])
+    return FSDP(model, device_id=local_rank)
+""",
+        after="""\
+import os
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+
+def setup():
+    dist.init_process_group("nccl")
+
+
+def main(model):
+    setup()
+    local_rank = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(local_rank)
+    return fully_shard(model)
+""",
+    ),
+    Example(
+        title="a function that makes the device current",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def pick(rank):
+    torch.cuda.set_device(rank)
+    return torch.device("cuda", rank)
+
+
+def build(net, rank):
+    return FSDP(net, device_id=pick(rank))
+""",
+        after="""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+def pick(rank):
+    torch.cuda.set_device(rank)
+    return torch.device("cuda", rank)
+
+
+def build(net, rank):
+    pick(rank)
+    return fully_shard(net)
+""",
+    ),
+    Example(
+        title="a device that only the caller knows",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net, device=None):
+    return FSDP(net, device_id=device)
+""",
+        after="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+
+def build(net, device=None):
+    accelerator = torch.accelerator.current_accelerator() or torch.device("cpu")
+    device_2 = accelerator if device is None else torch.device(device)
+    if device_2.index is not None:
+        torch.get_device_module(device_2).set_device(device_2)
+    mesh = init_device_mesh(device_2.type, (dist.get_world_size(),))
+    return fully_shard(net, mesh=mesh)
 """,
     ),
     Example(
@@ -181,6 +296,47 @@ model = model.to(local_rank)
 """,
     ),
     Keep(
+        title="a string that names a device for a tensor",
+        source="""\
+import torch
+
+device = "cuda:0" if torch.cuda.is_available() else "cpu"
+inputs = torch.zeros(3, device=torch.device(device))
+""",
+    ),
+    Keep(
+        title="the accelerator under FSDP2",
+        source="""\
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+accelerator = torch.accelerator.current_accelerator() or torch.device("cpu")
+fully_shard(model, mesh=init_device_mesh(accelerator.type, (2,)))
+""",
+    ),
+    Keep(
+        title="a device module of its own",
+        source="""\
+import torch
+
+
+def choose(local_rank):
+    torch.get_device_module().set_device(local_rank)
+    return torch.device("cuda", local_rank)
+""",
+    ),
+    Keep(
+        title="DDP on a device that is chosen by flag",
+        source="""\
+import torch
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+device = torch.device("cuda", rank) if args.gpu else torch.device("cpu")
+model = DDP(model.to(device), device_ids=[device] if args.gpu else None)
+""",
+    ),
+    Keep(
         title="a mesh on the CPU",
         source="""\
 from torch.distributed.device_mesh import init_device_mesh
@@ -194,25 +350,27 @@ fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
 
 def decide(site: Site, study: Study) -> Decision:
     plan, value, _ = study.argument(site)
+    if isinstance(value, ast.Constant) and value.value is None:
+        return study.dropped(site, RULE.code, "dropped, it was None")
     device = devices.read(plan.constructor, study)
     grouped = plan.constructor.has("process_group") and "mesh" in plan.everywhere
     has_mesh = plan.constructor.has("device_mesh") or grouped
-    if isinstance(value, ast.Constant) and value.value is None:
-        return study.dropped(site, RULE.code, "dropped, it was None")
-    if not device.kinds <= {"cuda", "xpu", "npu", "hpu"} and not has_mesh:
+    made_current = placing.make_current(plan, study)
+    if not device.is_accelerator and not has_mesh:
         asked = plan.constructor.has("sharding_strategy")
         at_run_time = asked and strategy.of(plan.constructor, study) is None
         if "mesh" not in plan.everywhere and not at_run_time:  # sharding_kwargs makes its own
             _explicit_mesh(plan, study)
         return study.rewritten(site, RULE.code, "the mesh says which device")
-    if device.is_current or devices.sets_device(study) or has_mesh:
-        return study.dropped(site, RULE.code, "dropped, the current device is used")
-    return _set_device(site, study)
+    if made_current:
+        return study.rewritten(site, RULE.code, made_current)
+    placing.keep_effects(plan, study)
+    return study.dropped(site, RULE.code, "dropped, the current device is used")
 
 
 def _explicit_mesh(plan: ShardPlan, study: Study) -> None:
     init = plan.name("torch.distributed.device_mesh", "init_device_mesh")
-    kind = devices.type_code(plan, study)
+    kind = placing.type_code(plan, study)
     shape = f"({plan.dist()}.get_world_size(),)"
     make = code("{i}({k}, {s})", i=init, k=kind, s=shape)
     name = study.made_before(plan.constructor, make)
@@ -221,10 +379,3 @@ def _explicit_mesh(plan: ShardPlan, study: Study) -> None:
         plan.setup.append(code("{n} = {m}", n=name, m=make))
         study.make(plan.constructor, make, name)
     plan.everywhere["mesh"] = code("{n}", n=name)
-
-
-def _set_device(site: Site, study: Study) -> Decision:
-    plan, value, _ = study.argument(site)
-    torch = plan.proposal.module_name(site.module, "torch", "torch", plan.constructor.reference)
-    plan.setup.append(code("{t}.cuda.set_device({v})", t=torch, v=value))
-    return study.rewritten(site, RULE.code, "torch.cuda.set_device before sharding")

@@ -23,7 +23,7 @@ are left to the support function `shard`.
 
 import ast
 
-from fsdp_migrate.construct import devices, meshes, strategy
+from fsdp_migrate.construct import meshes, placing, strategy
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.sites import Site
@@ -86,6 +86,7 @@ def shard(model):
     return FSDP(model, process_group=group)
 """,
         after="""\
+import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
@@ -94,7 +95,8 @@ from torch.distributed.fsdp import fully_shard
 
 def shard(model):
     group = dist.new_group([0, 1])
-    mesh = DeviceMesh.from_group(group, "cuda")
+    accelerator = torch.accelerator.current_accelerator() or torch.device("cpu")
+    mesh = DeviceMesh.from_group(group, accelerator.type)
     return fully_shard(model, mesh=mesh)
 """,
     ),
@@ -356,7 +358,7 @@ def _group(site: Site, study: Study) -> Decision:
         )
     mesh_class = plan.name("torch.distributed.device_mesh", "DeviceMesh")
     name = plan.fresh("mesh")
-    kind = devices.type_code(plan, study)
+    kind = placing.type_code(plan, study)
     group = code("{g}", g=value)
     if any(isinstance(v, (Constant, Unknown)) for v in study.values(value, site.module)):
         group = code("{g} or {d}.group.WORLD", g=value, d=plan.dist())

@@ -128,6 +128,105 @@ from torch.distributed.fsdp import fully_shard
 
 def shard(model):
     # TODO(fsdp-migrate FSDP201): NO_SHARD became a (world_size, 1) mesh; torch recommends DDP or replicate(), and before 2.10 NCCL may reduce wrongly over the one rank that shards.
+    accelerator = torch.accelerator.current_accelerator() or torch.device("cpu")
+    mesh = init_device_mesh(
+        accelerator.type, (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard")
+    )
+    return fully_shard(model, mesh=mesh)
+""",
+        outcome=Outcome.REVIEW,
+    ),
+    Example(
+        title="hybrid sharding on a device that is given",
+        before="""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from layers import Block
+
+
+def shard(model, device: torch.device):
+    torch.get_device_module(device).set_device(device)
+    return FSDP(
+        model,
+        auto_wrap_policy=ModuleWrapPolicy({Block}),
+        sharding_strategy=ShardingStrategy.HYBRID_SHARD,
+        device_id=device,
+    )
+""",
+        after="""\
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from layers import Block
+
+
+def shard(model, device: torch.device):
+    torch.get_device_module(device).set_device(device)
+    devices_per_node = torch.get_device_module(device).device_count()
+    mesh = init_device_mesh(
+        device.type,
+        (torch.distributed.get_world_size() // devices_per_node, devices_per_node),
+        mesh_dim_names=("replicate", "shard"),
+    )
+    for module in reversed(list(model.modules())):
+        if module is not model and isinstance(module, Block):
+            fully_shard(module, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+""",
+    ),
+    Example(
+        title="no sharding on what the machine has",
+        before="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+def main(model):
+    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    return FSDP(model, sharding_strategy=ShardingStrategy.NO_SHARD)
+""",
+        after="""\
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+
+def main(model):
+    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    # TODO(fsdp-migrate FSDP201): NO_SHARD became a (world_size, 1) mesh; torch recommends DDP or replicate(), and before 2.10 NCCL may reduce wrongly over the one rank that shards.
+    accelerator = torch.accelerator.current_accelerator() or torch.device("cpu")
+    mesh = init_device_mesh(
+        accelerator.type, (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard")
+    )
+    return fully_shard(model, mesh=mesh)
+""",
+        outcome=Outcome.REVIEW,
+    ),
+    Example(
+        title="no sharding in a program that says CUDA",
+        before="""\
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+def main(model):
+    dist.init_process_group("nccl")
+    return FSDP(model, sharding_strategy=ShardingStrategy.NO_SHARD)
+""",
+        after="""\
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+
+def main(model):
+    dist.init_process_group("nccl")
+    # TODO(fsdp-migrate FSDP201): NO_SHARD became a (world_size, 1) mesh; torch recommends DDP or replicate(), and before 2.10 NCCL may reduce wrongly over the one rank that shards.
     mesh = init_device_mesh(
         "cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard")
     )
@@ -254,6 +353,37 @@ class ShardingStrategy(Enum):
 
 
 strategy = ShardingStrategy.FULL_SHARD
+""",
+    ),
+    Keep(
+        title="a mesh of FSDP2 that only replicates",
+        source="""\
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+names = ("replicate", "shard")
+fully_shard(model, mesh=init_device_mesh("cuda", (dist.get_world_size(), 1), mesh_dim_names=names))
+""",
+    ),
+    Keep(
+        title="devices that are counted for something else",
+        source="""\
+import torch
+import torch.distributed as dist
+
+nodes = dist.get_world_size() // torch.cuda.device_count()
+""",
+    ),
+    Keep(
+        title="a backend by flag under DDP",
+        source="""\
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+model = DDP(model)
 """,
     ),
     Keep(

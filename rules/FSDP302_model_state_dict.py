@@ -560,7 +560,8 @@ from fsdp2_support import full_model_state
 
 
 def save(net, group, path):
-    mesh = DeviceMesh.from_group(group or dist.group.WORLD, "cuda")
+    accelerator = torch.accelerator.current_accelerator() or torch.device("cpu")
+    mesh = DeviceMesh.from_group(group or dist.group.WORLD, accelerator.type)
     model = fully_shard(net, mesh=mesh)
     state = full_model_state(model, cpu_offload=True, rank0_only=True)
     if dist.get_rank(group) == 0:
@@ -630,8 +631,9 @@ from fsdp2_support import full_model_state
 
 def save(net, path):
     # TODO(fsdp-migrate FSDP201): NO_SHARD became a (world_size, 1) mesh; torch recommends DDP or replicate(), and before 2.10 NCCL may reduce wrongly over the one rank that shards.
+    accelerator = torch.accelerator.current_accelerator() or torch.device("cpu")
     mesh = init_device_mesh(
-        "cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard")
+        accelerator.type, (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard")
     )
     model = fully_shard(net, mesh=mesh)
     torch.save(full_model_state(

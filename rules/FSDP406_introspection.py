@@ -426,6 +426,7 @@ def build(net, ranks):
     return model
 """,
         after="""\
+import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
@@ -433,7 +434,8 @@ from torch.distributed.fsdp import fully_shard
 
 def build(net, ranks):
     group = dist.new_group(ranks)
-    mesh = DeviceMesh.from_group(group, "cuda")
+    accelerator = torch.accelerator.current_accelerator() or torch.device("cpu")
+    mesh = DeviceMesh.from_group(group, accelerator.type)
     model = fully_shard(net, mesh=mesh)
     print(group.size())
     return model
@@ -451,13 +453,15 @@ def build(net, group=None):
     return model
 """,
         after="""\
+import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 
 
 def build(net, group=None):
-    mesh = DeviceMesh.from_group(group or dist.group.WORLD, "cuda")
+    accelerator = torch.accelerator.current_accelerator() or torch.device("cpu")
+    mesh = DeviceMesh.from_group(group or dist.group.WORLD, accelerator.type)
     model = fully_shard(net, mesh=mesh)
     print((group or dist.group.WORLD).size())
     return model

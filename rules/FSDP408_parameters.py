@@ -553,8 +553,11 @@ from fsdp2_support import reshard_parameters
 class Trainer:
     def __init__(self, net):
         # TODO(fsdp-migrate FSDP201): NO_SHARD became a (world_size, 1) mesh; torch recommends DDP or replicate(), and before 2.10 NCCL may reduce wrongly over the one rank that shards.
+        accelerator = torch.accelerator.current_accelerator() or torch.device("cpu")
         mesh = init_device_mesh(
-            "cuda", (torch.distributed.get_world_size(), 1), mesh_dim_names=("replicate", "shard")
+            accelerator.type,
+            (torch.distributed.get_world_size(), 1),
+            mesh_dim_names=("replicate", "shard"),
         )
         self.model = fully_shard(net, mesh=mesh)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)

@@ -77,8 +77,9 @@ from torch.distributed.fsdp import fully_shard
 
 def build(net):
     # TODO(fsdp-migrate FSDP201): NO_SHARD became a (world_size, 1) mesh; torch recommends DDP or replicate(), and before 2.10 NCCL may reduce wrongly over the one rank that shards.
+    accelerator = torch.accelerator.current_accelerator() or torch.device("cpu")
     mesh = init_device_mesh(
-        "cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard")
+        accelerator.type, (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard")
     )
     model = fully_shard(net, mesh=mesh)
     state = DefaultState(dist.group.WORLD)

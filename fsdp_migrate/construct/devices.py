@@ -1,128 +1,222 @@
 """Which device an FSDP1 constructor put its model on, as far as the code says.
 
-``fully_shard`` takes the device from the mesh: by default the current accelerator's type, even
-under gloo. FSDP1 took ``device_id``.
+FSDP1 took ``device_id``: a ``torch.device`` as it is, an index as one of the machine's accelerator,
+and for nothing at all the current accelerator. ``fully_shard`` takes the device from the mesh: by
+default the current accelerator's type, even under gloo.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+import re
 from dataclasses import dataclass
 
-from fsdp_migrate.construct.sharding import Constructor, ShardPlan
-from fsdp_migrate.proposal import Code, code
+from fsdp_migrate.construct.sharding import Constructor
+from fsdp_migrate.names import last_part
 from fsdp_migrate.study import Study
-from fsdp_migrate.trace.flow import access_path
-from fsdp_migrate.trace.values import Constant, External, Made, Value, Values
+from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.values import Computed, Constant, Made, Unknown, Value
 
-CURRENT_DEVICE = frozenset(
-    {"torch.cuda.current_device", "torch.xpu.current_device", "torch.npu.current_device"}
-)
-SET_DEVICE = frozenset(
-    {
-        "torch.cuda.set_device",
-        "torch.cuda.device",
-        "torch.xpu.set_device",
-        "torch.npu.set_device",
-        "torch.accelerator.set_device_index",
-        "torch.accelerator.set_device_idx",
-    }
-)
+ACCELERATOR = "the accelerator"  # whichever the machine has
+UNKNOWN = "?"
+CURRENT_DEVICE = re.compile(r"torch\.(\w+)\.current_(device|device_index|device_idx|accelerator)")
+# What makes a device the current one: of torch.cuda, or of whatever module stands for a device.
+SETTERS = frozenset({"set_device", "set_device_index", "set_device_idx"})
+SET_DEVICE = frozenset({"torch.cuda.device", *(f"torch.cuda.{name}" for name in SETTERS)})
+# What gives an index, and what an index is called.
+INDEX = re.compile(r"builtins\.(int|len)|torch\.distributed\.(\w+\.)*get_\w*rank")
+INDEX_NAME = re.compile(r"rank|gpu|index|idx|ordinal", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Device:
-    """``kinds``: the device types the code names; ``is_object``: it is a ``torch.device``."""
+    """What a value says of a device.
+
+    ``kinds`` are the types of device that it may be, ``is_object`` says that it is a
+    ``torch.device``, ``is_optional`` that it may be None. ``chooses``: it may have an index that
+    the current device has not. ``is_bare``: it may be an accelerator without an index.
+    """
 
     kinds: frozenset[str]
-    is_object: bool
-    is_current: bool  # what ``torch.cuda.current_device()`` says anyway
+    is_object: bool = False
+    is_optional: bool = False
+    chooses: bool = False
+    is_bare: bool = False
 
     @property
     def certain(self) -> str:
         """The only possible type, or nothing."""
-        return next(iter(self.kinds)) if len(self.kinds) == 1 else ""
+        known = self.kinds - {ACCELERATOR, UNKNOWN}
+        return next(iter(known)) if known == self.kinds and len(known) == 1 else ""
+
+    @property
+    def is_accelerator(self) -> bool:
+        """Whether it is the machine's accelerator in any case, whose mesh is the default."""
+        return not self.kinds & {UNKNOWN, "cpu", "meta"}
+
+
+NOTHING = Device(frozenset({ACCELERATOR}), is_optional=True)
+INDEX_GIVEN = Device(frozenset({ACCELERATOR}), chooses=True)
+ANYTHING = Device(frozenset({UNKNOWN}), chooses=True, is_bare=True)
 
 
 def read(constructor: Constructor, study: Study) -> Device:
-    """What ``device_id`` says; a bare index or nothing means CUDA."""
+    """What ``device_id`` says."""
     node = constructor.arguments.get("device_id")
-    if node is None:
-        return Device(frozenset({"cuda"}), is_object=False, is_current=True)
-    return of(study.values(node, constructor.module), study)
+    return NOTHING if node is None else of(node, constructor.module, study)
 
 
-def of(values: Values, study: Study) -> Device:
-    kinds: set[str] = set()
-    objects = 0
-    current = 0
-    for value in values:
-        made = value.made_by if isinstance(value, Made) else ""
-        current += made in CURRENT_DEVICE
-        if made == "torch.device":
-            objects += 1
-            kinds |= _named(value, study)
-        elif made in CURRENT_DEVICE:
-            kinds.add(made.split(".")[1])
-        elif isinstance(value, Constant) and isinstance(value.value, str):
-            kinds.add(value.value.split(":", maxsplit=1)[0])
-        elif not isinstance(value, Constant):
-            kinds.add("cuda")  # an index worked out somewhere: FSDP1 took it as the GPU's
-    every = len(values)
-    return Device(frozenset(kinds) or frozenset({"cuda"}), objects == every > 0, current == every)
+def of(node: ast.expr, module: Module, study: Study) -> Device:
+    """What an expression says that stands for a device."""
+    values = study.values(node, module)
+    found = [_of_value(v, node, study) for v in values] or [ANYTHING]
+    return Device(
+        frozenset().union(*(d.kinds for d in found)),
+        is_object=all(d.is_object for d in found),
+        is_optional=any(d.is_optional for d in found),
+        chooses=any(d.chooses for d in found),
+        is_bare=any(d.is_bare for d in found),
+    )
 
 
-def _named(value: Value, study: Study) -> set[str]:
-    """The type in ``torch.device("cuda", 0)``, ``torch.device(f"cuda:{rank}")``, ..."""
+def _of_value(value: Value, node: ast.expr, study: Study) -> Device:
+    if isinstance(value, Constant) and value.value is None:
+        return NOTHING
+    if isinstance(value, Constant) and isinstance(value.value, int):
+        return INDEX_GIVEN
+    made = value.made_by if isinstance(value, Made) else ""
+    current = CURRENT_DEVICE.fullmatch(made)
+    if current is not None:
+        kind = ACCELERATOR if current[1] == "accelerator" else current[1]
+        return Device(frozenset({kind}), is_object=current[2] == "accelerator")
+    if made == "torch.device":
+        return _constructed(value, study)
+    if INDEX.fullmatch(made):
+        return INDEX_GIVEN
+    text = _beginning(value.node)
+    if text is not None:
+        return _spelled(text, value)
+    if isinstance(value, Computed) and isinstance(value.node, ast.BinOp):
+        return INDEX_GIVEN  # rank % count
+    said = _annotated(value, study)
+    if said is not None:
+        return said
+    if INDEX_NAME.search(_name(node)) or INDEX_NAME.search(_name(value.node)):
+        return INDEX_GIVEN
+    return ANYTHING
+
+
+def _constructed(value: Value, study: Study) -> Device:
+    """What ``torch.device("cuda", 0)``, ``torch.device(f"cuda:{rank}")`` and so on are."""
     call = value.node
     assert isinstance(call, ast.Call)
-    if not call.args:
-        return {"?"}
-    first = call.args[0]
-    if isinstance(first, ast.JoinedStr) and first.values:
-        first = first.values[0] if isinstance(first.values[0], ast.Constant) else first
-    if isinstance(first, ast.Constant):
-        return (
-            {str(first.value).split(":", maxsplit=1)[0]}
-            if isinstance(first.value, str)
-            else {"cuda"}
-        )
-    found: set[str] = set()
-    for each in study.tracer.evaluate(first, value.module, value.frame):
-        literal = isinstance(each, Constant) and isinstance(each.value, str)
-        found.add(str(each.value).split(":", maxsplit=1)[0] if literal else "?")  # type: ignore[attr-defined]
-    return found
+    given = {k.arg: k.value for k in call.keywords}
+    first = given.get("type", given.get("device", call.args[0] if call.args else None))
+    index = given.get("index", call.args[1] if len(call.args) > 1 else None)
+    if first is None:
+        return Device(frozenset({UNKNOWN}), is_object=True, chooses=True, is_bare=True)
+    kinds: set[str] = set()
+    chooses = is_bare = False
+    for each in study.tracer.evaluate(first, value.module, value.frame) or [value]:
+        said = ANYTHING if each is value else _of_value(each, first, study)
+        kinds |= said.kinds
+        # What a configuration says is the same on every rank.
+        same = said is ANYTHING and isinstance(each, (Unknown, Constant))
+        chooses = chooses or (said.chooses and not (same and _is_configured(each.node)))
+        is_bare = is_bare or said.is_bare
+    if index is not None:
+        is_bare = False
+        chooses = not (isinstance(index, ast.Constant) and index.value == 0)
+    return Device(frozenset(kinds), is_object=True, chooses=chooses, is_bare=is_bare)
 
 
-def type_code(plan: ShardPlan, study: Study) -> Code:
-    """An expression for the mesh's device type: a literal, or ``device.type`` at run time."""
-    device = read(plan.constructor, study)
-    if device.certain and device.certain != "?":
-        return code('"{k}"', k=device.certain)
-    node = plan.constructor.arguments.get("device_id")
-    if device.is_object and node is not None and access_path(node) is not None:
-        return code("{d}.type", d=ast.unparse(node))
-    return code('"cuda"')
+def _spelled(text: str, value: Value) -> Device:
+    """What a string is that begins with ``text``, all of it where it is a constant."""
+    kind, colon, index = text.partition(":")
+    is_whole = isinstance(value.node, ast.Constant)
+    if (not colon and not is_whole) or (is_whole and not is_fixed(value)):
+        return ANYTHING
+    bare = not colon and kind != "cpu"
+    # The first device is current as long as nothing makes another one so.
+    chooses = bool(colon) and index != "0" and kind != "cpu"
+    return Device(frozenset({kind}), chooses=chooses, is_bare=bare)
+
+
+def _beginning(node: ast.AST) -> str | None:
+    """How a string begins that an expression makes; None of what makes no string."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=[first, *_]):
+            return _beginning(first) or ""
+        case ast.JoinedStr() | ast.FormattedValue():
+            return ""
+        case ast.BinOp(left=left, op=ast.Add() | ast.Mod()):
+            return _beginning(left)
+        case ast.Call(func=ast.Attribute(value=template, attr="format")):
+            return _beginning(template)
+    return None
+
+
+def is_fixed(value: Value) -> bool:
+    """Whether a constant is surely meant: no default that a command line or a file may change."""
+    table = value.module.table
+    if table.names_by_id.named("exec"):
+        return False
+    child: ast.AST = value.node
+    for parent in table.ancestors(child):
+        if isinstance(parent, (ast.ClassDef, ast.Dict)):
+            return False
+        if isinstance(parent, ast.arguments):
+            function = table.parents[parent]
+            return not getattr(function, "decorator_list", [])
+        if isinstance(parent, ast.Call) and child not in parent.args:
+            return last_part(parent.func) != "dict"
+        if isinstance(parent, ast.stmt):
+            return not isinstance(table.parents[parent], ast.ClassDef)
+        child = parent
+    return True
+
+
+def _annotated(value: Value, study: Study) -> Device | None:
+    """What the type of a parameter says that nothing else is known of."""
+    annotation = value.node.annotation if isinstance(value.node, ast.arg) else None
+    if annotation is None:
+        return None
+    names = study.external(annotation, value.module)
+    if "torch.device" in names:
+        return Device(frozenset({UNKNOWN}), is_object=True, chooses=True, is_bare=True)
+    if isinstance(annotation, ast.Name) and annotation.id == "int":
+        return INDEX_GIVEN
+    return None
+
+
+def _is_configured(node: ast.AST) -> bool:
+    """Whether a value is read off an object of settings: ``args.device``, ``config["device"]``."""
+    if isinstance(node, (ast.Attribute, ast.Subscript)):
+        return not (isinstance(node.value, ast.Name) and node.value.id == "self")
+    return isinstance(node, ast.Constant)
+
+
+def _name(node: ast.AST) -> str:
+    """The last part of what a value is called by."""
+    if isinstance(node, ast.arg):
+        return node.arg
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return str(node.slice.value)
+    return last_part(node) if isinstance(node, (ast.Attribute, ast.Name)) else ""
 
 
 def sets_device(study: Study) -> bool:
     """Whether the project chooses the current device anywhere (``torch.cuda.set_device``)."""
     return any(
-        study.external(call.func, module) & SET_DEVICE
-        for module in study.project.modules
-        for call in _named_like(module.table.calls, {"set_device", "device", "set_device_index"})
+        is_setter(call, module, study)
+        for call, module in study.tracer.calls_named("device", *SETTERS)
     )
 
 
-def _named_like(calls: Iterable[ast.Call], names: set[str]) -> Iterable[ast.Call]:
-    for call in calls:
-        func = call.func
-        last = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
-        if last in names:
-            yield call
-
-
-def externals(values: Values) -> frozenset[str]:
-    """The outside names among some values."""
-    return frozenset(v.name for v in values if isinstance(v, External))
+def is_setter(call: ast.Call, module: Module, study: Study) -> bool:
+    """Whether a call makes a device the current one: ``device_module.set_device(rank)``."""
+    names = study.external(call.func, module)
+    is_method = isinstance(call.func, ast.Attribute) and call.func.attr in SETTERS
+    return is_method or any(n in SET_DEVICE or n.rpartition(".")[2] in SETTERS for n in names)

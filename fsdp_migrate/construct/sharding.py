@@ -188,6 +188,13 @@ class ShardPlan:
     behind: ast.stmt | None = None  # the later statement behind which the model is sharded
     parts_elsewhere: bool = False  # other calls shard parts with the same arguments
     further: list[Site] = field(default_factory=list)  # sites that arguments brought up
+    device: Code | None = None  # how its device is written, once something asked for it
+    settled: int = 0  # how many statements of ``setup`` say which device
+
+    def settle(self, statement: Code) -> None:
+        """Say which device it is, before anything is made on it."""
+        self.setup.insert(int(self.hoisted) + self.settled, statement)
+        self.settled += 1
 
     def name(self, source: str, name: str) -> str:
         return self.proposal.name(self.constructor.module, source, name, self.constructor.reference)

@@ -13,9 +13,9 @@ from dataclasses import replace
 from packaging.version import Version
 
 from fsdp_migrate import fsdp1
-from fsdp_migrate.construct import devices, vocabulary
+from fsdp_migrate.construct import devices, placing, vocabulary
 from fsdp_migrate.construct.sharding import Constructor, ShardPlan
-from fsdp_migrate.proposal import code, join
+from fsdp_migrate.proposal import Code, code, join
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
 from fsdp_migrate.trace.values import Constant, External, Value
@@ -81,30 +81,28 @@ def apply(name: str, plan: ShardPlan, study: Study) -> str:
     if name in HYBRID and not has_mesh and not has_group:
         if not plan.constructor.has("auto_wrap_policy"):
             return f"{name} without a policy, group or mesh is an error in FSDP1"
-        count = "torch.cuda.device_count()"
-        _mesh(plan, study, f"({{dist}}.get_world_size() // {count}, {count})")
+        count = placing.count_code(plan, study)
+        _mesh(plan, study, code("({d}.get_world_size() // {c}, {c})", d=plan.dist(), c=count))
     if name == "NO_SHARD":
         if has_mesh or has_group:
             return "NO_SHARD over a given mesh or group has no plain FSDP2 form"
-        _mesh(plan, study, "({dist}.get_world_size(), 1)")
+        _mesh(plan, study, code("({d}.get_world_size(), 1)", d=plan.dist()))
     if name in RESHARD_NEVER:
         plan.everywhere["reshard_after_forward"] = code("False")
     return ""
 
 
-def _mesh(plan: ShardPlan, study: Study, shape: str) -> None:
+def _mesh(plan: ShardPlan, study: Study, shape: Code) -> None:
     """A 2-D mesh, replicate first, made once before sharding."""
-    module, near = plan.constructor.module, plan.constructor.reference
     init = plan.name("torch.distributed.device_mesh", "init_device_mesh")
-    torch = plan.proposal.module_name(module, "torch", "torch", near)
     name = plan.fresh("mesh")
-    shape = shape.format(dist=plan.dist()).replace("torch.cuda", f"{torch}.cuda")
+    kind = placing.type_code(plan, study)
     plan.setup.append(
         code(
             '{n} = {init}({kind}, {shape}, mesh_dim_names=("replicate", "shard"))',
             n=name,
             init=init,
-            kind=devices.type_code(plan, study),
+            kind=kind,
             shape=shape,
         )
     )
@@ -121,11 +119,10 @@ def _at_run_time(site: Site, plan: ShardPlan, value: ast.expr, study: Study, rul
             "choose reshard_after_forward and the mesh by hand",
         )
     function = plan.support("sharding_kwargs")
-    kind = devices.type_code(plan, study)
     mesh = plan.constructor.arguments.get("device_mesh")
     arguments = [code("{v}", v=value)]
-    if kind.preview() != '"cuda"':
-        arguments.append(code("device_type={k}", k=kind))
+    if not devices.read(plan.constructor, study).is_accelerator:
+        arguments.append(code("device_type={k}", k=placing.type_code(plan, study)))
     if mesh is not None:
         arguments.append(code("mesh={m}", m=mesh))
     plan.everywhere["**"] = code("{f}({a})", f=function, a=join(", ", arguments))

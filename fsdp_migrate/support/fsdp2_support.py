@@ -229,18 +229,25 @@ class ShardedModule(ActivationWrapper):
                 yield name, module
 
 
+def _accelerator() -> torch.device:
+    """The machine's accelerator, or the CPU where there is none."""
+    accelerator = None
+    if torch.accelerator.is_available():
+        accelerator = torch.accelerator.current_accelerator()
+    return accelerator or torch.device("cpu")
+
+
 def _sharding_device(
     module: nn.Module, device_id: int | torch.device | None
 ) -> torch.device:
     """The device that units are sharded on; made the current one when it has an index."""
-    accelerator = torch.accelerator.current_accelerator()
     if device_id is None:
         first = next((p for p in module.parameters() if not p.is_meta), None)
         if first is not None and first.device.type != "cpu":
             return first.device
-        return accelerator or torch.device("cpu")
+        return _accelerator()
     if isinstance(device_id, int):
-        device = torch.device(accelerator.type if accelerator else "cpu", device_id)
+        device = torch.device(_accelerator().type, device_id)
     else:
         device = torch.device(device_id)
     if device.type != "cpu" and device.index is not None:
@@ -737,8 +744,8 @@ def sharding_kwargs(
 
     Args:
         strategy: a strategy, its name, or None for FULL_SHARD.
-        device_type: the type of device to make a mesh for, where ``fully_shard``'s own would be
-            on another.
+        device_type: the type of device to make a mesh for, where it may be another than the
+            accelerator's, which ``fully_shard`` takes.
         mesh: the mesh to use; made when None and the strategy or the device needs one.
 
     Raises:
@@ -754,15 +761,18 @@ def sharding_kwargs(
         kwargs["reshard_after_forward"] = False
     world = dist.get_world_size()
     if mesh is None and name in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
-        devices = max(1, torch.accelerator.device_count())
+        kind = device_type or _accelerator().type
+        devices = torch.get_device_module(kind).device_count()
         mesh = init_device_mesh(
-            device_type or "cuda",
+            kind,
             (world // devices, devices),
             mesh_dim_names=("replicate", "shard"),
         )
     elif mesh is None and name == "NO_SHARD":
         mesh = init_device_mesh(
-            device_type or "cuda", (world, 1), mesh_dim_names=("replicate", "shard")
+            device_type or _accelerator().type,
+            (world, 1),
+            mesh_dim_names=("replicate", "shard"),
         )
     elif mesh is None and device_type:
         mesh = init_device_mesh(device_type, (world,))
