@@ -185,13 +185,19 @@ def _only_answers(function: Function, study: Study) -> bool:
     """Whether all that a function does is to make its result from what torch says."""
     if isinstance(function.node, ast.Lambda):
         return not _does_more(function.node.body, function.module, study)
-    plain = (ast.Return, ast.If, ast.Assign, ast.AnnAssign)
     statements = [n for n in ast.walk(function.node) if isinstance(n, ast.stmt)][1:]
-    return all(
-        isinstance(s, plain) or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
-        for s in statements
-    ) and all(
+    return all(map(_is_plain, statements)) and all(
         (study.external(call.func, function.module) or getattr(call.func, "id", "") in BUILTINS)
         and not devices.is_setter(call, function.module, study)
         for call in function.module.table.calls_in(function.node)
     )
+
+
+def _is_plain(statement: ast.stmt) -> bool:
+    """Whether a statement does nothing that is felt outside of its function."""
+    match statement:
+        case ast.Assign(targets=targets):
+            return all(isinstance(t, ast.Name) for t in targets)
+        case ast.Expr(value=value):
+            return isinstance(value, ast.Constant)
+    return isinstance(statement, (ast.Return, ast.If))
