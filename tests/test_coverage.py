@@ -75,6 +75,7 @@ def training() -> frozenset[str]:
         arguments,
         checks,
         test_checkpoints,
+        test_devices,
         test_group_writes,
         test_groups,
         test_guarded,
@@ -103,6 +104,8 @@ def training() -> frozenset[str]:
     found += [f"{first}[{strategy}]" for strategy in test_replicated_states.STRATEGIES]
     writes = "test_group_writes.py::test_they_are_seen_when_fsdp1_saw_them"
     found += [f"{writes}[NO_SHARD-{how}]" for how in test_group_writes.WRITES]
+    given = "test_devices.py::test_a_device_that_is_given_is_trained_on"
+    found += [f"{given}[{needed}]" for needed in test_devices.NEEDED]
     found.append("test_guarded.py::test_gathered_where_it_stands_two_ranks_hang")
     found += [f"test_groups.py::test_units_are_the_same[{n}]" for n in test_groups.snippets()]
     found += [f"test_shard.py::test_trains_the_same[{n}]" for n in arguments.CASES]

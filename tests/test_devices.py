@@ -353,6 +353,40 @@ def test_a_device_that_is_current_stays_alone(given: str) -> None:
     assert text.count("set_device(") == (1 if choose else 0)
 
 
+OWN = {
+    "of the project": ("def set_device(name):\n    print(name)\n\n\n", "set_device(rank)", True),
+    "of the project, around torch's": (
+        "def set_device(name):\n    torch.cuda.set_device(name)\n\n\n",
+        "set_device(rank)",
+        False,
+    ),
+    "of a module that is given": ("", "module.set_device(rank)", False),
+    "of a module that is asked for": ("", "torch.get_device_module().set_device(rank)", False),
+    "of the accelerator": ("", "torch.accelerator.set_device_index(rank)", False),
+    "of another name": ("", "module.select(rank)", True),
+}
+
+
+@pytest.mark.parametrize("own", OWN)
+def test_only_what_makes_a_device_current_counts(own: str) -> None:
+    before, call, is_emitted = OWN[own]
+    body = f"{call}\nreturn FSDP(model, device_id=rank)\n"
+    text = migrated(before + function(body, "model, rank, module"))
+    assert ("torch.get_device_module().set_device(rank)\n    return" in text) == (
+        is_emitted or "get_device_module" in call
+    )
+
+
+@pytest.mark.parametrize(
+    "given",
+    ['torch.device("cuda", torch.cuda.current_device())', 'torch.device("cuda", 0)'],
+)
+def test_an_index_that_is_current_is_not_set(given: str) -> None:
+    text = migrated(function(f"return FSDP(model, device_id={given})\n"))
+    assert "return fully_shard(model)" in text
+    assert "set_device" not in text
+
+
 def test_one_name_for_the_accelerator_serves_all_models() -> None:
     make = MAKE.removeprefix("return ")
     body = f"model = {make}critic = {make.replace('model', 'critic', 1)}return model, critic\n"
@@ -391,3 +425,9 @@ def test_a_function_that_does_more_than_to_answer_is_still_called(body: str, sta
     current = "torch.cuda.set_device(0)\n" + PICK.format(body=body)
     text = migrated(current)
     assert ("    pick(rank)\n" in text) == stays
+
+
+def test_a_name_that_an_argument_gives_stays() -> None:
+    given = "device_id=(here := torch.cuda.current_device())"
+    text = migrated(function(f"model = FSDP(model, {given})\nreturn model, here\n"))
+    assert "(here := torch.cuda.current_device())\n" in text

@@ -41,8 +41,10 @@ def _leads(node: ast.AST, module: Module, study: Study, passed: frozenset[ast.AS
             return True
     if around is None or isinstance(around, ast.Lambda):
         return False
-    top = [c for c in _own_calls(None, module) if _always_runs(c, None, module)]
-    if any(_says(call, module, study, MAX_CALLEES) for call in top):
+    if any(
+        _always_runs(call, None, module) and _says(call, module, study, MAX_CALLEES)
+        for call in _own_calls(None, module)
+    ):
         return True
     if around in passed or len(passed) == MAX_CALLERS:
         return False
@@ -170,6 +172,8 @@ def _same_part(parent: ast.AST, child: ast.AST, shared: set[ast.AST]) -> bool:
 def _leaves(start: ast.AST | None, end: ast.AST, module: Module) -> bool:
     """Whether the function of ``end`` may be left between two places in it."""
     around = _function(end, module)
+    if around is None and start is None:
+        return False  # no return stands there, and what loops repeat is decided by them
     first = _starts(start) if start is not None and start is not around else (0, 0)
     scope = module.table.module if around is None else module.table.scopes[around]
     return any(

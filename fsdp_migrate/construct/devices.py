@@ -15,7 +15,7 @@ from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.names import last_part
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
-from fsdp_migrate.trace.values import Computed, Constant, Made, Unknown, Value
+from fsdp_migrate.trace.values import Computed, Constant, Function, Made, Unknown, Value
 
 ACCELERATOR = "the accelerator"  # whichever the machine has
 UNKNOWN = "?"
@@ -126,7 +126,9 @@ def _constructed(value: Value, study: Study) -> Device:
         is_bare = is_bare or said.is_bare
     if index is not None:
         is_bare = False
-        chooses = not (isinstance(index, ast.Constant) and index.value == 0)
+        is_first = isinstance(index, ast.Constant) and index.value == 0
+        indices = study.tracer.evaluate(index, value.module, value.frame) or [value]
+        chooses = not is_first and any(_of_value(v, index, study).chooses for v in indices)
     return Device(frozenset(kinds), is_object=True, chooses=chooses, is_bare=is_bare)
 
 
@@ -218,5 +220,7 @@ def sets_device(study: Study) -> bool:
 def is_setter(call: ast.Call, module: Module, study: Study) -> bool:
     """Whether a call makes a device the current one: ``device_module.set_device(rank)``."""
     names = study.external(call.func, module)
-    is_method = isinstance(call.func, ast.Attribute) and call.func.attr in SETTERS
-    return is_method or any(n in SET_DEVICE or n.rpartition(".")[2] in SETTERS for n in names)
+    if names or last_part(call.func) not in SETTERS:
+        return any(n in SET_DEVICE or n.rpartition(".")[2] in SETTERS for n in names)
+    # A function of the project's own makes none current unless it calls one of these itself.
+    return not any(isinstance(v, Function) for v in study.values(call.func, module))

@@ -72,7 +72,7 @@ def make_current(plan: ShardPlan, study: Study) -> str:
 
 
 def keep_effects(plan: ShardPlan, study: Study) -> None:
-    """Keep an argument that calls functions of the project, which may do more than to answer."""
+    """Keep an argument that does more than to say which device."""
     node = plan.constructor.arguments["device_id"]
     if plan.device is None and _does_more(node, plan.constructor.module, study):
         plan.settle(code("{v}", v=node))
@@ -172,8 +172,9 @@ def _is_device_call(node: ast.expr, module: Module, study: Study) -> bool:
 
 
 def _does_more(node: ast.AST, module: Module, study: Study) -> bool:
-    """Whether an expression calls something of the project that may do more than to answer."""
-    return any(
+    """Whether an expression gives a name a value, or calls something of the project that may do
+    more than to answer."""
+    return any(isinstance(n, ast.NamedExpr) for n in ast.walk(node)) or any(
         isinstance(value, Class)
         or (isinstance(value, Function) and not _only_answers(value, study))
         for call in module.table.calls_in(node)
