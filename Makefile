@@ -11,7 +11,7 @@ bin := $(VENV)/bin
 ready := $(VENV)/.ready
 demo := build/demo
 
-.PHONY: help demo test lint documents mutants pairs benchmarks clean
+.PHONY: help demo test lint documents mutants pairs benchmarks ruler ruler-record clean
 
 help:
 	@echo "make demo        rewrite the example project, train before and after, print the verdict"
@@ -20,6 +20,7 @@ help:
 	@echo "make documents   renew what is generated in README.md and docs/"
 	@echo "make mutants     plant every known defect; verify must catch each one"
 	@echo "make pairs       fifty correct migrations; verify must pass each one"
+	@echo "make ruler       tell what is written or said otherwise than at the last make ruler-record"
 	@echo "make benchmarks  measure against the bars in docs/design.md"
 
 $(ready): pyproject.toml
@@ -61,6 +62,12 @@ pairs: $(ready)
 
 benchmarks: $(ready)
 	for script in startup gate rewrite verify; do $(bin)/python benchmarks/$$script.py || exit 1; done
+
+ruler-record: $(ready)
+	$(bin)/python -m tests.ruler record build/ruler
+
+ruler: $(ready)
+	$(bin)/python -m tests.ruler compare build/ruler
 
 clean:
 	rm -rf build dist $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -53,21 +53,32 @@ class Row:
         return 100 * (self.rewritten + self.review) // self.sites if self.sites else 100
 
 
-def download(scratch: Path) -> Path:
-    """All wheels; in the directory that FSDP_MIGRATE_CORPUS names, or in ``scratch``."""
+def directory(scratch: Path) -> Path:
+    """Where wheels are: in the directory that FSDP_MIGRATE_CORPUS names, or in ``scratch``."""
     named = os.environ.get("FSDP_MIGRATE_CORPUS")
-    directory = Path(named) if named else scratch / "wheels"
+    return Path(named) if named else scratch / "wheels"
+
+
+def download(scratch: Path) -> Path:
+    """All wheels."""
+    wheels = directory(scratch)
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-input"]
-    options = ["--require-hashes", "--only-binary", ":all:", "--dest", str(directory)]
+    options = ["--require-hashes", "--only-binary", ":all:", "--dest", str(wheels)]
     subprocess.run([*command, *options, "--requirement", str(REQUIREMENTS)], check=True)
-    return directory
+    return wheels
+
+
+def wheel(package: Package, wheels: Path) -> Path | None:
+    """The package's wheel, if it was downloaded."""
+    stem = f"{package.name.replace('-', '_')}-{package.version}-"
+    return next((w for w in wheels.glob("*.whl") if w.name.lower().startswith(stem)), None)
 
 
 def unpack(package: Package, wheels: Path, scratch: Path) -> Path:
-    stem = f"{package.name.replace('-', '_')}-{package.version}"
-    (wheel,) = [w for w in wheels.glob("*.whl") if w.name.lower().startswith(stem)]
+    found = wheel(package, wheels)
+    assert found is not None, f"{package.name} was not downloaded"
     target = scratch / package.name
-    with zipfile.ZipFile(wheel) as archive:
+    with zipfile.ZipFile(found) as archive:
         archive.extractall(target)
     return target
 
