@@ -159,21 +159,25 @@ def checked(path: Path) -> Path:
 def leads_out(path: Path) -> Path | None:
     """Where an absolute path leads to, if a link on its way leaves the project that it lies in.
 
-    Without a project it is the working directory, or a linked file's own one, that counts. Links
-    to directories elsewhere are the user's own.
+    Without a project it is a linked file's own directory that counts, and the working directory for
+    what is in it. Links to directories elsewhere are the user's own.
     """
     here = Path.cwd()
     for link in (*reversed(path.parents), path):
         if not link.is_symlink():
             continue
         home = project(link.parent)
-        if home is None and link.is_relative_to(here):
-            home = here
         if home is None and link.is_file():
             home = link.parent
-        if home is not None and not link.resolve().is_relative_to(home.resolve()):
-            return path.resolve()
+        if home is None and link.is_relative_to(here):
+            home = here
+        if home is not None and not _real(link).is_relative_to(_real(home)):
+            return _real(path)
     return None
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))  # Path.resolve() fails for a link to itself
 
 
 def check_output(path: Path) -> None:
@@ -189,10 +193,10 @@ def check_output(path: Path) -> None:
 
 def _tree(path: Path) -> Path:
     """What may be written for a path: the directory, or the project of a file."""
-    real = path.resolve()
+    real = _real(path)
     if path.is_dir():
         return real
-    home = (project(path.parent) or path.parent).resolve()
+    home = _real(project(path.parent) or path.parent)
     return home if real.is_relative_to(home) else real.parent
 
 
@@ -203,9 +207,9 @@ def read(path: Path, within: Sequence[Path] = ()) -> bytes:
     Raises:
         OSError: it does not, or cannot be read.
     """
-    real = path.resolve()
+    real = _real(path)
     allowed = within or (git_root(path.parent) or path.parent,)
-    if not any(real.is_relative_to(directory.resolve()) for directory in allowed):
+    if not any(real.is_relative_to(_real(directory)) for directory in allowed):
         raise OSError(errno.ELOOP, f"a link leads out of the project, to {real}", str(path))
     if not stat.S_ISREG(real.stat().st_mode):
         raise OSError(errno.EINVAL, "is not a regular file", str(path))
