@@ -61,7 +61,7 @@ def rewrite(
         if run.result.changes:
             from fsdp_migrate import write
 
-            write.write(run.config.root, run.result.changes, run.before)
+            write.write(run.config.root, run.result.changes, run.before, trees=run.found.trees)
     except InputError as error:
         ui.problem(str(error))
         return BAD
@@ -254,6 +254,7 @@ def check(
     rendered = _statistics(found, total) if statistics else report.render(name, found, total)
     if output is not None:
         try:
+            gate.check_output(output)
             # Names of files need not be text; half a surrogate is not UTF-8.
             output.write_text(rendered, encoding="utf-8", errors="backslashreplace")
         except OSError as error:

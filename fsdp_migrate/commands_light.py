@@ -30,13 +30,15 @@ def explain(topic: str | None) -> int:
 
 def _rule_paths() -> list[Path]:
     """The user's own rule directories, read without the weight of the whole configuration."""
+    from fsdp_migrate import gate
+
     for directory in (Path.cwd(), *Path.cwd().parents):
         pyproject = directory / "pyproject.toml"
         if pyproject.is_file():
             import tomllib
 
             try:
-                data = tomllib.loads(pyproject.read_text(encoding="utf-8"))
+                data = tomllib.loads(gate.read(pyproject).decode("utf-8"))
                 return [directory / p for p in data["tool"]["fsdp-migrate"]["rule-paths"]]
             except (OSError, ValueError, KeyError, TypeError):
                 return []  # the commands that depend on it complain
@@ -73,19 +75,22 @@ def _place(path: Path, cell: int, line: int) -> int:
 
 def undo(path: Path) -> int:
     """Put the last rewrite under ``path`` back."""
-    from fsdp_migrate import config, write
+    import os
 
-    if not path.exists():
-        ui.problem(f"{path}: does not exist")
-        return BAD
-    root = config.project_root(path.absolute())
+    from fsdp_migrate import config, gate, journal, write
+    from fsdp_migrate.errors import InputError
+
     try:
+        root = config.project_root(gate.checked(path))
         undone = write.undo(root)
-    except (write.WriteError, OSError) as error:
+    except (InputError, OSError) as error:
         ui.problem(str(error))
         return BAD
     if undone is None:
         ui.problem(f"{root}: no rewrite to undo")
+        if os.path.lexists(root / journal.INSIDE):
+            inside = config.shown(root / journal.INSIDE)
+            ui.problem(f"{inside}: a journal inside the tree is not trusted and was not used")
         return BAD
     for name in undone.restored:
         ui.out(f"restored {config.shown(root / name)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,13 +90,7 @@ def verify_table(root: Path) -> dict[str, Any]:
 def project_root(start: Path) -> Path:
     """The nearest directory upwards with ``pyproject.toml``, else the git root, else ``start``."""
     directory = start if start.is_dir() else start.parent
-    repository = gate.git_root(directory)
-    for candidate in (directory, *directory.parents):
-        if (candidate / "pyproject.toml").is_file():
-            return candidate
-        if candidate == repository:
-            break
-    return repository or directory
+    return gate.project(directory) or directory
 
 
 def _toml(path: Path) -> dict[str, Any]:
@@ -106,7 +99,7 @@ def _toml(path: Path) -> dict[str, Any]:
     import tomllib
 
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(gate.read(path).decode("utf-8"))
     except tomllib.TOMLDecodeError as error:
         message, line = str(error), ""
         found = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", message, re.DOTALL)
@@ -174,8 +167,9 @@ def _target(
     for value, origin in ((commanded, "--target-torch"), (configured, f"{TABLE} target-torch")):
         if value is not None:
             return parse_target(str(value), origin), origin, ()
-    notes: list[str] = []
-    for requirement, where in _torch_requirements(root, data):
+    requirements, unread = _torch_requirements(root, data)
+    notes = list(unread)
+    for requirement, where in requirements:
         for clause in requirement.specifier:
             chosen = _bound(clause)
             if chosen is not None:
@@ -186,7 +180,7 @@ def _target(
                         "is rewritten. Raise it, or look at the migration with --target-torch "
                         f"{DEFAULT_TARGET}"
                     )
-                return chosen, where, (told,)
+                return chosen, where, (told, *unread)
             if clause.operator in {">=", ">", "~="} and _release(clause) < DEFAULT_TARGET:
                 notes.append(
                     f"{where} allows torch{clause}: the migrated code needs >={DEFAULT_TARGET}"
@@ -232,20 +226,21 @@ def parse_target(text: str, origin: str) -> Version:
     return Version(f"{version.major}.{version.minor}")
 
 
-def _torch_requirements(root: Path, data: dict[str, Any]) -> Iterator[tuple[Requirement, str]]:
-    for text in _listed(data):
-        requirement = _parsed(str(text))
-        if requirement is not None:
-            yield requirement, "pyproject.toml"
+def _torch_requirements(
+    root: Path, data: dict[str, Any]
+) -> tuple[list[tuple[Requirement, str]], list[str]]:
+    """What the project requires of torch, each with its file; what could not be read, as notes."""
+    texts = [(str(text), "pyproject.toml") for text in _listed(data)]
+    notes = []
     for path in sorted(root.glob("requirements*.txt")):
         try:
-            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError:
+            lines = gate.read(path).decode("utf-8", errors="replace").splitlines()
+        except OSError as error:
+            notes.append(f"{path.name} is not read: {error.strerror or error}")
             continue
-        for line in lines:
-            requirement = _parsed(line.partition("#")[0].strip())
-            if requirement is not None:
-                yield requirement, path.name
+        texts += [(line.partition("#")[0].strip(), path.name) for line in lines]
+    parsed = [(_parsed(text), where) for text, where in texts]
+    return [(found, where) for found, where in parsed if found is not None], notes
 
 
 def _listed(data: dict[str, Any]) -> list[object]:

@@ -8,7 +8,9 @@ left is ever parsed.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -63,6 +65,7 @@ class Found:
     """The files of a run: ``candidates`` mention FSDP, ``others`` may meet an FSDP model."""
 
     root: Path
+    trees: tuple[Path, ...] = ()  # real directories: nothing outside of them is written
     candidates: dict[Path, bytes] = field(default_factory=dict)
     others: dict[Path, bytes] = field(default_factory=dict)
     library: list[str] = field(default_factory=list)  # paths of everything else, unparsed
@@ -89,14 +92,16 @@ def find(
 
     Files that are named themselves are always taken. In directories, what git ignores or
     ``exclude`` matches (patterns relative to ``base``) is left out; links to files in the same
-    directory count as those files; links to directories are not followed.
+    directory count as those files; links to directories are not followed. A path that a link leads
+    out of its project is not read.
 
     Raises:
         PathProblem: a path does not exist, or nothing under the paths is Python.
     """
-    absolute = [_checked(path) for path in paths]
+    absolute, refused = given(paths)
     parents = [p if p.is_dir() else p.parent for p in absolute]
-    found = Found(Path(os.path.commonpath(parents)) if parents else Path.cwd())
+    root = Path(os.path.commonpath(parents)) if parents else Path.cwd()
+    found = Found(root, tuple(dict.fromkeys(map(_tree, absolute))), unread=refused)
     walk = _Walk(_spec(exclude), str(base or found.root), found)
     for path in absolute:
         walk.add(path)
@@ -115,8 +120,30 @@ def find(
     return found
 
 
-def _checked(path: Path) -> Path:
-    """The path made absolute; links keep their names, but for those that ``..`` steps out of."""
+def given(paths: Sequence[Path]) -> tuple[list[Path], list[tuple[Path, str]]]:
+    """The paths made absolute, and apart from them those that a link leads out of their project,
+    to where no other path is either.
+
+    Raises:
+        PathProblem: a path cannot be used.
+    """
+    ends = {path: leads_out(path) for path in map(checked, paths)}
+    trees = [_tree(path) for path, end in ends.items() if end is None and path.is_dir()]
+    taken, refused = [], []
+    for path, end in ends.items():
+        if end is None or any(end.is_relative_to(tree) for tree in trees):
+            taken.append(path)
+        else:
+            refused.append((path, f"a link leads out of its project, to {end}; name that instead"))
+    return taken, refused
+
+
+def checked(path: Path) -> Path:
+    """The path made absolute; links keep their names, but for those that ``..`` steps out of.
+
+    Raises:
+        PathProblem: it cannot be used.
+    """
     absolute = Path.cwd() / path
     if ".." in absolute.parts:
         absolute = Path(os.path.realpath(absolute.parent)) / absolute.name
@@ -127,6 +154,66 @@ def _checked(path: Path) -> Path:
     if not (absolute.is_file() or absolute.is_dir()):
         raise PathProblem(f"{path}: is neither a file nor a directory")
     return absolute
+
+
+def leads_out(path: Path) -> Path | None:
+    """Where an absolute path leads to, if a link on its way leaves the project that it lies in.
+
+    Without a project it is a linked file's own directory that counts, and the working directory for
+    what is in it. Links to directories elsewhere are the user's own.
+    """
+    here = Path.cwd()
+    for link in (*reversed(path.parents), path):
+        if not link.is_symlink():
+            continue
+        home = project(link.parent)
+        if home is None and link.is_file():
+            home = link.parent
+        if home is None and link.is_relative_to(here):
+            home = here
+        if home is not None and not _real(link).is_relative_to(_real(home)):
+            return _real(path)
+    return None
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))  # Path.resolve() fails for a link to itself
+
+
+def check_output(path: Path) -> None:
+    """Refuse to write a report through a link that stands in a project and leads out of it.
+
+    Raises:
+        OSError: it does.
+    """
+    end = leads_out(path.absolute())
+    if end is not None and Path("/dev") not in path.parents:
+        raise OSError(errno.ELOOP, f"a link leads out of its project, to {end}", str(path))
+
+
+def _tree(path: Path) -> Path:
+    """What may be written for a path: the directory, or the project of a file."""
+    real = _real(path)
+    if path.is_dir():
+        return real
+    home = _real(project(path.parent) or path.parent)
+    return home if real.is_relative_to(home) else real.parent
+
+
+def read(path: Path, within: Sequence[Path] = ()) -> bytes:
+    """The contents of a regular file that really lies in one of the directories; without any, in
+    the repository around it.
+
+    Raises:
+        OSError: it does not, or cannot be read.
+    """
+    real = _real(path)
+    allowed = within or (git_root(path.parent) or path.parent,)
+    if not any(real.is_relative_to(_real(directory)) for directory in allowed):
+        raise OSError(errno.ELOOP, f"a link leads out of the project, to {real}", str(path))
+    if not stat.S_ISREG(real.stat().st_mode):
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
+    return real.read_bytes()
 
 
 # -- the bytes ------------------------------------------------------------------------------------
@@ -264,8 +351,13 @@ def _is_python(path: Path) -> bool:
 
 
 def _with(specs: Specs, directory: str, file: str) -> Specs:
-    """``specs`` and the patterns of an ignore file, which are relative to ``directory``."""
+    """``specs`` and the patterns of an ignore file, which are relative to ``directory``.
+
+    As for git, an ignore file is no link.
+    """
     try:
+        if not stat.S_ISREG(os.lstat(file).st_mode):
+            return specs
         with open(file, encoding="utf-8", errors="replace") as stream:
             spec = _spec(stream.read().split("\n"))
     except OSError:
@@ -287,7 +379,8 @@ def _specs_above(top: Path) -> Specs:
     repository = git_root(top)
     if repository is None:
         return ()
-    specs = _with((), str(repository), f"{repository}/.git/info/exclude")
+    # Git allows this one to be a link: it is the user's.
+    specs = _with((), str(repository), os.path.realpath(f"{repository}/.git/info/exclude"))
     for directory in reversed(top.parents):
         if directory.is_relative_to(repository):
             specs = _with(specs, str(directory), f"{directory}/.gitignore")
@@ -295,6 +388,17 @@ def _specs_above(top: Path) -> Specs:
     within = [p for p in (top, *top.parents) if p != repository and p.is_relative_to(repository)]
     ignored = any(walk._left_out(str(p), specs, "/") for p in within)
     return () if ignored else specs
+
+
+def project(directory: Path) -> Path | None:
+    """The nearest directory upwards with ``pyproject.toml``, else the top of the git work tree."""
+    repository = git_root(directory)
+    for candidate in (directory, *directory.parents):
+        if (candidate / "pyproject.toml").is_file():
+            return candidate
+        if candidate == repository:
+            break
+    return repository
 
 
 def git_root(path: Path) -> Path | None:

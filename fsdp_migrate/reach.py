@@ -6,12 +6,13 @@ at all, what imports join to that, and what other files do to a model they are g
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsdp_migrate import fsdp1
+from fsdp_migrate import fsdp1, gate
 from fsdp_migrate.gate import NOTEBOOK, Found
 from fsdp_migrate.neighbours import Neighbours
 
@@ -175,10 +176,12 @@ def _add_support(found: Found) -> None:
             path = directory / f"{SUPPORT}{f'_{number}' if number > 1 else ''}.py"
             if path in known:
                 continue
-            try:
-                found.others[path] = path.read_bytes()
-            except OSError:
+            if not os.path.lexists(path):
                 break
+            try:
+                found.others[path] = gate.read(path, found.trees)
+            except OSError:  # it is none of ours
+                continue
             if str(path) in found.library:
                 found.library.remove(str(path))
             else:

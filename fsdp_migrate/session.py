@@ -68,7 +68,8 @@ def run(
         rule.RuleError: a rule of the user's is wrong.
     """
     started = time.perf_counter()
-    settings = config.load(_start(paths), target=target)
+    taken, _ = gate.given(paths)
+    settings = config.load(taken[0] if taken else Path.cwd(), target=target)
     _check_codes((*select, *ignore), "", settings)
     _check_codes((*settings.select, *settings.ignore), f"{config.TABLE}: ", settings)
     result = Result()
@@ -93,11 +94,6 @@ def _check_codes(codes: Sequence[str], origin: str, settings: config.Config) -> 
                 f"{origin}no rule's code is or begins with {code!r}; 'fsdp-migrate explain' "
                 "lists them"
             )
-
-
-def _start(paths: Sequence[Path]) -> Path:
-    first = paths[0] if paths else Path()
-    return Path.cwd() / first
 
 
 def _engine(

@@ -78,6 +78,7 @@ def command(asked: Asked) -> int:
                 _show(text, name, quiet=asked.quiet)
                 continue
             try:
+                gate.check_output(path)
                 path.write_text(text, encoding="utf-8")
             except OSError as error:
                 ui.problem(f"{path}: cannot be written: {error.strerror or error}")
@@ -289,7 +290,7 @@ def _rewritten(tree: Path, copy: Path) -> Path:
         raise gate.PathProblem(
             f"{tree}: nothing to rewrite, so there is nothing to compare; give --after or --before"
         )
-    write.write(copy, run.result.changes)
+    write.write(copy, run.result.changes, state=copy.with_name(f"{copy.name}.journal"))
     left = sum(d.outcome.value == "left" for d in run.result.decisions)
     review = sum(d.outcome.value == "review" for d in run.result.decisions)
     ui.note(

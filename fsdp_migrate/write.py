@@ -1,36 +1,31 @@
 """Write a run's files: each atomically, all of them journalled, so that a run can be undone.
 
-The journal lives in ``.fsdp-migrate/`` at the project's root and keeps itself out of git.
+Nothing is written through a link that leads out of the trees of the run, nor is anything put back
+through one. ``journal.py`` keeps what a run replaced.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
-import json
 import os
-import shutil
 import signal
 import stat
 import tempfile
 import threading
-import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from fsdp_migrate.errors import InputError
+from fsdp_migrate import journal
+from fsdp_migrate.journal import Entry, WriteError, named
 
-DIRECTORY = ".fsdp-migrate"
-MANIFEST = "run.json"
-KEPT_RUNS = 10
 CHANGED = "was changed while it was being rewritten, so nothing was written; run again"
+_NO_FILE = "no file"  # in the place of a digest
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class WriteError(InputError):
-    """A file could not be written or put back. The message names it and what became of the rest."""
 
 
 @dataclass(frozen=True)
@@ -42,28 +37,25 @@ class Undone:
     conflicts: tuple[str, ...] = ()  # changed since the run: nothing was put back
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """One file of a run: where it is, and the digests of what it held and holds."""
-
-    path: str  # relative to the root
-    after: str
-    before: str | None  # None: the run created it
-    backup: str
-
-
 # -- writing --------------------------------------------------------------------------------------
 
 
 def write(
-    root: Path, changes: Mapping[Path, bytes], read: Mapping[Path, bytes] | None = None
+    root: Path,
+    changes: Mapping[Path, bytes],
+    read: Mapping[Path, bytes] | None = None,
+    *,
+    trees: Sequence[Path] = (),
+    state: Path | None = None,
 ) -> Path | None:
     """Write ``changes`` (path -> new bytes) and return the journal of the run, None if empty.
 
     ``read`` holds the contents that the changes were made from; a file that holds something else
-    by now is not overwritten. Symbolic links are followed to the file they name; mode bits, owner
-    and a hard-linked file's other names stay. If any file cannot be written, or the user
-    interrupts, those already written are put back.
+    by now is not overwritten, and one that is not in it must not exist yet. All files must really
+    lie in ``trees``, without any in ``root``; links inside of them are followed to the file they
+    name. Mode bits and owner stay, and so do a hard-linked file's other names in the trees; names
+    elsewhere keep what they hold. If any file cannot be written, or the user interrupts, those
+    already written are put back.
 
     Raises:
         WriteError: a file cannot be written; the tree is as it was.
@@ -71,81 +63,94 @@ def write(
     if not changes:
         return None
     root = root.resolve()
-    targets = {path.resolve(): data for path, data in sorted(changes.items())}
+    bounds = [tree.resolve() for tree in trees] or [root]
+    targets = _targets(changes, read, bounds)
     known = None if read is None else {p.resolve(): d for p, d in read.items() if p in changes}
     _check_writable(targets)
-    with _journal(root) as journal, _uninterrupted() as interrupted:
-        entries = _record(root, journal, targets, known)
-        done: list[_Entry] = []
+    with (
+        journal.opened(root, state or journal.state()) as home,
+        _run(home) as run,
+        _uninterrupted() as interrupted,
+    ):
+        entries = _record(run, targets, known)
+        journal.record(run, root, bounds, entries)
+        shared = _shared(targets, bounds)
+        done: list[Entry] = []
         try:
-            for entry, (path, data) in zip(entries, targets.items(), strict=True):
+            for entry, data in zip(entries, targets.values(), strict=True):
                 interrupted()
-                if _digest_of(path) != entry.before:
-                    raise WriteError(f"{_shown(path)}: {CHANGED}")
+                found = _digest_of(entry.path)
+                if found == entry.after and entry.path in shared:
+                    continue  # written by another of its names
+                if found != entry.before:
+                    raise WriteError(f"{_shown(entry.path)}: {CHANGED}")
                 done.append(entry)
-                _replace(path, data)
+                _replace(entry.path, data, shared)
             interrupted()
         except BaseException as error:
-            lost = _put_back(root, journal, done)
+            lost = _put_back(run, done, shared)
             if lost:
                 raise _Stranded(f"{error}; {lost}") from error
             if isinstance(error, OSError):
-                where = _shown(root / done[-1].path) if done else error.filename
+                where = _shown(done[-1].path) if done else error.filename
                 reason = f"{error.strerror or error}; nothing was written"
                 raise WriteError(f"{where}: {reason}") from error
             raise
-    _prune(root)
-    return journal
+        journal.prune(home)
+    return run
 
 
 class _Stranded(WriteError):
     """The tree could not be put back; the journal must stay."""
 
 
+def _targets(
+    changes: Mapping[Path, bytes], read: Mapping[Path, bytes] | None, trees: Sequence[Path]
+) -> dict[Path, bytes]:
+    """Where each file really is, or will be.
+
+    Raises:
+        WriteError: a file is not in the trees, or a link stands where a new file would.
+    """
+    targets: dict[Path, bytes] = {}
+    refused = []
+    for path, data in sorted(changes.items()):
+        new = path not in read if read is not None else not os.path.lexists(path)
+        real = path.parent.resolve() / path.name if new else path.resolve()
+        if new and real.is_symlink():
+            refused.append(f"{_shown(path)}: is a link where a new file would be")
+        elif not any(real != tree and real.is_relative_to(tree) for tree in trees):
+            refused.append(f"{_shown(path)}: lies outside of the paths given")
+        elif os.path.lexists(real) and not real.is_file():
+            refused.append(f"{_shown(path)}: is not a file")
+        targets[real] = data
+    _refuse(refused)
+    return targets
+
+
 @contextlib.contextmanager
-def _journal(root: Path) -> Iterator[Path]:
-    """A new directory for a run, which disappears when the run fails."""
-    home = root / DIRECTORY
+def _run(home: Path) -> Iterator[Path]:
+    """A new journal, which disappears when the run fails."""
     try:
-        journal = _new_run(home)
+        run = journal.new_run(home)
     except OSError as error:
         raise WriteError(f"{home}: {error.strerror or error}") from error
     try:
-        yield journal
+        yield run
     except _Stranded:
         raise
     except OSError as error:
-        _forget(root, journal)
+        journal.forget(run)
         raise WriteError(f"{error.filename or home}: {error.strerror or error}") from error
     except BaseException:
-        _forget(root, journal)
+        journal.forget(run)
         raise
 
 
-def _new_run(home: Path) -> Path:
-    runs = home / "runs"
-    runs.mkdir(parents=True, exist_ok=True)
-    ignore = home / ".gitignore"
-    if not ignore.exists():
-        ignore.write_text("*\n")
-    number = max((int(p.name) for p in runs.iterdir() if p.name.isdigit()), default=0)
-    while True:
-        number += 1
-        journal = runs / f"{number:06d}"
-        try:
-            journal.mkdir()
-        except FileExistsError:  # another run at the same time
-            continue
-        return journal
-
-
 def _record(
-    root: Path,
-    journal: Path,
-    targets: Mapping[Path, bytes],
-    known: Mapping[Path, bytes] | None,
-) -> list[_Entry]:
-    """Keep a copy of every file that will be replaced, then write the list of them."""
+    run: Path, targets: Mapping[Path, bytes], known: Mapping[Path, bytes] | None
+) -> list[Entry]:
+    """Keep a copy of every file that will be replaced, and list them."""
     entries = []
     for number, (path, data) in enumerate(targets.items()):
         before = path.read_bytes() if path.exists() else None
@@ -153,33 +158,32 @@ def _record(
             raise WriteError(f"{_shown(path)}: {CHANGED}")
         backup = f"{number}.bak"
         if before is not None:
-            _replace(journal / backup, before)
-            _dress(journal / backup, path)
+            journal.keep(run, backup, before)
         digest = None if before is None else _digest(before)
-        entries.append(_Entry(os.path.relpath(path, root), _digest(data), digest, backup))
-    manifest = {"version": 1, "time": time.time(), "files": [asdict(entry) for entry in entries]}
-    _replace(journal / MANIFEST, json.dumps(manifest, indent=1).encode())
+        entries.append(Entry(path, _digest(data), digest, backup))
     return entries
 
 
-def _put_back(root: Path, journal: Path, entries: Sequence[_Entry]) -> str:
-    """Undo a run that failed in the middle; what could not be put back, if anything."""
+def _put_back(run: Path, entries: Sequence[Entry], shared: frozenset[Path]) -> str:
+    """Undo a run that failed in the middle; what could not be put back, if anything.
+
+    The last file goes first: so there is room on a full disk for each, as there was before it.
+    """
     lost = []
-    for entry in entries:
-        path = root / entry.path
+    for entry in reversed(entries):
         try:
-            if _digest_of(path) == entry.before:
+            found = _digest_of(entry.path)
+            if found == entry.before:
                 continue
-            if entry.before is None:
-                path.unlink()
-            elif path.stat().st_nlink > 1:
-                _replace(path, (journal / entry.backup).read_bytes())
+            if found == _NO_FILE:
+                lost.append(f"{_shown(entry.path)} (is not a file now)")
+            elif entry.before is None:
+                entry.path.unlink()
             else:
-                # Renaming needs no space: the disk may be full.
-                os.replace(journal / entry.backup, path)
+                _replace(entry.path, (run / entry.backup).read_bytes(), shared)
         except OSError as error:
-            lost.append(f"{_shown(path)} ({error.strerror or error})")
-    return f"could not put back {', '.join(lost)}: copies are in {journal}" if lost else ""
+            lost.append(f"{_shown(entry.path)} ({error.strerror or error})")
+    return f"could not put back {', '.join(lost)}: copies are in {run}" if lost else ""
 
 
 @contextlib.contextmanager
@@ -215,78 +219,45 @@ def undo(root: Path) -> Undone | None:
     If a file was edited after the run, nothing is touched and the run stays in the journal.
 
     Raises:
-        WriteError: a file cannot be put back, or the journal cannot be read.
+        WriteError: a file cannot be put back, or the journal cannot be read or trusted.
     """
     root = root.resolve()
-    journal = latest(root)
-    if journal is None:
+    state = journal.state()
+    if not journal.any_run(root, state):
         return None
-    entries = _entries(journal)
-    found = {entry: _digest_of(root / entry.path) for entry in entries}
-    conflicts = [e.path for e, digest in found.items() if digest not in {e.before, e.after}]
+    with journal.opened(root, state) as home, _uninterrupted():
+        runs = journal.runs(home)
+        return _undo(runs[-1], root, state) if runs else None
+
+
+def _undo(run: Path, root: Path, state: Path) -> Undone:
+    trees, entries = journal.entries_of(run, root, state)
+    found = {entry: _digest_of(entry.path) for entry in entries}
+    conflicts = [named(e, root) for e, digest in found.items() if digest not in {e.before, e.after}]
     if conflicts:
         return Undone(conflicts=tuple(conflicts))
     pending = [entry for entry, digest in found.items() if digest != entry.before]
-    _check_writable([root / entry.path for entry in pending])
-    backups = {entry: _backup(journal, entry) for entry in pending if entry.before is not None}
+    _check_writable([entry.path for entry in pending])
+    backups = {
+        entry.path: journal.copy_of(run, entry, root, state)
+        for entry in pending
+        if entry.before is not None
+    }
+    shared = _shared(backups, trees)
     restored, removed = [], []
-    with _uninterrupted():
-        for entry in pending:
-            path = root / entry.path
-            try:
-                if entry in backups:
-                    _replace(path, backups[entry])
-                    restored.append(entry.path)
-                else:
-                    path.unlink()
-                    removed.append(entry.path)
-            except OSError as error:
-                message = f"{_shown(path)}: {error.strerror or error}; undo again to go on"
-                raise WriteError(message) from error
-        _forget(root, journal)
+    for entry in pending:
+        try:
+            if entry.path in backups:
+                _replace(entry.path, backups[entry.path], shared)
+                restored.append(named(entry, root))
+            else:
+                entry.path.unlink()
+                removed.append(named(entry, root))
+        except OSError as error:
+            message = f"{_shown(entry.path)}: {error.strerror or error}; undo again to go on"
+            raise WriteError(message) from error
+    journal.forget(run)
     return Undone(tuple(restored), tuple(removed))
-
-
-def latest(root: Path) -> Path | None:
-    """The journal of the last run under ``root``."""
-    runs = _runs(root)
-    return runs[-1] if runs else None
-
-
-def _runs(root: Path) -> list[Path]:
-    return sorted(m.parent for m in (root / DIRECTORY / "runs").glob(f"*/{MANIFEST}"))
-
-
-def _entries(journal: Path) -> list[_Entry]:
-    manifest = journal / MANIFEST
-    try:
-        return [_Entry(**entry) for entry in json.loads(manifest.read_bytes())["files"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise WriteError(f"{manifest}: is not a journal of this version ({error})") from error
-
-
-def _backup(journal: Path, entry: _Entry) -> bytes:
-    path = journal / entry.backup
-    data = path.read_bytes() if path.is_file() else None
-    if data is None or _digest(data) != entry.before:
-        raise WriteError(f"{_shown(path)}: is not what {entry.path} was; nothing was put back")
-    return data
-
-
-def _prune(root: Path) -> None:
-    for journal in _runs(root)[:-KEPT_RUNS]:
-        shutil.rmtree(journal, ignore_errors=True)
-
-
-def _forget(root: Path, journal: Path) -> None:
-    """Remove a run, and the journal with its last one: the tree is as if we had never been."""
-    shutil.rmtree(journal, ignore_errors=True)
-    home = root / DIRECTORY
-    with contextlib.suppress(OSError):
-        (home / "runs").rmdir()
-        if {p.name for p in home.iterdir()} == {".gitignore"}:
-            (home / ".gitignore").unlink()
-            home.rmdir()
 
 
 # -- one file -------------------------------------------------------------------------------------
@@ -310,6 +281,10 @@ def _check_writable(paths: Sequence[Path] | Mapping[Path, bytes]) -> None:
             refused.append(f"{_shown(path.parent)}: is not a directory")
         elif not _writable(path.parent):
             refused.append(f"{_shown(path)}: its directory is read-only")
+    _refuse(refused)
+
+
+def _refuse(refused: Sequence[str]) -> None:
     if refused:
         more = f" (and {len(refused) - 3} more)" if len(refused) > 3 else ""
         raise WriteError("; ".join(refused[:3]) + more)
@@ -319,9 +294,33 @@ def _writable(path: Path) -> bool:
     return os.access(path, os.W_OK) and bool(path.stat().st_mode & stat.S_IWUSR)
 
 
-def _replace(path: Path, data: bytes) -> None:
+def _shared(contents: Mapping[Path, bytes], trees: Sequence[Path]) -> frozenset[Path]:
+    """The hard-linked files that stay together: all their names lie in the trees, and those that
+    are written get the same contents. Others are cut off from names that must not change."""
+    several: dict[tuple[int, int], list[Path]] = {}
+    names: Counter[tuple[int, int]] = Counter()
+    for path in contents:
+        status = path.stat() if path.exists() else None
+        if status is not None and status.st_nlink > 1:
+            key = (status.st_dev, status.st_ino)
+            several.setdefault(key, []).append(path)
+            names[key] = -status.st_nlink
+    if not several:
+        return frozenset()
+    walked = (Path(d, f) for tree in trees for d, _, files in os.walk(tree) for f in files)
+    for path in dict.fromkeys(walked):
+        status = path.lstat()
+        if (status.st_dev, status.st_ino) in several:
+            names[status.st_dev, status.st_ino] += 1
+    together = [
+        p for k, p in several.items() if names[k] == 0 and len({contents[f] for f in p}) == 1
+    ]
+    return frozenset(path for paths in together for path in paths)
+
+
+def _replace(path: Path, data: bytes, shared: frozenset[Path]) -> None:
     """Write a file so that it is never seen half written."""
-    if path.exists() and path.stat().st_nlink > 1:
+    if path in shared:
         # Replacing would cut the file off from its other names; the journal has the old bytes.
         _overwrite(path, data)
         return
@@ -337,6 +336,8 @@ def _replace(path: Path, data: bytes) -> None:
             os.umask(umask)
             temporary.chmod(0o666 & ~umask)
         elif not _dress(temporary, path):
+            if path.stat().st_nlink > 1:
+                raise PermissionError(errno.EPERM, "has other names and another owner", str(path))
             temporary.unlink()
             _overwrite(path, data)
             return
@@ -375,8 +376,12 @@ def _digest(data: bytes) -> str:
 
 
 def _digest_of(path: Path) -> str | None:
-    """The digest of a file's contents, None when there is no such file."""
+    """The digest of a file's contents, None when there is no such file, and of nothing that we
+    write when something else is there, or a link on the way."""
     try:
-        return _digest(path.read_bytes())
+        status = path.lstat()
     except FileNotFoundError:
         return None
+    if not stat.S_ISREG(status.st_mode) or os.path.realpath(path) != str(path):
+        return _NO_FILE
+    return _digest(path.read_bytes())

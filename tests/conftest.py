@@ -8,8 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from fsdp_migrate import journal
 from fsdp_migrate.verify.launch.warm import WarmServer
 from tests.verify.programs import warm_server
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test, and no process that one starts, keeps journals where the user's are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(journal.VARIABLE, str(tmp_path_factory.mktemp("state") / "journals"))
+        yield
 
 
 @pytest.fixture(scope="session")

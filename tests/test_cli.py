@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate import __main__ as entry
-from fsdp_migrate import engine, rule, ui, verification, write
+from fsdp_migrate import engine, journal, rule, ui, verification, write
 from tests.commandline import DEMO, Command, answering
 from tests.migrating import files
 
@@ -79,7 +79,7 @@ def contents(root: Path) -> dict[str, bytes]:
     return {
         p.relative_to(root).as_posix(): p.read_bytes()
         for p in sorted(root.rglob("*"))
-        if p.is_file() and not {".git", write.DIRECTORY} & set(p.relative_to(root).parts)
+        if p.is_file() and not {".git", journal.INSIDE} & set(p.relative_to(root).parts)
     }
 
 
@@ -130,7 +130,7 @@ def test_check_and_dry_run_touch_nothing(demo: Path, run: Command) -> None:
     assert run("check", ".").code == 1
     assert run("rewrite", "--dry-run", ".").code == 1
     assert contents(demo) == before
-    assert not (demo / write.DIRECTORY).exists()
+    assert not journal.any_run(demo.resolve(), journal.state())
 
 
 def test_check_after_rewrite_is_clean(demo: Path, run: Command) -> None:

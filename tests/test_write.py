@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_migrate import write
+from fsdp_migrate import journal, write
 from fsdp_migrate.write import WriteError
 
 OLD, NEW = b"old\r\n\xe9", b"new\n"
@@ -28,7 +28,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def tree(root: Path) -> dict[str, bytes]:
-    """Everything below ``root``, our own directory included."""
+    """Everything below ``root``."""
     files = [p for p in root.rglob("*") if p.is_file()]
     return {p.relative_to(root).as_posix(): p.read_bytes() for p in files}
 
@@ -50,7 +50,8 @@ def test_files_are_written_and_put_back(root: Path) -> None:
     assert undone is not None
     assert set(undone.restored) == {"a.py", "pkg/c.py"}
     assert undone.removed == ("pkg/new.py",)
-    assert tree(root) == before, "not even our own directory is left"
+    assert tree(root) == before
+    assert not journal.any_run(root, journal.state()), "nor is anything left in the journal"
 
 
 def test_nothing_to_write_leaves_no_trace(root: Path) -> None:
@@ -71,20 +72,20 @@ def test_runs_are_undone_last_first(root: Path) -> None:
 
 
 def test_old_runs_are_forgotten(root: Path) -> None:
-    for number in range(write.KEPT_RUNS + 3):
+    for number in range(journal.KEPT_RUNS + 3):
         write.write(root, {root / "a.py": str(number).encode()})
     undone = 0
     while write.undo(root):
         undone += 1
-    assert undone == write.KEPT_RUNS
+    assert undone == journal.KEPT_RUNS
 
 
-def test_the_journal_keeps_itself_out_of_git(root: Path) -> None:
-    subprocess.run(["git", "init", "-q", str(root)], check=True)
-    write.write(root, {root / "a.py": NEW})
-    command = ["git", "-C", str(root), "status", "--porcelain", "--untracked-files=all"]
-    listed = subprocess.run(command, capture_output=True, check=True, text=True).stdout
-    assert write.DIRECTORY not in listed
+def test_the_journal_is_kept_out_of_the_tree(root: Path) -> None:
+    before = set(tree(root))
+    run = write.write(root, {root / "a.py": NEW})
+    assert run is not None
+    assert run.is_relative_to(journal.state())
+    assert set(tree(root)) == before
 
 
 # -- what a file is besides its contents ----------------------------------------------------------
@@ -199,7 +200,7 @@ def test_a_run_that_fails_in_the_middle_is_taken_back(
     replace = os.replace
 
     def failing(source: Path, target: Path) -> None:
-        if Path(target).name == "b.py" and Path(source).suffix != ".bak":
+        if Path(target).name == "b.py":
             raise failure
         replace(source, target)
 
@@ -220,7 +221,7 @@ def test_ctrl_c_in_the_middle_takes_the_run_back(
 
     def interrupted(source: Path, target: Path) -> None:
         replace(source, target)
-        if Path(target).name == "a.py" and Path(source).suffix != ".bak":
+        if Path(target).name == "a.py":
             os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(os, "replace", interrupted)
@@ -235,15 +236,16 @@ def test_what_cannot_be_taken_back_is_kept_and_named(
     replace = os.replace
 
     def failing(source: Path, target: Path) -> None:
-        if Path(target).name == "b.py" or Path(source).suffix == ".bak":
+        put_back = Path(target).name == "a.py" and Path(target).read_bytes() == NEW
+        if Path(target).name == "b.py" or put_back:
             raise OSError(5, "Input/output error")
         replace(source, target)
 
     monkeypatch.setattr(os, "replace", failing)
     with pytest.raises(WriteError, match=r"could not put back .*a\.py") as raised:
         write.write(root, {root / n: NEW for n in ("a.py", "b.py")})
-    journal = Path(str(raised.value).rpartition(" ")[2])
-    copies = [p.read_bytes() for p in journal.glob("*.bak")]
+    run = Path(str(raised.value).rpartition(" ")[2])
+    copies = [p.read_bytes() for p in run.glob("*.bak")]
     assert OLD in copies
 
 
@@ -283,18 +285,18 @@ def test_a_read_only_file_is_not_put_back(root: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"files": [{"path": "a.py"}]}', "\0"])
 def test_a_broken_journal_is_said_to_be_one(root: Path, text: str) -> None:
-    journal = write.write(root, {root / "a.py": NEW})
-    assert journal is not None
-    (journal / write.MANIFEST).write_text(text)
+    run = write.write(root, {root / "a.py": NEW})
+    assert run is not None
+    (run / journal.MANIFEST).write_text(text)
     with pytest.raises(WriteError, match="not a journal"):
         write.undo(root)
 
 
 @pytest.mark.parametrize("damage", [b"other", None])
 def test_a_damaged_copy_is_not_put_back(root: Path, damage: bytes | None) -> None:
-    journal = write.write(root, {root / "a.py": NEW, root / "b.py": NEW})
-    assert journal is not None
-    copy = journal / json.loads((journal / write.MANIFEST).read_bytes())["files"][1]["backup"]
+    run = write.write(root, {root / "a.py": NEW, root / "b.py": NEW})
+    assert run is not None
+    copy = run / json.loads((run / journal.MANIFEST).read_bytes())["files"][1]["backup"]
     if damage is None:
         copy.unlink()
     else:
@@ -314,7 +316,7 @@ from fsdp_migrate import write
 replace = os.replace
 def killed(source, target):
     replace(source, target)
-    if Path(target).name == "a.py" and Path(source).suffix != ".bak":
+    if Path(target).name == "a.py":
         os.kill(os.getpid(), signal.SIGKILL)
 os.replace = killed
 root = Path({str(root)!r})

@@ -190,7 +190,7 @@ def _file(project: Project, directory: Path, wanted: set[str]) -> Path:
         if present is not None and is_ours(present):
             if not _missing(present, wanted) or _is_as_written(present):
                 return path
-        elif present is None and not path.exists():
+        elif present is None and not os.path.lexists(path):
             return path
         number += 1
 
