@@ -23,16 +23,16 @@ def _leave_out_working_directory() -> None:
     try:
         here = os.path.realpath(os.getcwd())
     except OSError:  # it is gone, and with it what was there
-        here = ""
-    named = set(os.environ.get("PYTHONPATH", "").split(os.pathsep))
+        return
+    named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    users = {real for real in map(os.path.realpath, named) if real.startswith(here + os.sep)}
     kept = {os.path.dirname(os.path.realpath(os.__file__))}
 
     def is_users(entry: str) -> bool:
         real = os.path.realpath(entry) if entry else here
-        if real in kept or os.path.basename(real) == "site-packages":
+        if real in kept or os.path.basename(real) in {"site-packages", "dist-packages"}:
             return False
-        below = entry in named and real.startswith(here + os.sep)
-        return real == here or below
+        return real == here or real in users
 
     sys.path[:] = [entry for entry in sys.path if not is_users(entry)]
 

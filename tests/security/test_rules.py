@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate import session
-from tests.commandline import DEMO, Answer
+from tests.commandline import Answer
 from tests.terminal import at_terminal
 
 SITE = "from torch.distributed.fsdp import FlatParameter\n\nFlatParameter()\n"
+WRAPS = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\nm = FSDP(net)\n"
 RULE = '''"""Ours.
 
 More of it.
@@ -224,7 +225,9 @@ def test_a_project_cannot_trust_itself(project: Path, how: str) -> None:
     link.symlink_to(inside)
     named = {"relative": str(inside.relative_to(project)), "link in": str(link)}
     environment = {"FSDP_MIGRATE_CONFIG": named.get(how, str(inside))}
-    answer = run(project, "check", ".", **({"HOME": "."} if how == "home" else environment))
+    if how == "home":
+        environment = {"XDG_CONFIG_HOME": str(project / ".config")}
+    answer = run(project, "check", ".", **environment)
     assert answer.code == 2, answer.err
     assert "cannot trust itself" in answer.err
     assert not mark.exists()
@@ -234,7 +237,9 @@ def test_a_project_cannot_trust_itself(project: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("trust", [(), ("--trust-rules",)])
-@pytest.mark.parametrize("how", ["parent", "absolute", "directory link", "file link", "pipe", "nul"])
+@pytest.mark.parametrize(
+    "how", ["parent", "absolute", "directory link", "file link", "pipe", "nul"]
+)
 def test_what_leads_out_of_the_project_is_refused(
     project: Path, how: str, trust: tuple[str, ...]
 ) -> None:
@@ -302,7 +307,9 @@ ENDINGS = {
         "study.left(site, 'FSDP950', 'x', 'y'), kept=True)"
     },
     "no code": {"body": "return study.left(site, '\"><script>', 'x', 'y')"},
-    "finalizer": {"body": FINALIZER.format("os", "_exit").replace("\n", "\n    ") + "; del last[:]"},
+    "finalizer": {
+        "body": FINALIZER.format("os", "_exit").replace("\n", "\n    ") + "; del last[:]"
+    },
 }
 
 
@@ -314,7 +321,7 @@ def test_a_rule_cannot_end_the_run_as_a_success(project: Path, how: str) -> None
         assert answer.code == 2, answer.out + answer.err
         said = answer.err.splitlines()[-1]
         assert said.startswith(("error: ", "interrupted")), answer.err
-    assert (project / "a.py").read_text() == SITE
+    assert (project / "a.py").read_text().endswith("FlatParameter()\n")
 
 
 @pytest.mark.parametrize(
@@ -346,13 +353,13 @@ def test_other_sites_are_reported_beside_a_rule_that_fails(project: Path) -> Non
 
 
 def test_what_is_written_is_the_same_in_a_process_of_its_own(project: Path) -> None:
-    (project / "b.py").write_text((DEMO / "before" / "finetune" / "checkpoint.py").read_text())
+    (project / "b.py").write_text(WRAPS)
     write(project)
-    patched = run(project, "rewrite", "--dry-run", "--trust-rules", ".").out
+    begin = "diff --git a/b.py"
+    apart = run(project, "rewrite", "--dry-run", "--trust-rules", ".").out.partition(begin)[2]
     (project / "pyproject.toml").write_text("")
-    assert run(project, "rewrite", "--dry-run", ".").out.replace("FSDP499", "FSDP950")[:200] == (
-        patched[:200]
-    )
+    assert "fully_shard" in apart
+    assert run(project, "rewrite", "--dry-run", ".").out.partition(begin)[2] == apart
 
 
 def test_a_reader_that_goes_away_is_no_error(project: Path) -> None:
@@ -362,10 +369,7 @@ def test_a_reader_that_goes_away_is_no_error(project: Path) -> None:
         command, shell=True, cwd=project, capture_output=True, check=True, text=True
     )
     assert answer.stdout.count("\n") == 1
-    assert "error" not in answer.err if isinstance(answer, Answer) else "error" not in answer.stderr
-
-
-WRAPS = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\nm = FSDP(net)\n"
+    assert "error" not in answer.stderr
 
 
 def test_a_terminal_works_as_before(project: Path) -> None:
