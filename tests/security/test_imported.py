@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fsdp_migrate.verify.launch import baseline
 from tests.commandline import ROOT
 
 SCRIPT = Path(sys.executable).with_name("fsdp-migrate")
@@ -161,3 +162,13 @@ def test_the_script_is_that_of_this_tree() -> None:
     program = "import fsdp_migrate; print(fsdp_migrate.__file__)"
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)  # noqa: PLW1510
     assert Path(answer.stdout.strip()).parents[1] == ROOT
+
+
+def test_asking_for_torchs_version_imports_nothing_there(
+    hostile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(hostile, "csv.py", "email.py", "zipfile.py")
+    monkeypatch.chdir(hostile)
+    baseline.torch_version.cache_clear()
+    assert baseline.torch_version(sys.executable)
+    assert ran(hostile) == ""

@@ -153,7 +153,7 @@ def test_what_is_put_back_is_listed_harmlessly(hostile: Path, run: Command) -> N
     answer = run("undo")
     assert answer.code == 0
     assert answer.out.count("restored ") == len(NAMES)
-    assert len(answer.out.splitlines()) == len(NAMES) + 1  # the support module is none of them
+    assert len(answer.out.splitlines()) == len(NAMES)
     assert harmless(answer.out)
 
 
@@ -172,7 +172,8 @@ def test_a_site_is_pointed_at_behind_what_was_escaped(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.py").write_text(f"{HEAD}'\x1b\u202e\t'; x = FSDP('\x7f')\n")
     lines = run("check", "a.py").out.splitlines()
-    source, carets = lines[3], lines[4]
+    at = next(n for n, line in enumerate(lines) if line.startswith("2 | "))
+    source, carets = lines[at : at + 2]
     assert source.endswith("'\\x1b\\u202e '; x = FSDP('\\x7f')")
     assert source[carets.index("^") :] == "FSDP('\\x7f')"
     assert carets.count("^") == len("FSDP('\\x7f')")
@@ -220,7 +221,7 @@ def test_names_are_quoted_as_git_quotes_them(hostile: Path, run: Command) -> Non
 @pytest.mark.parametrize("colour", [False, True])
 def test_on_a_terminal_patches_are_escaped(hostile: Path, colour: bool) -> None:
     answer = at_terminal(hostile, "rewrite", "--dry-run", ".", answers="", colour=colour)
-    assert harmless(COLOUR.sub("", answer.out) if colour else answer.out)
+    assert harmless(COLOUR.sub("", answer.out).replace("\r", ""))  # the spinner goes back
     assert "\\x1b]0;owned\\x07" in answer.out
 
 
@@ -285,9 +286,9 @@ def test_markdown_code_ends_where_we_end_it(value: str) -> None:
 
 def test_markdown_has_no_markup_but_ours(hostile: Path, run: Command) -> None:
     out = run("check", "--format", "markdown", ".").out
-    prose = re.sub(r"(`+) ?.*? ?\1(?!`)", "", out).replace("<!-- -->", "")
+    prose = re.sub(r"(`+) ?.*? ?\1(?!`)", "", out)
     tags = set(re.findall(r"(?<!\\)<[a-z/!][^>]*>", prose))
-    assert tags <= {"<details>", "</details>", "<summary>", "</summary>"}
+    assert tags <= {"<details>", "</details>", "<summary>", "</summary>", "<!-- -->"}
     assert not re.search(r"@\w", prose)
 
 
@@ -391,8 +392,6 @@ def report(text: str) -> Report:
         gates=(*gates, failed),
         notes=(text,),
         limits=(text,),
-        expected=(text,),
-        patches=(text,),
     )
 
 
@@ -409,7 +408,8 @@ def test_reports_of_verify_show_and_do_not_obey(piece: str) -> None:
     assert [e.tag for e in document.iter()] == [
         e.tag for e in ET.fromstring(RENDERERS["junit"](twin)).iter()
     ]
-    prose = re.sub(r"(`+) ?.*? ?\1(?!`)", "", RENDERERS["markdown"](hostile_))
+    outside = re.sub(r"(?ms)^(`{3,})text\n.*?^\1$", "", RENDERERS["markdown"](hostile_))
+    prose = re.sub(r"(`+) ?.*? ?\1(?!`)", "", outside)
     tags = set(re.findall(r"(?<!\\)<[a-z/][^>]*>", prose))
     assert tags <= {"<details>", "<details open>", "</details>", "<summary>", "</summary>"}
 

@@ -101,14 +101,14 @@ def _worlds(worlds: tuple[World, ...]) -> Iterator[str]:
 
 
 def _gates(gates: tuple[Gate, ...]) -> Iterator[str]:
-    width = max(len(gate.title) for gate in gates)
+    width = max(len(shown.line(gate.title)) for gate in gates)
     indent = " " * (width + 8)
     part = ""
     for gate in gates:
         if gate.part != part:
             part = gate.part
             yield f"{part or 'structure'}:"
-        head = f"{gate.title:<{width}}  {gate.status.value.upper():<4}  "
+        head = f"{shown.line(gate.title):<{width}}  {gate.status.value.upper():<4}  "
         measured = ""
         if gate.measured is not None and gate.allowed is not None:
             measured = f"{short(gate.measured)} of {short(gate.allowed)} allowed"
