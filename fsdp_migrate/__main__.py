@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
-
-TRACEBACK = "FSDP_MIGRATE_TRACEBACK"
 
 
 def main() -> None:
     """Run the command line; whatever goes wrong ends in a sentence and exit code 2."""
-    # A terminal that cannot show a character is no reason to fail.
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    _leave_out_working_directory()
+    from fsdp_migrate import process
+
+    sys.exit(process.finished(lambda: run(sys.argv[1:])))
+
+
+def _leave_out_working_directory() -> None:
+    """Import nothing of ours from where the user works.
+
+    ``-m`` puts the working directory first, and so may an entry of PYTHONPATH; a file there may be
+    called like a library.
+    """
     try:
-        code = run(sys.argv[1:])
-        sys.stdout.flush()
-    except BrokenPipeError:  # fsdp-migrate check . | head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
-        sys.exit(2)
-    except Exception as error:
-        if os.environ.get(TRACEBACK):
-            raise
-        sys.stderr.write(f"error: {defect(error)}\n")
-        sys.exit(2)
-    sys.exit(code)
+        here = os.path.realpath(os.getcwd())
+    except OSError:  # it is gone, and with it what was there
+        return
+    named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    users = {real for real in map(os.path.realpath, named) if real.startswith(here + os.sep)}
+    kept = {os.path.dirname(os.path.realpath(os.__file__))}
+
+    def is_users(entry: str) -> bool:
+        real = os.path.realpath(entry) if entry else here
+        if real in kept or os.path.basename(real) in {"site-packages", "dist-packages"}:
+            return False
+        return real == here or real in users
+
+    sys.path[:] = [entry for entry in sys.path if not is_users(entry)]
 
 
 def run(arguments: list[str]) -> int:
@@ -55,19 +60,5 @@ def run(arguments: list[str]) -> int:
     return cli.run(arguments)
 
 
-def defect(error: Exception) -> str:
-    """What an exception that nobody expected looks like: one line, not a trace."""
-    import traceback
-
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return (
-        f"{frame.filename}:{frame.lineno}: {type(error).__name__}: {error} (this is a defect of "
-        f"fsdp-migrate, please report it; {TRACEBACK}=1 shows the traceback)"
-    )
-
-
 if __name__ == "__main__":
-    if not sys.flags.safe_path:
-        # -m puts the working directory first, where a user's file may be called like a library.
-        del sys.path[0]
     main()

@@ -236,6 +236,14 @@ Jobs = Annotated[
         parser=_number(int, 1),
     ),
 ]
+TrustRules = Annotated[
+    bool,
+    _option(
+        "--trust-rules",
+        help="run the Python rules in the directories that the project's rule-paths name [only "
+        "if your own configuration trusts the project]",
+    ),
+]
 Quiet = Annotated[bool, _option("-q", "--quiet", help="only the exit code, and errors")]
 
 # --- the commands --------------------------------------------------------------------------------
@@ -303,6 +311,7 @@ def rewrite(
         bool, _option("-v", "--verbose", help="list every site, not only those for you")
     ] = False,
     quiet: Quiet = False,
+    trust_rules: TrustRules = False,
 ) -> int:
     """Rewrite FSDP1 into FSDP2 in place."""
     from fsdp_migrate import commands
@@ -319,6 +328,7 @@ def rewrite(
         review=review,
         verbose=verbose,
         quiet=quiet,
+        trust_rules=trust_rules,
     )
 
 
@@ -357,6 +367,7 @@ def check(
         bool, _option("--exit-zero", help="exit 0 even when there is FSDP1")
     ] = False,
     quiet: Quiet = False,
+    trust_rules: TrustRules = False,
 ) -> int:
     """Say what is left of FSDP1 and what it would become."""
     from fsdp_migrate import commands
@@ -373,6 +384,7 @@ def check(
         statistics=statistics,
         exit_zero=exit_zero,
         quiet=quiet,
+        trust_rules=trust_rules,
     )
 
 
@@ -382,11 +394,12 @@ def explain(
         str | None,
         _argument("TOPIC", "a rule's code, an FSDP1 name, or a place such as train.py:41"),
     ] = None,
+    trust_rules: TrustRules = False,
 ) -> int:
     """Show the page of a rule; alone, the table of rules."""
     from fsdp_migrate import commands_light
 
-    return commands_light.explain(topic)
+    return commands_light.explain(topic, trust_rules=trust_rules)
 
 
 @app.command(cls=_Command)
@@ -548,6 +561,7 @@ def verify(
         ),
     ] = None,
     quiet: Annotated[bool, _option("-q", "--quiet", help="only the verdict")] = False,
+    trust_rules: TrustRules = False,
 ) -> int:
     """Train before and after, compare, and give one verdict. Runs your script."""
     from fsdp_migrate import verification
@@ -576,5 +590,6 @@ def verify(
             format_=format_,
             outputs=tuple(output or ()),
             quiet=quiet,
+            trust_rules=trust_rules,
         )
     )

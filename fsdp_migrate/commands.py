@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdp_migrate import config, gate, report, session, ui
+from fsdp_migrate import config, gate, report, session, shown, trust, ui
 from fsdp_migrate.errors import InputError
 from fsdp_migrate.report import text
 from fsdp_migrate.result import Outcome, Result
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from fsdp_migrate.engine import Key
 
 GOOD, SEE, BAD = 0, 1, 2
+# Each changed file in one entry; submodules are repositories of their own.
+_STATUS = (
+    *("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames"),
+    "--ignore-submodules=all",
+)
 
 
 def rewrite(
@@ -34,6 +39,52 @@ def rewrite(
     review: bool,
     verbose: bool,
     quiet: bool,
+    trust_rules: bool,
+) -> int:
+    return _trusting(
+        paths,
+        trust_rules,
+        lambda: _rewrite(
+            paths,
+            dry_run=dry_run,
+            select=select,
+            ignore=ignore,
+            target=target,
+            jobs=jobs,
+            allow_dirty=allow_dirty,
+            partial=partial,
+            review=review,
+            verbose=verbose,
+            quiet=quiet,
+            trust_rules=trust_rules,
+        ),
+    )
+
+
+def _trusting(paths: Sequence[Path], trust_rules: bool, work: Callable[[], int]) -> int:
+    """The exit code of ``work``, done apart where it runs rules of the project's own."""
+    try:
+        start = session.start(paths)
+    except InputError as error:
+        ui.problem(str(error))
+        return BAD
+    return trust.command(start, trust_rules, work)
+
+
+def _rewrite(
+    paths: Sequence[Path],
+    *,
+    dry_run: bool,
+    select: Sequence[str],
+    ignore: Sequence[str],
+    target: str | None,
+    jobs: int | None,
+    allow_dirty: bool,
+    partial: bool,
+    review: bool,
+    verbose: bool,
+    quiet: bool,
+    trust_rules: bool,
 ) -> int:
     if review and (problem := _no_review(dry_run=dry_run)):
         ui.problem(problem)
@@ -47,6 +98,7 @@ def rewrite(
                 target=target,
                 partial=partial,
                 jobs=jobs or _cores(),
+                trust_rules=trust_rules,
             )
         if dry_run:
             return _show_patch(run, verbose=verbose, quiet=quiet)
@@ -101,7 +153,7 @@ def _review(run: Run) -> None:
         review.units(run.result.decisions),
         again,
         run.before,
-        display=run.found.display,
+        display=lambda path: shown.path(run.found.display(path)),
         show=ui.diff,
         say=ui.out,
         ask=ui.ask,
@@ -114,6 +166,8 @@ def _review(run: Run) -> None:
 def _code(run: Run) -> int:
     if run.result.problems:
         return BAD
+    if run.incomplete:
+        return SEE
     left = (d for d in run.result.decisions if d.outcome is Outcome.LEFT)
     return SEE if any(d.ignored is None for d in left) else GOOD
 
@@ -125,7 +179,7 @@ def _summary(run: Run) -> report.Summary:
         created=tuple(run.found.display(p) for p in run.created),
         files=run.found.seen,
         seconds=run.seconds,
-        notes=run.config.notes,
+        notes=(*run.config.notes, *filter(None, [run.trust.note])),
         root=gate.git_root(run.found.root) or run.config.root,
         rule_paths=run.config.rule_paths,
     )
@@ -139,15 +193,15 @@ def _show_patch(run: Run, *, verbose: bool, quiet: bool) -> int:
         from fsdp_migrate import patch
 
         ui.diff(patch.patch(_patch_root(after), before, after))
-    total = _summary(run)
+    total = report.printable_summary(_summary(run))
     if not quiet:
-        found = report.events(run.result)
+        found = report.printable(report.events(run.result))
         for line in (*text.rewrite_lines(found, every=verbose), *text.guard_lines(found)):
             ui.note(line)
     _tell_problems(total)
     if not quiet:
         ui.note(text.counts(total))
-        _tell_notes(total)
+        _tell_notes(run)
     code = _code(run)
     return SEE if code == GOOD and run.result.changes else code
 
@@ -163,8 +217,8 @@ def _patch_root(paths: Iterable[Path]) -> Path:
 
 
 def _show_run(run: Run, *, verbose: bool) -> None:
-    total = _summary(run)
-    found = report.events(run.result)
+    total = report.printable_summary(_summary(run))
+    found = report.printable(report.events(run.result))
     lines = text.rewrite_lines(found, every=verbose)
     ui.sites(lines)
     _tell_problems(total)
@@ -173,7 +227,7 @@ def _show_run(run: Run, *, verbose: bool) -> None:
     for line in (*text.guard_lines(found), *text.files(total)):
         ui.out(line)
     ui.out(text.counts(total))
-    _tell_notes(total)
+    _tell_notes(run)
     if run.result.changes:
         ui.out(f"Next: fsdp-migrate verify SCRIPT      Undo: {_undo_command(run)}")
 
@@ -183,9 +237,10 @@ def _undo_command(run: Run) -> str:
     return "fsdp-migrate undo" if here else f"fsdp-migrate undo {config.shown(run.config.root)}"
 
 
-def _tell_notes(total: report.Summary) -> None:
-    for note in total.notes if total.sites else ():
-        ui.note(f"note: {note}")
+def _tell_notes(run: Run) -> None:
+    """What the configuration brings with it; about rules of the project's own was told before."""
+    for note in run.config.notes if run.result.decisions else ():
+        ui.note(f"note: {shown.line(note)}")
 
 
 def _tell_problems(total: report.Summary) -> None:
@@ -195,7 +250,7 @@ def _tell_problems(total: report.Summary) -> None:
 
 def _dirty(paths: Sequence[Path]) -> list[Path]:
     """Those of ``paths`` that git tracks and that have uncommitted changes."""
-    import subprocess
+    from fsdp_migrate import git
 
     found: list[Path] = []
     by_root: dict[Path, list[Path]] = {}
@@ -204,12 +259,11 @@ def _dirty(paths: Sequence[Path]) -> list[Path]:
         if root is not None:
             by_root.setdefault(root, []).append(path)
     for root, members in by_root.items():
-        command = ["git", "-C", str(root), "status", "--porcelain", "-z", "--untracked-files=no"]
         try:
-            answer = subprocess.run(command, capture_output=True, check=True)
-        except (OSError, subprocess.CalledProcessError):
+            answer = git.ask(root, *_STATUS)
+        except git.GitError:
             continue  # no git, or no repository after all: nothing to lose
-        names = [os.fsdecode(entry[3:]) for entry in answer.stdout.split(b"\0") if entry]
+        names = [os.fsdecode(entry[3:]) for entry in answer.split(b"\0") if entry]
         changed = {os.path.realpath(root / name) for name in names}
         found += [p for p in members if os.path.realpath(p) in changed]
     return found
@@ -228,6 +282,42 @@ def check(
     statistics: bool = False,
     exit_zero: bool = False,
     quiet: bool = False,
+    trust_rules: bool = False,
+) -> int:
+    return _trusting(
+        paths,
+        trust_rules,
+        lambda: _check(
+            paths,
+            format_=format_,
+            output=output,
+            select=select,
+            ignore=ignore,
+            target=target,
+            jobs=jobs,
+            min_coverage=min_coverage,
+            statistics=statistics,
+            exit_zero=exit_zero,
+            quiet=quiet,
+            trust_rules=trust_rules,
+        ),
+    )
+
+
+def _check(
+    paths: Sequence[Path],
+    *,
+    format_: str | None,
+    output: Path | None,
+    select: Sequence[str],
+    ignore: Sequence[str],
+    target: str | None,
+    jobs: int | None,
+    min_coverage: float | None,
+    statistics: bool,
+    exit_zero: bool,
+    quiet: bool,
+    trust_rules: bool,
 ) -> int:
     name = report.chosen(format_, output)
     if name not in report.FORMATS:
@@ -243,6 +333,7 @@ def check(
                 target=target,
                 edit=edit,
                 jobs=jobs or _cores(),
+                trust_rules=trust_rules,
             )
     except InputError as error:
         ui.problem(str(error))
@@ -266,9 +357,11 @@ def check(
         ui.out(rendered)
     _tell_problems(total)
     if not quiet:
-        _tell_notes(total)
+        _tell_notes(run)
     if run.result.problems:
         return BAD
+    if run.incomplete:
+        return SEE
     if exit_zero or not (total.counted or total.unused):
         return GOOD
     if min_coverage is not None:

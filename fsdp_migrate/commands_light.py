@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from fsdp_migrate import ui
+from fsdp_migrate import shown, ui
+from fsdp_migrate.errors import InputError
 
 GOOD, SEE, BAD = 0, 1, 2
 
 
-def explain(topic: str | None) -> int:
+def explain(topic: str | None, *, trust_rules: bool = False) -> int:
     """A rule's page, the table of rules, or what would happen at one place."""
     from fsdp_migrate import explain as pages
 
-    directories = _rule_paths()
+    place = pages.place(topic) if topic is not None else None
+    if place is not None:
+        from fsdp_migrate import trust
+
+        start = Path.cwd() / place[0]
+        return trust.command(start, trust_rules, lambda: _place(*place, trust_rules=trust_rules))
+    try:
+        directories = _rule_paths()
+    except InputError as error:
+        ui.problem(str(error))
+        return BAD
     if topic is None:
         ui.out(pages.table(directories))
         return GOOD
-    place = pages.place(topic)
-    if place is not None:
-        return _place(*place)
     try:
         ui.out(pages.page(topic, directories))
     except pages.UnknownTopic as error:
@@ -28,9 +37,13 @@ def explain(topic: str | None) -> int:
     return GOOD
 
 
-def _rule_paths() -> list[Path]:
-    """The user's own rule directories, read without the weight of the whole configuration."""
-    from fsdp_migrate import gate
+def _rule_paths() -> Sequence[Path]:
+    """The project's own rule directories, read without the weight of the whole configuration.
+
+    Raises:
+        ConfigError: one leads out of the project.
+    """
+    from fsdp_migrate import gate, trust
 
     for directory in (Path.cwd(), *Path.cwd().parents):
         pyproject = directory / "pyproject.toml"
@@ -39,35 +52,35 @@ def _rule_paths() -> list[Path]:
 
             try:
                 data = tomllib.loads(gate.read(pyproject).decode("utf-8"))
-                return [directory / p for p in data["tool"]["fsdp-migrate"]["rule-paths"]]
+                names = list(map(str, data["tool"]["fsdp-migrate"]["rule-paths"]))
             except (OSError, ValueError, KeyError, TypeError):
                 return []  # the commands that depend on it complain
+            return trust.inside(directory, names, "pyproject.toml: [tool.fsdp-migrate]")
         if (directory / ".git").exists():
             break
     return []
 
 
-def _place(path: Path, cell: int, line: int) -> int:
+def _place(path: Path, cell: int, line: int, *, trust_rules: bool) -> int:
     """Every site of a line with the pages of their rules."""
     from fsdp_migrate import explain as pages
     from fsdp_migrate import report, result, session
-    from fsdp_migrate.errors import InputError
     from fsdp_migrate.report import text
 
     try:
-        run = session.run([path], edit=False)
+        run = session.run([path], edit=False, trust_rules=trust_rules)
     except InputError as error:
         ui.problem(str(error))
         return BAD
     found = [e for e in report.events(run.result) if (e.cell, e.line) == (cell, line)]
     if not found:
-        ui.note(f"{result.place(str(path), line, cell)}: nothing of FSDP1 here")
+        ui.note(f"{result.place(shown.path(str(path)), line, cell)}: nothing of FSDP1 here")
         return GOOD
-    for event in found:
+    for event in report.printable(found):
         ui.out("\n".join(text.block(event)) + "\n\n")
     for code in dict.fromkeys(e.code for e in found):
         try:
-            ui.out(pages.page(code))
+            ui.out(pages.page(code, run.config.rule_paths))
         except pages.UnknownTopic:
             continue  # a code without a page: held back with another site
     return SEE

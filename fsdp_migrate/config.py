@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.version import InvalidVersion, Version
 
-from fsdp_migrate import gate
+from fsdp_migrate import gate, trust
 from fsdp_migrate.errors import InputError
+from fsdp_migrate.shown import path as shown_path
 
 if TYPE_CHECKING:  # imported where torch is required: it takes longer to load than all the rest
     from packaging.requirements import Requirement
@@ -68,10 +69,22 @@ def load(start: Path, *, target: str | None = None) -> Config:
         select=_strings(table, "select", pyproject),
         ignore=_strings(table, "ignore", pyproject),
         exclude=_strings(table, "exclude", pyproject),
-        rule_paths=tuple(root / p for p in _strings(table, "rule-paths", pyproject)),
+        rule_paths=rule_paths(root),
         line_length=_line_length(table, data, pyproject),
         notes=notes,
     )
+
+
+def rule_paths(root: Path) -> tuple[Path, ...]:
+    """The directories of rules that the project at ``root`` names; whether they run is another
+    question (``trust.py``).
+
+    Raises:
+        ConfigError: the file cannot be parsed, or a rule is not inside the project.
+    """
+    path = root / "pyproject.toml"
+    names = _strings(_table(_toml(path), path), "rule-paths", path)
+    return trust.inside(root, names, f"{shown(path)}: {TABLE}") if names else ()
 
 
 def verify_table(root: Path) -> dict[str, Any]:
@@ -123,9 +136,9 @@ def _table(data: dict[str, Any], path: Path) -> dict[str, Any]:
 def shown(path: Path) -> str:
     """How messages name a file: relative to the working directory when it lies there."""
     try:
-        return path.relative_to(Path.cwd()).as_posix()
+        return shown_path(path.relative_to(Path.cwd()).as_posix())
     except ValueError:
-        return path.as_posix()
+        return shown_path(path.as_posix())
 
 
 def _strings(table: dict[str, Any], key: str, path: Path) -> tuple[str, ...]:

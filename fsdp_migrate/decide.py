@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from fsdp_migrate import branches, config, fsdp1, guards, outdated, partial, remarks, sites
+from fsdp_migrate import branches, config, fsdp1, guards, outdated, pages, partial, remarks, sites
 from fsdp_migrate.around import (
     attributes,
     checkpointing,
@@ -47,7 +47,7 @@ from fsdp_migrate.construct import (
 from fsdp_migrate.construct.sharding import Constructor, ShardPlan
 from fsdp_migrate.proposal import carried
 from fsdp_migrate.result import place
-from fsdp_migrate.rule import LoadedRule, Outcome
+from fsdp_migrate.rule import CODE, LoadedRule, Outcome
 from fsdp_migrate.sites import Site
 from fsdp_migrate.states import holders
 from fsdp_migrate.study import Decision, Failure, Study
@@ -503,10 +503,28 @@ def _ask(site: Site, study: Study) -> Decision:
     decision = decision or derived.of_own_state(site, study)
     if decision is None:
         try:
-            decision = rule.decide(site, study)
-        except Exception as error:  # whatever a rule does wrong, other models go on
+            decision = _answered(rule.decide(site, study), site, rule)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # whatever a rule does wrong, other models go on
             decision = _failed(site, rule, error, study)
     study.settled[site.node] = decision
+    return decision
+
+
+def _answered(decision: Decision, site: Site, rule: LoadedRule) -> Decision:
+    """What a rule answered, if it is an answer for this site.
+
+    A project's own rule cannot make a site disappear from what is counted.
+    """
+    if rule.path.parent == pages.bundled():
+        return decision
+    if not isinstance(decision, Decision) or not isinstance(decision.outcome, Outcome):
+        raise TypeError("decide() must return a Decision")
+    if decision.site is not site or decision.kept or decision.ignored or decision.guarded:
+        raise ValueError("decide() must answer for its site: rewritten, for review, or left")
+    if not isinstance(decision.code, str) or not CODE.fullmatch(decision.code):
+        raise ValueError(f"{decision.code!r} is no rule's code")
     return decision
 
 
@@ -530,7 +548,7 @@ def _of_what_stays(site: Site, study: Study) -> Decision | None:
     )
 
 
-def _failed(site: Site, rule: LoadedRule, error: Exception, study: Study) -> Decision:
+def _failed(site: Site, rule: LoadedRule, error: BaseException, study: Study) -> Decision:
     """Left because the rule ended with an error, which the run reports."""
     study.failures[site.node] = Failure(site, rule, error)
     return study.left(

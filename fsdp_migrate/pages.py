@@ -46,7 +46,10 @@ class Page:
 
     @cached_property
     def _tree(self) -> ast.Module:
-        return ast.parse(self.path.read_bytes())
+        try:
+            return ast.parse(self.path.read_bytes())
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return ast.Module([], [])  # a file of a project's own, which need not be a rule
 
     def _assigned(self, name: str) -> ast.expr | None:
         for node in self._tree.body:
@@ -66,7 +69,9 @@ class Page:
         found: list[str] = []
         for keyword in rule.keywords if isinstance(rule, ast.Call) else []:
             if keyword.arg == "handles":
-                for construct in ast.literal_eval(keyword.value):
+                handled = _literal(keyword.value)
+                listed = handled if isinstance(handled, tuple | list) else ()
+                for construct in filter(lambda each: isinstance(each, str), listed):
                     bare = re.sub(r"^\w+\((\w+)=?\)$", r"\1", construct)
                     found.append(bare.removeprefix("FullyShardedDataParallel.").rstrip("()"))
         return tuple(dict.fromkeys(f for f in found if f and f != "*"))
@@ -77,23 +82,34 @@ class Page:
         if not isinstance(listed, ast.List) or not listed.elts:
             return None
         first = listed.elts[0]
-        assert isinstance(first, ast.Call)
-        values = {k.arg: k.value for k in first.keywords}
-        return ast.literal_eval(values["before"]), ast.literal_eval(values["after"])
+        keywords = first.keywords if isinstance(first, ast.Call) else []
+        values = {k.arg: _literal(k.value) for k in keywords}
+        before, after = values.get("before"), values.get("after")
+        return (before, after) if isinstance(before, str) and isinstance(after, str) else None
+
+
+def _literal(node: ast.expr) -> object:
+    """The value that is written there; None where it would have to be computed."""
+    try:
+        value: object = ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return None
+    return value
 
 
 def pages(directories: Iterable[Path] = ()) -> list[Page]:
     """The pages of every rule in the bundled directory and in ``directories``, by code."""
-    found: list[Page] = []
+    found: dict[str, Page] = {}
     for directory in (bundled(), *directories):
         for path in sorted(directory.glob(PATTERN)):
             code, _, name = path.stem.partition("_")
-            found.append(Page(code, name, _docstring(path), path))
-    return sorted(found, key=lambda p: p.code)
+            # Ours are what they are, whatever a project calls its own.
+            found.setdefault(code, Page(code, name, _docstring(path), path))
+    return sorted(found.values(), key=lambda p: p.code)
 
 
 def _docstring(path: Path) -> str:
     """A file's docstring without parsing the rest of it."""
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8", errors="replace")
     found = re.match(r'\s*"""(.*?)"""', text, re.DOTALL)
     return found.group(1).strip() if found else ""

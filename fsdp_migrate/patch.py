@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+_ESCAPES = dict(zip(b'\a\b\t\n\v\f\r"\\', 'abtnvfr"\\', strict=True))
 
 
 def patch(root: Path, before: Mapping[Path, bytes], after: Mapping[Path, bytes]) -> bytes:
@@ -21,11 +24,9 @@ def patch(root: Path, before: Mapping[Path, bytes], after: Mapping[Path, bytes])
 
 
 def _file(name: str, old: bytes | None, new: bytes) -> list[bytes]:
-    quoted = name.encode()
+    quoted = os.fsencode(name)
     if any(c < 0x20 or c in b'"\\' or c >= 0x7F for c in quoted):
-        escaped = "".join(
-            chr(c) if 0x20 <= c < 0x7F and c not in b'"\\' else f"\\{c:03o}" for c in quoted
-        )
+        escaped = "".join(map(_quoted, quoted))
         a, b = f'"a/{escaped}"'.encode(), f'"b/{escaped}"'.encode()
     else:
         a, b = b"a/" + quoted, b"b/" + quoted
@@ -40,6 +41,13 @@ def _file(name: str, old: bytes | None, new: bytes) -> list[bytes]:
     header += [b"--- " + (b"/dev/null" if old is None else a + tag) + b"\n"]
     header += [b"+++ " + b + tag + b"\n"]
     return header + hunks(old or b"", new)
+
+
+def _quoted(byte: int) -> str:
+    """A byte of a name, as git writes it between quotes."""
+    if byte in _ESCAPES:
+        return f"\\{_ESCAPES[byte]}"
+    return chr(byte) if 0x20 <= byte < 0x7F else f"\\{byte:03o}"
 
 
 def hunks(old: bytes, new: bytes, context: int = 3) -> list[bytes]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fsdp_migrate import decide, engine, patch
+from fsdp_migrate import decide, engine, patch, shown
 from fsdp_migrate.engine import Key
 from fsdp_migrate.result import Outcome, Result
 from fsdp_migrate.study import Decision
@@ -59,7 +59,8 @@ def units(decisions: Sequence[Decision]) -> list[Unit]:
     for constructor, first in group.items():
         node = constructor.defined_by or constructor.call
         line = constructor.module.position(node)[0]
-        made.setdefault(first, set()).add(f"{constructor.module.display}:{line}")
+        place = f"{shown.path(constructor.module.display)}:{line}"
+        made.setdefault(first, set()).add(place)
     for decision in decisions:
         module = decision.site.module
         if decision.outcome is Outcome.LEFT and not (decision.guarded and decision.models):
@@ -72,7 +73,8 @@ def units(decisions: Sequence[Decision]) -> list[Unit]:
             title = f"the {noun} made at {', '.join(places[:3])}{more}"
             unit = migrations.setdefault(first, Unit(title))
         else:
-            unit = files.setdefault(module, Unit(f"{module.display}: what belongs to no model"))
+            title = f"{shown.path(module.display)}: what belongs to no model"
+            unit = files.setdefault(module, Unit(title))
         unit.keys.add(engine.key(decision))
     return [u for u in (*migrations.values(), *files.values(), comments) if u.keys]
 

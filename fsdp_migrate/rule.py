@@ -7,6 +7,7 @@ from a user's own directories alike.
 
 from __future__ import annotations
 
+import importlib.machinery
 import importlib.util
 import re
 import sys
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from fsdp_migrate.errors import InputError
@@ -166,17 +167,27 @@ def _rules(directory: Path) -> Iterator[LoadedRule]:
         yield load_file(path)
 
 
+class _Uncached(importlib.machinery.SourceFileLoader):
+    """Runs the source that stands there: a compiled file beside it may hold something else."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def load_file(path: Path) -> LoadedRule:
     """One rule file, imported by path under a private module name."""
     name = f"_fsdp_migrate_rules.{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
+    loader = _Uncached(name, str(path)) if path.parent != bundled() else None
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     if spec is None or spec.loader is None:
         raise RuleError(f"{path}: cannot be loaded")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a rule that ends the process is one that cannot be loaded
         del sys.modules[name]
         raise RuleError(f"{path}: {type(error).__name__}: {error}") from error
     found: Any = getattr(module, "RULE", None)

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdp_migrate import config, gate, pages, room
+from fsdp_migrate import config, gate, pages, room, trust, ui
 from fsdp_migrate.result import Problem, Result
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ class Run:
     found: gate.Found
     result: Result
     seconds: float
+    trust: trust.Word
 
     def without(self, refused: frozenset[Key], *, settle: bool = True) -> Result:
         """The result of this run if some decisions are not taken; to look at only, unless
@@ -33,6 +34,14 @@ class Run:
         result = room.deep(lambda: again(refused, settle=settle))
         result.problems = list(dict.fromkeys([*self.result.problems, *result.problems]))
         return result
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether there are sites, and rules of the project's own were not asked about them.
+
+        Nobody knows what those would have said, so that such a run is never a success.
+        """
+        return self.trust.missing and bool(self.result.decisions)
 
     @property
     def before(self) -> dict[Path, bytes]:
@@ -57,10 +66,14 @@ def run(
     edit: bool = True,
     partial: bool = False,
     jobs: int = 1,
+    trust_rules: bool = False,
+    home: Path | None = None,
 ) -> Run:
     """Find, read, decide and (with ``edit``) make the new contents of everything under ``paths``.
 
-    ``partial`` puts guards where left sites would otherwise hold a model's migration back.
+    ``partial`` puts guards where left sites would otherwise hold a model's migration back. With
+    ``trust_rules``, or when the user's configuration says so, rules of the project's own run;
+    ``home`` is the project that ``paths`` are a copy of.
 
     Raises:
         gate.PathProblem: a path cannot be used.
@@ -68,10 +81,12 @@ def run(
         rule.RuleError: a rule of the user's is wrong.
     """
     started = time.perf_counter()
-    taken, _ = gate.given(paths)
-    settings = config.load(taken[0] if taken else Path.cwd(), target=target)
+    settings = config.load(start(paths), target=target)
     _check_codes((*select, *ignore), "", settings)
     _check_codes((*settings.select, *settings.ignore), f"{config.TABLE}: ", settings)
+    word = trust.word(home or settings.root, settings.rule_paths, asked=trust_rules)
+    if word.note:
+        ui.note(f"note: {word.note}")
     result = Result()
     with room.uncollected():
         found = gate.find(paths, settings.exclude, settings.root, jobs=jobs)
@@ -79,11 +94,18 @@ def run(
             chosen = frozenset(select or settings.select)
             ignored = frozenset((*ignore, *settings.ignore))
             result = _engine(
-                found, settings, chosen, ignored, edit=edit, partial=partial, jobs=jobs
+                found,
+                settings,
+                chosen,
+                ignored,
+                word.loaded,
+                edit=edit,
+                partial=partial,
+                jobs=jobs,
             )
     for path, reason in found.unread:
         result.problems.append(Problem(found.display(path), f"cannot be read: {reason}"))
-    return Run(settings, found, result, time.perf_counter() - started)
+    return Run(settings, found, result, time.perf_counter() - started, word)
 
 
 def _check_codes(codes: Sequence[str], origin: str, settings: config.Config) -> None:
@@ -96,11 +118,22 @@ def _check_codes(codes: Sequence[str], origin: str, settings: config.Config) -> 
             )
 
 
+def start(paths: Sequence[Path]) -> Path:
+    """Where the configuration of a run is looked for.
+
+    Raises:
+        gate.PathProblem: a path cannot be used.
+    """
+    taken, _ = gate.given(paths)
+    return taken[0] if taken else Path.cwd()
+
+
 def _engine(
     found: gate.Found,
     settings: config.Config,
     select: frozenset[str],
     ignore: frozenset[str],
+    rules: Sequence[Path],
     *,
     edit: bool,
     partial: bool,
@@ -133,7 +166,7 @@ def _engine(
         try:
             result = engine.rewrite([*sources, *others], options, registry, library, edit=edit)
         except Exception as error:
-            result = Result(problems=[_defect(error, settings.rule_paths)])
+            result = Result(problems=[_defect(error, rules)])
         result.problems[:0] = problems
         return result
 
@@ -141,7 +174,7 @@ def _engine(
     options = engine.Options(
         settings.target, select, ignore, line_length=length, partial=partial, jobs=jobs
     )
-    registry = rule.load(settings.rule_paths)
+    registry = rule.load(rules)
     from fsdp_migrate import pool
 
     try:

@@ -88,7 +88,7 @@ class Failure:
 
     site: Site
     rule: LoadedRule
-    error: Exception
+    error: BaseException
 
 
 @dataclass(eq=False)

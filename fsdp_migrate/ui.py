@@ -1,7 +1,8 @@
 """The screen. The only module that uses rich.
 
 Source text is never passed through markup, lines are never wrapped, and colour carries no
-information of its own. Without a terminal, or with ``NO_COLOR``, plain text comes out.
+information of its own. What a terminal would obey is escaped once more, whatever it is part of.
+Without a terminal, or with ``NO_COLOR``, plain text comes out.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+
+from fsdp_migrate import shown
 
 STYLES = {"rewrote": "green", "review": "yellow", "left": "red"}
 
@@ -27,16 +30,18 @@ def coloured(stream: object = None) -> bool:
 
 def out(text: str) -> None:
     """Results, to standard output."""
+    text = shown.text(text)
     sys.stdout.write(text if text.endswith("\n") or not text else f"{text}\n")
 
 
 def note(text: str) -> None:
     """Everything else, to standard error."""
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{shown.text(text)}\n")
 
 
 def problem(text: str) -> None:
-    """An error message, to standard error."""
+    """An error message of one line, to standard error."""
+    text = shown.line(text)
     if coloured(sys.stderr):
         _print([("error: ", "bold red"), (text, "")], error=True)
     else:
@@ -70,16 +75,20 @@ def words(text: str, styles: Mapping[str, str]) -> None:
 
 
 def diff(patch: bytes) -> None:
-    """A patch: its bytes as they are, or in colour on a terminal.
+    """A patch: its bytes as they are, or as text on a terminal.
 
     ``FORCE_COLOR`` does not count here: CI services set it, and nothing could apply the patch.
     """
-    if not (coloured() and sys.stdout.isatty()):
+    if not sys.stdout.isatty():
         sys.stdout.flush()
         sys.stdout.buffer.write(patch)
         sys.stdout.buffer.flush()
         return
-    for line in patch.decode("utf-8", "replace").splitlines():
+    # A line of a patch ends where git ends it; what else ends lines is shown as what it is.
+    for line in patch.decode("utf-8", "replace").removesuffix("\n").split("\n"):
+        if not coloured():
+            out(f"{line}\n")
+            continue
         style = ""
         if line.startswith(("diff ", "--- ", "+++ ", "new file")):
             style = "bold"
@@ -120,7 +129,8 @@ def _print(parts: list[tuple[str, str]], *, error: bool = False, end: str = "\n"
 
     stream = sys.stderr if error else sys.stdout
     console = Console(file=stream, force_terminal=True, soft_wrap=True, highlight=False)
-    console.print(Text.assemble(*parts), markup=False, emoji=False, end=end)
+    safe = [(shown.text(text), style) for text, style in parts]
+    console.print(Text.assemble(*safe), markup=False, emoji=False, end=end)
 
 
 @contextmanager

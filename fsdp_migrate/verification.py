@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import io
+import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -17,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fsdp_migrate import config, gate, session, ui, write
-from fsdp_migrate.commands import BAD
+from fsdp_migrate import config, gate, git, session, trust, ui, write
+from fsdp_migrate.commands import BAD, GOOD, SEE
 from fsdp_migrate.errors import InputError
+from fsdp_migrate.shown import path as shown_path
 
 if TYPE_CHECKING:
     from fsdp_migrate.verify.entries import Entries
@@ -55,6 +54,11 @@ class Asked:
     format_: str = "text"
     outputs: Sequence[Path] = ()
     quiet: bool = False
+    trust_rules: bool = False
+
+
+class _Said(Exception):
+    """The command cannot be carried out, and why was said."""
 
 
 def command(asked: Asked) -> int:
@@ -68,6 +72,8 @@ def command(asked: Asked) -> int:
             report = _verify(plan, shown)
         except (InputError, PlanError) as error:
             ui.problem(str(error))
+            return BAD
+        except _Said:
             return BAD
         except KeyboardInterrupt:
             ui.note("interrupted: nothing was decided; the trees are untouched")
@@ -83,6 +89,9 @@ def command(asked: Asked) -> int:
             except OSError as error:
                 ui.problem(f"{path}: cannot be written: {error.strerror or error}")
                 return BAD
+    if report.exit_code == GOOD and "notes" in shown:
+        ui.note("note: exit code 1, for rules of the project's own were not loaded")
+        return SEE
     return report.exit_code
 
 
@@ -139,7 +148,10 @@ def _plan(asked: Asked, stack: ExitStack) -> tuple[Plan, dict[str, Any]]:
         trees["before" if "after" in trees else "after"] = tree
     trees.setdefault("before", tree)
     if "after" not in trees:
-        trees["after"] = _rewritten(trees["before"], _scratch(stack) / trees["before"].name)
+        trees["after"] = _scratch(stack) / trees["before"].name
+        missing = _rewritten(trees["before"].absolute(), trees["after"], asked.trust_rules)
+        if missing:
+            shown["notes"] = (missing,)
         shown["after"] = "the same, rewritten in a scratch copy"
     settings: dict[str, Any] = {} if asked.seed is None else {"seed": asked.seed}
     if entries is not None:
@@ -250,21 +262,16 @@ def _checked_out(revision: str, tree: Path, target: Path, side: str, share: Sequ
             f"--{side} {revision}: is no directory, and {tree} is in no git repository"
         )
     inside = tree.relative_to(root).as_posix()
-    wanted = f"{revision}:{'' if inside == '.' else inside}"
-    # A tree, so that paths come out relative to it; nothing is checked out of the work tree.
-    made = subprocess.run(
-        ["git", "-C", str(root), "archive", "--format=tar", wanted],
-        capture_output=True,
-        check=False,
-    )
-    if made.returncode:
-        reason = made.stderr.decode(errors="replace").strip().splitlines() or ["git failed"]
+    try:
+        entries = git.files(root, revision, inside)
+    except git.GitError as error:
         raise gate.PathProblem(
             f"--{side} {revision}: is neither a directory nor a git revision with "
-            f"{inside} in it ({reason[0]})"
-        )
-    with tarfile.open(fileobj=io.BytesIO(made.stdout)) as archive:
-        archive.extractall(target, filter="data")
+            f"{inside} in it ({error})"
+        ) from None
+    left_out = _put(entries, target)
+    if left_out:
+        ui.note(f"note: links out of the tree at {revision} are left out: {', '.join(left_out)}")
     for path in share:
         place = target / path
         if not place.exists() and (tree / path).exists():
@@ -273,22 +280,73 @@ def _checked_out(revision: str, tree: Path, target: Path, side: str, share: Sequ
     return target
 
 
-def _rewritten(tree: Path, copy: Path) -> Path:
-    """A copy of ``tree`` with its FSDP1 rewritten.
+def _put(entries: Sequence[git.Entry], target: Path) -> list[str]:
+    """Write files of git into ``target``; the links that would lead out of it, which are not made.
+
+    Raises:
+        gate.PathProblem: a name leads out, as no name that git itself writes does.
+    """
+    target.mkdir(parents=True)
+    links = [entry for entry in entries if entry.is_link]
+    # Links come last, so that nothing is written through one.
+    for entry in (*(entry for entry in entries if not entry.is_link), *links):
+        place = target / entry.path
+        if not {"", ".", "..", ".git"}.isdisjoint(entry.path.split("/")):
+            raise gate.PathProblem(f"{shown_path(entry.path)}: is no name for a file in git")
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if entry.is_link:
+                place.symlink_to(os.fsdecode(entry.contents))
+            else:
+                place.write_bytes(entry.contents)
+                place.chmod(0o755 if entry.mode == "100755" else 0o644)
+        except (OSError, ValueError) as error:
+            raise gate.PathProblem(f"{shown_path(entry.path)}: {error}") from None
+    real = os.path.realpath(target)
+    leading_out = [
+        link.path
+        for link in links
+        if not Path(os.path.realpath(target / link.path)).is_relative_to(real)
+        or os.path.isabs(os.readlink(target / link.path))
+    ]
+    for path in leading_out:
+        (target / path).unlink()
+    return [shown_path(path) for path in leading_out]
+
+
+def _rewritten(tree: Path, copy: Path, trust_rules: bool) -> str:
+    """Make a copy of ``tree`` with its FSDP1 rewritten; what to tell if rules of its own were not
+    loaded.
+
+    Raises:
+        InputError: there is nothing to rewrite, or the configuration is wrong.
+        _Said: it could not be made, and the process that should have made it said why.
+    """
+    skipped = shutil.ignore_patterns(*gate.SKIPPED, "*.pyc")
+    shutil.copytree(tree, copy, symlinks=True, ignore=skipped, ignore_dangling_symlinks=True)
+    # Rules of the project's own run in a process apart, and have no part in the verdict.
+    code = trust.command(tree, trust_rules, lambda: _rewrite_copy(tree, copy, trust_rules))
+    if code:
+        raise _Said
+    word = trust.word(tree, config.rule_paths(tree), asked=trust_rules)
+    return word.note if word.missing else ""
+
+
+def _rewrite_copy(tree: Path, copy: Path, trust_rules: bool) -> int:
+    """Rewrite the FSDP1 in a copy of ``tree``.
 
     Raises:
         gate.PathProblem: there is nothing to rewrite.
     """
-    skipped = shutil.ignore_patterns(*gate.SKIPPED, "*.pyc")
-    shutil.copytree(tree, copy, symlinks=True, ignore=skipped, ignore_dangling_symlinks=True)
-    run = session.run([copy])
+    run = session.run([copy], trust_rules=trust_rules, home=tree)
     for problem in run.result.problems:
         # Of the user's file, not of its copy. It need not be one that the program uses.
         place = f"{_original(problem.display, copy, tree)}:{problem.line or 1}"
         ui.problem(f"{place}: {problem.message}")
     if not run.result.changes:
         raise gate.PathProblem(
-            f"{tree}: nothing to rewrite, so there is nothing to compare; give --after or --before"
+            f"{shown_path(str(tree))}: nothing to rewrite, so there is nothing to compare; give "
+            "--after or --before"
         )
     write.write(copy, run.result.changes, state=copy.with_name(f"{copy.name}.journal"))
     left = sum(d.outcome.value == "left" for d in run.result.decisions)
@@ -297,7 +355,7 @@ def _rewritten(tree: Path, copy: Path) -> Path:
         f"rewrote a scratch copy: {len(run.result.decisions)} sites, {review} for review, "
         f"{left} left" + (" (see fsdp-migrate check)" if left else "")
     )
-    return copy
+    return GOOD
 
 
 def _original(display: str, copy: Path, tree: Path) -> str:
@@ -320,7 +378,8 @@ def _verify(plan: Plan, shown: dict[str, Any]) -> Report:
 
     with Progress(plan.max_steps) as progress:
         report = verify(plan, on_event=progress)
-    return dataclasses.replace(report, **shown)
+    notes = (*report.notes, *shown.get("notes", ()))
+    return dataclasses.replace(report, **{**shown, "notes": notes})
 
 
 def _rendered(report: Report, name: str) -> str:

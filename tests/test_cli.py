@@ -15,6 +15,7 @@ import pytest
 
 from fsdp_migrate import __main__ as entry
 from fsdp_migrate import engine, journal, rule, ui, verification, write
+from fsdp_migrate import process as ending
 from tests.commandline import DEMO, Command, answering
 from tests.migrating import files
 
@@ -306,9 +307,9 @@ def test_a_rule_of_the_projects_own_is_a_rule(here: Path, run: Command) -> None:
     (here / "a.py").write_text(WRAPS)
     assert "FSDP950  ours" in run("explain").out
     assert "What ours does" in run("explain", "FSDP950").out
-    assert run("check", "--ignore", "FSDP950", "a.py").code == 1
+    assert run("check", "--trust-rules", "--ignore", "FSDP950", "a.py").code == 1
     (here / "rules" / "FSDP950_ours.py").write_text("(")
-    broken = run("check", "a.py")
+    broken = run("check", "--trust-rules", "a.py")
     assert broken.code == 2
     assert "rules/FSDP950_ours.py: SyntaxError" in broken.err
 
@@ -709,14 +710,14 @@ def test_any_other_crash_is_one_line_too(
     (here / "a.py").write_text(WRAPS)
     monkeypatch.setattr(write, "write", broken)
     monkeypatch.setattr(sys, "argv", ["fsdp-migrate", "rewrite", "a.py"])
-    monkeypatch.delenv(entry.TRACEBACK, raising=False)
+    monkeypatch.delenv(ending.TRACEBACK, raising=False)
     with pytest.raises(SystemExit) as stop:
         entry.main()
     assert stop.value.code == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "KeyError: 'lost' (this is a defect of fsdp-migrate" in said
-    monkeypatch.setenv(entry.TRACEBACK, "1")
+    monkeypatch.setenv(ending.TRACEBACK, "1")
     with pytest.raises(KeyError):
         entry.main()
 

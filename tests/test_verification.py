@@ -166,6 +166,7 @@ def test_every_option_reaches_the_plan(tmp_path: Path, monkeypatch: pytest.Monke
         *("--launcher", "srun", "--python", "py", "--no-twin", "--cache", "--timing"),
         *("--resume-check=--resume x", "--env", "A=1", "--env", "B=2", "--share", "data"),
         *("--keep", "k", "--format", "json", "-o", "r.md", "-o", "r.html", "-q"),
+        "--trust-rules",
         *("train.py", "--", "--lr", "1"),
     ]
     assert cli.run(arguments) == 0
@@ -192,6 +193,7 @@ def test_every_option_reaches_the_plan(tmp_path: Path, monkeypatch: pytest.Monke
         format_="json",
         outputs=(Path("r.md"), Path("r.html")),
         quiet=True,
+        trust_rules=True,
     )
     assert seen == [asked]
     # Nothing that can be asked for was left out above.

@@ -3,7 +3,17 @@
 from importlib import import_module
 from pathlib import Path
 
-from fsdp_migrate.report.event import Coverage, Event, Remark, Summary, by_file, events, summary
+from fsdp_migrate.report.event import (
+    Coverage,
+    Event,
+    Remark,
+    Summary,
+    by_file,
+    events,
+    printable,
+    printable_summary,
+    summary,
+)
 
 FORMATS = {
     "full": "text:full",
@@ -21,6 +31,7 @@ SUFFIXES = {
     ".htm": "html",
     ".html": "html",
 }
+PLAIN = frozenset({"full", "concise", "github"})  # text that a terminal or a log shows
 WITH_CONTENTS = frozenset({"html"})  # formats that show the files before and after
 
 __all__ = [
@@ -32,6 +43,8 @@ __all__ = [
     "by_file",
     "chosen",
     "events",
+    "printable",
+    "printable_summary",
     "render",
     "summary",
 ]
@@ -47,5 +60,7 @@ def chosen(name: str | None, output: Path | None) -> str:
 def render(name: str, found: list[Event], total: Summary) -> str:
     """The report in one of ``FORMATS``; only its own module is loaded."""
     module, _, function = FORMATS[name].partition(":")
+    if name in PLAIN:
+        found, total = printable(found), printable_summary(total)
     rendered: str = getattr(import_module(f"{__name__}.{module}"), function)(found, total)
     return rendered

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from fsdp_migrate import shown
 from fsdp_migrate.result import Outcome, Problem, Result, place
 
 if TYPE_CHECKING:
@@ -134,6 +135,47 @@ def _coverage(found: Sequence[Event]) -> Coverage:
 def events(result: Result) -> list[Event]:
     """The decisions of a run in the order of files and lines."""
     return [_event(decision) for decision in result.decisions]
+
+
+def printable(found: Iterable[Event]) -> list[Event]:
+    """The events as text that a terminal shows and does not obey.
+
+    Formats for programs have the events themselves: their names are those of the files.
+    """
+    return [_printable(event) for event in found]
+
+
+def printable_summary(total: Summary) -> Summary:
+    """Likewise what is told about the run."""
+    return replace(
+        total,
+        changed=tuple(map(shown.path, total.changed)),
+        created=tuple(map(shown.path, total.created)),
+        problems=tuple(
+            replace(p, display=shown.path(p.display), message=shown.line(p.message))
+            for p in total.problems
+        ),
+        notes=tuple(map(shown.line, total.notes)),
+        markers=tuple(map(_printable, total.markers)),
+        unused=tuple(map(_printable, total.unused)),
+    )
+
+
+_Shown = TypeVar("_Shown", Event, Remark)
+
+
+def _printable(found: _Shown) -> _Shown:
+    values: dict[str, Any] = {each.name: getattr(found, each.name) for each in fields(found)}
+    for name, value in values.items():
+        if name in {"path", "models"}:
+            values[name] = _paths(value)
+        elif isinstance(value, str) and name != "source":  # it is escaped where it is cut
+            values[name] = shown.line(value)
+    return type(found)(**values)
+
+
+def _paths(value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    return shown.path(value) if isinstance(value, str) else tuple(map(shown.path, value))
 
 
 def _event(decision: Decision) -> Event:

@@ -12,7 +12,7 @@ LEVELS = {Outcome.REWRITTEN: "notice", Outcome.REVIEW: "warning", Outcome.LEFT: 
 def render(found: list[Event], total: Summary) -> str:
     lines = [_annotation(e) for e in found if not e.ignored]
     lines += [
-        f"::notice file={_property(r.path)},line={r.line},col={r.column},title={r.code}"
+        f"::notice file={_property(r.path)},line={r.line},col={r.column},title={_property(r.code)}"
         f"::{_data(remark(r))}"
         for r in remarks(total)
     ]
@@ -29,7 +29,7 @@ def _annotation(event: Event) -> str:
     text = headline(event) + (f"\n{event.help}" if event.help else "")
     return (
         f"::{LEVELS[event.outcome]} file={_property(event.path)},line={line},"
-        f"col={event.column},title={event.code}::{_data(text)}"
+        f"col={event.column},title={_property(event.code)}::{_data(text)}"
     )
 
 

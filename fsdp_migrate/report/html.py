@@ -217,7 +217,7 @@ def _remark(found: Remark) -> str:
 
 
 def _rule(code: str) -> str:
-    return f'<a href="#{code}"><code>{code}</code></a>'
+    return f'<a href="#{text(code)}"><code>{text(code)}</code></a>'
 
 
 def _site(event: Event, number: int, lines: Sequence[str]) -> Iterator[str]:
@@ -346,7 +346,7 @@ def _rules(found: Sequence[Event], told: Sequence[Remark], total: Summary) -> It
     yield '<section aria-label="Rules">\n<h2>Rules</h2>\n<ul class="list card">'
     for code in codes:
         summary = text(known.get(code, ""))
-        yield f'<li id="{code}"><code>{code}</code> {summary}</li>'
+        yield f'<li id="{text(code)}"><code>{text(code)}</code> {summary}</li>'
     yield "</ul>\n<p class=hint>The whole page of a rule: fsdp-migrate explain CODE</p>\n</section>"
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 
+from fsdp_migrate import shown
 from fsdp_migrate.report.event import Coverage, Event, Remark, Summary, by_file
 
 
@@ -53,7 +54,7 @@ def render(found: list[Event], total: Summary) -> str:
         ],
         "notes": list(total.notes),
     }
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    return shown.in_json(json.dumps(document, indent=2, ensure_ascii=False)) + "\n"
 
 
 def _coverage(of: Coverage) -> dict[str, object]:

@@ -124,9 +124,9 @@ def _sentence(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def text(value: str) -> str:
+def text(value: str, most: int = CELL) -> str:
     """A text as the same text in a table's cell: no markup, no link, no mention."""
-    cut = f"{value[:CELL]}..." if len(value) > CELL else value
+    cut = f"{value[:most]}..." if len(value) > most else value
     escaped = _MARKUP.sub(r"\\\1", _visible(cut))
     # A backslash keeps GitHub neither from mentioning people nor from linking addresses.
     for link in ("@", "://", "www."):
@@ -136,7 +136,10 @@ def text(value: str) -> str:
 
 def code(value: str) -> str:
     """A text as code in a table's cell."""
-    shown_ = _visible(value).replace("|", "\\|")
+    shown_ = _visible(value)
+    if "\\|" in shown_:
+        return text(value)  # some readers would end the cell there, and the code with it
+    shown_ = shown_.replace("|", "\\|")
     longest = max(map(len, re.findall("`+", shown_)), default=0)
     if not longest:
         return f"`{shown_}`"

@@ -36,6 +36,9 @@ ul { margin: 4px 0 0; padding-left: 20px; } footer { color: var(--dim); margin-t
   font-size: 13px; }
 """
 
+# The page runs nothing and loads nothing, even if something in it should want to.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
 # What HTML forbids or a reader cannot see, and what turns the text around it about.
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff]"
@@ -46,6 +49,7 @@ def page(title: str, style: str, body: str) -> str:
     """A page; ``title`` is text, ``style`` and ``body`` are CSS and HTML."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{text(title)}</title>\n"
         f"<style>{STYLE}{style}</style>\n</head>\n<body>\n<main>\n{body}\n</main>\n</body>\n"

@@ -18,6 +18,7 @@ from fsdp_migrate import __version__, pages
 from fsdp_migrate.report.event import Event, Remark, Summary
 from fsdp_migrate.report.text import headline, remark, remarks
 from fsdp_migrate.result import Outcome, Problem
+from fsdp_migrate.shown import in_json
 
 SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -65,7 +66,7 @@ def render(found: list[Event], total: Summary) -> str:
         },
     }
     document = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    return in_json(json.dumps(document, indent=2, ensure_ascii=False)) + "\n"
 
 
 def _rules(codes: Iterable[str], directories: Iterable[Path]) -> list[dict[str, Any]]:

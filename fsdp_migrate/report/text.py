@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fsdp_migrate import shown as printable
 from fsdp_migrate.report.event import Event, Remark, Summary, by_file
 from fsdp_migrate.result import Outcome
 
@@ -64,28 +65,36 @@ def block(event: Event) -> list[str]:
 def _block(event: Event | Remark, said: str, word: str) -> list[str]:
     number = str(event.line)
     gutter = " " * len(number)
-    source, column = excerpt(event)
+    source, column, width = excerpt(event)
     lines = [
         f"{event.code} {said}",
         f"{gutter}--> {event.place}",
         f"{gutter} |",
         f"{number} | {source}",
-        f"{gutter} | {' ' * column}{'^' * min(event.width, max(1, len(source) - column))}",
+        f"{gutter} | {' ' * column}{'^' * width}",
     ]
     if event.help:
         lines += [f"{gutter} |", f"{gutter} = {word}: {event.help}"]
     return lines
 
 
-def excerpt(event: Event | Remark) -> tuple[str, int]:
-    """The source line, or what of a very long one matters, and where the site begins in it."""
+def excerpt(event: Event | Remark) -> tuple[str, int, int]:
+    """The source line, or what of a very long one matters; where the site begins in it, and how
+    wide it is there."""
     source, column = event.source.expandtabs(1), event.column - 1
-    if len(source) <= LONGEST:
-        return source, column
-    start = max(0, column - LONGEST // 4)
+    start = max(0, column - LONGEST // 4) if len(source) > LONGEST else 0
     cut = "..." if start else ""
     more = "..." if start + LONGEST < len(source) else ""
-    return f"{cut}{source[start : start + LONGEST]}{more}", column - start + len(cut)
+    end = min(start + LONGEST, len(source)) if more else len(source)
+    before, site, after = (
+        printable.line(source[first:last])
+        for first, last in (
+            (start, column),
+            (column, min(column + event.width, end)),
+            (min(column + event.width, end), end),
+        )
+    )
+    return f"{cut}{before}{site}{after}{more}", len(cut) + len(before), max(1, len(site))
 
 
 def headline(event: Event) -> str:

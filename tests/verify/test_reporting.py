@@ -160,7 +160,7 @@ def test_a_crash_has_no_gates_but_a_failed_case() -> None:
 def test_markdown_shows_text_as_it_is() -> None:
     shown = markdown.render(full(evidence(clip=None), Verdict.DIFFERENT))
     assert shown.startswith("## verify: FAIL, different training\n")
-    assert "a \\<b\\> & \\`c\\` \\| d\\_e" in shown
+    assert "a \\<b\\> \\& \\`c\\` \\| d\\_e" in shown
     tables = [line for line in shown.splitlines() if line.startswith("|")]
     assert all(line.endswith("|") for line in tables)
     assert "<details open>" in shown

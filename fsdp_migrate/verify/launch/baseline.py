@@ -38,7 +38,9 @@ def default_folder() -> Path:
 @functools.cache
 def torch_version(python: str) -> str | None:
     """The version of torch that ``python`` would import, without importing it; None if none."""
-    code = "import importlib.metadata as m; print(m.version('torch'))"
+    # The first place that -c looks for modules in is the working directory.
+    code = "import sys; sys.path[:] = filter(None, sys.path); import importlib.metadata as m; "
+    code += "print(m.version('torch'))"
     try:
         found = subprocess.run(
             [python, "-c", code], capture_output=True, text=True, check=False, timeout=60

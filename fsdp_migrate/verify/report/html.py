@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from html import escape
 
-from fsdp_migrate.report.page import page
+from fsdp_migrate.report.page import page, text
 from fsdp_migrate.verify.compare.gate import Gate, Status
 from fsdp_migrate.verify.compare.gates.training import Row
 from fsdp_migrate.verify.launch.outcome import Outcome
 from fsdp_migrate.verify.report.chart import Band, Chart, Line
 from fsdp_migrate.verify.report.model import Report
-from fsdp_migrate.verify.report.text import printable, short
+from fsdp_migrate.verify.report.text import short
 
 _STYLE = """
 :root { --before: #2a6fbb; --after: #d9730d; --twin: #8a8f98; }
@@ -44,7 +43,7 @@ _KINDS = ("good", "bad", "open")
 
 def render(report: Report) -> str:
     """The page."""
-    title = printable(f"{report.verdict.word}: {report.program}")
+    title = f"{report.verdict.word}: {report.program}"
     return page(title, _STYLE, "\n".join(_body(report)))
 
 
@@ -270,4 +269,4 @@ def _maybe(value: float | None) -> str:
 
 
 def _text(value: str) -> str:
-    return escape(printable(value))
+    return text(value)

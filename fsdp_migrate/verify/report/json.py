@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any
 
+from fsdp_migrate import shown
 from fsdp_migrate.verify.report.model import Report
 
 
@@ -15,7 +16,7 @@ def render(report: Report) -> str:
     Strict JSON: numbers that are not finite become the strings ``"nan"``, ``"inf"``, ``"-inf"``.
     """
     text = json.dumps(_strict(report.to_dict()), indent=2, ensure_ascii=False, allow_nan=False)
-    return text + "\n"
+    return shown.in_json(text) + "\n"
 
 
 def _strict(value: Any) -> Any:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
+from fsdp_migrate import shown
 from fsdp_migrate.verify.compare.gate import Gate, Status
 from fsdp_migrate.verify.report import text
 from fsdp_migrate.verify.report.model import Report
-from fsdp_migrate.verify.report.text import printable
 
 
 def render(report: Report) -> str:
@@ -19,13 +19,13 @@ def render(report: Report) -> str:
     )
     message = f"{report.title}: {report.says}"
     if report.exit_code == 1:
-        ET.SubElement(verdict, "failure", type=report.verdict.value, message=printable(message))
+        ET.SubElement(verdict, "failure", type=report.verdict.value, message=shown.text(message))
     elif report.exit_code == 2:
-        ET.SubElement(verdict, "error", type=report.verdict.value, message=printable(message))
+        ET.SubElement(verdict, "error", type=report.verdict.value, message=shown.text(message))
     cases.append(verdict)
     suite = ET.Element(
         "testsuite",
-        name=printable(f"fsdp-migrate verify {report.program}"),
+        name=shown.text(f"fsdp-migrate verify {report.program}"),
         tests=str(len(cases)),
         failures=str(sum(case.find("failure") is not None for case in cases)),
         errors=str(sum(case.find("error") is not None for case in cases)),
@@ -33,7 +33,7 @@ def render(report: Report) -> str:
         time=f"{report.seconds:.2f}",
     )
     suite.extend(cases)
-    ET.SubElement(suite, "system-out").text = printable(text.render(report))
+    ET.SubElement(suite, "system-out").text = shown.text(text.render(report))
     ET.indent(suite)
     body = ET.tostring(suite, encoding="unicode")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{body}\n'
@@ -41,13 +41,13 @@ def render(report: Report) -> str:
 
 def _case(gate: Gate) -> ET.Element:
     name = f"{gate.title} ({gate.part})" if gate.part else gate.title
-    case = ET.Element("testcase", classname="verify.gates", name=printable(name), time="0")
+    case = ET.Element("testcase", classname="verify.gates", name=shown.text(name), time="0")
     says = "; ".join(filter(None, (gate.says, gate.hint)))
     if gate.status is Status.FAIL:
-        failure = ET.SubElement(case, "failure", type=gate.key, message=printable(says))
-        failure.text = printable("\n".join(gate.details))
+        failure = ET.SubElement(case, "failure", type=gate.key, message=shown.text(says))
+        failure.text = shown.text("\n".join(gate.details))
     elif gate.status is Status.VOID:
-        ET.SubElement(case, "error", type=gate.key, message=printable(says))
+        ET.SubElement(case, "error", type=gate.key, message=shown.text(says))
     elif gate.status is Status.NOTE:
-        ET.SubElement(case, "skipped", message=printable(says))
+        ET.SubElement(case, "skipped", message=shown.text(says))
     return case

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from fsdp_migrate import shown
+from fsdp_migrate.report.markdown import code, text
 from fsdp_migrate.verify.compare.gate import Gate, Status
 from fsdp_migrate.verify.launch.outcome import Outcome
 from fsdp_migrate.verify.report.model import Report
-from fsdp_migrate.verify.report.text import chosen, printable, short
+from fsdp_migrate.verify.report.text import chosen, short
 
 _SIGNS = {
     Status.PASS: "pass",
@@ -20,7 +22,7 @@ _SIGNS = {
 
 def render(report: Report) -> str:
     """The whole report, ending in a newline."""
-    return printable("\n".join(_lines(report)) + "\n")
+    return shown.text("\n".join(_lines(report)) + "\n")
 
 
 def _lines(report: Report) -> Iterator[str]:
@@ -32,8 +34,8 @@ def _lines(report: Report) -> Iterator[str]:
         yield ""
         yield f"Look at: {_cell(first.hint)}"
     yield ""
-    yield f"- program: `{report.program}`"
-    yield f"- before: `{report.before}`, after: `{report.after}`"
+    yield f"- program: {code(report.program)}"
+    yield f"- before: {code(report.before)}, after: {code(report.after)}"
     yield f"- {_cell(report.setting)}"
     for role, outcome in report.outcomes.items():
         yield from _outcome(role, outcome)
@@ -119,10 +121,10 @@ def _outcome(role: str, outcome: Outcome) -> Iterator[str]:
         fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", "\n".join(lines))), default=0))
         yield ""
         yield f"{fence}text"
-        yield from lines
+        yield from map(shown.line, lines)
         yield fence
 
 
 def _cell(value: str) -> str:
     """``value`` as text that Markdown shows as it is, also in a table."""
-    return re.sub(r"([\\`*_\[\]<>|#~])", r"\\\1", " ".join(value.split()))
+    return text(value, len(value))

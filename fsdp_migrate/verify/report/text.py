@@ -3,10 +3,10 @@ except where a name is longer."""
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterator
 
+from fsdp_migrate import shown
 from fsdp_migrate.verify.compare.gate import Gate, Status
 from fsdp_migrate.verify.compare.gates.training import Row
 from fsdp_migrate.verify.launch.outcome import Outcome
@@ -16,26 +16,17 @@ _WIDTH = 98
 _MOST_ROWS = 12
 
 
-# What XML 1.0 and terminals had better not be given.
-_CONTROL = re.compile(r"[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
-def printable(value: str) -> str:
-    """``value`` without control characters; error messages hold colours and worse."""
-    return _CONTROL.sub("\ufffd", value)
-
-
 def render(report: Report) -> str:
     """The whole screen, ending in a newline."""
-    return printable("\n".join(_lines(report)) + "\n")
+    return shown.text("\n".join(_lines(report)) + "\n")
 
 
 def _lines(report: Report) -> Iterator[str]:
-    yield f"program  {report.program}"
-    yield f"before   {report.before}"
-    yield f"after    {report.after}"
+    yield f"program  {shown.line(report.program)}"
+    yield f"before   {shown.line(report.before)}"
+    yield f"after    {shown.line(report.after)}"
     if report.setting:
-        yield f"setting  {report.setting}"
+        yield f"setting  {shown.line(report.setting)}"
     if report.rows:
         yield ""
         yield from _table(report.rows)
@@ -58,7 +49,7 @@ def _lines(report: Report) -> Iterator[str]:
     if first is not None and first.hint:
         yield from _wrapped(" " * len(head) + "look at: ", first.hint)
     if report.kept:
-        yield " " * len(head) + f"records: {report.kept}"
+        yield " " * len(head) + f"records: {shown.line(str(report.kept))}"
 
 
 def chosen(rows: tuple[Row, ...]) -> Iterator[Row | None]:
@@ -110,14 +101,14 @@ def _worlds(worlds: tuple[World, ...]) -> Iterator[str]:
 
 
 def _gates(gates: tuple[Gate, ...]) -> Iterator[str]:
-    width = max(len(gate.title) for gate in gates)
+    width = max(len(shown.line(gate.title)) for gate in gates)
     indent = " " * (width + 8)
     part = ""
     for gate in gates:
         if gate.part != part:
             part = gate.part
             yield f"{part or 'structure'}:"
-        head = f"{gate.title:<{width}}  {gate.status.value.upper():<4}  "
+        head = f"{shown.line(gate.title):<{width}}  {gate.status.value.upper():<4}  "
         measured = ""
         if gate.measured is not None and gate.allowed is not None:
             measured = f"{short(gate.measured)} of {short(gate.allowed)} allowed"
@@ -145,11 +136,11 @@ def _outcome(role: str, outcome: Outcome) -> Iterator[str]:
     yield from _wrapped(f"{role}{rank}: ", outcome.says)
     for line in outcome.traceback:
         if line != outcome.says:
-            yield f"  {line}"
+            yield f"  {shown.line(line)}"
     for trace in outcome.ranks:
         yield f"  rank {trace.rank} {trace.last}"
         for frame in trace.stack[-6:]:
-            yield f"    {frame}"
+            yield f"    {shown.line(frame)}"
 
 
 def _list(title: str, items: tuple[str, ...]) -> Iterator[str]:
