@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fsdp_migrate.trace.project import Module, Project
 
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 REPOSITORY = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 
 
@@ -30,7 +31,7 @@ class Step:
 
     base: Path  # the directory that it starts from
     relative: bool
-    sure: bool  # it runs whenever the module is loaded, and an error in it would end the program
+    sure: bool  # no condition stands before it, and an error in it would end the program
     loads: tuple[Module, ...]
 
 
@@ -62,22 +63,34 @@ class Roots:
 
     def _read(self, module: Module) -> Iterator[Step]:
         for statement in module.table.import_statements:
-            sure = isinstance(module.table.parents.get(statement), ast.Module)
+            around = set(map(type, module.table.ancestors(statement)))
+            sure = around <= {ast.Module, *FUNCTIONS}
+            later = sure and around != {ast.Module}
             if isinstance(statement, ast.Import):
                 for alias in statement.names:
-                    yield from self._absolute(module, alias.name.split("."), "", alias, sure)
+                    parts = alias.name.split(".")
+                    yield from self._absolute(module, parts, "", alias, sure=sure, later=later)
                 continue
             parts = statement.module.split(".") if statement.module else []
             for alias in statement.names:
                 if not statement.level:
-                    yield from self._absolute(module, parts, alias.name, alias, sure)
+                    yield from self._absolute(
+                        module, parts, alias.name, alias, sure=sure, later=later
+                    )
                 elif statement.level <= len(module.path.parents):
                     base = module.path.parents[statement.level - 1]
                     loads = self._chain(base, [*parts, alias.name])
                     yield Step(base, True, sure, loads)
 
     def _absolute(
-        self, module: Module, parts: list[str], name: str, alias: ast.alias, sure: bool
+        self,
+        module: Module,
+        parts: list[str],
+        name: str,
+        alias: ast.alias,
+        *,
+        sure: bool,
+        later: bool,
     ) -> Iterator[Step]:
         """The step of an absolute import, if a file of the project has what it asks for."""
         if parts[0] in sys.stdlib_module_names:
@@ -99,6 +112,8 @@ class Roots:
             or not self.is_package(root)
             or not read.isdisjoint(target.table.module.bindings)
         ):
+            # A function that only the script calls may import from beside it, in a package too.
+            sure = sure and not (later and self.is_package(root))
             yield Step(root, False, sure, self._chain(root, asked))
 
     def _chain(self, base: Path, parts: Iterable[str]) -> tuple[Module, ...]:
@@ -253,7 +268,8 @@ class Roots:
             relative = "." * (len(own.relative_to(directory).parts) + 1) + path.stem
         if relative and _is_relative(self.steps(module)):
             return relative
-        roots = [*self.needed(module), *(ways if len(ways) == 1 else ())]
+        known = len(ways) == 1 and (own in ways or ways <= self.all_needed)
+        roots = [*self.needed(module), *(ways if known else ())]
         installed = installed_from(path)
         if installed is not None and self._is_regular(installed, directory):
             roots.append(installed)
