@@ -22,9 +22,10 @@ from fsdp_migrate.trace.project import Library, Module, Project
 MANY = 24  # edited files that are worth several processes
 
 UNPROVED = (
-    "no import of a support module is known to work in every way that this file is loaded",
-    "load it by one name only, as a script or as part of its package, or list the package in "
-    "pyproject.toml, and run again",
+    "no place is known for the support module from which this file, and the files that share "
+    "its classes, import it in every way that they are loaded",
+    "load each file by one name only, as a script or as part of its package, or list the package "
+    "in pyproject.toml, and run again",
 )
 
 Key = tuple[Path, tuple[int, int], str]

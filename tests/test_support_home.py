@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from fsdp_migrate import engine
+from fsdp_migrate.rule import Outcome
 from tests.commandline import answering
-from tests.migrating import files
+from tests.migrating import files, migrate
 
 # Any name of torch is a class, so that programs are imported without it in no time.
 STAND_IN = """\
@@ -400,6 +403,58 @@ LAYOUTS = {
     "one script": Layout(
         {"train.py": USER + GUARD}, [script("train.py")], ["."], {"train.py": "fsdp2_support"}
     ),
+    "a package that hatch lists": Layout(
+        {
+            "pyproject.toml": '[tool.hatch.build.targets.wheel]\npackages = ["lib/tool"]\n',
+            "lib/tool/__init__.py": "",
+            "lib/tool/a.py": USER + GUARD,
+        },
+        [imported("tool.a", "lib"), script("lib/tool/a.py", ".", "lib")],
+        ["lib/tool"],
+        {"lib/tool/a.py": "tool.fsdp2_support"},
+    ),
+    "a package that poetry takes from elsewhere": Layout(
+        {
+            "pyproject.toml": '[tool.poetry]\npackages = [{include = "tool", from = "lib"}]\n',
+            "lib/tool/__init__.py": "",
+            "lib/tool/a.py": USER + GUARD,
+        },
+        [imported("tool.a", "lib"), script("lib/tool/a.py", ".", "lib")],
+        ["lib/tool"],
+        {"lib/tool/a.py": "tool.fsdp2_support"},
+    ),
+    "packages that setuptools finds elsewhere": Layout(
+        {
+            "pyproject.toml": '[tool.setuptools.packages.find]\nwhere = ["lib"]\n',
+            "lib/tool/__init__.py": "",
+            "lib/tool/a.py": USER + GUARD,
+        },
+        [imported("tool.a", "lib"), script("lib/tool/a.py", ".", "lib")],
+        ["lib/tool"],
+        {"lib/tool/a.py": "tool.fsdp2_support"},
+    ),
+    "somebody else's file of that name": Layout(
+        {
+            "pkg/__init__.py": "",
+            "pkg/a.py": f"from pkg.fsdp2_support import X\n{USER}",
+            "pkg/fsdp2_support.py": "X = 1\n",
+        },
+        [imported("pkg.a", ".")],
+        ["pkg"],
+        {"pkg/a.py": "pkg.fsdp2_support_2"},
+    ),
+    "somebody else's file of that name in another directory on the path": Layout(
+        {
+            "lib/fsdp2_support.py": "X = 1\n",
+            "run/train.py": (
+                "import sys\n\nsys.path.insert(0, 'lib')\n\n"
+                f"from fsdp2_support import X\n{USER}{GUARD}"
+            ),
+        },
+        [script("run/train.py")],
+        ["lib", "run"],
+        {"run/train.py": "fsdp2_support_2"},
+    ),
     "two directories of scripts, one of which the other puts on the path": Layout(
         {
             "lib/helpers.py": USER,
@@ -462,7 +517,104 @@ def test_programs_start_as_before(
     found = {str(Path(p).parent) for p in after if Path(p).stem.startswith("fsdp2_support")}
     assert found == set(layout.homes)
     for path, spelled in layout.spelled.items():
-        assert set(source_of(after[path])) == {spelled}, path
+        ours = [s for s in source_of(after[path]) if s not in source_of(layout.files[path])]
+        assert set(ours) == {spelled}, path
+
+
+NOT_BOTH = {
+    "a script that is imported as a part of its package": {
+        "pkg/__init__.py": "",
+        "pkg/a.py": USER + GUARD,
+        "main.py": "from pkg.a import whole\n",
+    },
+    "a module that is imported by either name": {
+        "pkg/__init__.py": "",
+        "pkg/a.py": USER,
+        "pkg/b.py": "try:\n    from pkg.a import whole\nexcept ImportError:\n"
+        "    from a import whole\n",
+    },
+    "one that imports by either name itself": {
+        "pkg/__init__.py": "",
+        "pkg/c.py": "X = 1\n",
+        "pkg/a.py": "try:\n    from .c import X\nexcept ImportError:\n"
+        f"    from c import X\n{USER}{GUARD}",
+        "main.py": "from pkg.a import whole\n",
+    },
+}
+
+
+@pytest.mark.parametrize("tree", NOT_BOTH.values(), ids=NOT_BOTH.keys())
+def test_where_no_import_works_in_every_way_it_is_left(tree: Mapping[str, str]) -> None:
+    result, after = migrate(tree)
+    left = [d for d in result.decisions if d.outcome is Outcome.LEFT]
+    assert [d.message for d in left if not d.held] == [engine.UNPROVED[0]]
+    assert len(left) == len(result.decisions)
+    assert not any("fsdp2_support" in text for text in (*after, *after.values()))
+    again, same = migrate(after)
+    assert same == after
+    assert not again.problems
+    # Where one more import tells what the name of the package starts from, nothing is left.
+    proved = {**tree, "pkg/x.py": "", "pkg/a.py": f"import pkg.x\n{USER}{GUARD}"}
+    result, after = migrate(proved)
+    assert all(d.outcome is Outcome.REWRITTEN for d in result.decisions)
+    assert source_of(after["pkg/a.py"]) == ["pkg.fsdp2_support"]
+
+
+def test_classes_that_meet_are_never_of_two_files() -> None:
+    tree = {
+        "a/x.py": CONFIG,
+        "b/y.py": CHECK,
+        "main.py": "import sys\n\nsys.path[:0] = ['a', 'b']\n\nfrom x import Settings\n"
+        f"from y import is_full\n{HEAD}{WRAP}",
+    }
+    result, _ = migrate(tree)
+    assert {d.outcome for d in result.decisions} == {Outcome.LEFT}
+
+
+def test_programs_that_share_a_library_have_a_file_each() -> None:
+    script = f"from lib.data import X\n{HEAD}\n\ndef main(net, **k):\n    return FSDP(net, **k)\n"
+    tree = {"lib/__init__.py": "", "lib/data.py": "X = 1\n"}
+    tree |= {f"examples/{name}/train.py": script + GUARD for name in "ab"}
+    result, after = migrate(tree)
+    assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN}
+    found = sorted(p for p in after if "fsdp2_support" in p)
+    assert found == ["examples/a/fsdp2_support.py", "examples/b/fsdp2_support.py"]
+
+
+@pytest.mark.parametrize(
+    ("name", "spelled"),
+    [("nb/use.ipynb", "fsdp2_support"), ("pkg/use.ipynb", "pkg.fsdp2_support")],
+)
+def test_a_notebook_has_what_lies_beside_it(name: str, spelled: str) -> None:
+    tree = {"pkg/__init__.py": "", "pkg/a.py": USER.replace("whole", "other")}
+    tree["pkg/main.py"] = "from pkg.a import other\n"
+    cell = f"from pkg.a import other\n{USER}"
+    lines = cell.splitlines(keepends=True)
+    cells = [
+        {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": s}
+        for s in [lines]
+    ]
+    book = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 4}
+    tree[name] = json.dumps(book)
+    result, after = migrate(tree)
+    assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN}
+    written = "".join(json.loads(after[name])["cells"][0]["source"])
+    assert source_of(written) == [spelled]
+    assert f"{Path(name).parent}/fsdp2_support.py" in after
+
+
+def test_a_notebook_without_imports_in_a_package_shares_its_file() -> None:
+    tree = {"pkg/__init__.py": "", "pkg/a.py": USER, "pkg/main.py": "from pkg.a import whole\n"}
+    tree["pkg/a.py"] += (
+        "\n\ndef state(model, opt):\n    return FSDP.optim_state_dict(FSDP(model), opt)\n"
+    )
+    cell = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": []}
+    book = {"cells": [cell | {"source": [USER]}], "metadata": {}, "nbformat": 4}
+    tree["pkg/use.ipynb"] = json.dumps(book | {"nbformat_minor": 4})
+    _, after = migrate(tree)
+    support = after["pkg/fsdp2_support.py"]
+    assert "def full_params" in support
+    assert "def full_optimizer_state" in support
 
 
 def write(tree: Mapping[str, str], directory: Path) -> None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 
 from fsdp_migrate.names import walk
@@ -122,17 +123,20 @@ def _shared_out(
 
 
 def _apart(project: Project, homes: Homes, wanted: Mapping[Module, set[str]]) -> frozenset[Module]:
-    """The modules of which one has a class of one file, another the same class of another file,
-    in one program."""
+    """The modules of one program that would have classes of the same name from different files, or
+    from one file that is imported by two names, which is loaded twice."""
     found: set[Module] = set()
     classes = {m: {n for n in _closure(names) if _is_class(n)} for m, names in wanted.items()}
-    for index, (_, users) in enumerate(homes):
-        for _, others in homes[index + 1 :]:
-            for first in users:
-                for second in others:
-                    shared = classes[first] & classes[second]
-                    if shared and _meet(project, first, second):
-                        found |= {first, second}
+    roots = project.roots
+    loaded = [
+        (m, {(home, root) for root in roots.starts(m, home / f"{NAME}.py")})
+        for home, users in homes
+        for m in users
+        if classes[m]
+    ]
+    for (first, ways), (second, others) in combinations(loaded, 2):
+        if ways != others and classes[first] & classes[second] and _meet(project, first, second):
+            found |= {first, second}
     return frozenset(found)
 
 
@@ -149,6 +153,11 @@ def _taken(
     found = {p.stem for p in files if p.parent in roots}
     for root in roots - {directory}:
         found |= {m.path.stem for m in project.modules if m.path.parent == root}
+        found |= {path.stem for path in root.glob(f"{NAME}*")}
+    for module in users:
+        bare = {b.qualified.partition(".")[0] for b in module.table.imports}
+        elsewhere = {n for n in bare if project.resolve(n, module) is None}
+        found |= {name for name in elsewhere if name.startswith(NAME)}
     return found
 
 

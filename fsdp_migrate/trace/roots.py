@@ -42,6 +42,7 @@ class Roots:
         self.project = project
         self._files = {module.path: module for module in project.modules}
         self._steps: dict[Module, list[Step]] = {}
+        self._packages: dict[Path, bool] = {}
 
     # -- what the imports tell ---------------------------------------------------------------
 
@@ -93,7 +94,7 @@ class Roots:
         later: bool,
     ) -> Iterator[Step]:
         """The step of an absolute import, if a file of the project has what it asks for."""
-        if parts[0] in sys.stdlib_module_names:
+        if parts[0] in sys.stdlib_module_names or parts[0] not in self._words:
             return
         asked = parts if name in ("", "*") else [*parts, name]
         resolved = self.project.resolve(".".join(asked), module)
@@ -131,9 +132,19 @@ class Roots:
             return self.project.load(path)
         return self._files.get(path)
 
+    @cached_property
+    def _words(self) -> frozenset[str]:
+        """What the project's files and directories are called: most imports name none of it."""
+        paths = (*map(Path.as_posix, self._files), *self.project.library.by_text)
+        return frozenset(word for p in paths for word in p.removesuffix(".py").split("/"))
+
     def is_package(self, directory: Path) -> bool:
-        path = directory / "__init__.py"
-        return path in self._files or path in self.project.library.paths or path.is_file()
+        known = self._packages.get(directory)
+        if known is None:
+            path = directory / "__init__.py"
+            known = path in self._files or path in self.project.library.paths or path.is_file()
+            self._packages[directory] = known
+        return known
 
     # -- in what ways modules are loaded -------------------------------------------------------
 
@@ -200,7 +211,8 @@ class Roots:
         relative = [s.base for s in self.steps(module) if s.relative]
         if not relative and not self.is_package(directory):
             return [directory]
-        inside = [root for root in self.needed(module) if directory.is_relative_to(root)]
+        bases = dict.fromkeys(s.base for s in self.steps(module) if not s.relative)
+        inside = [root for root in bases if directory.is_relative_to(root)]
         if not inside:  # then as the others of its package
             inside = [
                 root
@@ -278,6 +290,12 @@ class Roots:
             if inside and (own.is_relative_to(directory) or self._leads(module, root, path)):
                 return ".".join(path.relative_to(root).with_suffix("").parts)
         return relative
+
+    def starts(self, module: Module, path: Path) -> frozenset[Path]:
+        """The directories that the name of a file starts from as ``module`` imports it."""
+        spelled = self.spelled(module, path)
+        here = frozenset({path.parents[spelled.count(".")]})
+        return self.of(module) if spelled.startswith(".") else here
 
     def _is_named(self, root: Path, directory: Path) -> bool:
         """Whether names from a root lead into a directory: through packages, or as others do."""
