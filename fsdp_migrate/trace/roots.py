@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import sys
-import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -366,6 +365,8 @@ def installed_from(path: Path) -> Path | None:
 @cache
 def _packages(directory: Path) -> list[Path]:
     """The packages that a project installs, as far as its ``pyproject.toml`` says it."""
+    import tomllib
+
     try:
         data = tomllib.loads((directory / "pyproject.toml").read_text(encoding="utf-8"))
     except (OSError, ValueError):
