@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from packaging.version import Version
 
 from fsdp_migrate import cells, check, decide, fsdp1, notebook, pages, partial, pool, rule, support
-from fsdp_migrate.proposal import Edit, Mark
+from fsdp_migrate.proposal import Edit, Mark, Support
 from fsdp_migrate.result import Outcome, Problem, Result
 from fsdp_migrate.rule import Registry
 from fsdp_migrate.source import Source, SourceError
@@ -20,6 +20,13 @@ from fsdp_migrate.trace import parts
 from fsdp_migrate.trace.project import Library, Module, Project
 
 MANY = 24  # edited files that are worth several processes
+
+UNPROVED = (
+    "no place is known for the support module from which this file, and the files that share "
+    "its classes, import it in every way that they are loaded",
+    "load each file by one name only, as a script or as part of its package, or list the package "
+    "in pyproject.toml, and run again",
+)
 
 Key = tuple[Path, tuple[int, int], str]
 
@@ -39,6 +46,7 @@ class Options:
     line_length: int = 100
     partial: bool = False  # guards where left sites would hold a model back
     refused: frozenset[Key] = frozenset()  # decisions that a review did not take
+    unproved: frozenset[Path] = frozenset()  # files in which no import of support is known to work
     jobs: int = 1  # processes that edit files
 
 
@@ -158,16 +166,20 @@ def _attempt(
     dropped: dict[Module, str] = {}
     while True:
         decisions = list(known)
-        if dropped or not known:
+        if dropped or options.unproved or not known:
             study = Study(project, registry, options.target, partial=options.partial)
             decisions = decide.decide(study)
             result.proposed = decisions
-            if not dropped:
+            if not dropped and not options.unproved:
                 result.problems += map(_problem, study.failures.values())
         decisions = _without(decisions, dropped, options)
+        placed = support.place(project, _edits(decisions, options))
+        if placed.unproved:
+            options = replace(options, unproved=options.unproved | placed.unproved)
+            continue
         failed: dict[Module, str] = {}
         if edit:
-            failed = _edit(project, decisions, options, registry, result, settle=settle)
+            failed = _edit(project, decisions, placed, options, registry, result, settle=settle)
         failed = {m: why for m, why in failed.items() if m not in dropped}
         if not failed:
             result.changes = cells.joined(project.modules, result.changes)
@@ -191,8 +203,9 @@ def _problem(failure: Failure) -> Problem:
 def _without(
     decisions: list[Decision], dropped: Mapping[Module, str], options: Options
 ) -> list[Decision]:
-    """Turn what must not be applied into *left*: deselected rules, files that failed, and what a
-    review refused, the markers of what was left before included."""
+    """Turn what must not be applied into *left*: deselected rules, files that failed, what needs
+    the support module where no import of it is proved, and what a review refused, the markers of
+    what was left before included."""
     changed = bool(dropped)
     result: list[Decision] = []
     for decision in decisions:
@@ -204,6 +217,10 @@ def _without(
             reason = f"{decision.code} is not selected"
         elif refused:
             reason = "refused in review"
+        elif any(
+            isinstance(e, Support) and e.module.path in options.unproved for e in decision.edits
+        ):
+            reason, help_ = UNPROVED
         else:
             reason, help_ = cells.refusal(decision)
         if reason and decision.outcome is not Outcome.LEFT:
@@ -237,9 +254,23 @@ def _selected(code: str, options: Options) -> bool:
     return chosen and not any(code.startswith(s) for s in options.ignore)
 
 
+def _edits(decisions: Sequence[Decision], options: Options) -> dict[Module, list[Edit]]:
+    """What is to be done to each file."""
+    edits: dict[Module, list[Edit]] = defaultdict(list)
+    # Guards first: they stand above whatever else comes before a statement.
+    for edit in partial.edits(decisions):
+        edits[edit.module].append(edit)
+    for decision in decisions:
+        for edit in () if decision.guarded else decision.edits:
+            if options.markers or not isinstance(edit, Mark):
+                edits[edit.module].append(edit)
+    return edits
+
+
 def _edit(
     project: Project,
     decisions: Sequence[Decision],
+    placed: support.Placed,
     options: Options,
     registry: Registry,
     result: Result,
@@ -249,18 +280,10 @@ def _edit(
     """Fill ``result.changes``; return the modules whose edits failed, with the reason."""
     from fsdp_migrate.edits import EditError, apply_edits
 
-    edits: dict[Module, list[Edit]] = defaultdict(list)
-    # Guards first: they stand above whatever else comes before a statement.
-    for edit in partial.edits(decisions):
-        edits[edit.module].append(edit)
-    for decision in decisions:
-        for edit in () if decision.guarded else decision.edits:
-            if options.markers or not isinstance(edit, Mark):
-                edits[edit.module].append(edit)
     failed: dict[Module, str] = {}
     renewed: dict[Path, Module] = {}
     result.changes.clear()
-    resolved, written = support.place(project, edits)
+    resolved, written = placed.edits, placed.files
     edited = [module for module in project.modules if resolved.get(module)]
     local = project.packages if edited else frozenset()
     asked_for = {module: project.asked_for(module) for module in edited}
@@ -301,7 +324,7 @@ def _edit(
             result.changes[module.path] = new
             renewed[module.path] = after
     result.changes.update(written)
-    only_comments = all(isinstance(e, Mark) for each in edits.values() for e in each)
+    only_comments = all(isinstance(e, Mark) for each in resolved.values() for e in each)
     if failed or not settle or only_comments:
         return failed
     return _unsettled(project, decisions, renewed, written, options, registry)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 
 from fsdp_migrate.names import walk
@@ -20,15 +21,17 @@ NAME = "fsdp2_support"
 SIGN = "written by fsdp-migrate"
 
 
-def place(
-    project: Project, edits: Mapping[Module, list[Edit]]
-) -> tuple[dict[Module, list[Edit]], dict[Path, bytes]]:
-    """Turn support needs into imports; return the edits and the support files to write.
+@dataclass(frozen=True)
+class Placed:
+    """Edits with imports where support was needed, the files to write, and what has no place."""
 
-    One file serves the whole project: in the common package of the modules that need it, or beside
-    the scripts. Scripts that cannot import that package get one beside them. The members of an enum
-    of one file are not those of another's, so that packages which see each other share one.
-    """
+    edits: dict[Module, list[Edit]]
+    files: dict[Path, bytes]
+    unproved: frozenset[Path]  # no import of a support file is known to work there
+
+
+def place(project: Project, edits: Mapping[Module, list[Edit]]) -> Placed:
+    """Turn support needs into imports."""
     needs: dict[Module, list[Support]] = {}
     for module, listed in edits.items():
         found = [e for e in listed if isinstance(e, Support)]
@@ -36,149 +39,129 @@ def place(
             needs[module] = found
     result = {m: [e for e in listed if not isinstance(e, Support)] for m, listed in edits.items()}
     if not needs:
-        return result, {}
-    files: dict[Path, set[str]] = defaultdict(set)
-    homes, scripts = _homes(project, needs)
-    for directory, users in homes.items():
-        wanted = {need.function for module in users for need in needs[module]}
-        path = _file(project, directory, wanted)
+        return Placed(result, {}, frozenset())
+    wanted = {m: {need.function for need in listed} for m, listed in needs.items()}
+    homes, unproved = _homes(project, wanted)
+    files: dict[Path, set[str]] = {}
+    for directory, users in homes:
+        functions = {function for module in users for function in wanted[module]}
+        path = _file(project, directory, functions, _taken(project, directory, users, files))
+        files[path] = functions
         for module in users:
-            source = path.stem if directory in scripts else _spoken(project, path, module)
+            source = project.roots.spelled(module, path)
             for need in needs[module]:
-                files[path].add(need.function)
                 asname = need.local if need.local != need.function else ""
                 result[module].append(Import(module, source, need.function, asname, need.near))
     present = {m.path: m.source.data for m in project.modules if m.path in files}
     contents = {path: _contents(project, path, names) for path, names in files.items()}
-    return result, {p: new for p, new in contents.items() if new != present.get(p)}
+    new = {p: data for p, data in contents.items() if data != present.get(p)}
+    return Placed(result, new, unproved)
 
 
 # -- where --------------------------------------------------------------------------------------
 
-
-def _homes(project: Project, needs: Iterable[Module]) -> tuple[dict[Path, list[Module]], set[Path]]:
-    """Directory of a support file -> the modules that import it; which of them are scripts'."""
-    groups: dict[Path, list[Module]] = defaultdict(list)
-    for module in needs:
-        # What a kernel can import for sure lies beside the notebook.
-        package = None if module.source.excerpt is not None else _package(project, module)
-        groups[package or module.path.parent].append(module)
-    scripts = _join(project, groups) if len(groups) > 1 else set()
-    homes: dict[Path, list[Module]] = {}
-    for package, users in groups.items():
-        inside = [m.path.parent for m in users if m.path.is_relative_to(package)]
-        near = inside and package not in scripts
-        homes[Path(os.path.commonpath(inside)) if near else package] = users
-    return homes, scripts
+Homes = list[tuple[Path, list[Module]]]
 
 
-def _join(project: Project, groups: dict[Path, list[Module]]) -> set[Path]:
-    """Put together the groups of packages that see each other; the directories of scripts.
+def _homes(project: Project, wanted: Mapping[Module, set[str]]) -> tuple[Homes, frozenset[Path]]:
+    """The directories of support files, each with the modules that import the file; and those for
+    which none is proved.
 
-    A package that imports another takes the other's file. Packages that one script imports from
-    its own directory have theirs there.
+    The members of an enum of one file are not those of another's: where values may meet, modules
+    that need classes share a file, in a directory above them all if there is no better one.
     """
-    seen: dict[Path, set[Path]] = {}
-    for package in groups:
-        inside = [m for m in project.modules if m.path.is_relative_to(package)]
-        found = {_top(root, target.path) for root, target in _absolute_imports(project, inside)}
-        seen[package] = found & set(groups) - {package}
-    for package in list(groups):
-        others = sorted(o for o in seen[package] if o in groups and package not in seen[o])
-        if len(others) == 1:
-            groups[others[0]] += groups.pop(package)
-    together: dict[Path, set[Path]] = defaultdict(set)
-    for module in project.modules:
-        tops = {_top(r, t.path) for r, t in _absolute_imports(project, [module])}
-        beside = {p for p in groups if p.parent == module.path.parent and p in tops}
-        if len(beside) > 1:
-            together[module.path.parent] |= beside
-    for directory, packages in together.items():
-        for package in packages & set(groups):
-            groups[directory] += groups.pop(package)
-    return set(together)
+    present = {m.path.parent for m in project.modules if is_ours(m)}
+    directories = {m.path.parent for m in wanted} | present
+    for module in wanted:
+        roots = project.roots.of(module)
+        directories |= {p for p in module.path.parents if any(r in p.parents for r in roots)}
+    homes = _shared_out(project, wanted, directories, present)
+    apart = _apart(project, homes, wanted)
+    if apart:
+        above = Path(os.path.commonpath([m.path.parent for m in apart]))
+        homes = _shared_out(project, wanted, directories | {above}, present, notebooks=True)
+        apart = _apart(project, homes, wanted)
+    homes = [(home, [m for m in users if m not in apart]) for home, users in homes]
+    placed = {m for _, users in homes for m in users}
+    unproved = frozenset(m.path for m in wanted.keys() - placed)
+    return [each for each in homes if each[1]], unproved
 
 
-def _package(project: Project, module: Module) -> Path | None:
-    """The top directory of the project package that ``module`` is in or imports from.
+def _shared_out(
+    project: Project,
+    users: Iterable[Module],
+    directories: Iterable[Path],
+    present: Collection[Path],
+    *,
+    notebooks: bool = False,
+) -> Homes:
+    """Who imports a file of which directory: few files, each in the innermost package."""
+    serves: dict[Path, set[Module]] = {}
+    for directory in directories:
+        path = directory / f"{NAME}.py"
+        serves[directory] = {
+            m
+            for m in users
+            # What a kernel can import for sure lies beside the notebook.
+            if (notebooks or m.source.excerpt is None or m.path.parent == directory)
+            and project.roots.spelled(m, path)
+        }
 
-    Judged by imports, because directories of scripts may carry an ``__init__.py`` too: first by
-    what the module itself imports, then by how others import it.
-    """
-    if _uses_relative_imports(module):
-        return _top(Path(module.root), module.path)
-    found: Counter[Path] = Counter()
-    for root, target in _absolute_imports(project, [module]):
-        if target.path.parent != root:
-            found[_top(root, target.path)] += 1
-    for directory, _ in sorted(found.items(), key=lambda i: (-i[1], i[0])):
-        return directory
-    for root, target in _absolute_imports(project, project.modules):
-        if target is module and module.path.parent != root:
-            return _top(root, module.path)
-    return None
+    def rank(directory: Path) -> tuple[object, ...]:
+        served = serves[directory]
+        inside = [m for m in served if m.path.is_relative_to(directory)]
+        package = any(r in directory.parents for m in inside for r in project.roots.of(m))
+        has_one = directory in present
+        return len(served), has_one, package, len(directory.parts), directory.as_posix()
 
-
-def _top(root: Path, path: Path) -> Path:
-    relative = path.relative_to(root)
-    return root / relative.parts[0] if len(relative.parts) > 1 else root
-
-
-def _imported(module: Module) -> list[str]:
-    return [b.qualified for b in module.table.imports] + [star for _, star in module.table.stars]
-
-
-def _absolute_imports(
-    project: Project, importers: Iterable[Module]
-) -> Iterator[tuple[Path, Module]]:
-    """Every import between the project's modules: the directory it starts from, and its target."""
-    for importer in importers:
-        for qualified in _imported(importer):
-            resolved = project.resolve(qualified, importer)
-            if resolved is None:
-                continue
-            target, rest = resolved
-            dotted = qualified.removesuffix(f".{rest}") if rest else qualified
-            steps = dotted.split(".")
-            path = target.path.parent if target.is_package else target.path.with_suffix("")
-            if path.parts[-len(steps) :] == tuple(steps):
-                yield Path(*path.parts[: -len(steps)]), target
+    homes: Homes = []
+    while best := max((d for d in serves if serves[d]), key=rank, default=None):
+        served = serves.pop(best)
+        homes.append((best, sorted(served, key=lambda m: m.display)))
+        serves = {directory: rest - served for directory, rest in serves.items()}
+    return homes
 
 
-def _roots(project: Project, importers: Iterable[Module]) -> list[Path]:
-    """The directories that absolute imports start from, most used first."""
-    found = Counter(root for root, _ in _absolute_imports(project, importers))
-    return [root for root, _ in sorted(found.items(), key=lambda i: (-i[1], i[0]))]
+def _apart(project: Project, homes: Homes, wanted: Mapping[Module, set[str]]) -> frozenset[Module]:
+    """The modules of one program that would have classes of the same name from different files, or
+    from one file that is imported by two names, which is loaded twice."""
+    found: set[Module] = set()
+    classes = {m: {n for n in _closure(names) if _is_class(n)} for m, names in wanted.items()}
+    roots = project.roots
+    loaded = [
+        (m, {(home, root) for root in roots.starts(m, home / f"{NAME}.py")})
+        for home, users in homes
+        for m in users
+        if classes[m]
+    ]
+    for (first, ways), (second, others) in combinations(loaded, 2):
+        if ways != others and classes[first] & classes[second] and _meet(project, first, second):
+            found |= {first, second}
+    return frozenset(found)
 
 
-def _spoken(project: Project, path: Path, importer: Module) -> str:
-    """What to write after ``from`` in ``importer`` to import the file at ``path``."""
-    package = path.parent
-    if importer.source.excerpt is not None and package == importer.path.parent:
-        return path.stem
-    if _uses_relative_imports(importer) and importer.path.is_relative_to(package):
-        up = len(importer.path.parent.relative_to(package).parts)
-        return "." * (up + 1) + path.stem
-    for root in _possible_roots(project, importer):
-        if path.is_relative_to(root):
-            return ".".join(path.relative_to(root).with_suffix("").parts)
-    return path.stem
+def _meet(project: Project, first: Module, second: Module) -> bool:
+    """Whether two modules are known to run in one program."""
+    return not project.roots.programs(first).isdisjoint(project.roots.programs(second))
 
 
-def _possible_roots(project: Project, importer: Module) -> Iterator[Path]:
-    """The directories that an import in a module may start from, the likeliest first."""
-    yield from _roots(project, [importer])
-    yield from _roots(project, project.modules)  # which are many: seldom asked for
-    yield Path(importer.root)
-    yield importer.path.parent
+def _taken(
+    project: Project, directory: Path, users: Iterable[Module], files: Iterable[Path]
+) -> set[str]:
+    """The names of other files that a bare name might find in place of one in ``directory``."""
+    roots = {root for m in users for root in (*project.roots.of(m), *project.roots.needed(m))}
+    found = {p.stem for p in files if p.parent in roots}
+    for root in roots - {directory}:
+        found |= {m.path.stem for m in project.modules if m.path.parent == root}
+        found |= {path.stem for path in root.glob(f"{NAME}*")}
+    for module in users:
+        bare = {b.qualified.partition(".")[0] for b in module.table.imports}
+        elsewhere = {n for n in bare if project.resolve(n, module) is None}
+        found |= {name for name in elsewhere if name.startswith(NAME)}
+    return found
 
 
-def _uses_relative_imports(module: Module) -> bool:
-    statements = module.table.import_statements
-    return any(isinstance(node, ast.ImportFrom) and node.level > 0 for node in statements)
-
-
-def _file(project: Project, directory: Path, wanted: set[str]) -> Path:
+def _file(project: Project, directory: Path, wanted: set[str], taken: Collection[str]) -> Path:
     """Our file in a directory, or the name for a new one that collides with nothing.
 
     A file that somebody changed serves with what it has; nothing is added to it.
@@ -187,7 +170,9 @@ def _file(project: Project, directory: Path, wanted: set[str]) -> Path:
     while True:
         path = directory / (f"{NAME}.py" if number == 1 else f"{NAME}_{number}.py")
         present = next((m for m in project.modules if m.path == path), None)
-        if present is not None and is_ours(present):
+        if path.stem in taken:
+            pass
+        elif present is not None and is_ours(present):
             if not _missing(present, wanted) or _is_as_written(present):
                 return path
         elif present is None and not os.path.lexists(path):
@@ -278,6 +263,10 @@ Definition = ast.FunctionDef | ast.ClassDef
 def _definitions() -> dict[str, Definition]:
     _, tree = _library()
     return {n.name: n for n in tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+
+
+def _is_class(name: str) -> bool:
+    return isinstance(_definitions()[name], ast.ClassDef)
 
 
 @cache

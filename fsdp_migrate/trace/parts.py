@@ -28,13 +28,15 @@ MAKERS = frozenset(
 def split(project: Project) -> list[Project]:
     """The parts of ``project``, in the order of their first files.
 
-    Files belong together when one imports the other, however indirectly, or when they are imported
-    from the same directory. Files that use FSDP1 where no part of them makes a model get models in
-    some other way (a registry, ``importlib``): they stay with all that is in the same repository.
+    Files belong together when one imports the other, however indirectly, when they are imported
+    from the same directory, or lie in one. Files that use FSDP1 where no part of them makes a model
+    get models in some other way (a registry, ``importlib``): they stay with all that is in the same
+    repository.
     """
     groups = _Groups()
     for module in project.modules:
         groups.join(module, ("root", module.root))
+        groups.join(module, ("directory", module.path.parent))  # a notebook in a package, too
         qualified = {b.qualified for b in module.table.imports}
         qualified.update(star for _, star in module.table.stars)
         for name in qualified:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from fsdp_migrate import fsdp1, names
 from fsdp_migrate.names import Binding, Kind, NameTable, Scope
 from fsdp_migrate.source import Source, SourceError
 from fsdp_migrate.trace import flow
+from fsdp_migrate.trace.roots import Roots
 
 if TYPE_CHECKING:
     from fsdp_migrate.trace.versions import Answer
@@ -241,7 +243,8 @@ class Project:
         Absolute imports are looked up the way a run would: from the importer's own root, then from
         the importer's directory (scripts), then from every directory above it (namespace packages,
         scripts run from the top of a repository), then anywhere the name is unambiguous. ``torch``
-        is torch, whatever the project calls its directories.
+        is torch, whatever the project calls its directories, and ``typing`` is Python's, unless
+        the project has one where names are known to start.
         """
         key = (dotted, importer.home)
         if key not in self._found:
@@ -258,14 +261,25 @@ class Project:
                 return module
         if parts[-1] not in self._file_names and parts[-1] not in self.library.names:
             return None
+        standard = parts[0] in sys.stdlib_module_names
         for directory in (importer.path.parent, *self._above(importer.path.parent)):
+            if standard and not self._is_root(directory, importer):
+                continue
             base = "/".join((str(directory).rstrip("/"), *parts))
             for text in (f"{base}.py", f"{base}/__init__.py"):
                 path = self._paths.get(text) or self.library.by_text.get(text)
                 found = self._at(path) if path is not None else None
                 if found is not None:
                     return found
-        return candidates[0] if len(candidates) == 1 else None
+        return candidates[0] if len(candidates) == 1 and not standard else None
+
+    def _is_root(self, directory: Path, importer: Module) -> bool:
+        """Whether names are known to start from a directory, so that it may hide Python's own."""
+        return str(directory) == importer.home[0] or directory in self.roots.all_needed
+
+    @cached_property
+    def roots(self) -> Roots:
+        return Roots(self)
 
     def _at(self, path: Path) -> Module | None:
         """The module at a path, taken from the library when it is first asked for."""
