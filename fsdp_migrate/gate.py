@@ -192,12 +192,17 @@ def check_output(path: Path) -> None:
 
 
 def _tree(path: Path) -> Path:
-    """What may be written for a path: the directory, or the project of a file."""
+    """What may be written for a path: the directory; of a file its project, or, without one, the
+    directory that its packages are in."""
     real = _real(path)
     if path.is_dir():
         return real
-    home = _real(project(path.parent) or path.parent)
-    return home if real.is_relative_to(home) else real.parent
+    home = project(path.parent)
+    if home is None:
+        home = path.parent
+        while (home / "__init__.py").is_file():
+            home = home.parent
+    return _real(home) if real.is_relative_to(_real(home)) else real.parent
 
 
 def read(path: Path, within: Sequence[Path] = ()) -> bytes:

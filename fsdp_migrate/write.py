@@ -120,7 +120,7 @@ def _targets(
         if new and real.is_symlink():
             refused.append(f"{_shown(path)}: is a link where a new file would be")
         elif not any(real != tree and real.is_relative_to(tree) for tree in trees):
-            refused.append(f"{_shown(path)}: lies outside of the paths given")
+            refused.append(f"{_shown(path)}: lies outside of the paths given; give its directory")
         elif os.path.lexists(real) and not real.is_file():
             refused.append(f"{_shown(path)}: is not a file")
         targets[real] = data

@@ -548,6 +548,23 @@ def test_other_trees_that_were_given_are_written_and_put_back(world: World) -> N
     assert (world.repo / "train.py").read_text() == WRAPS
 
 
+def test_files_of_one_package_share_a_support_module_without_a_project(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = world.top / "plain"
+    for name in ("pkg/__init__.py", "pkg/a/__init__.py", "pkg/b/__init__.py"):
+        (plain / name).parent.mkdir(parents=True, exist_ok=True)
+        (plain / name).write_text("")
+    (plain / "pkg/a/f.py").write_text(SUPPORTED)
+    (plain / "pkg/b/f.py").write_text(f"from pkg.a import f\n{SUPPORTED}")
+    monkeypatch.chdir(plain)
+    with world.untouched():
+        assert world.run("rewrite", "pkg/a/f.py", "pkg/b/f.py").code == 0
+        assert (plain / "pkg/fsdp2_support.py").exists()
+        assert world.run("undo", "pkg/a").code == 0
+    assert not (plain / "pkg/fsdp2_support.py").exists()
+
+
 def test_a_link_that_appears_during_a_run_is_not_followed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
