@@ -431,3 +431,26 @@ def test_a_name_that_an_argument_gives_stays() -> None:
     given = "device_id=(here := torch.cuda.current_device())"
     text = migrated(function(f"model = FSDP(model, {given})\nreturn model, here\n"))
     assert "(here := torch.cuda.current_device())\n" in text
+
+
+PICKED = """\
+import torch
+
+
+def pick(name):
+    device = torch.device(name)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    return device
+"""
+
+
+@pytest.mark.parametrize("is_set", [True, False])
+def test_a_file_without_fsdp_may_make_the_device_current(is_set: bool) -> None:
+    given = PICKED if is_set else PICKED.replace("torch.cuda.set_device(device)", "print(device)")
+    source = f"{HEAD}from devices import pick\n\n\n" + function(
+        "device = pick(name)\nreturn FSDP(model, device_id=device)\n", "model, name"
+    )
+    _, after = migrate({"example.py": source, "devices.py": given})
+    assert mesh_type(after["example.py"]) in {"device.type", "pick(name).type"}
+    assert ("set_device(device)" in after["example.py"]) == (not is_set)

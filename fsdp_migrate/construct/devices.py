@@ -209,12 +209,16 @@ def _name(node: ast.AST) -> str:
     return last_part(node) if isinstance(node, (ast.Attribute, ast.Name)) else ""
 
 
-def sets_device(study: Study) -> bool:
-    """Whether the project chooses the current device anywhere (``torch.cuda.set_device``)."""
-    return any(
-        is_setter(call, module, study)
-        for call, module in study.tracer.calls_named("device", *SETTERS)
-    )
+def sets_device(constructor: Constructor, study: Study) -> bool:
+    """Whether the project chooses the current device anywhere (``torch.cuda.set_device``).
+
+    Files that know nothing of FSDP are not searched, but for those that the device comes from.
+    """
+    node = constructor.arguments["device_id"]
+    origins = {value.module: None for value in study.values(node, constructor.module)}
+    calls = list(study.tracer.calls_named("device", *SETTERS))
+    calls += [(call, module) for module in origins for call in module.table.calls]
+    return any(is_setter(call, module, study) for call, module in calls)
 
 
 def is_setter(call: ast.Call, module: Module, study: Study) -> bool:

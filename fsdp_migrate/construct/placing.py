@@ -95,7 +95,7 @@ def _is_to_be_chosen(plan: ShardPlan, study: Study) -> bool:
     """
     device = devices.read(plan.constructor, study)
     has_mesh = plan.constructor.has("device_mesh")
-    return device.chooses and not has_mesh and not devices.sets_device(study)
+    return device.chooses and not has_mesh and not devices.sets_device(plan.constructor, study)
 
 
 def _device(plan: ShardPlan, study: Study, *, again: bool = False) -> Code:
