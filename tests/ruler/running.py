@@ -107,7 +107,10 @@ def _tree(project: Path) -> Tree:
             path = Path(directory, name)
             shown = path.relative_to(project).as_posix()
             data = bytes(path.readlink()) if path.is_symlink() else path.read_bytes()
-            found[shown] = stat.filemode(path.lstat().st_mode), volatile.file(shown, data)
+            found[shown] = (
+                stat.filemode(path.lstat().st_mode),
+                volatile.file(shown, data, project.parent),
+            )
     return found
 
 

@@ -1,6 +1,7 @@
 """What two runs of the same code may differ in, and what stands in its place in a record.
 
-Everything else that differs is a difference. Files are stored as they are, but for the journal.
+Everything else that differs is a difference. Files are stored as they are, but for the journal and
+for reports, which commands of the ruler write to ``report.*``.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ def screen(said: bytes, root: Path) -> bytes:
     return re.sub(told, rb"\1VERSION", said)
 
 
-def file(path: str, data: bytes) -> bytes:
+def file(path: str, data: bytes, root: Path) -> bytes:
     """The contents of a file that the tool wrote, without the time in the journal."""
     if JOURNAL.search(path):
         return re.sub(rb'"time": [\d.e+]+', b'"time": NOW', data)
-    return data
+    return screen(data, root) if path.startswith("report.") else data
