@@ -93,6 +93,8 @@ def apply_edits(
     source = module.source
     plan = _plan(module, edits)
     import_plan = imports.plan(module, edits, plan.imports, local, asked_for)
+    for statement in import_plan.above:
+        plan.statements[statement].before[:0] = import_plan.code(statement)
     wanted = {*plan.wanted(), *import_plan.statements}
     part = None if import_plan.first else excerpt(module, wanted, edits)
     edited = _edited(module, plan, import_plan, line_length, part)
