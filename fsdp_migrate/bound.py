@@ -32,7 +32,8 @@ from fsdp_migrate.names import (
 from fsdp_migrate.trace.flow import access_path
 
 Key = tuple[Scope, str]  # a name of a scope
-Fact = tuple[str, bool, Key]  # where this condition holds, or does not, that name is bound
+Atoms = frozenset[tuple[str, bool]]  # conditions that hold, or do not
+Fact = tuple[str, Atoms, Key]  # where the conditions are so, the name is bound
 State = set[Key | Fact]
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -79,7 +80,7 @@ class _Order:
     def __init__(self, table: NameTable, holding: Collection[str]) -> None:
         self.table = table
         self.holding = holding
-        self.conditions: dict[str, frozenset[str]] = {}  # with facts -> the names they ask
+        self.conditions: dict[Atoms, frozenset[str]] = {}  # of facts -> the names they ask
         self.found: set[Doubt] = set()
         self.summaries: dict[Scope, _Summary] = {}
         self.all_needed: dict[Key, dict[Key, ast.Name]] = {}
@@ -342,17 +343,17 @@ class _Order:
         for body, holds in ((node.body, True), (node.orelse, False)):
             inner = set(state)
             if self.conditions:
-                text, sign = _condition(node.test)
-                inner |= {f[2] for f in state if len(f) == 3 and f[:2] == (text, sign is holds)}
+                atoms = _atoms(node.test, holds)
+                inner |= {fact[2] for fact in state if len(fact) == 3 and fact[1] <= atoms}
             ends.append(None if known is (not holds) else self.block(body, inner, scope))
         yes, no = ends
         joined = _join(ends)
         if yes is not None and no is not None and joined is not None and _is_steady(node.test):
-            text, sign = _condition(node.test)
             asked = frozenset(n.id for n in walk(node.test) if isinstance(n, ast.Name))
-            self.conditions[text] = asked
-            joined |= {(text, sign, k) for k in yes - no if len(k) == 2}
-            joined |= {(text, not sign, k) for k in no - yes if len(k) == 2}
+            for bound, other, holds in ((yes, no, True), (no, yes, False)):
+                atoms = _atoms(node.test, holds)
+                self.conditions[atoms] = asked
+                joined |= {("if", atoms, key) for key in bound - other if len(key) == 2}
         return joined
 
     def define(self, node: Definition, state: State, scope: Scope) -> State:
@@ -386,16 +387,19 @@ class _Order:
         foreign = not level and (top in sys.stdlib_module_names or top == "torch")
         if not foreign and scope is self.table.module:
             # It may be of the project, import this module back, and call what there is of it.
-            defined = [key for key in state if any(
-                isinstance(b.node, Definition) for b in key[0].bindings.get(key[1], ())
-            )]  # fmt: skip
-            for key in defined:
-                self.reach(key, f"by the import of {module}", state)
+            for fact in list(state):
+                if len(fact) == 2 and self.is_defined(fact):
+                    self.reach(fact, f"by the import of {module}", state)
         for alias in node.names:
             if alias.name != "*":
                 plain = alias.name.split(".")[0] if isinstance(node, ast.Import) else alias.name
                 self.bind(alias.asname or plain, state, scope)
         return state
+
+    @staticmethod
+    def is_defined(key: Key) -> bool:
+        """Whether a name is that of a function or a class."""
+        return any(isinstance(b.node, Definition) for b in key[0].bindings.get(key[1], ()))
 
     def loop(
         self, node: ast.For | ast.AsyncFor | ast.While, state: State, scope: Scope
@@ -533,9 +537,9 @@ class _Order:
 
     def bind(self, name: str, state: State, scope: Scope) -> None:
         state.add(self.key(name, scope))
-        stale = {text for text, names in self.conditions.items() if name in names}
+        stale = {atoms for atoms, names in self.conditions.items() if name in names}
         if stale:
-            state -= {fact for fact in state if len(fact) == 3 and fact[0] in stale}
+            state -= {fact for fact in state if len(fact) == 3 and fact[1] in stale}
 
     def key(self, name: str, scope: Scope) -> Key:
         """Where a scope binds a name."""
@@ -566,12 +570,13 @@ def _known(test: ast.expr) -> bool | None:
     return None
 
 
-def _condition(test: ast.expr) -> tuple[str, bool]:
-    """A condition without ``not``, and whether it is to hold."""
-    holds = True
-    while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        test, holds = test.operand, not holds
-    return written(test), holds
+def _atoms(test: ast.expr, holds: bool) -> Atoms:
+    """The conditions that are known to hold, or not to, where a whole one does or does not."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _atoms(test.operand, not holds)
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) is holds:
+        return frozenset().union(*(_atoms(value, holds) for value in test.values))
+    return frozenset({(written(test), holds)})
 
 
 def _is_steady(test: ast.expr) -> bool:
@@ -589,7 +594,7 @@ def _surely_imports(body: Sequence[ast.stmt]) -> bool:
     """Whether statements do nothing but import what is installed wherever migrated code runs."""
 
     def known(name: str) -> bool:
-        top = name.split(".")[0]
+        top = name.split(".", maxsplit=1)[0]
         return top == "torch" or top in sys.stdlib_module_names
 
     for node in body:

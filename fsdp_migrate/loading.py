@@ -39,14 +39,14 @@ class Loading:
         found = [e for e in events if all(self.table.has_run(e, other) for other in events)]
         return found[0] if found else None
 
-    def serves(self, statement: ImportStatement, near: ast.AST) -> bool:
+    def serves(self, statement: ast.stmt, near: ast.AST) -> bool:
         """Whether what an import at module level binds may be used at ``near``.
 
         It has surely run there, or the code there uses an import of the same block already.
         """
         return self.has_run(statement, near) or self.is_used(statement, near)
 
-    def is_used(self, statement: ImportStatement, near: ast.AST) -> bool:
+    def is_used(self, statement: ast.stmt, near: ast.AST) -> bool:
         """Whether the function that ``near`` is in, or its statement where it is in none, reads
         what the block of an import imports."""
         table = self.table

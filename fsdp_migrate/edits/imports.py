@@ -34,10 +34,12 @@ from fsdp_migrate.proposal import (
 from fsdp_migrate.trace.project import Module
 
 if TYPE_CHECKING:
-    from fsdp_migrate.edits.apply import _Editor
+    from fsdp_migrate.edits.apply import Line, _Editor
     from fsdp_migrate.notebook import Excerpt
 
 PLAIN_STRING = re.compile(r'(?<!\w)"[^"\\\n]*"')  # as opposed to one with names in it
+
+
 @dataclass
 class _StatementPlan:
     dropped: set[ast.alias] = field(default_factory=set)
@@ -86,6 +88,8 @@ class ImportPlan:
         editor: _Editor,
     ) -> cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentinel:
         """The import lines that replace one line of imports."""
+        if len(nodes) > 1 and self._comes_apart(nodes, editor):
+            return editor.splice(updated, self._apart(nodes, updated, editor))
         smalls: list[cst.BaseSmallStatement] = []
         above: list[Import] = []
         below: list[Import] = []
@@ -123,6 +127,35 @@ class ImportPlan:
             blank = [cst.EmptyLine(indent=False)] if before != after else []
             lines.append(line.with_changes(leading_lines=blank))
         return lines[0] if len(lines) == 1 else cst.FlattenSentinel(lines)
+
+    def _comes_apart(self, nodes: Sequence[ast.AST | None], editor: _Editor) -> bool:
+        """Whether something new stands between statements of one line that are no imports."""
+        if all(isinstance(node, ast.Import | ast.ImportFrom) for node in nodes):
+            return False
+        changes = [self.statements[node] for node in nodes if node in self.statements]
+        new = any(change.preceding or change.following for change in changes)
+        return new or any(node in editor.plan.statements for node in nodes)
+
+    def _apart(
+        self, nodes: Sequence[ast.AST | None], updated: cst.SimpleStatementLine, editor: _Editor
+    ) -> list[Line]:
+        """The statements of one line, each on its own."""
+        lines: list[Line] = []
+        for node, small in zip(nodes, updated.body, strict=True):
+            line = cst.SimpleStatementLine(
+                [small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]
+            )
+            lines += [line] if node is None else self.alone(node, line, editor)
+        return lines
+
+    def alone(self, node: ast.AST, line: cst.SimpleStatementLine, editor: _Editor) -> list[Line]:
+        """What stands in place of a statement that shared its line with others."""
+        if node not in self.statements:
+            return editor.statement(node, line)
+        made = self.rewrite([node], line, editor)
+        if isinstance(made, cst.RemovalSentinel):
+            return []
+        return list(made) if isinstance(made, cst.FlattenSentinel) else [made]  # type: ignore[list-item,arg-type]  # of lines
 
     def _statements(
         self, needs: Sequence[Import], editor: _Editor, indent: str
@@ -319,20 +352,11 @@ class _Places:
         self.local = local
         self.scopes = {need: self._scope(need) for need in needed}
         self.together: dict[tuple[Scope, str, str, str], list[Import]] = defaultdict(list)
-        lost = {
-            (need.local, self.scopes[need].function())
-            for need in needed
-            if self.scopes[need].function() is not None and not self._inside(need)
-        }
-        top = module.table.module
+        # A name that a function imports is its own everywhere in it.
+        lost = {(n.local, self.scopes[n]) for n in needed if not self._inside(n)}
         for need in needed:
-            # A name that a function imports is its own everywhere in it.
-            function = self.scopes[need].function()
-            around = module.table.scope_of(need.near).function()
-            if function is not None and (need.local, function) in lost:
-                self.scopes[need] = top
-            elif function is None and (need.local, around) in lost:
-                self.scopes[need] = top
+            if (need.local, self.scopes[need]) in lost:
+                self.scopes[need] = module.table.module
             key = (self.scopes[need], need.source, need.name, need.asname)
             self.together[key].append(need)
 
