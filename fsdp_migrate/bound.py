@@ -87,6 +87,9 @@ class _Order:
         self.needed_directly: dict[Key, dict[Key, ast.Name]] = {}
         self.owner = table.module  # the function whose statements are being read
         self.summary = _Summary()  # and what it needs
+        # What was bound with a function that is not always: who calls it has come that way.
+        self.companions: dict[Key, State] = {}
+        self.unbound: State = set()  # what was deleted anywhere
         self.loops: list[list[State]] = []  # what is bound where a loop is left by ``break``
         self.event = ""
         self.postponed = any(
@@ -104,12 +107,21 @@ class _Order:
         if state is not None:  # what is called from outside, when all has been loaded
             for scope in self.table.scopes.values():
                 if scope.is_function:
-                    self.event = "later"
-                    needs = self.of(scope).needs
-                    for key, node in needs.items():
-                        if key[0] is self.table.module and key not in state:
-                            self.doubt(key, node)
+                    self.at_the_end(scope, state)
         return self.found
+
+    def at_the_end(self, scope: Scope, state: State) -> None:
+        needs = self.of(scope).needs
+        lost = [key for key in needs if key[0] is self.table.module and key not in state]
+        if not lost:
+            return
+        outer: list[ast.AST] = [scope.node, *self.table.ancestors(scope.node)]
+        name = next((n.name for n in reversed(outer) if isinstance(n, Definition)), "")
+        companions = self.companions.get((self.table.module, name), set()) - self.unbound
+        self.event = "later"
+        for key in lost:
+            if key not in companions:
+                self.doubt(key, needs[key])
 
     # -- reads ----------------------------------------------------------------------------------
 
@@ -161,6 +173,7 @@ class _Order:
         needed = self.needed(key)
         if needed.keys() <= state:
             return
+        state = state | (self.companions.get(key, set()) - self.unbound)
         for other, node in needed.items():
             if other not in state:
                 self.event = event
@@ -296,7 +309,7 @@ class _Order:
                     if case.guard is not None:
                         self.evaluate(case.guard, inner, scope)
                     ends.append(self.block(case.body, inner, scope))
-                return _join(ends)
+                return self.join(ends)
             case ast.Return() | ast.Raise():
                 self.parts(node, state, scope)
                 return None
@@ -347,13 +360,26 @@ class _Order:
                 inner |= {fact[2] for fact in state if len(fact) == 3 and fact[1] <= atoms}
             ends.append(None if known is (not holds) else self.block(body, inner, scope))
         yes, no = ends
-        joined = _join(ends)
+        joined = self.join(ends)
         if yes is not None and no is not None and joined is not None and _is_steady(node.test):
             asked = frozenset(n.id for n in walk(node.test) if isinstance(n, ast.Name))
             for bound, other, holds in ((yes, no, True), (no, yes, False)):
                 atoms = _atoms(node.test, holds)
                 self.conditions[atoms] = asked
                 joined |= {("if", atoms, key) for key in bound - other if len(key) == 2}
+        return joined
+
+    def join(self, states: Iterable[State | None]) -> State | None:
+        """What is bound on every way that goes on."""
+        alive = [state for state in states if state is not None]
+        if not alive:
+            return None
+        joined = set.intersection(*alive)
+        for state in alive:
+            for key in state - joined:
+                if len(key) == 2 and self.is_defined(key):
+                    known = self.companions.get(key, state)
+                    self.companions[key] = known & state
         return joined
 
     def define(self, node: Definition, state: State, scope: Scope) -> State:
@@ -385,7 +411,8 @@ class _Order:
         level = node.level if isinstance(node, ast.ImportFrom) else 0
         top = module.split(".")[0]
         foreign = not level and (top in sys.stdlib_module_names or top == "torch")
-        if not foreign and scope is self.table.module:
+        ours = module.rpartition(".")[2].startswith("fsdp2_support")  # which imports torch alone
+        if not (foreign or ours) and scope is self.table.module:
             # It may be of the project, import this module back, and call what there is of it.
             for fact in list(state):
                 if len(fact) == 2 and self.is_defined(fact):
@@ -418,7 +445,7 @@ class _Order:
         self.block(node.body, inner, scope)
         breaks = self.loops.pop()
         done = None if endless else self.block(node.orelse, set(state), scope)
-        return _join([done, *breaks])
+        return self.join([done, *breaks])
 
     def enter(self, node: ast.With | ast.AsyncWith, state: State, scope: Scope) -> State | None:
         swallows = False
@@ -431,7 +458,7 @@ class _Order:
                 swallows |= last_part(called.func) == "suppress"
         if swallows and not _surely_imports(node.body):
             before = state - self.deleted(node.body, scope)
-            return _join([before, self.block(node.body, set(state), scope)])
+            return self.join([before, self.block(node.body, set(state), scope)])
         return self.block(node.body, state, scope)
 
     def attempt(self, node: ast.Try | ast.TryStar, state: State, scope: Scope) -> State | None:
@@ -452,8 +479,9 @@ class _Order:
             end = self.block(handler.body, inner, scope)
             if end is not None and handler.name:
                 end -= {self.key(handler.name, scope)}  # the language deletes it
+                self.unbound.add(self.key(handler.name, scope))
             ends.append(end)
-        joined = _join(ends)
+        joined = self.join(ends)
         if not node.finalbody:
             return joined
         for part in (*node.handlers, node):
@@ -505,6 +533,7 @@ class _Order:
             else:
                 self.read(node, state, scope)
                 state.discard(self.key(node.id, scope))
+                self.unbound.add(self.key(node.id, scope))
         elif isinstance(node, ast.Lambda):
             for default in (*node.args.defaults, *node.args.kw_defaults):
                 if default is not None:
@@ -549,12 +578,6 @@ class _Order:
         if redirect == "nonlocal" and scope.parent is not None:
             return scope.parent.lookup(name) or scope, name
         return scope, name
-
-
-def _join(states: Iterable[State | None]) -> State | None:
-    """What is bound on every way that goes on."""
-    alive = [state for state in states if state is not None]
-    return set.intersection(*alive) if alive else None
 
 
 def _known(test: ast.expr) -> bool | None:

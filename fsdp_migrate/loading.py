@@ -11,6 +11,7 @@ from fsdp_migrate.names import NameTable, Scope
 
 ImportStatement = ast.Import | ast.ImportFrom
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+BLOCKS = ("body", "orelse", "finalbody")
 
 
 @dataclass(eq=False)
@@ -28,7 +29,7 @@ class Loading:
         place = self._settled(statement)
         events = self._reached_at(near)
         if not events:  # not before the module has been loaded
-            return isinstance(self.table.parents[place], ast.Module)
+            return self._is_beside(place, near)
         return all(
             self.table.has_run(place, event) and (itself or event is not place) for event in events
         )
@@ -48,11 +49,16 @@ class Loading:
 
     def is_used(self, statement: ast.stmt, near: ast.AST) -> bool:
         """Whether the function that ``near`` is in, or its statement where it is in none, reads
-        what the block of an import imports."""
+        what an import imports, or another in its block that stands below it."""
         table = self.table
-        block = table.parents[statement]
-        bound = {b.name for b in table.imports if table.parents[table.parents[b.node]] is block}
-        bound &= table.module.bindings.keys()
+        block, place = table.parents[statement], _position(statement)
+        top = table.module.bindings
+        bound = {
+            b.name
+            for b in table.imports
+            if table.parents[table.parents[b.node]] is block
+            and all(_position(table.statement(o.node)) >= place for o in top.get(b.name, ()))
+        }
         function = table.scope_of(near).function()
         around = table.statement(near)
         for name in table.names_by_id.of(bound):
@@ -63,6 +69,10 @@ class Loading:
                     return True
         return False
 
+    def may_fail(self, statement: ast.stmt) -> bool:
+        """Whether an import stands in a ``try``, where torch's do not fail and others may."""
+        return self._settled(statement) is not statement
+
     def _settled(self, statement: ast.stmt) -> ast.stmt:
         """The statement behind which an import has run: torch's do not fail in a ``try``."""
         parent = self.table.parents[statement]
@@ -71,6 +81,14 @@ class Loading:
             if all(isinstance(s, ImportStatement) and is_installed(s) for s in before):
                 return parent
         return statement
+
+    def _is_beside(self, statement: ast.stmt, near: ast.AST) -> bool:
+        """Whether ``near`` stands in the block of a statement, wherever in it."""
+        parent = self.table.parents[statement]
+        if isinstance(parent, ast.Module):
+            return True
+        block = next(b for b in (getattr(parent, n, ()) for n in BLOCKS) if statement in b)
+        return any(node in block for node in self.table.ancestors(near))
 
     def _reached_at(self, near: ast.AST) -> frozenset[ast.stmt]:
         """The statements at module level that may evaluate ``near``, or bring it about.
@@ -135,6 +153,10 @@ class Loading:
         while scope is not None:
             yield scope
             scope = scope.parent
+
+
+def _position(statement: ast.stmt) -> tuple[int, int]:
+    return statement.lineno, statement.col_offset
 
 
 def _may_be_called_as_made(definition: Definition) -> bool:

@@ -366,6 +366,8 @@ class _Places:
         if scope is not table.module:
             return self._inside(need)
         every = self._imports_of(scope)
+        if need.source.partition(".")[0] != "torch":
+            every = [s for s in every if not self.module.loading.may_fail(s)]
         alike = self.together[scope, need.source, need.name, need.asname]
         loading = self.module.loading
         for group in (alike, [need]):
@@ -378,15 +380,12 @@ class _Places:
                 sure = _in_cells(self.module, group[0], sure, excerpt)
             if sure:
                 return sure
-        if self.in_front(need):
-            return []
         # Beside the import of what it replaces, which is as sure.
         return [s for s in every if self._is_fsdp1s(s) and loading.is_used(s, need.near)]
 
     def in_front(self, need: Import) -> ast.stmt | None:
-        """The statement that needs a name of the project first, where ``sys.path`` is set between
-        all imports and it."""
-        if self.scopes[need] is not self.module.table.module or self._path_set(need) == _START:
+        """The statement that needs a name first, where no import is sure to have run before it."""
+        if self.scopes[need] is not self.module.table.module:
             return None
         return self.module.loading.first(need.near)
 
