@@ -164,8 +164,10 @@ def _closure(start: ast.AST, deferred: Mapping[str, set[str]]) -> list[str]:
 class World:
     """A project whose modules are run when they are imported; all others are stand-ins."""
 
-    def __init__(self, files: Mapping[str, str]) -> None:
+    def __init__(self, files: Mapping[str, str], others: Collection[str] = ()) -> None:
         self.files = files
+        every = (*files, *others)
+        self.packages = {posixpath.dirname(p) for p in every if p.endswith("__init__.py")}
         self.loaded: dict[str, ModuleType] = {}
         self.directories = {d for path in files for d in _above(posixpath.dirname(path))}
 
@@ -228,8 +230,7 @@ class World:
                 here = posixpath.dirname(here)
             starts = [here]
         else:
-            packages = [d for d in _above(here) if posixpath.join(d, "__init__.py") in self.files]
-            starts = [d for d in _above(here) if d not in packages]
+            starts = [d for d in _above(here) if d not in self.packages]
         for start in starts:
             places = [self.at(posixpath.join(start, *parts[: i + 1])) for i in range(len(parts))]
             known = [place for place in places if place is not None]
@@ -253,14 +254,16 @@ def _above(directory: str) -> list[str]:
 
 
 def _stand_in(name: str) -> Any:
-    if name.startswith("__"):
+    if name.startswith("__") and name != "__version__":
         raise AttributeError(name)
     return standins.anything()
 
 
-def failure(files: Mapping[str, str], path: str) -> BaseException | None:
-    """What importing one file of a project gives."""
-    world = World(files)
+def failure(
+    files: Mapping[str, str], path: str, others: Collection[str] = ()
+) -> BaseException | None:
+    """What importing one file of a project gives, in which there are ``others`` too."""
+    world = World(files, others)
     packages = [d for d in _above(posixpath.dirname(path)) if f"{d}/__init__.py" in files]
     try:
         for each in (*reversed(packages), path):
@@ -279,24 +282,25 @@ def complaints(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]
     Only these are really imported; the rest of a project is stand-ins like all others.
     """
     found: list[str] = []
+    others = tuple(after)
     after = {p: t for p, t in after.items() if p.endswith(".py") and before.get(p) != t}
     before = {p: t for p, t in before.items() if p in after}
     for path, text in after.items():
         known = early(before.get(path, ""))
         fresh = {(where, name) for where, name in early(text) if (where, name) not in known}
         found += [f"{path}: {name} is read too early in {where or 'it'}" for where, name in fresh]
-        wrong = failure(after, path)
+        wrong = failure(after, path, others)
         if isinstance(wrong, OF_NAMES):
-            was = failure(before, path) if path in before else None
+            was = failure(before, path, others) if path in before else None
             if not isinstance(was, OF_NAMES):
                 found.append(f"{path}: {type(wrong).__name__}: {wrong}")
-        found += _absent_support(after, path)
+        found += _absent_support(after, path, others)
     return found
 
 
-def _absent_support(after: Mapping[str, str], path: str) -> Iterator[str]:
+def _absent_support(after: Mapping[str, str], path: str, others: Collection[str]) -> Iterator[str]:
     """The imports of a support module that lead nowhere."""
-    world = World(after)
+    world = World(after, others)
     for node in ast.walk(ast.parse(after[path])):
         if not isinstance(node, ast.ImportFrom):
             continue

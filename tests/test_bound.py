@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fsdp_migrate import bound, check, names
 from fsdp_migrate.rule import Outcome
@@ -401,3 +403,36 @@ def test_a_doubt_says_where() -> None:
     assert [(d.name, d.place, d.event, d.line) for d in bound.doubts(table)] == [
         ("new", "C.f", "by C", 3)
     ]
+
+
+# -- any order --------------------------------------------------------------------------------
+
+PIECES = [
+    "import os",
+    "import os; import sys",
+    "from lib.model import Net",
+    "VALUE_{n} = ShardingStrategy.FULL_SHARD",
+    "import sys; VALUE_{n} = ShardingStrategy.NO_SHARD; import os",
+    "class Config_{n}:\n    strategy = ShardingStrategy.FULL_SHARD",
+    "def choose_{n}(strategy=ShardingStrategy.FULL_SHARD):\n    return strategy\n\n\nchoose_{n}()",
+    "def build_{n}(net):\n    return FSDP(net)",
+    "def make_{n}(net):\n    return FSDP(net)\n\n\nmodel_{n} = make_{n}(nn.Linear(2, 2))",
+    "MADE_{n} = [FSDP(nn.Linear(2, 2))]",
+    "wrap_{n} = lambda net: FSDP(net)",
+    "class Trainer_{n}:\n    def __init__(self):\n        self.model = FSDP(nn.Linear(2, 2))\n\n\n"
+    "Trainer_{n}()",
+    "if os.name:\n    other_{n} = FSDP(nn.Linear(2, 2))",
+]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.lists(st.sampled_from(PIECES), min_size=2, max_size=7))
+def test_any_order_of_statements_can_be_imported(pieces: list[str]) -> None:
+    lines = [piece.format(n=number) for number, piece in enumerate(pieces)]
+    text = "\n".join(["import os", "from torch import nn", BOTH, *lines, ""])
+    files = {**LIB, "train.py": text}
+    assert binding.failure(files, "train.py") is None
+    result, after = migrate(files)
+    assert not result.problems, text
+    assert not isinstance(binding.failure(after, "train.py"), binding.OF_NAMES), after["train.py"]
+    assert binding.complaints(files, after) == []
