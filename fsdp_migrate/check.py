@@ -1,7 +1,7 @@
 """The gate before writing: is the new file whole?
 
-It must parse and compile, every name that was bound must still be bound, and every call of torch's
-must fit its signature in the target torch.
+It must parse and compile, every name that was bound where it is read must still be bound there, and
+every call of torch's must fit its signature in the target torch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from fsdp_migrate import cells, names, signatures
+from fsdp_migrate import bound, cells, names, signatures
 from fsdp_migrate.notebook import SplitError
 from fsdp_migrate.source import Source, SourceError
 from fsdp_migrate.trace.project import Module
@@ -36,6 +36,9 @@ def defect(module: Module, new: Module, target: Version) -> str:
         lost = lost - unbound(module.table) if lost else lost
         if lost:
             return f"the result uses names that nothing binds: {', '.join(sorted(lost))}"
+    early = too_early(module.table, table)
+    if early:
+        return f"the result may use a name before it is bound: {early.name} (line {early.line})"
     wrong = Counter(mismatches(table, target))
     if wrong:
         wrong -= Counter(mismatches(module.table, target))
@@ -65,6 +68,40 @@ def unbound(table: names.NameTable) -> set[str]:
         if read and table.within[name].lookup(name.id) is None:
             found.add(name.id)
     return found
+
+
+def too_early(old: names.NameTable, new: names.NameTable) -> bound.Doubt | None:
+    """The first read that may find nothing bound, and of which the old file was sure.
+
+    The old file may have had no more certainty: of the same name, or of one that was imported for
+    the same place and is no longer.
+    """
+    found = bound.doubts(new)
+    if found:  # perhaps because of an ``else`` that only older releases ran, and which is gone
+        found = bound.doubts(new, _with_else(old) - _with_else(new))
+    if not found:
+        return None
+    known = bound.doubts(old)
+    here = {(d.name, d.place, d.event) for d in known}
+    # What is not imported may be in a function of our own by now, within the one that had it.
+    outer = {(d.name, d.place.split(".")[0], d.event) for d in known if not d.imported}
+    gone = {b.name for b in old.imports} - {b.name for b in new.imports}
+    replaced = {(d.place, d.event) for d in known if d.imported and d.name in gone}
+    fresh = {b.name for b in new.imports} - {b.name for b in old.imports}
+    early = [
+        d
+        for d in found
+        if (d.name, d.place, d.event) not in here
+        and (d.imported or (d.name, d.place.split(".")[0], d.event) not in outer)
+        and not (d.name in fresh and (d.place, d.event) in replaced)
+    ]
+    return min(early, key=lambda d: d.line, default=None)
+
+
+def _with_else(table: names.NameTable) -> set[str]:
+    """The conditions that have an ``else``."""
+    chains = (node for node in names.walk(table.tree) if isinstance(node, ast.If))
+    return {bound.written(node.test) for node in chains if node.orelse}
 
 
 def mismatches(table: names.NameTable, target: Version) -> list[str]:

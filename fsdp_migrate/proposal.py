@@ -226,14 +226,20 @@ def _visible(module: Module, near: ast.AST, qualified: str) -> str:
             after = excerpt.piece(getattr(near, "lineno", 1)).line
             if excerpt.piece(getattr(binding.node, "lineno", 1)).line > after:
                 continue  # a later cell of the notebook imports it
-        own = binding.scope is not table.module and binding.scope is scope
-        if own and not table.has_run(table.statement(binding.node), near):
-            continue  # another branch imports it for itself
-        if binding.qualified == qualified:
-            return binding.name
         alias = binding.node
-        if isinstance(alias, ast.alias) and not alias.asname and alias.name == qualified:
-            return qualified  # ``import a.b.c`` binds ``a`` and makes ``a.b.c`` usable
+        assert isinstance(alias, ast.alias)
+        visible = binding.name if binding.qualified == qualified else ""
+        if not visible and not alias.asname and alias.name == qualified:
+            visible = qualified  # ``import a.b.c`` binds ``a`` and makes ``a.b.c`` usable
+        if not visible:
+            continue
+        statement = table.statement(binding.node)
+        if binding.scope is not table.module:
+            served = table.has_run(statement, near)  # else another branch has it for itself
+        else:  # it may be imported later only, or for annotations
+            served = excerpt is not None or module.loading.serves(statement, near)
+        if served:
+            return visible
     return ""
 
 
@@ -306,11 +312,19 @@ class Namer:
         number = 1
         while known is None:
             candidate = wanted if number == 1 else f"torch_{wanted}{'_' * (number - 2)}"
-            if scope.lookup(candidate) is None and candidate not in self.taken[scope]:
+            if candidate not in self.taken[scope] and _is_free(module, scope, candidate, key):
                 known = candidate
             number += 1
         self.imported[module, key, scope] = known
         return known
+
+
+def _is_free(module: Module, scope: Scope, name: str, qualified: str) -> bool:
+    """Whether a name means nothing in a scope, or what is to be imported by it, only too late."""
+    found = scope.lookup(name)
+    if found is not module.table.module:
+        return found is None
+    return all(b.qualified == qualified for b in found.bindings[name])
 
 
 def _encloses(outer: Scope, inner: Scope) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 import importlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 
@@ -18,10 +18,10 @@ class _Anything(type):
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
-        return Thing
+        return anything()
 
     def __getitem__(cls, key: object) -> Any:
-        return Thing
+        return anything()
 
     def __setitem__(cls, key: object, value: object) -> None:
         pass
@@ -45,6 +45,7 @@ class Thing(metaclass=_Anything):
     """An object of whatever: called, iterated, entered, subscripted, calculated with."""
 
     absent: frozenset[str] = frozenset()  # attributes that are None
+    __members__: Mapping[str, Any] = {}  # of an enumeration
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         pass
@@ -103,6 +104,11 @@ class Thing(metaclass=_Anything):
         return True
 
     __gt__ = __le__ = __ge__ = __lt__
+
+
+def anything() -> Any:
+    """A class of its own, so that several of them can be the bases of one."""
+    return _Anything("Thing", (Thing,), {})
 
 
 def run(source: str, name: str, absent: Collection[str] = ()) -> None:

@@ -12,6 +12,7 @@ import pytest
 from fsdp_migrate import pages, patch, support
 from fsdp_migrate.engine import Options
 from fsdp_migrate.rule import Example, Keep, LoadedRule, Outcome
+from tests import binding
 from tests.migrating import (
     REGISTRY,
     ROOT,
@@ -73,10 +74,11 @@ def test_a_second_run_changes_nothing(rule: LoadedRule, example: Example) -> Non
 
 
 @every_example
-def test_the_result_compiles(rule: LoadedRule, example: Example) -> None:
+def test_the_result_compiles_and_binds_every_name(rule: LoadedRule, example: Example) -> None:
     _, after = migrate(sources(example))
     for path, text in after.items():
         compile(text, path, "exec")
+    assert binding.complaints(sources(example), after) == []
 
 
 @every_example

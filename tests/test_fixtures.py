@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate.rule import Outcome
-from tests import accounting
+from tests import accounting, binding
 from tests.accept import PROJECTS
 from tests.migrating import files, migrate, migrated
 
@@ -30,6 +30,7 @@ def test_every_reference_has_an_outcome(directory: Path) -> None:
     sources = files(directory)
     result, after = migrate(sources)
     assert accounting.unaccounted(sources, result.decisions, after) == []
+    assert binding.complaints(sources, after) == []
 
 
 @pytest.mark.parametrize("directory", [*BEFORES, *REWRITING], ids=name)

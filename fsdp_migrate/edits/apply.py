@@ -93,6 +93,8 @@ def apply_edits(
     source = module.source
     plan = _plan(module, edits)
     import_plan = imports.plan(module, edits, plan.imports, local, asked_for)
+    for statement in import_plan.above:
+        plan.statements[statement].before[:0] = import_plan.code(statement)
     wanted = {*plan.wanted(), *import_plan.statements}
     part = None if import_plan.first else excerpt(module, wanted, edits)
     edited = _edited(module, plan, import_plan, line_length, part)
@@ -543,12 +545,23 @@ class _Editor(cst.CSTTransformer):
         """``if x: y = FSDP(y)``: becomes an indented block when more than one line comes of it."""
         assert isinstance(updated, cst.SimpleStatementSuite)
         nodes = [self.nodes.get(small) for small in original.body]
-        if not any(n in self.plan.statements for n in nodes):
+        concerned = self.plan.statements.keys() | self.import_plan.statements.keys()
+        if concerned.isdisjoint(nodes):
             return updated
         lines: list[Line] = []
+        whole = True  # each statement is still one
         for node, small in zip(nodes, updated.body, strict=True):
             line = cst.SimpleStatementLine([small.with_changes(semicolon=_NO_SEMICOLON)])
-            lines += [line] if node is None else self.statement(node, line)
+            made = [line] if node is None else self.import_plan.alone(node, line, self)
+            whole &= len(made) == 1 and made[0].leading_lines == line.leading_lines
+            lines += made
+        if whole and self.plan.statements.keys().isdisjoint(nodes):
+            body = [
+                new.body[0].with_changes(semicolon=old.semicolon)
+                for new, old in zip(lines, updated.body, strict=True)
+                if isinstance(new, cst.SimpleStatementLine)
+            ]
+            return updated.with_changes(body=body)
         return cst.IndentedBlock(body=lines, header=updated.trailing_whitespace)
 
     def compound(

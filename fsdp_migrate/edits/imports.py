@@ -15,6 +15,7 @@ import libcst as cst
 
 from fsdp_migrate import fsdp1, quoted
 from fsdp_migrate.edits import layout, sequence
+from fsdp_migrate.loading import ImportStatement
 from fsdp_migrate.names import Binding, Kind, Scope, children, walk
 from fsdp_migrate.proposal import (
     AddKeyword,
@@ -33,11 +34,10 @@ from fsdp_migrate.proposal import (
 from fsdp_migrate.trace.project import Module
 
 if TYPE_CHECKING:
-    from fsdp_migrate.edits.apply import _Editor
+    from fsdp_migrate.edits.apply import Line, _Editor
     from fsdp_migrate.notebook import Excerpt
 
 PLAIN_STRING = re.compile(r'(?<!\w)"[^"\\\n]*"')  # as opposed to one with names in it
-ImportStatement = ast.Import | ast.ImportFrom
 
 
 @dataclass
@@ -54,7 +54,32 @@ class ImportPlan:
         default_factory=lambda: defaultdict(_StatementPlan)
     )
     first: list[Import] = field(default_factory=list)  # a module without any import
+    above: dict[ast.stmt, list[Import]] = field(  # in front of what needs them
+        default_factory=lambda: defaultdict(list)
+    )
     local: frozenset[str] = frozenset()
+
+    @staticmethod
+    def add(listed: list[Import], need: Import) -> None:
+        """Import a name once at one place, however many statements need it there."""
+        written = {(n.source, n.name, n.asname) for n in listed}
+        if (need.source, need.name, need.asname) not in written:
+            listed.append(need)
+
+    def new(self, need: Import) -> Iterator[tuple[ast.stmt, list[Import]]]:
+        """The new statements that import from the same module, and what each stands beside."""
+        for statement, plan in self.statements.items():
+            for listed in (plan.preceding, plan.following):
+                if need.name and any(n.name and n.source == need.source for n in listed):
+                    assert isinstance(statement, ast.stmt)
+                    yield statement, listed
+        for statement, listed in self.above.items():
+            if need.name and any(n.name and n.source == need.source for n in listed):
+                yield statement, listed
+
+    def code(self, statement: ast.stmt) -> list[Code]:
+        """The imports in front of a statement that is none."""
+        return [Code(_text(group), {}) for group in _grouped(self.above[statement])]
 
     def rewrite(
         self,
@@ -63,6 +88,8 @@ class ImportPlan:
         editor: _Editor,
     ) -> cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentinel:
         """The import lines that replace one line of imports."""
+        if len(nodes) > 1 and self._comes_apart(nodes, editor):
+            return editor.splice(updated, self._apart(nodes, updated, editor))
         smalls: list[cst.BaseSmallStatement] = []
         above: list[Import] = []
         below: list[Import] = []
@@ -100,6 +127,35 @@ class ImportPlan:
             blank = [cst.EmptyLine(indent=False)] if before != after else []
             lines.append(line.with_changes(leading_lines=blank))
         return lines[0] if len(lines) == 1 else cst.FlattenSentinel(lines)
+
+    def _comes_apart(self, nodes: Sequence[ast.AST | None], editor: _Editor) -> bool:
+        """Whether something new stands between statements of one line that are no imports."""
+        if all(isinstance(node, ast.Import | ast.ImportFrom) for node in nodes):
+            return False
+        changes = [self.statements[node] for node in nodes if node in self.statements]
+        new = any(change.preceding or change.following for change in changes)
+        return new or any(node in editor.plan.statements for node in nodes)
+
+    def _apart(
+        self, nodes: Sequence[ast.AST | None], updated: cst.SimpleStatementLine, editor: _Editor
+    ) -> list[Line]:
+        """The statements of one line, each on its own."""
+        lines: list[Line] = []
+        for node, small in zip(nodes, updated.body, strict=True):
+            line = cst.SimpleStatementLine(
+                [small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]
+            )
+            lines += [line] if node is None else self.alone(node, line, editor)
+        return lines
+
+    def alone(self, node: ast.AST, line: cst.SimpleStatementLine, editor: _Editor) -> list[Line]:
+        """What stands in place of a statement that shared its line with others."""
+        if node not in self.statements:
+            return editor.statement(node, line)
+        made = self.rewrite([node], line, editor)
+        if isinstance(made, cst.RemovalSentinel):
+            return []
+        return list(made) if isinstance(made, cst.FlattenSentinel) else [made]  # type: ignore[list-item,arg-type]  # of lines
 
     def _statements(
         self, needs: Sequence[Import], editor: _Editor, indent: str
@@ -150,10 +206,11 @@ def plan(
         assert isinstance(alias, ast.alias)
         statement = module.table.parents[alias]
         result.statements[statement].dropped.add(alias)
-    seen: set[tuple[str, str, str, ast.AST | None]] = set()
     going = _going(edits)
-    for need in needed:
-        _place(module, need, result, local, seen, going)
+    places = _Places(module, needed, going, local)
+    found = {need: places.of(need) for need in dict.fromkeys(needed)}
+    for need in sorted(found, key=lambda need: len(found[need])):
+        _place(module, need, found[need], result, places)
     return result
 
 
@@ -280,59 +337,139 @@ def _exported(module: Module) -> set[str]:
 # -- where a new import goes --------------------------------------------------------
 
 
-def _import_scope(module: Module, need: Import) -> Scope:
-    """Where the FSDP names used at ``need.near`` are imported: a function that imports lazily
-    keeps doing so."""
-    scope: Scope | None = module.table.scope_of(need.near)
-    top = module.table.module
-    while scope is not None and scope is not top:
-        imports = [b for bs in scope.bindings.values() for b in bs if b in module.table.imports]
-        if any(b.qualified.startswith("torch.distributed") for b in imports):
-            return scope
-        scope = scope.parent
-    return top
+class _Places:
+    """The import statements that are sure to have run wherever a new name is needed."""
+
+    def __init__(
+        self,
+        module: Module,
+        needed: Sequence[Import],
+        going: set[ast.AST],
+        local: frozenset[str],
+    ) -> None:
+        self.module = module
+        self.going = going
+        self.local = local
+        self.scopes = {need: self._scope(need) for need in needed}
+        self.together: dict[tuple[Scope, str, str, str], list[Import]] = defaultdict(list)
+        # A name that a function imports is its own everywhere in it.
+        lost = {(n.local, self.scopes[n]) for n in needed if not self._inside(n)}
+        for need in needed:
+            if (need.local, self.scopes[need]) in lost:
+                self.scopes[need] = module.table.module
+            key = (self.scopes[need], need.source, need.name, need.asname)
+            self.together[key].append(need)
+
+    def of(self, need: Import) -> list[ImportStatement]:
+        """In the order of the file; for all places that need the name, where there are such."""
+        scope, table = self.scopes[need], self.module.table
+        if scope is not table.module:
+            return self._inside(need)
+        every = self._imports_of(scope)
+        if need.source.partition(".")[0] != "torch":
+            every = [s for s in every if not self.module.loading.may_fail(s)]
+        alike = self.together[scope, need.source, need.name, need.asname]
+        loading = self.module.loading
+        for group in (alike, [need]):
+            sure = [s for s in every if all(loading.has_run(s, n.near) for n in group)]
+            sure = [s for s in sure if _position(s) > self._path_set(need)] or (
+                [] if self.in_front(need) else sure
+            )
+            excerpt = self.module.source.excerpt
+            if excerpt is not None:
+                sure = _in_cells(self.module, group[0], sure, excerpt)
+            if sure:
+                return sure
+        # Beside the import of what it replaces, which is as sure.
+        return [s for s in every if self._is_fsdp1s(s) and loading.is_used(s, need.near)]
+
+    def in_front(self, need: Import) -> ast.stmt | None:
+        """The statement that needs a name first, where no import is sure to have run before it."""
+        if self.scopes[need] is not self.module.table.module:
+            return None
+        return self.module.loading.first(need.near)
+
+    def _path_set(self, need: Import) -> tuple[int, int]:
+        """Behind where the project's modules are found: where ``sys.path`` was set last by then."""
+        if _section(need.source, self.local) != 3 or need.source.startswith("."):
+            return _START
+        first = self.module.loading.first(need.near)
+        table = self.module.table
+        found = [_START]
+        for node in table.attributes_by_name.named("path"):
+            own = isinstance(node.value, ast.Name) and node.value.id == "sys"
+            if own and table.within[node].function() is None:
+                found.append(_position(table.statement(node)))
+        return max(p for p in found if first is None or p < _position(first))
+
+    def _scope(self, need: Import) -> Scope:
+        """Where the FSDP names used at ``need.near`` are imported: a function that imports lazily
+        keeps doing so."""
+        table = self.module.table
+        first = scope = table.scope_of(need.near)
+        while scope is not table.module and scope.parent is not None:
+            imports = [b for bs in scope.bindings.values() for b in bs if b.kind is Kind.IMPORT]
+            hidden = scope.is_class and scope is not first  # from the functions in it
+            if not hidden and any(b.qualified.startswith("torch.distributed") for b in imports):
+                return scope
+            scope = scope.parent
+        return table.module
+
+    def _inside(self, need: Import) -> list[ImportStatement]:
+        found = self._imports_of(self.scopes[need])
+        return [s for s in found if self.module.table.has_run(s, need.near)]
+
+    def _imports_of(self, scope: Scope) -> list[ImportStatement]:
+        table = self.module.table
+        every = [s for s in table.import_statements if s not in self.going]
+        return sorted((s for s in every if table.scope_of(s) is scope), key=_position)
+
+    def _is_fsdp1s(self, statement: ImportStatement) -> bool:
+        return any(
+            fsdp1.PACKAGE in b.qualified
+            for b in self.module.table.imports
+            if b.node in statement.names
+        )
+
+
+_START = (0, 0)
+
+
+def _position(statement: ast.stmt) -> tuple[int, int]:
+    return statement.lineno, statement.col_offset
 
 
 def _place(
     module: Module,
     need: Import,
+    statements: list[ImportStatement],
     result: ImportPlan,
-    local: frozenset[str],
-    seen: set[tuple[str, str, str, ast.AST | None]],
-    going: set[ast.AST],
+    places: _Places,
 ) -> None:
-    """Import a name beside the imports that are sure to have run where it is needed."""
-    statements = [s for s in _import_statements(module, need) if s not in going]
+    """Import a name beside one of the statements that have run where it is needed."""
     same = [
         s
         for s in statements
         if need.name and isinstance(s, ast.ImportFrom) and _same_source(module, s, need)
     ]
-    anchor = None if same else _anchor(statements, need, local)
-    beside = same[0] if same else anchor.statement if anchor is not None else None
-    key = (need.source, need.name, need.asname, beside)
-    if key in seen:
+    if same:
+        result.add(result.statements[same[0]].added, need)
         return
-    seen.add(key)
-    if beside is None:
-        result.first.append(need)
+    for beside, listed in result.new(need):
+        if beside in statements or (
+            beside in result.above and module.loading.has_run(beside, need.near, itself=True)
+        ):
+            result.add(listed, need)
+            return
+    anchor = _anchor(statements, need, places.local)
+    in_front = places.in_front(need) if anchor is None else None
+    if in_front is not None:
+        result.add(result.above[in_front], need)
     elif anchor is None:
-        result.statements[beside].added.append(need)
+        result.add(result.first, need)
     else:
-        plan = result.statements[beside]
-        (plan.preceding if anchor.before else plan.following).append(need)
-
-
-def _import_statements(module: Module, need: Import) -> list[ImportStatement]:
-    scope = _import_scope(module, need)
-    found = _imports_of(module, scope)
-    if scope is module.table.module and module.source.excerpt is not None:
-        return _in_cells(module, need, found, module.source.excerpt)
-    if scope is not module.table.module:
-        found = [s for s in found if module.table.has_run(s, need.near)]
-        if not found:
-            found = _imports_of(module, module.table.module)
-    return found
+        plan = result.statements[anchor.statement]
+        result.add(plan.preceding if anchor.before else plan.following, need)
 
 
 def _in_cells(
@@ -348,13 +485,6 @@ def _in_cells(
     ]
     cells = [excerpt.piece(s.lineno) for s in chosen or before]
     return [s for s in before if excerpt.piece(s.lineno) is cells[0]]
-
-
-def _imports_of(module: Module, scope: Scope) -> list[ImportStatement]:
-    found = [
-        node for node in module.table.import_statements if module.table.scope_of(node) is scope
-    ]
-    return sorted(found, key=lambda n: n.lineno)
 
 
 def _same_source(module: Module, statement: ast.ImportFrom, need: Import) -> bool:
@@ -440,13 +570,15 @@ def _spelled(need: Import) -> str:
     return f"{need.name} as {need.asname}" if need.asname else need.name
 
 
-def _statement(group: Sequence[Import], editor: _Editor, indent: str) -> cst.SimpleStatementLine:
+def _text(group: Sequence[Import]) -> str:
     first = group[0]
     if not first.name:
-        text = f"import {first.source}" + (f" as {first.asname}" if first.asname else "")
-    else:
-        text = f"from {first.source} import {', '.join(_spelled(n) for n in group)}"
-    line = cst.parse_statement(text, config=editor.tree.config_for_parsing)
+        return f"import {first.source}" + (f" as {first.asname}" if first.asname else "")
+    return f"from {first.source} import {', '.join(_spelled(n) for n in group)}"
+
+
+def _statement(group: Sequence[Import], editor: _Editor, indent: str) -> cst.SimpleStatementLine:
+    line = cst.parse_statement(_text(group), config=editor.tree.config_for_parsing)
     assert isinstance(line, cst.SimpleStatementLine)
     small = line.body[0]
     if isinstance(small, cst.ImportFrom):

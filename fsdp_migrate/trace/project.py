@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from fsdp_migrate import fsdp1, names
+from fsdp_migrate.loading import Loading
 from fsdp_migrate.names import Binding, Kind, NameTable, Scope
 from fsdp_migrate.source import Source, SourceError
 from fsdp_migrate.trace import flow
@@ -68,6 +69,11 @@ class Module:
         except SourceError:  # a file of the library: nothing is known of what it defines
             tree = ast.Module([], [])
         return names.build(tree, self.package, redirects=redirects)
+
+    @cached_property
+    def loading(self) -> Loading:
+        """In which order its statements run."""
+        return Loading(self.table)
 
     def surely_defines(self, name: str) -> bool:
         """Whether the file itself gives a name its value, told by text where no tree was made yet.

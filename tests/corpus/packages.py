@@ -11,6 +11,7 @@ import subprocess
 import sys
 import zipfile
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,6 +82,15 @@ def unpack(package: Package, wheels: Path, scratch: Path) -> Path:
     with zipfile.ZipFile(found) as archive:
         archive.extractall(target)
     return target
+
+
+def texts(root: Path) -> dict[str, str]:
+    """Every Python file below a directory that is UTF-8, by its path there."""
+    found: dict[str, str] = {}
+    for path in sorted(root.rglob("*.py")):
+        with suppress(UnicodeDecodeError):
+            found[path.relative_to(root).as_posix()] = path.read_text(encoding="utf-8")
+    return found
 
 
 def measure(package: Package, root: Path) -> Row:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate import session, write
-from tests import accounting
+from tests import accounting, binding
 from tests.corpus import packages
 from tests.corpus.packages import PINNED, Package
 from tests.documents import CORPUS
@@ -38,6 +38,7 @@ def test_package(package: Package, unpack: Callable[[Package], Path]) -> None:
     root = unpack(package)
     before = {p: p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
     sources = accounting.read(root)
+    texts = packages.texts(root)
     run = session.run([root])
     row = packages.row(package, root, run)
     assert not [p for p in run.result.problems if p.ours], "a file could not be edited"
@@ -49,6 +50,7 @@ def test_package(package: Package, unpack: Callable[[Package], Path]) -> None:
     for decision in run.result.decisions:
         decision.site.module.source.display = str(decision.site.module.path.relative_to(root))
     assert accounting.unaccounted(sources, run.result.decisions, after) == []
+    assert binding.complaints(texts, packages.texts(root)) == []
     untouched = [p for p in before if p not in run.result.changes]
     assert all(p.read_bytes() == before[p] for p in untouched)
 
