@@ -150,6 +150,24 @@ def lent(project: Project) -> frozenset[str] | None:
     return frozenset(names)
 
 
+def is_imported(project: Project) -> bool:
+    """Whether something of the project imports ``torch.distributed.fsdp``, or a part of it.
+
+    FSDP2's names count as well: what a run left in a migrated project is found again.
+    """
+    for module in project.modules:
+        if not module.mentions(*fsdp1.WORDS):
+            continue
+        qualified = {binding.qualified for binding in module.table.imports}
+        qualified.update(f"{star}.{fsdp1.FSDP}" for _, star in module.table.stars)
+        if any(map(fsdp1.is_in_package, qualified)):
+            return True
+        outside = {each for name in qualified for each in project.canonical(name, module)}
+        if any(map(fsdp1.is_in_package, outside)):
+            return True
+    return False
+
+
 def borrows(module: Module, lent: frozenset[str]) -> bool:
     """Whether a file may use one of the names that others lend."""
     table = module.table
@@ -567,11 +585,6 @@ def evaluations(module: Module) -> Iterator[Site]:
     for constant in module.table.strings:
         if constant.value == FULL_PRECISION_EVAL:
             yield Site(f"string({FULL_PRECISION_EVAL})", module, constant, constant)
-
-
-def uses_fairscale(module: Module) -> bool:
-    """Whether a module uses the library FSDP1 came from; its wrapper spells these names alike."""
-    return any(b.qualified.split(".")[0] == "fairscale" for b in module.table.imports)
 
 
 def is_docstring(module: Module, node: ast.Constant) -> bool:

@@ -25,6 +25,8 @@ RUNNERS = frozenset(
         *("system", "write", "write_text", "writelines"),
     )
 )
+OF_MESSAGES = frozenset({"getLogger", "get_logger", "filterwarnings", "warn_explicit"})
+DOCUMENTATION = ("nitpick", "intersphinx", "autodoc", "autosummary")
 BY_NAME = frozenset({"getattr", "hasattr", "setattr", "delattr"})
 REPLACERS = frozenset({"delattr", "multiple", "object", "patch", "setattr"})
 # Those that FSDP2 models have as well, and those that other sites answer for.
@@ -54,6 +56,8 @@ def find(study: Study, module: Module) -> Iterator[Site]:
             continue
         if constant in taken or sites.is_docstring(module, constant):
             continue
+        if _is_about_messages(constant, module) or _is_for_documentation(constant, module):
+            continue
         known = _canonical(constant.value) if DOTTED.fullmatch(constant.value) else None
         if known is not None:
             yield Site(NAME.format(known), module, constant, constant)
@@ -61,6 +65,40 @@ def find(study: Study, module: Module) -> Iterator[Site]:
         imports = any(map(_imports_fsdp1, IMPORT.finditer(constant.value)))
         if imports and constant in _run_or_written(study, module):
             yield Site(TEXT, module, constant, constant)
+
+
+def is_mention(site: Site) -> bool:
+    """Whether a string names no more than a module of FSDP1's, and nothing is imported by it."""
+    return isinstance(site.node, ast.Constant) and fsdp1.is_module(str(site.node.value))
+
+
+def _is_about_messages(constant: ast.Constant, module: Module) -> bool:
+    """Whether a string says whose log records or warnings are meant: nothing is imported by it."""
+    for parent in module.table.ancestors(constant):
+        if isinstance(parent, ast.Call):
+            return _called(parent) in OF_MESSAGES
+        if isinstance(parent, ast.Dict):
+            above = module.table.parents[parent]
+            keys = above.keys if isinstance(above, ast.Dict) and parent in above.values else []
+            index = above.values.index(parent) if keys and isinstance(above, ast.Dict) else 0
+            key = keys[index] if keys else None
+            return isinstance(key, ast.Constant) and key.value == "loggers"
+        if isinstance(parent, ast.stmt):
+            return False
+    return False
+
+
+def _is_for_documentation(constant: ast.Constant, module: Module) -> bool:
+    """Whether a string is in a setting of Sphinx's, such as ``nitpick_ignore``."""
+    statement = module.table.statement(constant)
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+            return name.startswith(DOCUMENTATION)
+        case ast.AugAssign(target=ast.Name(id=name)):
+            return name.startswith(DOCUMENTATION)
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)))):
+            return name.startswith(DOCUMENTATION)
+    return False
 
 
 def in_annotations(study: Study, module: Module) -> Iterator[Site]:

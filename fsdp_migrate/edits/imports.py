@@ -30,6 +30,7 @@ from fsdp_migrate.proposal import (
     ReplaceStatement,
     Unwrap,
 )
+from fsdp_migrate.trace import reaching
 from fsdp_migrate.trace.project import Module
 
 if TYPE_CHECKING:
@@ -197,7 +198,10 @@ def _unused_after(
         strings = [each.string for each in annotations if binding.name in each.names]
         if gone.isdisjoint(named) and gone.isdisjoint(strings):
             continue
-        uses = [n for n in named if table.within[n].lookup(n.id) is binding.scope] + strings
+        if _may_be_another(binding):
+            continue
+        uses: list[ast.AST] = [n for n in named if _is_used_by(n, binding, module)]
+        uses += strings
         lost = [n for n in uses if n in gone]
         if not lost or len(lost) < len(uses):
             continue
@@ -209,6 +213,20 @@ def _unused_after(
             continue
         result.append(binding)
     return result
+
+
+def _is_used_by(name: ast.Name, binding: Binding, module: Module) -> bool:
+    """Whether a use of a name may get what an import gives it."""
+    here = module.table.within[name].lookup(name.id) is binding.scope
+    return here and binding in reaching.bindings(name, module)
+
+
+def _may_be_another(binding: Binding) -> bool:
+    """Whether an import gives its name something else than FSDP1's, and others of the name do not:
+    it is not the tool's, whatever becomes of the name."""
+    every = binding.scope.bindings[binding.name]
+    torchs = fsdp1.canonical(binding.qualified) or fsdp1.is_module(binding.qualified)
+    return not torchs and reaching.differ(every)
 
 
 def _consumed(module: Module, edits: Sequence[Edit]) -> tuple[set[ast.AST], set[str]]:

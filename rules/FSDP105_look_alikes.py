@@ -1,0 +1,146 @@
+"""Leave names that may be another library's class, or the project's own.
+
+## What changes
+Nothing. Where every definition that reaches a use leads to torch's FSDP, the use is migrated; where none does,
+it is not FSDP1's and nothing is said of it; where some do, it is marked, and the model that is made there stays FSDP1.
+
+## Why
+`FSDP` is a name that fairscale, Megatron, XLA and many projects give to classes of their own. Which one a name means is
+told by the imports and assignments that reach it: on two branches of an `if` or a `try`, it may be two things.
+What stands for a class that is missing (`except ImportError: FSDP = None`) is no other class.
+
+## What stays for you
+Give the two classes names of their own, or import torch's in the branch that uses it, and run again.
+
+## Since torch
+2.4
+
+## References
+- https://docs.python.org/3/reference/executionmodel.html#naming-and-binding
+"""
+
+import ast
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fsdp_migrate.rule import Example, Keep, Outcome, Rule
+from fsdp_migrate.sites import Site
+from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.trace.project import Lead
+
+RULE = Rule(code="FSDP105", name="look_alikes", handles=("look-alike",), since="2.4")
+
+EXAMPLES = [
+    Example(
+        title="two classes under one name, and a place where it is torch's",
+        before="""\
+def wrap(model, xla):
+    if xla:
+        from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel as FSDP
+    else:
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    return FSDP(model)
+
+
+def wrap_on_gpus(model):
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+    return FSDP(model)
+""",
+        after="""\
+""",
+        outcome=Outcome.LEFT,
+    ),
+]
+
+KEEP = [
+    Keep(
+        title="a class of another library where an import fails",
+        source="""\
+try:
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+except ImportError:
+    from fairscale.nn import FullyShardedDataParallel as FSDP
+
+
+def wrap(model):
+    return FSDP(model)
+""",
+        left=True,
+    ),
+    Keep(
+        title="a class of the project's own",
+        source="""\
+import os
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+if os.environ.get("SHARD_BY_HAND"):
+
+    class FSDP:
+        def __init__(self, module):
+            self.module = module
+
+
+def wrap(model):
+    return FSDP(model)
+""",
+        left=True,
+    ),
+    Keep(
+        title="another library's class that takes the name over",
+        source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP  # noqa: F401
+from fairscale.nn import FullyShardedDataParallel as FSDP  # noqa: F811
+
+
+def wrap(model):
+    return FSDP(model)
+""",
+        left=True,
+    ),
+    Keep(
+        title="a project without torch's FSDP",
+        source="""\
+import logging
+
+logging.getLogger("torch.distributed.fsdp._debug_utils").setLevel(logging.ERROR)
+
+
+class FullyShardedDataParallel:
+    def __init__(self, module):
+        self._fsdp_wrapped_module = module
+
+    def clean(self, name):
+        return name.replace("_fsdp_wrapped_module.", "")
+""",
+    ),
+]
+
+
+def decide(site: Site, study: Study) -> Decision:
+    assert isinstance(site.reference, ast.expr)
+    others = study.project.look_alikes(site.reference, site.module)
+    named = ast.unparse(site.reference)
+    makes = study.constructors.get(site.node)
+    is_type = site.construct.startswith("annotation(")
+    models = [makes] if makes is not None else study.reached_from(site.module)
+    words = " or ".join(dict.fromkeys(map(str, others)))
+    reason = f"{named} may also be {words} here"
+    left = study.left(
+        site,
+        RULE.code,
+        reason,
+        "give the two classes names of their own, or import torch's in the branch that uses it",
+        models=() if is_type else models,
+        quiet=makes is None and not is_type,
+    )
+    # The marker says no line: it must stay true when lines move.
+    return replace(left, message=f"{reason} ({_lines(others)})")
+
+
+def _lines(others: Sequence[Lead]) -> str:
+    """Where the other definitions stand."""
+    nodes = [lead.binding.node for lead in others if lead.binding is not None]
+    lines = sorted({getattr(node, "lineno", 1) for node in nodes})
+    return f"line {', '.join(map(str, lines))}"
