@@ -526,7 +526,8 @@ def _ask(site: Site, study: Study) -> Decision:
 
 def _is_unsure(site: Site, study: Study) -> bool:
     """Whether what a site refers to may be something else than FSDP1's."""
-    return bool(study.project.look_alikes(site.reference, site.module))
+    unsure = study.project.look_alikes(site.reference, site.module)
+    return bool(unsure) or spelled.is_unsure(site, study)
 
 
 def _of_what_stays(site: Site, study: Study) -> Decision | None:

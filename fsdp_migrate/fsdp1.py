@@ -266,8 +266,7 @@ def is_in_package(qualified: str) -> bool:
 
 
 def is_same(qualified: str, short: str) -> bool:
-    """Whether a dotted path is that of what FSDP1 calls ``short``, wherever torch has, or had, it.
-    """
+    """Whether a dotted path is that of what FSDP1 calls ``short``, wherever torch has it."""
     last = short.rpartition(".")[2]
     return qualified.startswith("torch.") and qualified.rpartition(".")[2] == last
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fsdp_migrate import declared, fsdp1, quoted, type_expressions
 from fsdp_migrate.around import unwrapping
 from fsdp_migrate.names import FUNCTIONS
+from fsdp_migrate.trace import reaching
 from fsdp_migrate.trace.flow import Definition, access_path
 from fsdp_migrate.trace.project import Module, Project
 from fsdp_migrate.trace.values import Class, Computed, Made, Tracer, Unknown, Values
@@ -508,11 +509,7 @@ def dead_imports(project: Project, module: Module, used: set[ast.AST]) -> Iterat
         alias = binding.node
         if not isinstance(alias, ast.alias) or not fsdp1.canonical(binding.qualified):
             continue
-        uses = [
-            n
-            for n in module.table.names_by_id.named(binding.name)
-            if isinstance(n.ctx, ast.Load) and module.table.within[n].lookup(n.id) is binding.scope
-        ]
+        uses = [n for n in reaching.uses(binding, module) if isinstance(n.ctx, ast.Load)]
         if (not uses and binding.name not in in_strings) or binding.name in offered:
             canonical = fsdp1.canonical(binding.qualified)
             yield Site(f"import({canonical})", module, alias, alias)

@@ -23,6 +23,8 @@ import ast
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fsdp_migrate import quoted
+from fsdp_migrate.around import spelled
 from fsdp_migrate.rule import Example, Keep, Outcome, Rule
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Decision, Study
@@ -48,6 +50,19 @@ def wrap_on_gpus(model):
     return FSDP(model)
 """,
         after="""\
+def wrap(model, xla):
+    if xla:
+        from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel as FSDP
+    else:
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    # TODO(fsdp-migrate FSDP105): FSDP may also be torch_xla.distributed.fsdp.XlaFullyShardedDataParallel here. Give the two classes names of their own, or import torch's in the branch that uses it.
+    return FSDP(model)
+
+
+def wrap_on_gpus(model):
+    from torch.distributed.fsdp import fully_shard
+
+    return fully_shard(model)
 """,
         outcome=Outcome.LEFT,
     ),
@@ -119,11 +134,9 @@ class FullyShardedDataParallel:
 
 
 def decide(site: Site, study: Study) -> Decision:
-    assert isinstance(site.reference, ast.expr)
-    others = study.project.look_alikes(site.reference, site.module)
-    named = ast.unparse(site.reference)
+    named, others = _doubtful(site, study)
     makes = study.constructors.get(site.node)
-    is_type = site.construct.startswith("annotation(")
+    is_type = site.construct == spelled.QUOTED or site.construct.startswith("annotation(")
     models = [makes] if makes is not None else study.reached_from(site.module)
     words = " or ".join(dict.fromkeys(map(str, others)))
     reason = f"{named} may also be {words} here"
@@ -139,8 +152,21 @@ def decide(site: Site, study: Study) -> Decision:
     return replace(left, message=f"{reason} ({_lines(others)})")
 
 
+def _doubtful(site: Site, study: Study) -> tuple[str, list[Lead]]:
+    """The reference as it is written, and what else it may be."""
+    nodes = [site.reference]
+    for each in quoted.in_annotations(site.module.table):
+        if each.string is site.node:
+            nodes += [node for node, _ in spelled.references(each, study, site.module)]
+    for node in nodes:
+        others = study.project.look_alikes(node, site.module)
+        if others:
+            return ast.unparse(node), others
+    raise AssertionError(f"{site.construct} is no look-alike's")
+
+
 def _lines(others: Sequence[Lead]) -> str:
     """Where the other definitions stand."""
     nodes = [lead.binding.node for lead in others if lead.binding is not None]
-    lines = sorted({getattr(node, "lineno", 1) for node in nodes})
-    return f"line {', '.join(map(str, lines))}"
+    lines = sorted({getattr(node, "lineno", 0) for node in nodes})
+    return f"line {', '.join(map(str, lines))}" if lines else "by a star import"

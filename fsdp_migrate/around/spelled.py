@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from fsdp_migrate import fsdp1, quoted, sites
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Study
+from fsdp_migrate.trace import reaching
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Computed, Constant, ModuleValue, Unknown
 
@@ -106,6 +107,17 @@ def in_annotations(study: Study, module: Module) -> Iterator[Site]:
     for each in quoted.in_annotations(module.table):
         if references(each, study, module):
             yield Site(QUOTED, module, each.string, each.string)
+
+
+def is_unsure(site: Site, study: Study) -> bool:
+    """Whether a quoted annotation has a name that may be something else than FSDP1's."""
+    module = site.module
+    return site.construct == QUOTED and any(
+        study.project.look_alikes(node, module)
+        for each in quoted.in_annotations(module.table)
+        if each.string is site.node
+        for node, _ in references(each, study, module)
+    )
 
 
 def references(each: quoted.Quoted, study: Study, module: Module) -> list[tuple[ast.expr, str]]:
@@ -294,8 +306,11 @@ def _of(node: ast.expr, study: Study, module: Module) -> str | None:
         head = head.value
     if not isinstance(head, ast.Name):
         return None
+    top = module.table.module
+    every = top.bindings.get(head.id, [])
+    replaced = set(every).difference(reaching.at_end(every, top, module))
     for binding in module.table.imports:
-        if binding.name != head.id:
+        if binding.name != head.id or binding in replaced:
             continue
         dotted = ".".join([binding.qualified, *rest])
         for outer in study.project.canonical(dotted, module):

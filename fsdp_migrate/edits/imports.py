@@ -198,10 +198,9 @@ def _unused_after(
         strings = [each.string for each in annotations if binding.name in each.names]
         if gone.isdisjoint(named) and gone.isdisjoint(strings):
             continue
-        if _may_be_another(binding):
+        if _may_be_another(binding) or binding.scope.is_class:  # ``self.FSDP``
             continue
-        uses: list[ast.AST] = [n for n in named if _is_used_by(n, binding, module)]
-        uses += strings
+        uses = [*reaching.uses(binding, module), *strings]
         lost = [n for n in uses if n in gone]
         if not lost or len(lost) < len(uses):
             continue
@@ -213,12 +212,6 @@ def _unused_after(
             continue
         result.append(binding)
     return result
-
-
-def _is_used_by(name: ast.Name, binding: Binding, module: Module) -> bool:
-    """Whether a use of a name may get what an import gives it."""
-    here = module.table.within[name].lookup(name.id) is binding.scope
-    return here and binding in reaching.bindings(name, module)
 
 
 def _may_be_another(binding: Binding) -> bool:

@@ -477,7 +477,8 @@ class Project:
         """What a name or a dotted path may stand for where it is used, one entry for each thing.
 
         This is where to ask what a name is. Only the definitions that reach the use count. What
-        nothing could be made with (``FSDP = None`` where an import fails) is not among them.
+        nothing could be made with (``FSDP = None`` where an import fails) is not among them. A node
+        of a quoted annotation is looked up where the module ends.
         """
         known = self._meanings.get(node)
         if known is None:
@@ -497,6 +498,21 @@ class Project:
         if head is None:
             return
         bound = self._reaching(head, module)
+        yield from self._leads_of_all(bound, rest, module)
+        if not bound:
+            yield from self._leads_of_stars(node, f"{head.id}{rest}", module)
+
+    def _leads_of_stars(self, node: ast.expr, path: str, module: Module) -> Iterator[Lead]:
+        """What star imports make of a name. Those after one that has it may have it as well."""
+        found = sorted(self.external(node, module))
+        yield from map(Lead, found)
+        stars = [star for _, star in module.table.stars]
+        first = next((i for i, star in enumerate(stars) if f"{star}.{path}" in found), len(stars))
+        for star in stars[first + 1 :]:
+            if self.resolve(star, module) is None and not star.startswith("torch."):
+                yield Lead(f"{star}.{path}")
+
+    def _leads_of_all(self, bound: Iterable[Binding], rest: str, module: Module) -> Iterator[Lead]:
         for binding in bound:
             assigned = self._assigned(binding, module)
             if binding.kind is Kind.IMPORT:
@@ -508,9 +524,6 @@ class Project:
                     yield from self._leads_of(f"{name}{rest}", binding, module)
             elif not reaching.is_placeholder(binding):
                 yield Lead("", reaching.in_words(binding), binding)
-        if not bound:
-            for name in sorted(self.external(node, module)):
-                yield Lead(name)
 
     def _leads_of(self, qualified: str, binding: Binding, module: Module) -> Iterator[Lead]:
         """What a dotted name that a binding gives to another leads to."""

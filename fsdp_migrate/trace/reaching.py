@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fsdp_migrate import fsdp1
 from fsdp_migrate.names import FUNCTIONS, Binding, Kind, NameTable, Scope, walk
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ def bindings(name: ast.Name, module: Module) -> Sequence[Binding]:
         return every
     home = here.home()
     if scope is home or name.id in home.redirected:
-        found = module.flow(home).reaching.get(name)
+        flow = module.flow(home)
+        found = flow.reaching.get(name, flow.deleted.get(name))
         if found is not None:
             nodes = {definition.node for definition in found}
             nodes.update(b.node for b in every if _is_stored_elsewhere(b, home, module.table))
@@ -42,14 +44,30 @@ def bindings(name: ast.Name, module: Module) -> Sequence[Binding]:
     return _when_it_runs(name, every, scope, module)
 
 
+def uses(binding: Binding, module: Module) -> list[ast.Name]:
+    """The places that read or delete a name and may get what an import gives it.
+
+    Two imports of the same thing are one: what one gives is got from the other as well.
+    """
+    within = module.table.within
+    found = [
+        name
+        for name in module.table.names_by_id.named(binding.name)
+        if not isinstance(name.ctx, ast.Store) and within[name].lookup(name.id) is binding.scope
+    ]
+    short = fsdp1.canonical(binding.qualified) or binding.qualified
+    every = binding.scope.bindings[binding.name]
+    if all(b is binding or fsdp1.is_same(b.qualified, short) for b in every):
+        return found
+    return [name for name in found if binding in bindings(name, module)]
+
+
 def differ(every: Sequence[Binding]) -> bool:
     """Whether bindings of one name, an import among them, may give it different values."""
     if len(every) < 2:
         return False
     imported = {b.qualified for b in every if b.kind is Kind.IMPORT}
-    return bool(imported) and (
-        len(imported) > 1 or any(b.kind is not Kind.IMPORT for b in every)
-    )
+    return bool(imported) and (len(imported) > 1 or any(b.kind is not Kind.IMPORT for b in every))
 
 
 def at_end(every: Sequence[Binding], scope: Scope, module: Module) -> Sequence[Binding]:
@@ -58,9 +76,7 @@ def at_end(every: Sequence[Binding], scope: Scope, module: Module) -> Sequence[B
     if not differ(every):
         return every
     final = {d.node for d in module.flow(scope).final.get(every[0].name, ())}
-    return [
-        b for b in every if b.node in final or _is_stored_elsewhere(b, scope, module.table)
-    ]
+    return [b for b in every if b.node in final or _is_stored_elsewhere(b, scope, module.table)]
 
 
 def _when_it_runs(
@@ -144,8 +160,9 @@ def _are_apart(first: list[ast.AST], second: list[ast.AST], split: int) -> bool:
             return (one in body and other in orelse) or (one in orelse and other in body)
         case ast.Match():
             return True  # two of its cases
-        case ast.Try(handlers=handlers, orelse=orelse) | ast.TryStar(
-            handlers=handlers, orelse=orelse
+        case (
+            ast.Try(handlers=handlers, orelse=orelse)
+            | ast.TryStar(handlers=handlers, orelse=orelse)
         ):
             either = [*handlers, *orelse]
             both = one in either and other in either
