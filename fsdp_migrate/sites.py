@@ -93,6 +93,11 @@ def _possible_names(project: Project, module: Module) -> frozenset[str]:
             leads_there = fsdp1.PACKAGE.startswith(f"{qualified}.") or qualified == fsdp1.PACKAGE
             if leads_there or fsdp1.canonical(qualified) or fsdp1.is_module(qualified):
                 found.add(binding.name)
+    if not project.lent.isdisjoint(module.table.attributes_by_name.names):
+        for binding in module.table.imports:
+            resolved = project.resolve(binding.qualified, module)
+            if resolved is not None and not resolved[1]:  # ``wrapping.FSDP`` of ``wrapping.py``
+                found.add(binding.name)
     found |= _aliases(project, module)
     if module.table.stars:
         found.add("*")

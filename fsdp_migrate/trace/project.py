@@ -249,7 +249,24 @@ class Project:
                 resolved = self.resolve(binding.qualified, importer)
                 if resolved is not None and resolved[0] is not importer and resolved[1]:
                     found[resolved[0]].add(resolved[1].split(".")[0])
+            for attribute in importer.table.attributes_by_name.of(self.lent):
+                for qualified in importer.table.qualify(attribute):
+                    resolved = self.resolve(qualified, importer)
+                    if resolved is not None and resolved[0] is not importer and resolved[1]:
+                        found[resolved[0]].add(resolved[1].split(".")[0])
         return found
+
+    @cached_property
+    def lent(self) -> frozenset[str]:
+        """The names under which modules import parts of FSDP1: others may use them as attributes
+        of these modules."""
+        return frozenset(
+            binding.name
+            for module in self.modules
+            if module.mentions(*fsdp1.WORDS)
+            for binding in module.table.imports
+            if any(map(fsdp1.canonical, self.canonical(binding.qualified, module)))
+        )
 
     def find(self, dotted: str, importer: Module) -> Module | None:
         """The module that ``import dotted`` means when written in ``importer``.
@@ -504,8 +521,9 @@ class Project:
 
     def _leads_of_stars(self, node: ast.expr, path: str, module: Module) -> Iterator[Lead]:
         """What star imports make of a name. Those after one that has it may have it as well."""
-        found = sorted(self.external(node, module))
-        yield from map(Lead, found)
+        found = sorted(self._qualified(node, module))
+        for qualified in found:
+            yield from self._leads_of(qualified, None, module)
         stars = [star for _, star in module.table.stars]
         first = next((i for i, star in enumerate(stars) if f"{star}.{path}" in found), len(stars))
         for star in stars[first + 1 :]:
@@ -525,7 +543,7 @@ class Project:
             elif not reaching.is_placeholder(binding):
                 yield Lead("", reaching.in_words(binding), binding)
 
-    def _leads_of(self, qualified: str, binding: Binding, module: Module) -> Iterator[Lead]:
+    def _leads_of(self, qualified: str, binding: Binding | None, module: Module) -> Iterator[Lead]:
         """What a dotted name that a binding gives to another leads to."""
         own: list[Binding | None] = []
         found = self._outside(qualified, module, frozenset(), aliases=True, own=own)
