@@ -66,6 +66,88 @@ def wrap_on_gpus(model):
 """,
         outcome=Outcome.LEFT,
     ),
+    Example(
+        title="a class of its own on every branch",
+        before="""\
+from torch.distributed.fsdp import ShardingStrategy
+
+
+def wrap(model, xla):
+    if xla:
+        from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel as FSDP
+
+        return FSDP(model, reshard_after_forward=True)
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+    return FSDP(model, sharding_strategy=ShardingStrategy.FULL_SHARD)
+
+
+def load(model, megatron):
+    if megatron:
+        from megatron.core.distributed import custom_FSDP as Sharded
+    else:
+        from torch.distributed.fsdp import FullyShardedDataParallel as Sharded
+    return Sharded(model)
+""",
+        after="""\
+def wrap(model, xla):
+    if xla:
+        from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel as FSDP
+
+        return FSDP(model, reshard_after_forward=True)
+    from torch.distributed.fsdp import fully_shard
+
+    return fully_shard(model)
+
+
+def load(model, megatron):
+    if megatron:
+        from megatron.core.distributed import custom_FSDP as Sharded
+    else:
+        from torch.distributed.fsdp import FullyShardedDataParallel as Sharded
+    # TODO(fsdp-migrate FSDP105): Sharded may also be megatron.core.distributed.custom_FSDP here. Give the two classes names of their own, or import torch's in the branch that uses it.
+    return Sharded(model)
+""",
+        outcome=Outcome.LEFT,
+    ),
+    Example(
+        title="a type that may be either",
+        before="""\
+from torch.distributed.fsdp import FullyShardedDataParallel
+
+try:
+    from fairscale.nn import FullyShardedDataParallel as Wrapped
+except ImportError:
+    from torch.distributed.fsdp import FullyShardedDataParallel as Wrapped
+
+
+def wrap(model) -> "Wrapped":
+    return FullyShardedDataParallel(model)
+
+
+def size(model: Wrapped) -> int:
+    return sum(1 for _ in model.modules())
+""",
+        after="""\
+from torch.distributed.fsdp import fully_shard
+
+try:
+    from fairscale.nn import FullyShardedDataParallel as Wrapped
+except ImportError:
+    from torch.distributed.fsdp import FullyShardedDataParallel as Wrapped
+
+
+# TODO(fsdp-migrate FSDP105): Wrapped may also be fairscale.nn.FullyShardedDataParallel here. Give the two classes names of their own, or import torch's in the branch that uses it.
+def wrap(model) -> "Wrapped":
+    return fully_shard(model)
+
+
+# TODO(fsdp-migrate FSDP105): Wrapped may also be fairscale.nn.FullyShardedDataParallel here. Give the two classes names of their own, or import torch's in the branch that uses it.
+def size(model: Wrapped) -> int:
+    return sum(1 for _ in model.modules())
+""",
+        outcome=Outcome.LEFT,
+    ),
 ]
 
 KEEP = [
