@@ -56,6 +56,7 @@ from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Tracer
 
 HELD = "FSDP190"
+LOOK_ALIKE = "look-alike"
 MODELS = frozenset(
     form.format(fsdp1.FSDP) for form in ("{}()", "partial({})", "class({})", "value({})")
 )
@@ -249,23 +250,25 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
             assert isinstance(site.node, ast.Call)
             constructor = Constructor.read(site.node, site.module, site.reference)
             chosen.mark(constructor)
+            if _is_unsure(site, study):
+                constructor.problem, constructor.is_wrong = "its class is not known", True
             study.constructors[site.node] = constructor
-        elif subclasses.is_subclass(site):
+        elif subclasses.is_subclass(site) and not _is_unsure(site, study):
             subclasses.register(site, study)
     found = wrapping.find(found, study)
     if not known:
-        only_look_alikes = not (found or study.outdated) and any(
-            map(sites.uses_fairscale, study.project.modules)
-        )
+        named = [s for m in study.project.modules for s in spelled.find(study, m)]
+        uses_fsdp1 = bool(found or study.outdated) or sites.is_imported(study.project)
+        uses_fsdp1 = uses_fsdp1 or not all(map(spelled.is_mention, named))
         referring = {site.module for site in found}
+        found += named if uses_fsdp1 else []
         makes_models = any(s.construct in MODELS for s in found) or bool(study.constructors)
         for module in study.project.modules:
             if makes_models or module in referring:
                 found += sites.methods(study.tracer, module, has_fsdp=module in referring)
-            if not only_look_alikes:
+            if uses_fsdp1:
                 found += sites.strings(module)
                 found += spelled.in_bytes(module)
-            found += spelled.find(study, module)
             found += spelled.in_annotations(study, module)
             found += ordering.early_optimizers(study, module)
             found += collected.find(study, module)
@@ -285,7 +288,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         study.found = found, used
     study.subclassed = any(map(subclasses.is_subclass, found))
     for site in found:
-        branch = branches.of(site, study.project) if site.construct == INSTANCE else None
+        branch = _branch(site, study)
         if site.construct in {branches.FSDP1_ONLY, branches.OTHERS}:
             branch = branches.asked(site, study.project)
         if branch is not None and not _builds_models(branch, study):
@@ -348,10 +351,16 @@ def _across_files(found: Sequence[Site], study: Study) -> list[Site]:
     further += unused.find(study)
     further += collected.find_in_models(study)
     for site in found:
-        branch = branches.of(site, study.project) if site.construct == INSTANCE else None
+        branch = _branch(site, study)
         if branch is not None and not _builds_models(branch, study):
             further += branches.versions(branch, site.module, study.tracer)
     return further
+
+
+def _branch(site: Site, study: Study) -> branches.Branch | None:
+    """The branch for FSDP1's models beside one for FSDP2's, where a site asks for them."""
+    asked = site.construct == INSTANCE and not _is_unsure(site, study)
+    return branches.of(site, study.project) if asked else None
 
 
 def _references(study: Study) -> tuple[list[Site], set[ast.AST]]:
@@ -499,8 +508,13 @@ def _ask(site: Site, study: Study) -> Decision:
         return study.rewritten(
             site, rule.code, "gone with the branch for FSDP1", models=study.constructors.values()
         )
-    decision = run_time.settings(site, study) or _of_what_stays(site, study)
-    decision = decision or derived.of_own_state(site, study)
+    if _is_unsure(site, study):
+        rule = study.registry.find(LOOK_ALIKE)
+        assert rule is not None, "the rule for look-alikes is missing"
+        decision = None
+    else:
+        decision = run_time.settings(site, study) or _of_what_stays(site, study)
+        decision = decision or derived.of_own_state(site, study)
     if decision is None:
         try:
             decision = _answered(rule.decide(site, study), site, rule)
@@ -526,6 +540,12 @@ def _answered(decision: Decision, site: Site, rule: LoadedRule) -> Decision:
     if not isinstance(decision.code, str) or not CODE.fullmatch(decision.code):
         raise ValueError(f"{decision.code!r} is no rule's code")
     return decision
+
+
+def _is_unsure(site: Site, study: Study) -> bool:
+    """Whether what a site refers to may be something else than FSDP1's."""
+    unsure = study.project.look_alikes(site.reference, site.module)
+    return bool(unsure) or spelled.is_unsure(site, study)
 
 
 def _of_what_stays(site: Site, study: Study) -> Decision | None:

@@ -83,7 +83,9 @@ def _of_name(
 ) -> Declared:
     names = tracer.project.external(node, module)
     if names:
-        return MODEL if any(map(_is_model, names)) else OTHER
+        if not any(map(_is_model, names)):
+            return OTHER
+        return MODEL | OTHER if tracer.project.look_alikes(node, module) else MODEL
     if depth < MAX_ALIASES and isinstance(node, ast.Name):
         for owner, value in _aliased(node, module, tracer):
             return type_of(value, owner, tracer, depth + 1)

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Final
 
 PACKAGE: Final = "torch.distributed.fsdp"
+EARLIER_PACKAGE: Final = "torch.distributed._fsdp"
 FSDP: Final = "FullyShardedDataParallel"
 
 CONSTRUCTOR_ARGUMENTS: Final = (
@@ -244,6 +245,8 @@ def canonical(qualified: str) -> str | None:
     for known, short in _OTHER.items():
         if qualified == known:
             return short
+    if qualified.startswith(f"{EARLIER_PACKAGE}."):
+        qualified = qualified.replace(EARLIER_PACKAGE, PACKAGE)
     if not qualified.startswith(PACKAGE):
         return None
     parts = qualified.split(".")
@@ -255,6 +258,17 @@ def canonical(qualified: str) -> str | None:
         if qualified.startswith(f"{module}."):
             return f"private:{qualified.removeprefix(f'{PACKAGE}.')}"
     return None
+
+
+def is_in_package(qualified: str) -> bool:
+    """Whether a dotted path is ``torch.distributed.fsdp``, or leads into it."""
+    return f"{qualified}.".startswith((f"{PACKAGE}.", f"{EARLIER_PACKAGE}."))
+
+
+def is_same(qualified: str, short: str) -> bool:
+    """Whether a dotted path is that of what FSDP1 calls ``short``, wherever torch has it."""
+    last = short.rpartition(".")[2]
+    return qualified.startswith("torch.") and qualified.rpartition(".")[2] == last
 
 
 def is_module(qualified: str) -> bool:

@@ -72,11 +72,14 @@ class Narrowing:
         if not test.holds and unwrapping.takes_off(check, module):
             return None  # of FSDP2 models it may be asked for other wrappers alone
         classes = list(self._classes(check.args[1], module))
+        project = self.tracer.project
+        if any(project.look_alikes(*c) for c in classes):
+            return None
         if not test.holds:
             return False if any(self._names(*c) & {fsdp1.FSDP} for c in classes) else None
         if all(self._is_fsdp1s(*c) for c in classes):
             return True
-        names = [self.tracer.project.external(*c) for c in classes]
+        names = [project.external(*c) for c in classes]
         return False if all(n and n <= OTHERS for n in names) else None
 
     def _classes(self, node: ast.expr, module: Module) -> Iterator[tuple[ast.expr, Module]]:

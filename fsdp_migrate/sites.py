@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fsdp_migrate import declared, fsdp1, quoted, type_expressions
 from fsdp_migrate.around import unwrapping
 from fsdp_migrate.names import FUNCTIONS
+from fsdp_migrate.trace import reaching
 from fsdp_migrate.trace.flow import Definition, access_path
 from fsdp_migrate.trace.project import Module, Project
 from fsdp_migrate.trace.values import Class, Computed, Made, Tracer, Unknown, Values
@@ -92,6 +93,11 @@ def _possible_names(project: Project, module: Module) -> frozenset[str]:
             leads_there = fsdp1.PACKAGE.startswith(f"{qualified}.") or qualified == fsdp1.PACKAGE
             if leads_there or fsdp1.canonical(qualified) or fsdp1.is_module(qualified):
                 found.add(binding.name)
+    if not project.lent.isdisjoint(module.table.attributes_by_name.names):
+        for binding in module.table.imports:
+            resolved = project.resolve(binding.qualified, module)
+            if resolved is not None and not resolved[1]:  # ``wrapping.FSDP`` of ``wrapping.py``
+                found.add(binding.name)
     found |= _aliases(project, module)
     if module.table.stars:
         found.add("*")
@@ -148,6 +154,24 @@ def lent(project: Project) -> frozenset[str] | None:
                 if not names.isdisjoint(binding.qualified.split(".")):
                     names.add(binding.name)
     return frozenset(names)
+
+
+def is_imported(project: Project) -> bool:
+    """Whether something of the project imports ``torch.distributed.fsdp``, or a part of it.
+
+    FSDP2's names count as well: what a run left in a migrated project is found again.
+    """
+    for module in project.modules:
+        if not module.mentions(*fsdp1.WORDS):
+            continue
+        qualified = {binding.qualified for binding in module.table.imports}
+        qualified.update(f"{star}.{fsdp1.FSDP}" for _, star in module.table.stars)
+        if any(map(fsdp1.is_in_package, qualified)):
+            return True
+        outside = {each for name in qualified for each in project.canonical(name, module)}
+        if any(map(fsdp1.is_in_package, outside)):
+            return True
+    return False
 
 
 def borrows(module: Module, lent: frozenset[str]) -> bool:
@@ -490,11 +514,7 @@ def dead_imports(project: Project, module: Module, used: set[ast.AST]) -> Iterat
         alias = binding.node
         if not isinstance(alias, ast.alias) or not fsdp1.canonical(binding.qualified):
             continue
-        uses = [
-            n
-            for n in module.table.names_by_id.named(binding.name)
-            if isinstance(n.ctx, ast.Load) and module.table.within[n].lookup(n.id) is binding.scope
-        ]
+        uses = [n for n in reaching.uses(binding, module) if isinstance(n.ctx, ast.Load)]
         if (not uses and binding.name not in in_strings) or binding.name in offered:
             canonical = fsdp1.canonical(binding.qualified)
             yield Site(f"import({canonical})", module, alias, alias)
@@ -567,11 +587,6 @@ def evaluations(module: Module) -> Iterator[Site]:
     for constant in module.table.strings:
         if constant.value == FULL_PRECISION_EVAL:
             yield Site(f"string({FULL_PRECISION_EVAL})", module, constant, constant)
-
-
-def uses_fairscale(module: Module) -> bool:
-    """Whether a module uses the library FSDP1 came from; its wrapper spells these names alike."""
-    return any(b.qualified.split(".")[0] == "fairscale" for b in module.table.imports)
 
 
 def is_docstring(module: Module, node: ast.Constant) -> bool:

@@ -135,6 +135,9 @@ def decide(site: Site, study: Study) -> Decision:
     asked_for = name in study.project.asked_for(site.module)
     commented = name in quoted.in_type_comments(site.module.source)
     offered = site.module.is_package or name in promised(site.module) or asked_for
+    table = site.module.table
+    scope = site.module.table.scope_of(statement)
+    offered = offered or (scope.is_class and study.project.mentions(f".{name}"))
     silenced = "noqa" in site.module.source.lines[statement.lineno - 1]
     if commented and not offered:
         return study.left(
@@ -150,12 +153,13 @@ def decide(site: Site, study: Study) -> Decision:
             f"{name} is imported here for others to use",
             "drop it once nobody does",
         )
-    if len(site.module.table.scope_of(statement).bindings.get(name, ())) > 1:
+    if len(scope.bindings.get(name, ())) > 1:
+        used = any(table.within[n].lookup(name) is scope for n in table.names_by_id.named(name))
         return study.left(
             site,
             RULE.code,
             f"nothing uses {name}, which is bound or deleted elsewhere as well",
-            "drop both",
+            "drop it here" if used else "drop both",
         )
     proposal = study.proposal()
     proposal.remove_import(site.module, site.node)

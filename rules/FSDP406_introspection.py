@@ -558,6 +558,8 @@ def build(net, mesh):
         source="""\
 import re
 
+from torch.distributed.fsdp import fully_shard
+
 CLEAN = re.compile(r"^_fsdp_wrapped_module\\.(.*)$")
 """,
         left=True,

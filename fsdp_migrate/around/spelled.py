@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from fsdp_migrate import fsdp1, quoted, sites
 from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Study
+from fsdp_migrate.trace import reaching
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Computed, Constant, ModuleValue, Unknown
 
@@ -25,6 +26,8 @@ RUNNERS = frozenset(
         *("system", "write", "write_text", "writelines"),
     )
 )
+OF_MESSAGES = frozenset({"getLogger", "get_logger", "filterwarnings", "warn_explicit"})
+DOCUMENTATION = ("nitpick", "intersphinx", "autodoc", "autosummary")
 BY_NAME = frozenset({"getattr", "hasattr", "setattr", "delattr"})
 REPLACERS = frozenset({"delattr", "multiple", "object", "patch", "setattr"})
 # Those that FSDP2 models have as well, and those that other sites answer for.
@@ -54,6 +57,8 @@ def find(study: Study, module: Module) -> Iterator[Site]:
             continue
         if constant in taken or sites.is_docstring(module, constant):
             continue
+        if _is_about_messages(constant, module) or _is_for_documentation(constant, module):
+            continue
         known = _canonical(constant.value) if DOTTED.fullmatch(constant.value) else None
         if known is not None:
             yield Site(NAME.format(known), module, constant, constant)
@@ -63,11 +68,56 @@ def find(study: Study, module: Module) -> Iterator[Site]:
             yield Site(TEXT, module, constant, constant)
 
 
+def is_mention(site: Site) -> bool:
+    """Whether a string names no more than a module of FSDP1's, and nothing is imported by it."""
+    return isinstance(site.node, ast.Constant) and fsdp1.is_module(str(site.node.value))
+
+
+def _is_about_messages(constant: ast.Constant, module: Module) -> bool:
+    """Whether a string says whose log records or warnings are meant: nothing is imported by it."""
+    for parent in module.table.ancestors(constant):
+        if isinstance(parent, ast.Call):
+            return _called(parent) in OF_MESSAGES
+        if isinstance(parent, ast.Dict):
+            above = module.table.parents[parent]
+            keys = above.keys if isinstance(above, ast.Dict) and parent in above.values else []
+            index = above.values.index(parent) if keys and isinstance(above, ast.Dict) else 0
+            key = keys[index] if keys else None
+            return isinstance(key, ast.Constant) and key.value == "loggers"
+        if isinstance(parent, ast.stmt):
+            return False
+    return False
+
+
+def _is_for_documentation(constant: ast.Constant, module: Module) -> bool:
+    """Whether a string is in a setting of Sphinx's, such as ``nitpick_ignore``."""
+    statement = module.table.statement(constant)
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+            return name.startswith(DOCUMENTATION)
+        case ast.AugAssign(target=ast.Name(id=name)):
+            return name.startswith(DOCUMENTATION)
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)))):
+            return name.startswith(DOCUMENTATION)
+    return False
+
+
 def in_annotations(study: Study, module: Module) -> Iterator[Site]:
     """Sites for annotations that are strings and name FSDP1."""
     for each in quoted.in_annotations(module.table):
         if references(each, study, module):
             yield Site(QUOTED, module, each.string, each.string)
+
+
+def is_unsure(site: Site, study: Study) -> bool:
+    """Whether a quoted annotation has a name that may be something else than FSDP1's."""
+    module = site.module
+    return site.construct == QUOTED and any(
+        study.project.look_alikes(node, module)
+        for each in quoted.in_annotations(module.table)
+        if each.string is site.node
+        for node, _ in references(each, study, module)
+    )
 
 
 def references(each: quoted.Quoted, study: Study, module: Module) -> list[tuple[ast.expr, str]]:
@@ -256,8 +306,11 @@ def _of(node: ast.expr, study: Study, module: Module) -> str | None:
         head = head.value
     if not isinstance(head, ast.Name):
         return None
+    top = module.table.module
+    every = top.bindings.get(head.id, [])
+    replaced = set(every).difference(reaching.at_end(every, top, module))
     for binding in module.table.imports:
-        if binding.name != head.id:
+        if binding.name != head.id or binding in replaced:
             continue
         dotted = ".".join([binding.qualified, *rest])
         for outer in study.project.canonical(dotted, module):

@@ -142,7 +142,8 @@ def _kind(site: Site, study: Study, *, has_fsdp1: bool) -> Kind:
     if given is None:
         return Kind.UNKNOWN
     if any(fsdp1.canonical(n) == fsdp1.FSDP for n in study.external(given, site.module)):
-        return Kind.FSDP1
+        unsure = study.project.look_alikes(given, site.module)
+        return Kind.UNKNOWN if unsure else Kind.FSDP1
     for value in study.values(given, site.module):
         match value:
             case External(name=name) if fsdp1.canonical(name) != fsdp1.FSDP:

@@ -31,6 +31,7 @@ from fsdp_migrate.proposal import (
     ReplaceStatement,
     Unwrap,
 )
+from fsdp_migrate.trace import reaching
 from fsdp_migrate.trace.project import Module
 
 if TYPE_CHECKING:
@@ -254,7 +255,9 @@ def _unused_after(
         strings = [each.string for each in annotations if binding.name in each.names]
         if gone.isdisjoint(named) and gone.isdisjoint(strings):
             continue
-        uses = [n for n in named if table.within[n].lookup(n.id) is binding.scope] + strings
+        if _may_be_another(binding) or binding.scope.is_class:  # ``self.FSDP``
+            continue
+        uses = [*reaching.uses(binding, module), *strings]
         lost = [n for n in uses if n in gone]
         if not lost or len(lost) < len(uses):
             continue
@@ -266,6 +269,14 @@ def _unused_after(
             continue
         result.append(binding)
     return result
+
+
+def _may_be_another(binding: Binding) -> bool:
+    """Whether an import gives its name something else than FSDP1's, and others of the name do not:
+    it is not the tool's, whatever becomes of the name."""
+    every = binding.scope.bindings[binding.name]
+    torchs = fsdp1.canonical(binding.qualified) or fsdp1.is_module(binding.qualified)
+    return not torchs and reaching.differ(every)
 
 
 def _consumed(module: Module, edits: Sequence[Edit]) -> tuple[set[ast.AST], set[str]]:

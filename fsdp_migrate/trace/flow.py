@@ -30,6 +30,7 @@ from fsdp_migrate.names import (
     children,
     walk,
 )
+from fsdp_migrate.trace import reaching
 
 
 @dataclass(eq=False)
@@ -91,6 +92,8 @@ class Flow:
     order: dict[ast.AST, int] = field(default_factory=dict)  # statement -> first visit
     tests: dict[ast.AST, Tests] = field(default_factory=dict)  # of a use of a path
     deleted: dict[ast.expr, frozenset[Definition]] = field(default_factory=dict)  # by ``del``
+    # What names that several bindings give different values may be, at calls and definitions.
+    at: dict[tuple[ast.AST, str], frozenset[Definition]] = field(default_factory=dict)
 
 
 def analyse(scope: Scope, table: NameTable) -> Flow:
@@ -110,6 +113,7 @@ class _Interpreter:
         self.below: dict[str, list[str]] = defaultdict(list)  # path -> defined ones it begins
         self.tests: dict[tuple[int, bool, bool], Test] = {}
         self.asked: set[str] = set()  # paths that there are tests of
+        self.watched = reaching.watched(scope)
 
     def run(self) -> Flow:
         node = self.scope.node
@@ -238,6 +242,8 @@ class _Interpreter:
     ) -> Environment:
         for child in self.evaluated_outside(node):
             self.load(child, env)
+        if self.watched:
+            self.watch(node, env)
         kind = Kind.CLASS if isinstance(node, ast.ClassDef) else Kind.FUNCTION
         self.untested(node.name, env)
         env[node.name] = frozenset({self.define(node.name, kind, node)})
@@ -432,6 +438,7 @@ class _Interpreter:
             for default in (*node.args.defaults, *node.args.kw_defaults):
                 if default is not None:
                     self.load(default, env)
+            self.watch(node, env)
             return  # its body runs later, in a scope of its own
         if isinstance(node, COMPREHENSIONS):
             self.load_comprehension(node, env)
@@ -463,8 +470,16 @@ class _Interpreter:
         for part in parts:
             self.load(part, inner)
 
+    def watch(self, node: ast.AST, env: Environment) -> None:
+        """Note what functions that are defined, or run, at ``node`` may meet of some names."""
+        for name in self.watched:
+            known = self.flow.at.get((node, name), frozenset())
+            self.flow.at[node, name] = known | env.get(name, frozenset())
+
     def called(self, node: ast.Call, env: Environment) -> None:
         """``self.setup()`` and ``setup(self)`` may change ``self.anything``."""
+        if self.watched:
+            self.watch(node, env)
         roots = [node.func.value] if isinstance(node.func, ast.Attribute) else []
         for argument in (*roots, *node.args):
             if isinstance(argument, ast.Name):

@@ -7,7 +7,7 @@ import builtins
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -19,7 +19,7 @@ from fsdp_migrate import fsdp1, names
 from fsdp_migrate.loading import Loading
 from fsdp_migrate.names import Binding, Kind, NameTable, Scope
 from fsdp_migrate.source import Source, SourceError
-from fsdp_migrate.trace import flow
+from fsdp_migrate.trace import flow, reaching
 from fsdp_migrate.trace.roots import Roots
 
 if TYPE_CHECKING:
@@ -171,6 +171,19 @@ class Outdated:
     until: Version  # the first that does not, or the last that does
 
 
+@dataclass(frozen=True)
+class Lead:
+    """What one definition makes of a name: ``name`` outside the project, or, where that is empty,
+    something of the project's own, in words."""
+
+    name: str
+    words: str = ""
+    binding: Binding | None = None  # in the module where the name is used
+
+    def __str__(self) -> str:
+        return self.name or self.words
+
+
 class Project:
     """A closed world: every module under analysis, and the imports between them.
 
@@ -200,6 +213,8 @@ class Project:
         self._canonical: dict[tuple[str, Module], frozenset[str]] = {}
         self._parents: dict[Path, list[Path]] = {}
         self._imported: dict[ast.expr, frozenset[str]] = {}
+        self._meanings: dict[ast.expr, tuple[Lead, ...]] = {}
+        self._following: set[Binding] = set()  # assignments that are being looked through
         self._mentioned: dict[tuple[str, ...], bool] = {}
         for module in self.modules:
             self._by_name[module.name].append(module)
@@ -222,6 +237,7 @@ class Project:
         self.target, self.outdated = target, outdated
         if outdated:
             self._imported.clear()
+            self._meanings.clear()
             aliases = self.aliases.items()
             self.aliases = {b: name for b, name in aliases if b.node not in outdated}
 
@@ -241,7 +257,24 @@ class Project:
                 resolved = self.resolve(binding.qualified, importer)
                 if resolved is not None and resolved[0] is not importer and resolved[1]:
                     found[resolved[0]].add(resolved[1].split(".")[0])
+            for attribute in importer.table.attributes_by_name.of(self.lent):
+                for qualified in importer.table.qualify(attribute):
+                    resolved = self.resolve(qualified, importer)
+                    if resolved is not None and resolved[0] is not importer and resolved[1]:
+                        found[resolved[0]].add(resolved[1].split(".")[0])
         return found
+
+    @cached_property
+    def lent(self) -> frozenset[str]:
+        """The names under which modules import parts of FSDP1: others may use them as attributes
+        of these modules."""
+        return frozenset(
+            binding.name
+            for module in self.modules
+            if module.mentions(*fsdp1.WORDS)
+            for binding in module.table.imports
+            if any(map(fsdp1.canonical, self.canonical(binding.qualified, module)))
+        )
 
     def find(self, dotted: str, importer: Module) -> Module | None:
         """The module that ``import dotted`` means when written in ``importer``.
@@ -388,15 +421,17 @@ class Project:
     ) -> list[tuple[Module, Binding]]:
         """The bindings that ``from module import name`` may reach, star imports followed.
 
-        An import binding is returned as such; :meth:`resolve` its ``qualified`` to go on.
+        An import binding is returned as such; :meth:`resolve` its ``qualified`` to go on. What is
+        bound again before the module ends is not reached.
         """
         key = (id(module), name)
         if key in _seen:
             return []
         seen = _seen | {key}
-        bindings = module.table.module.bindings.get(name, [])
+        top = module.table.module
+        bindings = top.bindings.get(name, [])
         if bindings:
-            return [(module, binding) for binding in bindings]
+            return [(module, binding) for binding in reaching.at_end(bindings, top, module)]
         found: list[tuple[Module, Binding]] = []
         for _, star in module.table.stars:
             resolved = self.resolve(star, module)
@@ -423,9 +458,11 @@ class Project:
         passed: frozenset[tuple[Module, str]],
         *,
         aliases: bool = False,
+        own: list[Binding | None] | None = None,
     ) -> frozenset[str]:
         """``passed`` are the imports on the way here, by module and name: what leads through one
-        twice would do so for ever, under longer and longer names."""
+        twice would do so for ever, under longer and longer names. ``own`` collects what the project
+        itself defines on the way (None: what only the text of a file was asked for)."""
         resolved = self.resolve(qualified, importer)
         if resolved is None:
             return frozenset({qualified})
@@ -434,15 +471,24 @@ class Project:
             return frozenset()
         head, _, tail = rest.partition(".")
         if module.surely_defines(head):
+            if own is not None:
+                own.append(None)
             return frozenset()
         passed |= {(module, head)}
         found: set[str] = set()
         for owner, binding in self.exports(module, head):
             if binding.kind is Kind.IMPORT:
                 target = f"{binding.qualified}.{tail}" if tail else binding.qualified
-                found |= self._outside(target, owner, passed, aliases=aliases)
+                found |= self._outside(target, owner, passed, aliases=aliases, own=own)
             elif aliases and binding in self.aliases:
                 found.add(f"{self.aliases[binding]}.{tail}" if tail else self.aliases[binding])
+            else:
+                assigned = self._assigned(binding, owner)
+                for name in assigned:
+                    target = f"{name}.{tail}" if tail else name
+                    found |= self._outside(target, owner, passed, aliases=aliases, own=own)
+                if own is not None and not assigned:
+                    own.append(binding)
         for _, star in module.table.stars:
             outside = self.resolve(star, module) is None
             if outside and not module.table.module.bindings.get(head):
@@ -464,16 +510,92 @@ class Project:
             known = self._imported[node] = frozenset(result)
         return known
 
-    def _is_imported_before(self, node: ast.expr, module: Module) -> bool:
-        """Whether only outdated code imports what a live expression starts with."""
-        head = node
-        while isinstance(head, ast.Attribute):
-            head = head.value
-        if not isinstance(head, ast.Name) or head in self.outdated:
-            return False
-        scope = module.table.scope_of(head).lookup(head.id)
-        imports = [b for b in scope.bindings[head.id] if b.kind is Kind.IMPORT] if scope else []
-        return bool(imports) and all(b.node in self.outdated for b in imports)
+    def meaning(self, node: ast.expr, module: Module) -> tuple[Lead, ...]:
+        """What a name or a dotted path may stand for where it is used, one entry for each thing.
+
+        This is where to ask what a name is. Only the definitions that reach the use count. What
+        nothing could be made with (``FSDP = None`` where an import fails) is not among them. A node
+        of a quoted annotation is looked up where the module ends.
+        """
+        known = self._meanings.get(node)
+        if known is None:
+            known = self._meanings[node] = tuple(dict.fromkeys(self._leads(node, module)))
+        return known
+
+    def look_alikes(self, node: ast.AST, module: Module) -> list[Lead]:
+        """What else a reference to FSDP1 may be there: nothing where it is FSDP1's for sure."""
+        if not isinstance(node, (ast.Name, ast.Attribute)):
+            return []
+        leads = self.meaning(node, module)
+        known = sorted(filter(None, (fsdp1.canonical(lead.name) for lead in leads)))
+        return [lead for lead in leads if known and not fsdp1.is_same(lead.name, known[0])]
+
+    def _leads(self, node: ast.expr, module: Module) -> Iterator[Lead]:
+        head, rest = _split(node)
+        if head is None:
+            return
+        bound = self._reaching(head, module)
+        yield from self._leads_of_all(bound, rest, module)
+        if not bound:
+            yield from self._leads_of_stars(node, f"{head.id}{rest}", module)
+
+    def _leads_of_stars(self, node: ast.expr, path: str, module: Module) -> Iterator[Lead]:
+        """What star imports make of a name. Those after one that has it may have it as well."""
+        found = sorted(self._qualified(node, module))
+        for qualified in found:
+            yield from self._leads_of(qualified, None, module)
+        stars = [star for _, star in module.table.stars]
+        first = next((i for i, star in enumerate(stars) if f"{star}.{path}" in found), len(stars))
+        for star in stars[first + 1 :]:
+            if self.resolve(star, module) is None and not star.startswith("torch."):
+                yield Lead(f"{star}.{path}")
+
+    def _leads_of_all(self, bound: Iterable[Binding], rest: str, module: Module) -> Iterator[Lead]:
+        for binding in bound:
+            assigned = self._assigned(binding, module)
+            if binding.kind is Kind.IMPORT:
+                yield from self._leads_of(f"{binding.qualified}{rest}", binding, module)
+            elif binding in self.aliases:
+                yield Lead(f"{self.aliases[binding]}{rest}", binding=binding)
+            elif assigned:
+                for name in sorted(assigned):
+                    yield from self._leads_of(f"{name}{rest}", binding, module)
+            elif not reaching.is_placeholder(binding):
+                yield Lead("", reaching.in_words(binding), binding)
+
+    def _leads_of(self, qualified: str, binding: Binding | None, module: Module) -> Iterator[Lead]:
+        """What a dotted name that a binding gives to another leads to."""
+        own: list[Binding | None] = []
+        found = self._outside(qualified, module, frozenset(), aliases=True, own=own)
+        for name in sorted(found):
+            yield Lead(name, binding=binding)
+        for each in own:
+            if each is None or not reaching.is_placeholder(each):
+                words = reaching.in_words(each) if each is not None else qualified
+                yield Lead("", words, binding)
+        if not found and not own:
+            yield Lead("", qualified, binding)
+
+    def _assigned(self, binding: Binding, module: Module) -> frozenset[str]:
+        """The imported names that an assignment gives on (``FSDP = fairscale.nn.FSDP``), where its
+        own name is bound in other ways too; of the others :attr:`aliases` tells."""
+        value = binding.value
+        if not _is_alias(binding) or value is None or binding in self._following:
+            return frozenset()
+        if not reaching.differ(binding.scope.bindings[binding.name]):
+            return frozenset()
+        self._following.add(binding)
+        found = self._qualified(value, module)
+        self._following.discard(binding)
+        return found
+
+    def _reaching(self, name: ast.Name, module: Module) -> Sequence[Binding]:
+        """The bindings that reach a use, but for those that only outdated code makes, where the use
+        is none."""
+        found = reaching.bindings(name, module)
+        if not self.outdated or name in self.outdated:
+            return found
+        return [b for b in found if b.node not in self.outdated]
 
     @cached_property
     def aliases(self) -> dict[Binding, str]:
@@ -499,12 +621,8 @@ class Project:
         """What an expression stands for through an alias, here or in another module."""
         if not self.aliases:
             return frozenset()
-        head: ast.expr = node
-        rest = ""
-        while isinstance(head, ast.Attribute):
-            rest = f".{head.attr}{rest}"
-            head = head.value
-        if not isinstance(head, ast.Name):
+        head, rest = _split(node)
+        if head is None:
             return frozenset()
         scope = module.table.scope_of(head).lookup(head.id)
         own = scope.bindings[head.id] if scope is not None else []
@@ -518,21 +636,19 @@ class Project:
         return self._outside(qualified, importer, frozenset(), aliases=True)
 
     def _qualified(self, node: ast.expr, module: Module) -> frozenset[str]:
-        found = module.table.qualify(node)
-        if found and self.outdated and self._is_imported_before(node, module):
+        head, rest = _split(node)
+        if head is None:
             return frozenset()
+        found: set[str] = set()
+        for binding in self._reaching(head, module):
+            imported = binding.kind is Kind.IMPORT
+            names = (binding.qualified,) if imported else self._assigned(binding, module)
+            found.update(f"{name}{rest}" for name in names)
         if found or not module.table.stars:
-            return found
-        head: ast.expr = node
-        rest: list[str] = []
-        while isinstance(head, ast.Attribute):
-            rest.insert(0, head.attr)
-            head = head.value
-        if not isinstance(head, ast.Name):
-            return found
+            return frozenset(found)
         if module.table.scope_of(head).lookup(head.id) is not None:
-            return found
-        suffix = ".".join([head.id, *rest])
+            return frozenset()
+        suffix = f"{head.id}{rest}"
         stars: set[str] = set()
         for _, star in module.table.stars:
             resolved = self.resolve(star, module)
@@ -542,6 +658,15 @@ class Project:
             elif self.exports(resolved[0], head.id):
                 stars.add(f"{star}.{suffix}")
         return frozenset(stars)
+
+
+def _split(node: ast.expr) -> tuple[ast.Name | None, str]:
+    """``a`` and ``.b.c`` of ``a.b.c``."""
+    rest = ""
+    while isinstance(node, ast.Attribute):
+        rest = f".{node.attr}{rest}"
+        node = node.value
+    return (node if isinstance(node, ast.Name) else None), rest
 
 
 def _is_alias(binding: Binding) -> bool:
