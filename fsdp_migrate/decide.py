@@ -276,10 +276,8 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
                 found += spelled.attributes(study, module, has_fsdp=module in referring)
         if study.constructors:
             found += _across_files(found, study)
-        study.entries = methods.find(study)
-        found += [entry.site for entry in study.entries]
-        study.dataclasses = dataclass_nodes.find(study)
-        found += [each.site for each in study.dataclasses]
+        found += [entry.site for entry in methods.entries(study)]
+        found += [each.site for each in dataclass_nodes.findings(study)]
         found += _outdated_methods(referring, study)
         found = _running(found, study)
         study.found = found, used

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TypeVar, cast
 
 from packaging.version import Version
 
@@ -23,13 +23,8 @@ from fsdp_migrate.trace.flow import Definition
 from fsdp_migrate.trace.project import Module, Outdated, Project
 from fsdp_migrate.trace.values import Class, Constant, Made, Tracer, Unknown, Value, Values
 
-if TYPE_CHECKING:
-    from fsdp_migrate.around.dataclass_nodes import Found as DataclassFound
-    from fsdp_migrate.around.methods import Entry
-    from fsdp_migrate.around.unused import Found
-    from fsdp_migrate.construct.models import Contents
-
 DEFAULT_TARGET = config.DEFAULT_TARGET
+Cached = TypeVar("Cached")
 
 
 def block_of(parent: ast.AST, statement: ast.stmt) -> list[ast.stmt] | None:
@@ -138,7 +133,6 @@ class Study:
     plans: dict[Constructor, ShardPlan] = field(default_factory=dict)
     conversions: dict[ast.AST, Conversion] = field(default_factory=dict)
     _made: list[tuple[Constructor, str, str]] = field(default_factory=list)
-    runtime_strategies: set[Constructor] = field(default_factory=set)
     run_time: frozenset[ast.AST] = frozenset()  # constructor calls to write in the run-time form
     run_time_states: bool = False  # kinds of state dicts that only the running program knows
     partial: bool = False  # stop the program at what is left rather than hold its model back
@@ -153,18 +147,8 @@ class Study:
     wrapping: Wrapping = field(default_factory=Wrapping)
     settled: dict[ast.AST, Decision] = field(default_factory=dict)  # node -> its decision
     failures: dict[ast.AST, Failure] = field(default_factory=dict)
-    entries: list[Entry] = field(default_factory=list)  # methods that need FSDP2's hooks
-    unused: dict[ast.Call, Found | None] = field(default_factory=dict)  # by constructor call
-    contents: dict[ast.expr, Contents] = field(default_factory=dict)  # of wrapped models
-    sharded_classes: set[ast.AST] | None = None  # those that wrapped models are made of
-    # Constructor calls of the sharded parts of modules, by class or by the call that makes them.
-    parts: dict[ast.AST, set[ast.AST]] = field(default_factory=dict)
-    owned: dict[ast.AST, set[ast.AST]] | None = None  # those that are stored in each by name
-    setters: dict[ast.Call, Module] | None = None  # calls that set models to a kind of state
-    entering: set[ast.AST] = field(default_factory=set)  # contexts that are being looked into
     undeleted: set[ast.stmt] = field(default_factory=set)  # ``del`` statements that lose a name
-    # Which FSDP2 would not look into.
-    dataclasses: list[DataclassFound] = field(default_factory=list)
+    _caches: dict[Callable[[Study], object], object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         releases.settle(self.project, self.target)
@@ -178,13 +162,19 @@ class Study:
             self.project, self.registry, self.target, run_time=run_time, run_time_states=states
         )
         result.partial = self.partial
-        result.tracer, result.found, result.entries = self.tracer, self.found, self.entries
-        result.failures, result.unused = self.failures, self.unused
-        result.outdated = self.outdated
-        result.contents = self.contents
-        result.parts, result.owned = self.parts, self.owned
-        result.dataclasses = self.dataclasses
+        result.tracer, result.found, result.outdated = self.tracer, self.found, self.outdated
+        result.failures, result._caches = self.failures, self._caches
         return result
+
+    def cache(self, find: Callable[[Study], Cached]) -> Cached:
+        """What ``find`` says of this project, asked once however many forms are tried.
+
+        A family of rules keeps here what it has found out. The function is the key, so that nobody
+        else can mean the same entry.
+        """
+        if find not in self._caches:
+            self._caches[find] = find(self)
+        return cast(Cached, self._caches[find])
 
     # -- values ---------------------------------------------------------------------------------
 

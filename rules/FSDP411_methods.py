@@ -501,7 +501,7 @@ Trainer(model).loss(batch)
 
 
 def decide(site: Site, study: Study) -> Decision:
-    entry = next(e for e in study.entries if e.site is site)
+    entry = next(e for e in methods.entries(study) if e.site is site)
     models = methods.constructors(entry, study)
     reason, help = methods.problem(entry, study)
     if reason:

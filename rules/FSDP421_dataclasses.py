@@ -417,7 +417,7 @@ BY_HAND = (
 
 
 def decide(site: Site, study: Study) -> Decision:
-    found = [d for d in study.dataclasses if d.site is site]
+    found = [d for d in dataclass_nodes.findings(study) if d.site is site]
     models = found[0].constructors(study)
     name = found[0].cls.node.name
     reason = dataclass_nodes.problem(found[0], study)

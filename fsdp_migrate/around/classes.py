@@ -163,22 +163,20 @@ def _is_own(node: ast.expr, study: Study, module: Module) -> bool:
         if getattr(method, "name", "") in BEFORE:
             continue
         first = [*function.posonlyargs, *function.args][:1]
-        if definition.node in first and cls in _sharded_classes(study):
+        if definition.node in first and cls in study.cache(_sharded_classes):
             return True
     return False
 
 
 def _sharded_classes(study: Study) -> set[ast.AST]:
     """The classes of the project that models are made of, with those they are derived from."""
-    if study.sharded_classes is None:
-        study.sharded_classes = {
-            base.node
-            for constructor in study.constructors.values()
-            if "module" in constructor.arguments
-            for cls in models.contents(constructor.wrapped, constructor.module, study).classes
-            for base in study.tracer.lineage(cls)
-        }
-    return study.sharded_classes
+    return {
+        base.node
+        for constructor in study.constructors.values()
+        if "module" in constructor.arguments
+        for cls in models.contents(constructor.wrapped, constructor.module, study).classes
+        for base in study.tracer.lineage(cls)
+    }
 
 
 def is_visited(node: ast.expr, study: Study, module: Module) -> bool:

@@ -84,12 +84,17 @@ def of(constructor: Constructor, study: Study) -> Found | None:
     """What was found for a constructor."""
     if constructor.is_context or "module" not in constructor.arguments:
         return None
-    if constructor.call not in study.unused:
+    known = study.cache(_by_constructor)
+    if constructor.call not in known:
         unused = tuple(read(constructor, study))
         wrapped = constructor.wrapped
         site = Site(CONSTRUCT, constructor.module, wrapped, wrapped, constructor.call)
-        study.unused[constructor.call] = Found(site, unused) if unused else None
-    return study.unused[constructor.call]
+        known[constructor.call] = Found(site, unused) if unused else None
+    return known[constructor.call]
+
+
+def _by_constructor(study: Study) -> dict[ast.Call, Found | None]:
+    return {}
 
 
 def read(constructor: Constructor, study: Study) -> list[Unused]:

@@ -129,7 +129,6 @@ def _at_run_time(site: Site, plan: ShardPlan, value: ast.expr, study: Study, rul
     if mesh is not None:
         arguments.append(code("mesh={m}", m=mesh))
     plan.everywhere["**"] = code("{f}({a})", f=function, a=join(", ", arguments))
-    study.runtime_strategies.add(plan.constructor)
     decision = study.rewritten(site, rule, "sharding_kwargs chooses at run time")
     names = vocabulary.mentions(value, ENUM, site, study)
     for name in names:

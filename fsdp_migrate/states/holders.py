@@ -97,28 +97,35 @@ def _parts(value: Value, study: Study) -> set[ast.AST]:
 
 def _kept(node: ast.AST, study: Study, find: Callable[[], set[ast.AST]]) -> set[ast.AST]:
     """What is stored in something by name, and what ``find`` finds in it, once."""
-    if node not in study.parts:
-        found = study.parts[node] = set(_owned(study).get(node, ()))  # it may hold its own kind
+    known = study.cache(_parts_by_holder)
+    if node not in known:
+        stored = study.cache(_stored_by_name).get(node, ())
+        found = known[node] = set(stored)  # it may hold its own kind
         found |= find()
-    return study.parts[node]
+    return known[node]
 
 
-def _owned(study: Study) -> dict[ast.AST, set[ast.AST]]:
+def _parts_by_holder(study: Study) -> dict[ast.AST, set[ast.AST]]:
+    """The constructor calls of the sharded parts of modules, by class or by the call that makes
+    them."""
+    return {}
+
+
+def _stored_by_name(study: Study) -> dict[ast.AST, set[ast.AST]]:
     """The constructor calls whose models are stored in something, by what that is."""
-    if study.owned is None:
-        study.owned = defaultdict(set)
-        for call, constructor in study.constructors.items():
-            if not constructor.is_context:
-                for owner in roles.owners(constructor, study):
-                    study.owned[owner].add(call)
-    return study.owned
+    found: dict[ast.AST, set[ast.AST]] = defaultdict(set)
+    for call, constructor in study.constructors.items():
+        if not constructor.is_context:
+            for owner in roles.owners(constructor, study):
+                found[owner].add(call)
+    return found
 
 
 def _of_class(value: Value, cls: Class, study: Study) -> set[ast.AST]:
     """What the instances of a class have as attributes."""
     found: set[ast.AST] = set()
     for related in study.tracer.family(cls):
-        found |= _owned(study).get(related.node, set())
+        found |= study.cache(_stored_by_name).get(related.node, set())
         for name in _attributes(related.node):
             for part in study.tracer.attribute(value, name, related.node, related.module):
                 found |= _parts(part, study)
