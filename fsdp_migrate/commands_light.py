@@ -48,8 +48,9 @@ def _rule_paths() -> list[Path]:
 def _place(path: Path, cell: int, line: int) -> int:
     """Every site of a line with the pages of their rules."""
     from fsdp_migrate import explain as pages
-    from fsdp_migrate import report, result, session
+    from fsdp_migrate import report, session
     from fsdp_migrate.errors import InputError
+    from fsdp_migrate.planning.outcome import place
     from fsdp_migrate.report import text
 
     try:
@@ -59,7 +60,7 @@ def _place(path: Path, cell: int, line: int) -> int:
         return BAD
     found = [e for e in report.events(run.result) if (e.cell, e.line) == (cell, line)]
     if not found:
-        ui.note(f"{result.place(str(path), line, cell)}: nothing of FSDP1 here")
+        ui.note(f"{place(str(path), line, cell)}: nothing of FSDP1 here")
         return GOOD
     for event in found:
         ui.out("\n".join(text.block(event)) + "\n\n")

@@ -44,13 +44,13 @@ from fsdp_migrate.construct import (
     vocabulary,
     wrapping,
 )
-from fsdp_migrate.construct.sharding import Constructor, ShardPlan
+from fsdp_migrate.construct.sharding import ShardPlan
+from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.outcome import Outcome, place
 from fsdp_migrate.proposal import carried
-from fsdp_migrate.result import place
-from fsdp_migrate.rule import LoadedRule, Outcome
-from fsdp_migrate.sites import Site
+from fsdp_migrate.rule import LoadedRule
 from fsdp_migrate.states import holders
-from fsdp_migrate.study import Decision, Failure, Study
+from fsdp_migrate.study import Failure, Study
 from fsdp_migrate.support import placement
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Tracer
@@ -552,7 +552,8 @@ def _models_at(site: Site, study: Study) -> frozenset[Constructor]:
 
 def _heeded(decision: Decision) -> Decision:
     """``decision``, unless a comment says that its site is to stay as it is."""
-    found = remarks.find(decision.site, *filter(None, (decision.code, decision.rule)))
+    site, codes = decision.site, filter(None, (decision.code, decision.rule))
+    found = remarks.find(site.node, site.module, *codes)
     return decision if found is None else _ignored(decision, found)
 
 
@@ -586,7 +587,7 @@ def _with_ignored(decisions: Sequence[Decision]) -> list[Decision]:
     for decision in decisions:
         by = None
         if decision.held and decision.ignored is None:
-            by = remarks.find(decision.site, HELD)
+            by = remarks.find(decision.site.node, decision.site.module, HELD)
         if by is not None:
             result.append(_ignored(decision, by))
         elif (

@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from fsdp_migrate.errors import InputError
 from fsdp_migrate.pages import PATTERN, bundled
-from fsdp_migrate.result import Outcome
+from fsdp_migrate.planning.outcome import Outcome
 
 if TYPE_CHECKING:
-    from fsdp_migrate.sites import Site
-    from fsdp_migrate.study import Decision, Study
+    from fsdp_migrate.planning.model import Decision, Site
 
 __all__ = [
     "CODE",
@@ -83,7 +82,8 @@ class Keep:
     left: bool = False  # an FSDP1 site that is left, as opposed to no site at all
 
 
-Decide = Callable[["Site", "Study"], "Decision"]
+# Of a site and the study it is part of, which knows rules and so cannot be named here.
+Decide = Callable[["Site", Any], "Decision"]
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,12 @@ from packaging.version import Version
 
 from fsdp_migrate import config, declared, sites
 from fsdp_migrate.branches import Branch
-from fsdp_migrate.construct.sharding import Constructor, ShardPlan
-from fsdp_migrate.construct.wrapping import Wrapping
+from fsdp_migrate.construct.sharding import ShardPlan
 from fsdp_migrate.narrowing import Narrowing
-from fsdp_migrate.proposal import Code, Edit, Mark, Namer, Proposal
-from fsdp_migrate.remarks import Ignored
-from fsdp_migrate.rule import LoadedRule, Outcome, Registry
-from fsdp_migrate.sites import Site
+from fsdp_migrate.planning.model import Constructor, Conversion, Decision, Models, Site, Wrapping
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.proposal import Code, Mark, Namer, Proposal
+from fsdp_migrate.rule import LoadedRule, Registry
 from fsdp_migrate.trace import releases
 from fsdp_migrate.trace.flow import Definition
 from fsdp_migrate.trace.project import Module, Outdated, Project
@@ -48,76 +47,12 @@ def _capital(text: str) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Decision:
-    """What a rule answers for one site.
-
-    ``message`` says what was done, or why nothing was; ``help`` the next step of a left site or
-    the possible difference of a reviewed one. ``models`` are the constructors whose migration the
-    site belongs to. ``quiet``: left as it is, the site would run on a migrated model and train or
-    save wrongly without an error.
-    """
-
-    site: Site
-    code: str
-    outcome: Outcome
-    message: str
-    help: str = ""
-    edits: tuple[Edit, ...] = ()
-    models: frozenset[Constructor] = frozenset()
-    quiet: bool = False
-    held: bool = False  # left only because its migration is held back
-    kept: bool = False  # nothing is written: as it is, it suits FSDP1 and FSDP2
-    final: bool = False  # no other form of the constructor would do either
-    unknown_state: bool = False  # left because the kind of a state dict is not known
-    ignored: Ignored | None = None  # left because a comment says so
-    rule: str = ""  # the code before its migration was held back
-    guard: tuple[Edit, ...] = ()  # what would stop the program there, with --partial
-    outdated: bool = False  # left, and no torch that migrated code runs on gets there
-    unguarded: str = ""  # why no guard can
-    guarded: bool = False  # the guard stands, or is put there, and nothing is held back
-
-
-@dataclass(frozen=True, eq=False)
 class Failure:
     """A rule that ended with an error where it was asked for a decision."""
 
     site: Site
     rule: LoadedRule
     error: Exception
-
-
-@dataclass(eq=False)
-class Models:
-    """The FSDP1 models an expression may be."""
-
-    constructors: frozenset[Constructor]
-    others: tuple[Value, ...] = ()  # what else it may be
-
-    def __bool__(self) -> bool:
-        return bool(self.constructors)
-
-    @property
-    def certain(self) -> bool:
-        """Always an FSDP1 model, as far as the given paths tell."""
-        return bool(self.constructors) and not self.others
-
-
-@dataclass(eq=False)
-class Conversion:
-    """What becomes of a value at its origin, asked for by the constructors it reaches.
-
-    ``new`` is None when the constructor takes the value over and nothing stays behind.
-    """
-
-    new: Code | None
-    message: str
-    constructors: set[Constructor] = field(default_factory=set)
-    proposal: Proposal | None = None  # what else ``new`` needs, or edits in its place
-
-    @property
-    def edits_origin(self) -> bool:
-        """Whether something is written where the value was made."""
-        return self.new is not None or bool(self.proposal is not None and self.proposal.edits)
 
 
 @dataclass(eq=False)

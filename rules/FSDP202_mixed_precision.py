@@ -31,10 +31,11 @@ from fsdp_migrate.around import hooks
 from fsdp_migrate.construct import models, precision
 from fsdp_migrate.construct.roles import Role, role
 from fsdp_migrate.construct.sharding import Precision, ShardPlan, with_default
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import Code, code
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
 
 RULE = Rule(

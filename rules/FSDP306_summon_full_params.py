@@ -25,12 +25,11 @@ import ast
 from collections.abc import Iterable
 
 from fsdp_migrate.around.methods import Methods, entries
-from fsdp_migrate.construct.sharding import Constructor
+from fsdp_migrate.planning.model import Constructor, Decision, Site
 from fsdp_migrate.proposal import code, join
 from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sites import Site
 from fsdp_migrate.states import statedicts
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
 
 RULE = Rule(

@@ -31,13 +31,13 @@ from dataclasses import replace
 from fsdp_migrate import branches, quoted, type_expressions
 from fsdp_migrate.around import classes, spelled, unwrapping
 from fsdp_migrate.branches import VERSION, Branch
-from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.fsdp1 import FSDP, PACKAGE
 from fsdp_migrate.names import FUNCTIONS
+from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import Proposal, code, join
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study, sentences
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.study import Study, sentences
 from fsdp_migrate.trace.project import Module
 
 RULE = Rule(

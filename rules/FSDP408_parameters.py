@@ -54,11 +54,12 @@ from fsdp_migrate.around.parameters import (
 )
 from fsdp_migrate.around.vectors import PIECES, VECTOR, WRITTEN, flattened
 from fsdp_migrate.around.writes import WRITE, is_item, may_be_evaluated, models_of
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
+from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.states import statedicts
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Study
 
 RULE = Rule(
     code="FSDP408",

@@ -26,9 +26,10 @@ whose gradients would be lost), generators, and models wrapped where no statemen
 """
 
 from fsdp_migrate.around import methods
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.study import Study
 
 RULE = Rule(code="FSDP411", name="methods", handles=("entry method",))
 

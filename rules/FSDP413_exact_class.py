@@ -27,12 +27,12 @@ import ast
 
 from fsdp_migrate.around import classes
 from fsdp_migrate.construct import models
-from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.fsdp1 import PACKAGE
+from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import Code, code, join
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.study import Study
 from fsdp_migrate.trace.values import Display, Value
 
 RULE = Rule(

@@ -24,9 +24,10 @@ is the number of ranks, drop the assignment.
 
 import ast
 
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.study import Study
 
 RULE = Rule(code="FSDP419", name="gradient_divide_factor", handles=("gradient divide factor",))
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdp_migrate.construct.policies import class_tuple
-from fsdp_migrate.construct.sharding import Constructor, ShardPlan
+from fsdp_migrate.construct.sharding import ShardPlan
+from fsdp_migrate.planning.model import Constructor, Site
 from fsdp_migrate.proposal import code
-from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Study, block_of
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module

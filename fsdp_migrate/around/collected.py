@@ -26,7 +26,8 @@ from fsdp_migrate.around.ordering import (
 )
 from fsdp_migrate.construct import models
 from fsdp_migrate.names import Scope, children, walk
-from fsdp_migrate.sites import Site, definitions
+from fsdp_migrate.planning.model import Site
+from fsdp_migrate.sites import definitions
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module

@@ -20,9 +20,8 @@ from packaging.version import Version
 from fsdp_migrate import fsdp1
 from fsdp_migrate.around.methods import FunctionNode, Methods, entries, wrapped_by
 from fsdp_migrate.construct import models, policies
-from fsdp_migrate.construct.sharding import Constructor, Wrapped
 from fsdp_migrate.names import FUNCTIONS, Kind, children, walk
-from fsdp_migrate.sites import Site
+from fsdp_migrate.planning.model import Constructor, Site, Wrapped
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Class, Display, External, Made, Unknown, Value

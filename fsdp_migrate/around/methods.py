@@ -23,10 +23,11 @@ from packaging.version import Version
 
 from fsdp_migrate import fsdp1
 from fsdp_migrate.construct import roles
-from fsdp_migrate.construct.sharding import FULLY_SHARD, Constructor, ShardPlan, placement_problem
+from fsdp_migrate.construct.sharding import FULLY_SHARD, ShardPlan, placement_problem
 from fsdp_migrate.names import FUNCTIONS
+from fsdp_migrate.planning.model import Constructor, Site
 from fsdp_migrate.proposal import Code, Proposal, code
-from fsdp_migrate.sites import Site, models
+from fsdp_migrate.sites import models
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Class, Display, External, Function, Made, Value, Values

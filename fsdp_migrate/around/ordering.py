@@ -14,7 +14,7 @@ from functools import cache
 
 from fsdp_migrate import sites
 from fsdp_migrate.names import Scope, walk
-from fsdp_migrate.sites import Site
+from fsdp_migrate.planning.model import Site
 from fsdp_migrate.study import Study, block_of
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 
 from fsdp_migrate.around import attributes
 from fsdp_migrate.construct import models
-from fsdp_migrate.construct.sharding import Constructor
-from fsdp_migrate.sites import Site
+from fsdp_migrate.planning.model import Constructor, Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 
 from fsdp_migrate.around import ordering, reductions
 from fsdp_migrate.construct import roles, strategy
-from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.names import FUNCTIONS, walk
-from fsdp_migrate.sites import Site, enclosing_function
+from fsdp_migrate.planning.model import Constructor, Site
+from fsdp_migrate.sites import enclosing_function
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module

@@ -15,7 +15,8 @@ from typing import TypeGuard
 
 from fsdp_migrate.around import parameters
 from fsdp_migrate.names import FUNCTIONS, walk
-from fsdp_migrate.sites import Site, enclosing_function
+from fsdp_migrate.planning.model import Site
+from fsdp_migrate.sites import enclosing_function
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Function

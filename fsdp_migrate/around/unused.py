@@ -21,9 +21,8 @@ from fsdp_migrate.around import methods
 from fsdp_migrate.around.methods import FunctionNode, Methods
 from fsdp_migrate.around.ordering import last_name
 from fsdp_migrate.construct import models, policies
-from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.names import children, walk
-from fsdp_migrate.sites import Site
+from fsdp_migrate.planning.model import Constructor, Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module

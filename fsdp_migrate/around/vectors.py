@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from fsdp_migrate.around import ordering
 from fsdp_migrate.around.parameters import is_gathered, listed
 from fsdp_migrate.around.reductions import bases
-from fsdp_migrate.sites import Site
+from fsdp_migrate.planning.model import Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
 

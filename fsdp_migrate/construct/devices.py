@@ -10,7 +10,8 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fsdp_migrate.construct.sharding import Constructor, ShardPlan
+from fsdp_migrate.construct.sharding import ShardPlan
+from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.proposal import Code, code
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path

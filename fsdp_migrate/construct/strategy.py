@@ -14,10 +14,10 @@ from packaging.version import Version
 
 from fsdp_migrate import fsdp1
 from fsdp_migrate.construct import devices, vocabulary
-from fsdp_migrate.construct.sharding import Constructor, ShardPlan
+from fsdp_migrate.construct.sharding import ShardPlan
+from fsdp_migrate.planning.model import Constructor, Decision, Site
 from fsdp_migrate.proposal import code, join
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Study
 from fsdp_migrate.trace.values import Constant, External, Value
 
 RESHARD_NEVER = frozenset({"SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"})

@@ -15,9 +15,10 @@ from typing import Any
 from urllib.parse import quote
 
 from fsdp_migrate import __version__, pages
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.report.event import Event, Remark, Summary
 from fsdp_migrate.report.text import headline, remark, remarks
-from fsdp_migrate.result import Outcome, Problem
+from fsdp_migrate.result import Problem
 
 SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

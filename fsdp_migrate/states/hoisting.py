@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from fsdp_migrate import sites
 from fsdp_migrate.names import COMPREHENSIONS, FUNCTIONS
+from fsdp_migrate.planning.model import Site
 from fsdp_migrate.proposal import Code, Proposal, code
-from fsdp_migrate.sites import Site
 from fsdp_migrate.states import holders, ranks, statedicts
 from fsdp_migrate.study import Study, sentences
 from fsdp_migrate.trace.flow import access_path

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from fsdp_migrate import fsdp1, sites
 from fsdp_migrate.construct import roles
-from fsdp_migrate.construct.sharding import Constructor
-from fsdp_migrate.sites import Site
+from fsdp_migrate.planning.model import Constructor, Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Class, Display, Made, Value

@@ -14,9 +14,9 @@ from enum import Enum, auto
 
 from fsdp_migrate import fsdp1
 from fsdp_migrate.construct import strategy
-from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.names import FUNCTIONS
-from fsdp_migrate.sites import Site, enclosing_function
+from fsdp_migrate.planning.model import Constructor, Site
+from fsdp_migrate.sites import enclosing_function
 from fsdp_migrate.states import holders
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
