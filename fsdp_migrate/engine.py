@@ -185,7 +185,7 @@ def _problem(failure: Failure) -> Problem:
     """What a rule's failure looks like to the user: one line, the rest of the run goes on."""
     error, failed = failure.error, failure.rule
     message = f"{failed.code} failed here: {type(error).__name__}: {error}"
-    ours = failed.path.resolve().parent == pages.bundled()
+    ours = failed.path.resolve().is_relative_to(pages.bundled())
     cell, line, _ = failure.site.place
     return Problem(failure.site.module.display, message, line, ours=ours, cell=cell)
 

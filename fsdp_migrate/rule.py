@@ -17,8 +17,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from fsdp_migrate import pages
 from fsdp_migrate.errors import InputError
-from fsdp_migrate.pages import PATTERN, bundled
+from fsdp_migrate.pages import bundled
 from fsdp_migrate.planning.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -101,13 +102,38 @@ class LoadedRule:
         function: Decide = self.module.decide
         return function
 
-    @property
+    @cached_property
     def examples(self) -> Sequence[Example]:
-        return self.module.EXAMPLES  # type: ignore[no-any-return]
+        if not pages.has_file(self.path):
+            return self.module.EXAMPLES  # type: ignore[no-any-return]
+        return [_example(block) for block in pages.page_of(self.path).blocks[pages.EXAMPLES]]
 
-    @property
+    @cached_property
     def keep(self) -> Sequence[Keep]:
-        return self.module.KEEP  # type: ignore[no-any-return]
+        if not pages.has_file(self.path):
+            return self.module.KEEP  # type: ignore[no-any-return]
+        blocks = pages.page_of(self.path).blocks[pages.KEEPS]
+        return [
+            Keep(title=block.title, source=block.sources[""], left="Outcome" in block.facts)
+            for block in blocks
+        ]
+
+
+def _example(block: pages.Block) -> Example:
+    """An example as its page shows it."""
+    sources, facts = block.sources, block.facts
+    further = [label.removesuffix(" before") for label in sources if label.endswith(" before")]
+    return Example(
+        title=block.title,
+        before=sources["Before"],
+        after=sources.get("After", ""),  # not written yet
+        outcome=Outcome(facts.get("Outcome", Outcome.REWRITTEN.value)),
+        files={
+            name.strip("`"): (sources[f"{name} before"], sources.get(f"{name} after", ""))
+            for name in further
+        },
+        support=tuple(name for name in facts.get("Support", "").split(", ") if name),
+    )
 
 
 @dataclass
@@ -162,7 +188,7 @@ def _bundled(directory: Path) -> list[LoadedRule]:
 def _rules(directory: Path) -> Iterator[LoadedRule]:
     if not directory.is_dir():
         raise RuleError(f"{directory}: no such directory of rules")
-    for path in sorted(directory.glob(PATTERN)):
+    for path in pages.modules(directory):
         yield load_file(path)
 
 
