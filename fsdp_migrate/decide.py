@@ -16,23 +16,9 @@ from packaging.version import Version
 from fsdp_migrate import branches, config, fsdp1, guards, outdated, partial, remarks, sites
 from fsdp_migrate.around import (
     attributes,
-    checkpointing,
-    classes,
-    collected,
-    copies,
-    dataclass_nodes,
-    hooks,
-    methods,
-    ordering,
     parameter_classes,
-    parameters,
-    prefixed_names,
-    remaking,
-    running,
     spelled,
     unused,
-    vectors,
-    writes,
 )
 from fsdp_migrate.construct import (
     chosen,
@@ -49,7 +35,6 @@ from fsdp_migrate.planning.model import Constructor, Decision, Site
 from fsdp_migrate.planning.outcome import Outcome, place
 from fsdp_migrate.proposal import carried
 from fsdp_migrate.rule import LoadedRule
-from fsdp_migrate.states import holders
 from fsdp_migrate.study import Failure, Study
 from fsdp_migrate.support import placement
 from fsdp_migrate.trace.project import Module
@@ -258,6 +243,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
             map(sites.uses_fairscale, study.project.modules)
         )
         referring = {site.module for site in found}
+        finders = study.registry.finders(makes_models=bool(study.constructors))
         makes_models = any(s.construct in MODELS for s in found) or bool(study.constructors)
         for module in study.project.modules:
             if makes_models or module in referring:
@@ -267,17 +253,14 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
                 found += spelled.in_bytes(module)
             found += spelled.find(study, module)
             found += spelled.in_annotations(study, module)
-            found += ordering.early_optimizers(study, module)
-            found += collected.find(study, module)
             has_models = bool(study.constructors)
             found += sites.commands(study.project, module, has_models=has_models)
+            found += (s for f in finders if f.in_file is not None for s in f.in_file(study, module))
             if study.constructors:
-                found += _of_models(study, module)
                 found += spelled.attributes(study, module, has_fsdp=module in referring)
+        found += (s for f in finders if f.in_project is not None for s in f.in_project(study))
         if study.constructors:
-            found += _across_files(found, study)
-        found += [entry.site for entry in methods.entries(study)]
-        found += [each.site for each in dataclass_nodes.findings(study)]
+            found += _versions(found, study)
         found += _outdated_methods(referring, study)
         found = _running(found, study)
         study.found = found, used
@@ -318,33 +301,9 @@ def _outdated_methods(referring: set[Module], study: Study) -> Iterator[Site]:
                     yield site
 
 
-def _of_models(study: Study, module: Module) -> Iterator[Site]:
-    """What is looked for in one file, in projects that make models."""
-    yield from ordering.flattening_optimizers(study, module)
-    yield from running.find(study, module)
-    yield from checkpointing.late(study, module)
-    yield from parameters.find(study, module)
-    yield from writes.find(study, module)
-    yield from vectors.find(study, module)
-    yield from hooks.find(study, module)
-    yield from prefixed_names.find(study, module)
-    yield from sites.attribute_checks(study.tracer, module)
-    yield from holders.find(study, module)
-    yield from sites.evaluations(module)
-    yield from sites.divide_factors(study.tracer, module)
-    yield from classes.find(study, module)
-    yield from classes.find_names(study, module)
-    yield from classes.find_keys(study, module)
-    yield from copies.find(study, module)
-    yield from remaking.find(study, module)
-
-
-def _across_files(found: Sequence[Site], study: Study) -> list[Site]:
-    """What is looked for from the models, in whatever file it is."""
-    further = list(attributes.find(study))
-    further += parameter_classes.find(study)
-    further += unused.find(study)
-    further += collected.find_in_models(study)
+def _versions(found: Sequence[Site], study: Study) -> list[Site]:
+    """The versions of FSDP that stand in branches for FSDP1's models."""
+    further: list[Site] = []
     for site in found:
         branch = branches.of(site, study.project) if site.construct == INSTANCE else None
         if branch is not None and not _builds_models(branch, study):

@@ -24,11 +24,13 @@ from fsdp_migrate.planning.outcome import Outcome
 
 if TYPE_CHECKING:
     from fsdp_migrate.planning.model import Decision, Site
+    from fsdp_migrate.trace.project import Module
 
 __all__ = [
     "CODE",
     "Decide",
     "Example",
+    "Finder",
     "Keep",
     "LoadedRule",
     "Outcome",
@@ -46,6 +48,25 @@ class RuleError(InputError):
     """A rule file is not what a rule must be. The message names the file."""
 
 
+# Both are given the study, which knows rules and so cannot be named here.
+InFile = Callable[[Any, "Module"], Iterable["Site"]]
+InProject = Callable[[Any], Iterable["Site"]]
+
+
+@dataclass(frozen=True)
+class Finder:
+    """A search for what no FSDP1 name leads to: what code does to a model, or to its parameters.
+
+    ``in_file`` is asked for every file, ``in_project`` once, after all files. ``order`` says when,
+    among all rules' finders. Only projects that make models are searched, unless ``always``.
+    """
+
+    order: int
+    in_file: InFile | None = None
+    in_project: InProject | None = None
+    always: bool = False
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rule:
     """The data of a rule.
@@ -60,6 +81,7 @@ class Rule:
     name: str
     handles: tuple[str, ...]
     since: str = "2.6"  # the oldest torch the emitted code runs on
+    finders: tuple[Finder, ...] = ()  # of sites that it handles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +165,11 @@ class Registry:
     @cached_property
     def by_construct(self) -> dict[str, LoadedRule]:
         return {construct: r for r in self.rules.values() for construct in r.rule.handles}
+
+    def finders(self, *, makes_models: bool) -> list[Finder]:
+        """The finders to be asked of a project, in their order."""
+        every = (f for loaded in self.rules.values() for f in loaded.rule.finders)
+        return sorted((f for f in every if makes_models or f.always), key=lambda f: f.order)
 
     def find(self, construct: str) -> LoadedRule | None:
         """The rule for a construct: exact, then by prefix (``ShardingStrategy.FULL_SHARD`` is

@@ -50,7 +50,7 @@ from fsdp_migrate.construct.sharding import DCP
 from fsdp_migrate.planning.model import Constructor, Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import Code, Proposal, code
-from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.rule import Example, Finder, Keep, Rule
 from fsdp_migrate.states import hoisting, holders, snapshots, statedicts
 from fsdp_migrate.study import Study
 
@@ -58,6 +58,7 @@ RULE = Rule(
     code="FSDP302",
     name="model_state_dict",
     handles=("FullyShardedDataParallel.state_dict",),
+    finders=(Finder(120, holders.find),),
 )
 
 EXAMPLES = [

@@ -35,7 +35,7 @@ from fsdp_migrate.around import attributes, collected, ordering, running
 from fsdp_migrate.planning.model import Constructor, Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.rule import Example, Finder, Keep, Rule
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.values import Class
 
@@ -43,6 +43,12 @@ RULE = Rule(
     code="FSDP403",
     name="optimizer_order",
     handles=("early optimizer", "early parameters", "kept parameters", "late optimizer"),
+    finders=(
+        Finder(10, ordering.early_optimizers, always=True),
+        Finder(20, collected.find, always=True),
+        Finder(40, running.find),
+        Finder(230, in_project=collected.find_in_models),
+    ),
 )
 
 EXAMPLES = [

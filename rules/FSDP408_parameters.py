@@ -33,6 +33,7 @@ evaluation missed what was written to the root's parameters since the last, now 
 
 import ast
 
+from fsdp_migrate.around import parameters, vectors, writes
 from fsdp_migrate.around.parameters import (
     ADDRESS,
     COUNT,
@@ -57,7 +58,7 @@ from fsdp_migrate.around.writes import WRITE, is_item, may_be_evaluated, models_
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.rule import Example, Finder, Keep, Rule
 from fsdp_migrate.states import statedicts
 from fsdp_migrate.study import Study
 
@@ -79,6 +80,11 @@ RULE = Rule(
         "parameters put together",
         "parameter norm over ranks",
         "parameter norm",
+    ),
+    finders=(
+        Finder(60, parameters.find),
+        Finder(70, writes.find),
+        Finder(80, vectors.find),
     ),
 )
 

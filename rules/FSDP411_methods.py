@@ -25,13 +25,25 @@ whose gradients would be lost), generators, and models wrapped where no statemen
 - torch/distributed/fsdp/_fully_shard/_fully_shard.py
 """
 
+from collections.abc import Iterator
+
 from fsdp_migrate.around import methods
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.rule import Example, Finder, Keep, Rule
 from fsdp_migrate.study import Study
 
-RULE = Rule(code="FSDP411", name="methods", handles=("entry method",))
+
+def _entry_methods(study: Study) -> Iterator[Site]:
+    return (entry.site for entry in methods.entries(study))
+
+
+RULE = Rule(
+    code="FSDP411",
+    name="methods",
+    handles=("entry method",),
+    finders=(Finder(240, in_project=_entry_methods),),
+)
 
 EXAMPLES = [
     Example(

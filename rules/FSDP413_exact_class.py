@@ -31,12 +31,19 @@ from fsdp_migrate.fsdp1 import PACKAGE
 from fsdp_migrate.planning.model import Constructor, Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import Code, code, join
-from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.rule import Example, Finder, Keep, Rule
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.values import Display, Value
 
 RULE = Rule(
-    code="FSDP413", name="exact_class", handles=("exact class", "class name", "class as a key")
+    code="FSDP413",
+    name="exact_class",
+    handles=("exact class", "class name", "class as a key"),
+    finders=(
+        Finder(150, classes.find),
+        Finder(160, classes.find_names),
+        Finder(170, classes.find_keys),
+    ),
 )
 
 EXAMPLES = [

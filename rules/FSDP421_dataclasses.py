@@ -30,14 +30,26 @@ function when a dataclass is registered.
 - torch/distributed/fsdp/_fully_shard/_fsdp_state.py (`_register_pre_backward_hook`)
 """
 
+from collections.abc import Iterator
+
 from fsdp_migrate.around import dataclass_nodes
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.rule import Example, Finder, Keep, Rule
 from fsdp_migrate.study import Study
 
-RULE = Rule(code="FSDP421", name="dataclasses", handles=("dataclass of a model",))
+
+def _dataclasses(study: Study) -> Iterator[Site]:
+    return (found.site for found in dataclass_nodes.findings(study))
+
+
+RULE = Rule(
+    code="FSDP421",
+    name="dataclasses",
+    handles=("dataclass of a model",),
+    finders=(Finder(250, in_project=_dataclasses),),
+)
 
 EXAMPLES = [
     Example(
