@@ -512,7 +512,7 @@ def _models_at(site: Site, study: Study) -> frozenset[Constructor]:
 def _heeded(decision: Decision) -> Decision:
     """``decision``, unless a comment says that its site is to stay as it is."""
     site, codes = decision.site, filter(None, (decision.code, decision.rule))
-    found = remarks.find(site.node, site.module, *codes)
+    found = remarks.find(site.node, site.module.source, site.module.table, *codes)
     return decision if found is None else _ignored(decision, found)
 
 
@@ -546,7 +546,8 @@ def _with_ignored(decisions: Sequence[Decision]) -> list[Decision]:
     for decision in decisions:
         by = None
         if decision.held and decision.ignored is None:
-            by = remarks.find(decision.site.node, decision.site.module, HELD)
+            site = decision.site
+            by = remarks.find(site.node, site.module.source, site.module.table, HELD)
         if by is not None:
             result.append(_ignored(decision, by))
         elif (

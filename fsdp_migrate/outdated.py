@@ -214,7 +214,10 @@ def _uses_ignored(inside: set[ast.AST], study: Study) -> bool:
 def _is_ignored(site: Site, study: Study) -> bool:
     own = study.registry.find(site.construct) or study.registry.find("*")
     assert own is not None
-    return remarks.find(site.node, site.module, releases.CODE, own.code) is not None
+    return (
+        remarks.find(site.node, site.module.source, site.module.table, releases.CODE, own.code)
+        is not None
+    )
 
 
 def _bound(inside: set[ast.AST], module: Module) -> Iterator[tuple[str, ast.AST]]:

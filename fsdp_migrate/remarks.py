@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
+    from fsdp_migrate.names import NameTable
     from fsdp_migrate.source import Source
-    from fsdp_migrate.trace.project import Module
 
 IGNORE = "fsdp-migrate:"  # no file without it has anything to ignore
 MARKER = "TODO(fsdp-migrate"
@@ -124,14 +124,13 @@ def of(source: Source) -> Remarks:
     return known
 
 
-def find(node: ast.AST, module: Module, *codes: str) -> Ignored | None:
+def find(node: ast.AST, source: Source, table: NameTable, *codes: str) -> Ignored | None:
     """The comment that ignores what any of these rules says of ``node``; the nearest, if there are
     several."""
-    source = module.source
     said = of(source)
     if not said.ignores:
         return None
-    lines = _lines(node, module, said)
+    lines = _lines(node, table, said)
     for ignore in sorted(said.ignores, key=lambda i: not i.target):
         if not ignore.target or ignore.target in lines:
             code = ignore.match(*codes)
@@ -140,11 +139,11 @@ def find(node: ast.AST, module: Module, *codes: str) -> Ignored | None:
     return None
 
 
-def _lines(node: ast.AST, module: Module, said: Remarks) -> set[int]:
+def _lines(node: ast.AST, table: NameTable, said: Remarks) -> set[int]:
     """The lines on which a comment counts for ``node``."""
-    first, last = said.logical_line(module.position(node)[0])
+    first, last = said.logical_line(getattr(node, "lineno", 1))
     found = {first, last}
-    for each in (node, *module.table.ancestors(node)):
+    for each in (node, *table.ancestors(node)):
         if isinstance(each, ast.stmt):
             break
         found |= {getattr(each, "lineno", first), getattr(each, "end_lineno", None) or first}
