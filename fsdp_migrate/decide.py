@@ -237,7 +237,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
             study.constructors[site.node] = constructor
         elif subclasses.is_subclass(site):
             subclasses.register(site, study)
-    found = wrapping.find(found, study)
+    found = wrapping.register_contexts(found, study)
     if not known:
         only_look_alikes = not (found or study.outdated) and any(
             map(sites.uses_fairscale, study.project.modules)

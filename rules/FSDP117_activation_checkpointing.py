@@ -35,7 +35,7 @@ RULE = Rule(
     code="FSDP117",
     name="activation-checkpointing",
     handles=("late activation checkpointing",),
-    finders=(Finder(50, checkpointing.late),),
+    finders=(Finder(50, checkpointing.find_late_checkpointing),),
 )
 
 EXAMPLES = [

@@ -57,7 +57,7 @@ RULE = Rule(
         "forward hook",
     ),
     finders=(
-        Finder(90, hooks.find),
+        Finder(90, hooks.find_forward_hooks),
         Finder(130, _evaluations),
     ),
 )

@@ -58,7 +58,7 @@ RULE = Rule(
     code="FSDP302",
     name="model_state_dict",
     handles=("FullyShardedDataParallel.state_dict",),
-    finders=(Finder(120, holders.find),),
+    finders=(Finder(120, holders.find_calls_on_holders),),
 )
 
 EXAMPLES = [

@@ -44,10 +44,10 @@ RULE = Rule(
     name="optimizer_order",
     handles=("early optimizer", "early parameters", "kept parameters", "late optimizer"),
     finders=(
-        Finder(10, ordering.early_optimizers, always=True),
-        Finder(20, collected.find, always=True),
-        Finder(40, running.find),
-        Finder(230, in_project=collected.find_in_models),
+        Finder(10, ordering.find_early_optimizers, always=True),
+        Finder(20, collected.find_early_parameters, always=True),
+        Finder(40, running.find_late_optimizers),
+        Finder(230, in_project=collected.find_kept_parameters),
     ),
 )
 
@@ -517,7 +517,7 @@ def decide(site: Site, study: Study) -> Decision:
         return _kept(site, study)
     if site.construct == collected.CONSTRUCT:
         return _early(site, site.node, study)
-    found = ordering.find(site.node, site.module, study)
+    found = ordering.early_optimizer(site.node, site.module, study)
     assert found is not None
     models = _models(found.wrap, site, study)
     built, wrapped = site.statement, site.module.table.statement(found.wrap)

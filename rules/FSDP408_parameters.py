@@ -82,9 +82,9 @@ RULE = Rule(
         "parameter norm",
     ),
     finders=(
-        Finder(60, parameters.find),
-        Finder(70, writes.find),
-        Finder(80, vectors.find),
+        Finder(60, parameters.find_parameter_uses),
+        Finder(70, writes.find_parameter_writes),
+        Finder(80, vectors.find_flattened_parameters),
     ),
 )
 

@@ -33,7 +33,7 @@ RULE = Rule(
     code="FSDP410",
     name="flattening_optimizer",
     handles=("optimizer that flattens", "optimizer without DTensors"),
-    finders=(Finder(30, ordering.flattening_optimizers),),
+    finders=(Finder(30, ordering.find_flattening_optimizers),),
 )
 
 EXAMPLES = [

@@ -29,7 +29,7 @@ RULE = Rule(
     code="FSDP412",
     name="parameter_attributes",
     handles=("parameter attribute",),
-    finders=(Finder(200, in_project=attributes.find),),
+    finders=(Finder(200, in_project=attributes.find_parameter_attributes),),
 )
 
 EXAMPLES = [

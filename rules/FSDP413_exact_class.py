@@ -40,9 +40,9 @@ RULE = Rule(
     name="exact_class",
     handles=("exact class", "class name", "class as a key"),
     finders=(
-        Finder(150, classes.find),
-        Finder(160, classes.find_names),
-        Finder(170, classes.find_keys),
+        Finder(150, classes.find_exact_class_tests),
+        Finder(160, classes.find_class_names),
+        Finder(170, classes.find_class_keys),
     ),
 )
 

@@ -29,7 +29,7 @@ RULE = Rule(
     code="FSDP414",
     name="whole_models",
     handles=("copy of a model", "pickled model"),
-    finders=(Finder(180, copies.find),),
+    finders=(Finder(180, copies.find_copied_models),),
 )
 
 EXAMPLES = [

@@ -32,7 +32,7 @@ RULE = Rule(
     code="FSDP415",
     name="remaking",
     handles=("module of a sharded model replaced", "sharded parameter initialized"),
-    finders=(Finder(190, remaking.find),),
+    finders=(Finder(190, remaking.find_replaced_modules),),
 )
 
 EXAMPLES = [

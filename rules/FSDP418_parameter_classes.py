@@ -36,7 +36,7 @@ RULE = Rule(
     code="FSDP418",
     name="parameter_classes",
     handles=("4-bit parameters", "class of parameters"),
-    finders=(Finder(210, in_project=parameter_classes.find),),
+    finders=(Finder(210, in_project=parameter_classes.find_parameter_classes),),
 )
 
 EXAMPLES = [

@@ -41,7 +41,7 @@ RULE = Rule(
     code="FSDP420",
     name="unused_parameters",
     handles=("unused part",),
-    finders=(Finder(220, in_project=unused.find),),
+    finders=(Finder(220, in_project=unused.find_unused_parts),),
 )
 
 EXAMPLES = [

@@ -32,7 +32,7 @@ RULE = Rule(
     code="FSDP422",
     name="prefixed_names",
     handles=("prefixed name",),
-    finders=(Finder(100, prefixed_names.find),),
+    finders=(Finder(100, prefixed_names.find_prefixed_names),),
 )
 
 EXAMPLES = [

@@ -46,7 +46,7 @@ ONE_LINE = 72  # characters that fit behind a name and some indentation
 LAYERS = frozenset({"weight", "bias"})
 
 
-def find(study: Study) -> Iterator[Site]:
+def find_parameter_attributes(study: Study) -> Iterator[Site]:
     """Sites for attributes that are set on parameters of FSDP models, and read somewhere."""
     if all(keeps(c, study) is None for c in study.constructors.values()):
         return

@@ -28,7 +28,7 @@ APPLY = frozenset({f"{PACKAGE}.apply_activation_checkpointing"})
 WRAPPER = f"{PACKAGE}.checkpoint_wrapper"
 
 
-def late(study: Study, module: Module) -> Iterator[Site]:
+def find_late_checkpointing(study: Study, module: Module) -> Iterator[Site]:
     """Sites for the checkpointing of models that are FSDP models already."""
     if "apply_activation_checkpointing" not in module.source.text:
         return

@@ -57,7 +57,7 @@ class Test:
         return isinstance(self.node.ops[0], (ast.In, ast.NotIn))
 
 
-def find(study: Study, module: Module) -> Iterator[Site]:
+def find_exact_class_tests(study: Study, module: Module) -> Iterator[Site]:
     """Sites for tests of the exact class of modules of FSDP models."""
     tests = list(_tests(module))
     handed = _handed_on(study, module) if tests else {}
@@ -70,7 +70,7 @@ def find(study: Study, module: Module) -> Iterator[Site]:
             yield Site(CONSTRUCT, module, test.node, test.node, model)
 
 
-def find_names(study: Study, module: Module) -> Iterator[Site]:
+def find_class_names(study: Study, module: Module) -> Iterator[Site]:
     """Sites for names of the classes of sharded modules that something may be looked up by."""
     if not module.mentions(*NAMES):
         return
@@ -89,7 +89,7 @@ def find_names(study: Study, module: Module) -> Iterator[Site]:
         yield Site(NAMED, module, name, name, model)
 
 
-def find_keys(study: Study, module: Module) -> Iterator[Site]:
+def find_class_keys(study: Study, module: Module) -> Iterator[Site]:
     """Sites for ``table.get(type(m))``, which has nothing for the class of a sharded module."""
     for call in module.table.calls_by_name.named("get"):
         if not isinstance(call.func, ast.Attribute) or not call.args:

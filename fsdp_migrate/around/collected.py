@@ -51,7 +51,7 @@ class EarlyParameters:
     passed_on: bool  # other statements before ``wrap`` keep them too
 
 
-def find(study: Study, module: Module) -> Iterator[Site]:
+def find_early_parameters(study: Study, module: Module) -> Iterator[Site]:
     """Sites for parameters that are kept before their model is wrapped, and used after that."""
     if not study.constructors:
         return
@@ -78,7 +78,7 @@ def _collects(name: str) -> bool:
     return COLLECTS.search(name) is not None and not COUNTS.search(name)
 
 
-def find_in_models(study: Study) -> Iterator[Site]:
+def find_kept_parameters(study: Study) -> Iterator[Site]:
     """Sites for lists of its own parameters that a class of an FSDP model keeps.
 
     They stand beside the model that is wrapped: the class may be in a file without FSDP1.

@@ -45,7 +45,7 @@ ASKING = frozenset({"isinstance", "issubclass", "hasattr", "getattr", "type", "p
 PARAMETER = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
 
 
-def find(study: Study) -> Iterator[Site]:
+def find_parameter_classes(study: Study) -> Iterator[Site]:
     """Sites where 4-bit parameters are made, and for the project's classes of parameters."""
     mentioned = any(w in m.source.data for m in study.project.modules for w in WORDS)
     for module in study.project.modules:

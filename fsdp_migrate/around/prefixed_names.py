@@ -35,7 +35,7 @@ PATTERN_ACROSS = re.compile(r"^\(?(\^|\\A)|(\d|\\d\+?|\[0-9\]\+?|\.[*+])\)?\\?\.
 FUNCTIONS_DEEP = 2
 
 
-def find(study: Study, module: Module) -> Iterator[Site]:
+def find_prefixed_names(study: Study, module: Module) -> Iterator[Site]:
     """Loops over names of models that tell names apart by what FSDP1 put into them."""
     if not module.mentions(*METHODS):
         return

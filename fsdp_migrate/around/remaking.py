@@ -28,7 +28,7 @@ WITH_PARAMETERS = re.compile(
 CONSTANT = frozenset({"zeros_", "ones_", "constant_"})
 
 
-def find(study: Study, module: Module) -> Iterator[Site]:
+def find_replaced_modules(study: Study, module: Module) -> Iterator[Site]:
     """Sites for modules that are replaced, and parameters that are drawn, after sharding."""
     for target, value in _stores(module):
         if not isinstance(value, ast.Call):

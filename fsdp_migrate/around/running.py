@@ -59,7 +59,7 @@ class LateOptimizer:
     models: tuple[ast.expr, ...]
 
 
-def find(study: Study, module: Module) -> Iterator[Site]:
+def find_late_optimizers(study: Study, module: Module) -> Iterator[Site]:
     """Sites for optimizers that are built after a forward of their model in the same scope."""
     seen: set[ast.stmt] = set()
     given = set(given_parameters(module))

@@ -71,7 +71,7 @@ class Found:
     unused: tuple[Unused, ...]
 
 
-def find(study: Study) -> Iterator[Site]:
+def find_unused_parts(study: Study) -> Iterator[Site]:
     """A site for every constructor whose model has parts that a step may not run."""
     for constructor in study.constructors.values():
         found = of(constructor, study)

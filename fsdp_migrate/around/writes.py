@@ -37,7 +37,7 @@ BUFFERS = frozenset({"running_mean", "running_var", "num_batches_tracked"})
 EVALUATING = frozenset({"no_grad", "inference_mode"})
 
 
-def find(study: Study, module: Module) -> Iterator[Site]:
+def find_parameter_writes(study: Study, module: Module) -> Iterator[Site]:
     """A site for every write to a single parameter that may follow an evaluation."""
     if not study.constructors:
         return

@@ -55,7 +55,7 @@ class Kind(Enum):
     UNKNOWN = auto()
 
 
-def find(found: list[Site], study: Study) -> list[Site]:
+def register_contexts(found: list[Site], study: Study) -> list[Site]:
     """Register the project's contexts and wraps as constructors.
 
     Returns:

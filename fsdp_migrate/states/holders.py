@@ -33,7 +33,7 @@ class Held:
         return bool(self.constructors)
 
 
-def find(study: Study, module: Module) -> Iterator[Site]:
+def find_calls_on_holders(study: Study, module: Module) -> Iterator[Site]:
     """State dict methods of modules that hold sharded parts, and functions that call such methods
     of those, or of sharded models."""
     yield from asking(study, module)

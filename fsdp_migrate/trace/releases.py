@@ -43,10 +43,10 @@ def settle(project: Project, target: Version) -> None:
             project.version_tests = {}
         # Elsewhere it would only tell more of what such code uses: what is not known is live.
         modules = [module for module in project.modules if module.mentions(*fsdp1.WORDS)]
-        project.settle(target, find(project, target, modules))
+        project.settle(target, find_dead_code(project, target, modules))
 
 
-def find(
+def find_dead_code(
     project: Project, target: Version, among: Sequence[Module] | None = None
 ) -> dict[ast.AST, Outdated]:
     """Every node of the project that no torch from ``target`` on runs, with the reason.
