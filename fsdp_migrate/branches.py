@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fsdp_migrate.fsdp1 import FSDP, canonical, is_fsdp2_class
-from fsdp_migrate.sites import Site
+from fsdp_migrate.planning.model import Site
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module, Project
 from fsdp_migrate.trace.values import Function, Tracer

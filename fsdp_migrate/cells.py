@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from fsdp_migrate.notebook import Cell, Excerpt, Notebook, NotebookError, extracts
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.proposal import (
     AddKeyword,
     Code,
@@ -23,7 +24,6 @@ from fsdp_migrate.proposal import (
     Unwrap,
 )
 from fsdp_migrate.source import Source, SourceError
-from fsdp_migrate.study import Decision
 from fsdp_migrate.trace.project import Module
 
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from fsdp_migrate import config, gate, report, session, shown, trust, ui
 from fsdp_migrate.errors import InputError
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.report import text
-from fsdp_migrate.result import Outcome, Result
+from fsdp_migrate.result import Result
 from fsdp_migrate.session import Run
 
 if TYPE_CHECKING:

@@ -64,7 +64,8 @@ def _rule_paths() -> Sequence[Path]:
 def _place(path: Path, cell: int, line: int, *, trust_rules: bool) -> int:
     """Every site of a line with the pages of their rules."""
     from fsdp_migrate import explain as pages
-    from fsdp_migrate import report, result, session
+    from fsdp_migrate import report, session
+    from fsdp_migrate.planning.outcome import place
     from fsdp_migrate.report import text
 
     try:
@@ -74,7 +75,7 @@ def _place(path: Path, cell: int, line: int, *, trust_rules: bool) -> int:
         return BAD
     found = [e for e in report.events(run.result) if (e.cell, e.line) == (cell, line)]
     if not found:
-        ui.note(f"{result.place(shown.path(str(path)), line, cell)}: nothing of FSDP1 here")
+        ui.note(f"{place(shown.path(str(path)), line, cell)}: nothing of FSDP1 here")
         return GOOD
     for event in report.printable(found):
         ui.out("\n".join(text.block(event)) + "\n\n")

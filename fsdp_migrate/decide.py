@@ -16,23 +16,9 @@ from packaging.version import Version
 from fsdp_migrate import branches, config, fsdp1, guards, outdated, pages, partial, remarks, sites
 from fsdp_migrate.around import (
     attributes,
-    checkpointing,
-    classes,
-    collected,
-    copies,
-    dataclass_nodes,
-    hooks,
-    methods,
-    ordering,
     parameter_classes,
-    parameters,
-    prefixed_names,
-    remaking,
-    running,
     spelled,
     unused,
-    vectors,
-    writes,
 )
 from fsdp_migrate.construct import (
     chosen,
@@ -44,13 +30,12 @@ from fsdp_migrate.construct import (
     vocabulary,
     wrapping,
 )
-from fsdp_migrate.construct.sharding import Constructor, ShardPlan
+from fsdp_migrate.construct.sharding import ShardPlan
+from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.outcome import Outcome, place
 from fsdp_migrate.proposal import carried
-from fsdp_migrate.result import place
-from fsdp_migrate.rule import CODE, LoadedRule, Outcome
-from fsdp_migrate.sites import Site
-from fsdp_migrate.states import holders
-from fsdp_migrate.study import Decision, Failure, Study
+from fsdp_migrate.rule import CODE, LoadedRule
+from fsdp_migrate.study import Failure, Study
 from fsdp_migrate.support import placement
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Tracer
@@ -255,13 +240,14 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
             study.constructors[site.node] = constructor
         elif subclasses.is_subclass(site) and not _is_unsure(site, study):
             subclasses.register(site, study)
-    found = wrapping.find(found, study)
+    found = wrapping.register_contexts(found, study)
     if not known:
         named = [s for m in study.project.modules for s in spelled.find(study, m)]
         uses_fsdp1 = bool(found or study.outdated) or sites.is_imported(study.project)
         uses_fsdp1 = uses_fsdp1 or not all(map(spelled.is_mention, named))
         referring = {site.module for site in found}
         found += named if uses_fsdp1 else []
+        finders = study.registry.finders(makes_models=bool(study.constructors))
         makes_models = any(s.construct in MODELS for s in found) or bool(study.constructors)
         for module in study.project.modules:
             if makes_models or module in referring:
@@ -270,19 +256,14 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
                 found += sites.strings(module)
                 found += spelled.in_bytes(module)
             found += spelled.in_annotations(study, module)
-            found += ordering.early_optimizers(study, module)
-            found += collected.find(study, module)
             has_models = bool(study.constructors)
             found += sites.commands(study.project, module, has_models=has_models)
+            found += (s for f in finders if f.in_file is not None for s in f.in_file(study, module))
             if study.constructors:
-                found += _of_models(study, module)
                 found += spelled.attributes(study, module, has_fsdp=module in referring)
+        found += (s for f in finders if f.in_project is not None for s in f.in_project(study))
         if study.constructors:
-            found += _across_files(found, study)
-        study.entries = methods.find(study)
-        found += [entry.site for entry in study.entries]
-        study.dataclasses = dataclass_nodes.find(study)
-        found += [each.site for each in study.dataclasses]
+            found += _versions(found, study)
         found += _outdated_methods(referring, study)
         found = _running(found, study)
         study.found = found, used
@@ -323,33 +304,9 @@ def _outdated_methods(referring: set[Module], study: Study) -> Iterator[Site]:
                     yield site
 
 
-def _of_models(study: Study, module: Module) -> Iterator[Site]:
-    """What is looked for in one file, in projects that make models."""
-    yield from ordering.flattening_optimizers(study, module)
-    yield from running.find(study, module)
-    yield from checkpointing.late(study, module)
-    yield from parameters.find(study, module)
-    yield from writes.find(study, module)
-    yield from vectors.find(study, module)
-    yield from hooks.find(study, module)
-    yield from prefixed_names.find(study, module)
-    yield from sites.attribute_checks(study.tracer, module)
-    yield from holders.find(study, module)
-    yield from sites.evaluations(module)
-    yield from sites.divide_factors(study.tracer, module)
-    yield from classes.find(study, module)
-    yield from classes.find_names(study, module)
-    yield from classes.find_keys(study, module)
-    yield from copies.find(study, module)
-    yield from remaking.find(study, module)
-
-
-def _across_files(found: Sequence[Site], study: Study) -> list[Site]:
-    """What is looked for from the models, in whatever file it is."""
-    further = list(attributes.find(study))
-    further += parameter_classes.find(study)
-    further += unused.find(study)
-    further += collected.find_in_models(study)
+def _versions(found: Sequence[Site], study: Study) -> list[Site]:
+    """The versions of FSDP that stand in branches for FSDP1's models."""
+    further: list[Site] = []
     for site in found:
         branch = _branch(site, study)
         if branch is not None and not _builds_models(branch, study):
@@ -531,7 +488,7 @@ def _answered(decision: Decision, site: Site, rule: LoadedRule) -> Decision:
 
     A project's own rule cannot make a site disappear from what is counted.
     """
-    if rule.path.parent == pages.bundled():
+    if rule.path.is_relative_to(pages.bundled()):
         return decision
     if not isinstance(decision, Decision) or not isinstance(decision.outcome, Outcome):
         raise TypeError("decide() must return a Decision")
@@ -592,7 +549,8 @@ def _models_at(site: Site, study: Study) -> frozenset[Constructor]:
 
 def _heeded(decision: Decision) -> Decision:
     """``decision``, unless a comment says that its site is to stay as it is."""
-    found = remarks.find(decision.site, *filter(None, (decision.code, decision.rule)))
+    site, codes = decision.site, filter(None, (decision.code, decision.rule))
+    found = remarks.find(site.node, site.module.source, site.module.table, *codes)
     return decision if found is None else _ignored(decision, found)
 
 
@@ -626,7 +584,8 @@ def _with_ignored(decisions: Sequence[Decision]) -> list[Decision]:
     for decision in decisions:
         by = None
         if decision.held and decision.ignored is None:
-            by = remarks.find(decision.site, HELD)
+            site = decision.site
+            by = remarks.find(site.node, site.module.source, site.module.table, HELD)
         if by is not None:
             result.append(_ignored(decision, by))
         elif (

@@ -11,11 +11,13 @@ from pathlib import Path, PurePath
 from packaging.version import Version
 
 from fsdp_migrate import cells, check, decide, fsdp1, notebook, pages, partial, pool, rule, support
+from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import Edit, Mark, Support
-from fsdp_migrate.result import Outcome, Problem, Result
+from fsdp_migrate.result import Problem, Result
 from fsdp_migrate.rule import Registry
 from fsdp_migrate.source import Source, SourceError
-from fsdp_migrate.study import DEFAULT_TARGET, Decision, Failure, Study, sentences
+from fsdp_migrate.study import DEFAULT_TARGET, Failure, Study, sentences
 from fsdp_migrate.trace import parts
 from fsdp_migrate.trace.project import Library, Module, Project
 
@@ -195,7 +197,7 @@ def _problem(failure: Failure) -> Problem:
     """What a rule's failure looks like to the user: one line, the rest of the run goes on."""
     error, failed = failure.error, failure.rule
     message = f"{failed.code} failed here: {type(error).__name__}: {error}"
-    ours = failed.path.resolve().parent == pages.bundled()
+    ours = failed.path.resolve().is_relative_to(pages.bundled())
     cell, line, _ = failure.site.place
     return Problem(failure.site.module.display, message, line, ours=ours, cell=cell)
 

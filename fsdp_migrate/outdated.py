@@ -13,10 +13,11 @@ from dataclasses import replace
 
 from fsdp_migrate import remarks
 from fsdp_migrate.names import FUNCTIONS, walk
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import Proposal
-from fsdp_migrate.result import Outcome
-from fsdp_migrate.sites import Site, promised
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.sites import promised
+from fsdp_migrate.study import Study
 from fsdp_migrate.trace import releases
 from fsdp_migrate.trace.project import Module, Outdated
 
@@ -213,7 +214,10 @@ def _uses_ignored(inside: set[ast.AST], study: Study) -> bool:
 def _is_ignored(site: Site, study: Study) -> bool:
     own = study.registry.find(site.construct) or study.registry.find("*")
     assert own is not None
-    return remarks.find(site, releases.CODE, own.code) is not None
+    return (
+        remarks.find(site.node, site.module.source, site.module.table, releases.CODE, own.code)
+        is not None
+    )
 
 
 def _bound(inside: set[ast.AST], module: Module) -> Iterator[tuple[str, ast.AST]]:

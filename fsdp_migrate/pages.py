@@ -1,15 +1,21 @@
-"""What rule files say about themselves, read as text: nothing in them is run."""
+"""What rules say about themselves, read as text: nothing is run.
+
+A rule's page is the Markdown file beside its module, ``FSDP401_clip_grad_norm.md``: a title, the
+sections of ``HEADINGS``, then *Examples* and *Keeps*. A rule in one file has its page in its
+docstring.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 PATTERN = "FSDP[0-9][0-9][0-9]_*.py"
+EXAMPLES, KEEPS = "Examples", "Keeps"
 HEADINGS = ("What changes", "Why", "What stays for you", "Since torch", "References")
 
 
@@ -21,8 +27,21 @@ def bundled() -> Path:
 
 
 @dataclass(frozen=True)
+class Block:
+    """One example of a page, or one source that a rule keeps.
+
+    ``facts`` are what is said of it (``Outcome: review``). ``sources`` is its code by what stands
+    above it: ``Before``, ``After``, ```models.py` before``, or nothing.
+    """
+
+    title: str
+    facts: dict[str, str]
+    sources: dict[str, str]
+
+
+@dataclass(frozen=True)
 class Page:
-    """A rule file's documentation."""
+    """A rule's documentation; ``path`` is the rule's module."""
 
     code: str
     name: str
@@ -76,8 +95,18 @@ class Page:
                     found.append(bare.removeprefix("FullyShardedDataParallel.").rstrip("()"))
         return tuple(dict.fromkeys(f for f in found if f and f != "*"))
 
+    @cached_property
+    def blocks(self) -> Mapping[str, Sequence[Block]]:
+        """The blocks under *Examples* and under *Keeps*, of a page that is a file."""
+        return _blocks(_markdown(self.path))
+
     def example(self) -> tuple[str, str] | None:
         """Before and after of the first example."""
+        if has_file(self.path):
+            first_block = next(iter(self.blocks[EXAMPLES]), None)
+            if first_block is None:
+                return None
+            return first_block.sources["Before"], first_block.sources["After"]
         listed = self._assigned("EXAMPLES")
         if not isinstance(listed, ast.List) or not listed.elts:
             return None
@@ -101,15 +130,67 @@ def pages(directories: Iterable[Path] = ()) -> list[Page]:
     """The pages of every rule in the bundled directory and in ``directories``, by code."""
     found: dict[str, Page] = {}
     for directory in (bundled(), *directories):
-        for path in sorted(directory.glob(PATTERN)):
+        for path in modules(directory):
             code, _, name = path.stem.partition("_")
             # Ours are what they are, whatever a project calls its own.
-            found.setdefault(code, Page(code, name, _docstring(path), path))
+            found.setdefault(code, Page(code, name, _document(path), path))
     return sorted(found.values(), key=lambda p: p.code)
 
 
-def _docstring(path: Path) -> str:
-    """A file's docstring without parsing the rest of it."""
+def modules(directory: Path) -> list[Path]:
+    """The modules of the rules in a directory, or in families below it, by code."""
+    found = [*directory.glob(PATTERN), *directory.glob(f"*/{PATTERN}")]
+    return sorted(found, key=lambda path: path.name)
+
+
+def page_of(path: Path) -> Page:
+    """The page of one rule's module."""
+    code, _, name = path.stem.partition("_")
+    return Page(code, name, _document(path), path)
+
+
+def has_file(path: Path) -> bool:
+    """Whether the page of a rule's module is a file beside it."""
+    return path.with_suffix(".md").is_file()
+
+
+FACT = re.compile(r"(\w+): (.*)")
+
+
+def _blocks(text: str) -> dict[str, list[Block]]:
+    from markdown_it import MarkdownIt  # rich's, and dear to load
+
+    found: dict[str, list[Block]] = {EXAMPLES: [], KEEPS: []}
+    section = label = heading = ""
+    for token in MarkdownIt("commonmark").parse(text):
+        if token.type == "heading_open":
+            heading = token.tag
+        elif token.type == "inline" and heading:
+            section = token.content if heading == "h2" else section
+            if heading == "h3" and section in found:
+                found[section].append(Block(token.content, {}, {}))
+            heading = label = ""
+        elif section not in found or not found[section]:
+            continue
+        elif token.type == "inline" and (fact := FACT.fullmatch(token.content)):
+            found[section][-1].facts[fact[1]] = fact[2]
+        elif token.type == "inline":
+            label = token.content.removesuffix(":")
+        elif token.type == "fence":
+            found[section][-1].sources[label] = token.content
+    return found
+
+
+def _markdown(path: Path) -> str:
+    return path.with_suffix(".md").read_text(encoding="utf-8")
+
+
+def _document(path: Path) -> str:
+    """What a rule says of itself, without its examples and without parsing code."""
+    if has_file(path):
+        text = _markdown(path).removeprefix("# ")
+        text = re.split(rf"(?m)^## (?:{EXAMPLES}|{KEEPS})$", text, maxsplit=1)[0]
+        return text.strip()
     text = path.read_text(encoding="utf-8", errors="replace")
     found = re.match(r'\s*"""(.*?)"""', text, re.DOTALL)
     return found.group(1).strip() if found else ""

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 
 from fsdp_migrate import fsdp1, guards
 from fsdp_migrate.construct import vocabulary
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import Code, Edit, Insert, Mark, code, join
-from fsdp_migrate.result import Outcome
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study, block_of, sentences
+from fsdp_migrate.study import Study, block_of, sentences
 from fsdp_migrate.trace.project import Module
 
 # What makes models: left, nothing of what is done to them may be migrated.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
-    from fsdp_migrate.sites import Site
+    from fsdp_migrate.names import NameTable
     from fsdp_migrate.source import Source
 
 IGNORE = "fsdp-migrate:"  # no file without it has anything to ignore
@@ -124,13 +124,13 @@ def of(source: Source) -> Remarks:
     return known
 
 
-def find(site: Site, *codes: str) -> Ignored | None:
-    """The comment that ignores a site of any of these rules; the nearest, if there are several."""
-    source = site.module.source
+def find(node: ast.AST, source: Source, table: NameTable, *codes: str) -> Ignored | None:
+    """The comment that ignores what any of these rules says of ``node``; the nearest, if there are
+    several."""
     said = of(source)
     if not said.ignores:
         return None
-    lines = _lines(site, said)
+    lines = _lines(node, table, said)
     for ignore in sorted(said.ignores, key=lambda i: not i.target):
         if not ignore.target or ignore.target in lines:
             code = ignore.match(*codes)
@@ -139,14 +139,14 @@ def find(site: Site, *codes: str) -> Ignored | None:
     return None
 
 
-def _lines(site: Site, said: Remarks) -> set[int]:
-    """The lines on which a comment counts for a site."""
-    first, last = said.logical_line(site.position[0])
+def _lines(node: ast.AST, table: NameTable, said: Remarks) -> set[int]:
+    """The lines on which a comment counts for ``node``."""
+    first, last = said.logical_line(getattr(node, "lineno", 1))
     found = {first, last}
-    for node in (site.node, *site.module.table.ancestors(site.node)):
-        if isinstance(node, ast.stmt):
+    for each in (node, *table.ancestors(node)):
+        if isinstance(each, ast.stmt):
             break
-        found |= {getattr(node, "lineno", first), getattr(node, "end_lineno", None) or first}
+        found |= {getattr(each, "lineno", first), getattr(each, "end_lineno", None) or first}
     return {line for line in found if first <= line <= last}
 
 

@@ -4,25 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fsdp_migrate.planning.outcome import Outcome, place
+
 if TYPE_CHECKING:
-    from fsdp_migrate.study import Decision
-
-
-class Outcome(Enum):
-    """How a site ended. Every site has exactly one."""
-
-    REWRITTEN = "rewritten"
-    REVIEW = "review"
-    LEFT = "left"
-
-
-def place(path: str, line: int, cell: int = 0) -> str:
-    """How messages name a line of a file, or of a cell of a notebook."""
-    return f"{path}:cell {cell}:{line}" if cell else f"{path}:{line}"
+    from fsdp_migrate.planning.model import Decision
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from fsdp_migrate import decide, engine, patch, shown
 from fsdp_migrate.engine import Key
-from fsdp_migrate.result import Outcome, Result
-from fsdp_migrate.study import Decision
+from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.result import Result
 
 ANSWERS = "y,n,a,m,q,?"
 HELP = """\

@@ -18,18 +18,20 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from fsdp_migrate import pages
 from fsdp_migrate.errors import InputError
-from fsdp_migrate.pages import PATTERN, bundled
-from fsdp_migrate.result import Outcome
+from fsdp_migrate.pages import bundled
+from fsdp_migrate.planning.outcome import Outcome
 
 if TYPE_CHECKING:
-    from fsdp_migrate.sites import Site
-    from fsdp_migrate.study import Decision, Study
+    from fsdp_migrate.planning.model import Decision, Site
+    from fsdp_migrate.trace.project import Module
 
 __all__ = [
     "CODE",
     "Decide",
     "Example",
+    "Finder",
     "Keep",
     "LoadedRule",
     "Outcome",
@@ -47,6 +49,25 @@ class RuleError(InputError):
     """A rule file is not what a rule must be. The message names the file."""
 
 
+# Both are given the study, which knows rules and so cannot be named here.
+InFile = Callable[[Any, "Module"], Iterable["Site"]]
+InProject = Callable[[Any], Iterable["Site"]]
+
+
+@dataclass(frozen=True)
+class Finder:
+    """A search for what no FSDP1 name leads to: what code does to a model, or to its parameters.
+
+    ``in_file`` is asked for every file, ``in_project`` once, after all files. ``order`` says when,
+    among all rules' finders. Only projects that make models are searched, unless ``always``.
+    """
+
+    order: int
+    in_file: InFile | None = None
+    in_project: InProject | None = None
+    always: bool = False
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rule:
     """The data of a rule.
@@ -61,6 +82,7 @@ class Rule:
     name: str
     handles: tuple[str, ...]
     since: str = "2.6"  # the oldest torch the emitted code runs on
+    finders: tuple[Finder, ...] = ()  # of sites that it handles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +106,8 @@ class Keep:
     left: bool = False  # an FSDP1 site that is left, as opposed to no site at all
 
 
-Decide = Callable[["Site", "Study"], "Decision"]
+# Of a site and the study it is part of, which knows rules and so cannot be named here.
+Decide = Callable[["Site", Any], "Decision"]
 
 
 @dataclass(frozen=True)
@@ -102,13 +125,38 @@ class LoadedRule:
         function: Decide = self.module.decide
         return function
 
-    @property
+    @cached_property
     def examples(self) -> Sequence[Example]:
-        return self.module.EXAMPLES  # type: ignore[no-any-return]
+        if not pages.has_file(self.path):
+            return self.module.EXAMPLES  # type: ignore[no-any-return]
+        return [_example(block) for block in pages.page_of(self.path).blocks[pages.EXAMPLES]]
 
-    @property
+    @cached_property
     def keep(self) -> Sequence[Keep]:
-        return self.module.KEEP  # type: ignore[no-any-return]
+        if not pages.has_file(self.path):
+            return self.module.KEEP  # type: ignore[no-any-return]
+        blocks = pages.page_of(self.path).blocks[pages.KEEPS]
+        return [
+            Keep(title=block.title, source=block.sources[""], left="Outcome" in block.facts)
+            for block in blocks
+        ]
+
+
+def _example(block: pages.Block) -> Example:
+    """An example as its page shows it."""
+    sources, facts = block.sources, block.facts
+    further = [label.removesuffix(" before") for label in sources if label.endswith(" before")]
+    return Example(
+        title=block.title,
+        before=sources["Before"],
+        after=sources.get("After", ""),  # not written yet
+        outcome=Outcome(facts.get("Outcome", Outcome.REWRITTEN.value)),
+        files={
+            name.strip("`"): (sources[f"{name} before"], sources.get(f"{name} after", ""))
+            for name in further
+        },
+        support=tuple(name for name in facts.get("Support", "").split(", ") if name),
+    )
 
 
 @dataclass
@@ -118,6 +166,11 @@ class Registry:
     @cached_property
     def by_construct(self) -> dict[str, LoadedRule]:
         return {construct: r for r in self.rules.values() for construct in r.rule.handles}
+
+    def finders(self, *, makes_models: bool) -> list[Finder]:
+        """The finders to be asked of a project, in their order."""
+        every = (f for loaded in self.rules.values() for f in loaded.rule.finders)
+        return sorted((f for f in every if makes_models or f.always), key=lambda f: f.order)
 
     def find(self, construct: str) -> LoadedRule | None:
         """The rule for a construct: exact, then by prefix (``ShardingStrategy.FULL_SHARD`` is
@@ -163,7 +216,7 @@ def _bundled(directory: Path) -> list[LoadedRule]:
 def _rules(directory: Path) -> Iterator[LoadedRule]:
     if not directory.is_dir():
         raise RuleError(f"{directory}: no such directory of rules")
-    for path in sorted(directory.glob(PATTERN)):
+    for path in pages.modules(directory):
         yield load_file(path)
 
 

@@ -5,45 +5,15 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from fsdp_migrate import declared, fsdp1, quoted, type_expressions
 from fsdp_migrate.around import unwrapping
 from fsdp_migrate.names import FUNCTIONS
+from fsdp_migrate.planning.model import Site
 from fsdp_migrate.trace import reaching
 from fsdp_migrate.trace.flow import Definition, access_path
 from fsdp_migrate.trace.project import Module, Project
 from fsdp_migrate.trace.values import Class, Computed, Made, Tracer, Unknown, Values
-
-
-@dataclass(frozen=True, eq=False)
-class Site:
-    """One FSDP1 reference that needs a decision.
-
-    ``construct`` names it the way rules do (``FullyShardedDataParallel(mixed_precision=)``);
-    ``node`` is the whole construct, ``reference`` the name in it, ``receiver`` the model a method
-    is called on.
-    """
-
-    construct: str
-    module: Module
-    node: ast.expr | ast.stmt | ast.keyword | ast.alias
-    reference: ast.AST
-    receiver: ast.expr | None = None
-
-    @property
-    def position(self) -> tuple[int, int]:
-        """1-based line and column."""
-        return self.module.position(self.node)
-
-    @property
-    def place(self) -> tuple[int, int, int]:
-        """Cell (0 outside notebooks), line and column as whoever opens the file sees them."""
-        return self.module.source.place(*self.position)
-
-    @property
-    def statement(self) -> ast.stmt:
-        return self.module.table.statement(self.node)
 
 
 def references(project: Project, module: Module) -> Iterator[tuple[ast.expr, str]]:

@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TypeVar, cast
 
 from packaging.version import Version
 
 from fsdp_migrate import config, declared, sites
 from fsdp_migrate.branches import Branch
-from fsdp_migrate.construct.sharding import Constructor, ShardPlan
-from fsdp_migrate.construct.wrapping import Wrapping
+from fsdp_migrate.construct.sharding import ShardPlan
 from fsdp_migrate.narrowing import Narrowing
-from fsdp_migrate.proposal import Code, Edit, Mark, Namer, Proposal
-from fsdp_migrate.remarks import Ignored
-from fsdp_migrate.rule import LoadedRule, Outcome, Registry
-from fsdp_migrate.sites import Site
+from fsdp_migrate.planning.model import Constructor, Conversion, Decision, Models, Site, Wrapping
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.proposal import Code, Mark, Namer, Proposal
+from fsdp_migrate.rule import LoadedRule, Registry
 from fsdp_migrate.trace import releases
 from fsdp_migrate.trace.flow import Definition
 from fsdp_migrate.trace.project import Module, Outdated, Project
 from fsdp_migrate.trace.values import Class, Constant, Made, Tracer, Unknown, Value, Values
 
-if TYPE_CHECKING:
-    from fsdp_migrate.around.dataclass_nodes import Found as DataclassFound
-    from fsdp_migrate.around.methods import Entry
-    from fsdp_migrate.around.unused import Found
-    from fsdp_migrate.construct.models import Contents
-
 DEFAULT_TARGET = config.DEFAULT_TARGET
+Cached = TypeVar("Cached")
 
 
 def block_of(parent: ast.AST, statement: ast.stmt) -> list[ast.stmt] | None:
@@ -53,76 +47,12 @@ def _capital(text: str) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Decision:
-    """What a rule answers for one site.
-
-    ``message`` says what was done, or why nothing was; ``help`` the next step of a left site or
-    the possible difference of a reviewed one. ``models`` are the constructors whose migration the
-    site belongs to. ``quiet``: left as it is, the site would run on a migrated model and train or
-    save wrongly without an error.
-    """
-
-    site: Site
-    code: str
-    outcome: Outcome
-    message: str
-    help: str = ""
-    edits: tuple[Edit, ...] = ()
-    models: frozenset[Constructor] = frozenset()
-    quiet: bool = False
-    held: bool = False  # left only because its migration is held back
-    kept: bool = False  # nothing is written: as it is, it suits FSDP1 and FSDP2
-    final: bool = False  # no other form of the constructor would do either
-    unknown_state: bool = False  # left because the kind of a state dict is not known
-    ignored: Ignored | None = None  # left because a comment says so
-    rule: str = ""  # the code before its migration was held back
-    guard: tuple[Edit, ...] = ()  # what would stop the program there, with --partial
-    outdated: bool = False  # left, and no torch that migrated code runs on gets there
-    unguarded: str = ""  # why no guard can
-    guarded: bool = False  # the guard stands, or is put there, and nothing is held back
-
-
-@dataclass(frozen=True, eq=False)
 class Failure:
     """A rule that ended with an error where it was asked for a decision."""
 
     site: Site
     rule: LoadedRule
     error: BaseException
-
-
-@dataclass(eq=False)
-class Models:
-    """The FSDP1 models an expression may be."""
-
-    constructors: frozenset[Constructor]
-    others: tuple[Value, ...] = ()  # what else it may be
-
-    def __bool__(self) -> bool:
-        return bool(self.constructors)
-
-    @property
-    def certain(self) -> bool:
-        """Always an FSDP1 model, as far as the given paths tell."""
-        return bool(self.constructors) and not self.others
-
-
-@dataclass(eq=False)
-class Conversion:
-    """What becomes of a value at its origin, asked for by the constructors it reaches.
-
-    ``new`` is None when the constructor takes the value over and nothing stays behind.
-    """
-
-    new: Code | None
-    message: str
-    constructors: set[Constructor] = field(default_factory=set)
-    proposal: Proposal | None = None  # what else ``new`` needs, or edits in its place
-
-    @property
-    def edits_origin(self) -> bool:
-        """Whether something is written where the value was made."""
-        return self.new is not None or bool(self.proposal is not None and self.proposal.edits)
 
 
 @dataclass(eq=False)
@@ -138,7 +68,6 @@ class Study:
     plans: dict[Constructor, ShardPlan] = field(default_factory=dict)
     conversions: dict[ast.AST, Conversion] = field(default_factory=dict)
     _made: list[tuple[Constructor, str, str]] = field(default_factory=list)
-    runtime_strategies: set[Constructor] = field(default_factory=set)
     run_time: frozenset[ast.AST] = frozenset()  # constructor calls to write in the run-time form
     run_time_states: bool = False  # kinds of state dicts that only the running program knows
     partial: bool = False  # stop the program at what is left rather than hold its model back
@@ -153,18 +82,8 @@ class Study:
     wrapping: Wrapping = field(default_factory=Wrapping)
     settled: dict[ast.AST, Decision] = field(default_factory=dict)  # node -> its decision
     failures: dict[ast.AST, Failure] = field(default_factory=dict)
-    entries: list[Entry] = field(default_factory=list)  # methods that need FSDP2's hooks
-    unused: dict[ast.Call, Found | None] = field(default_factory=dict)  # by constructor call
-    contents: dict[ast.expr, Contents] = field(default_factory=dict)  # of wrapped models
-    sharded_classes: set[ast.AST] | None = None  # those that wrapped models are made of
-    # Constructor calls of the sharded parts of modules, by class or by the call that makes them.
-    parts: dict[ast.AST, set[ast.AST]] = field(default_factory=dict)
-    owned: dict[ast.AST, set[ast.AST]] | None = None  # those that are stored in each by name
-    setters: dict[ast.Call, Module] | None = None  # calls that set models to a kind of state
-    entering: set[ast.AST] = field(default_factory=set)  # contexts that are being looked into
     undeleted: set[ast.stmt] = field(default_factory=set)  # ``del`` statements that lose a name
-    # Which FSDP2 would not look into.
-    dataclasses: list[DataclassFound] = field(default_factory=list)
+    _caches: dict[Callable[[Study], object], object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         releases.settle(self.project, self.target)
@@ -178,13 +97,19 @@ class Study:
             self.project, self.registry, self.target, run_time=run_time, run_time_states=states
         )
         result.partial = self.partial
-        result.tracer, result.found, result.entries = self.tracer, self.found, self.entries
-        result.failures, result.unused = self.failures, self.unused
-        result.outdated = self.outdated
-        result.contents = self.contents
-        result.parts, result.owned = self.parts, self.owned
-        result.dataclasses = self.dataclasses
+        result.tracer, result.found, result.outdated = self.tracer, self.found, self.outdated
+        result.failures, result._caches = self.failures, self._caches
         return result
+
+    def cache(self, find: Callable[[Study], Cached]) -> Cached:
+        """What ``find`` says of this project, asked once however many forms are tried.
+
+        A family of rules keeps here what it has found out. The function is the key, so that nobody
+        else can mean the same entry.
+        """
+        if find not in self._caches:
+            self._caches[find] = find(self)
+        return cast(Cached, self._caches[find])
 
     # -- values ---------------------------------------------------------------------------------
 

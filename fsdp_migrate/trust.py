@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fsdp_migrate import shown
-from fsdp_migrate.pages import PATTERN
+from fsdp_migrate.pages import modules
 
 OPTION = "--trust-rules"
 KEY = "trust-rules"
@@ -104,7 +104,9 @@ def inside(root: Path, names: Sequence[str], origin: str) -> tuple[Path, ...]:
         try:
             if not directory.resolve().is_relative_to(real):
                 raise ConfigError(f"{told}: leads out of the project")
-            for path in sorted(directory.glob(PATTERN)):
+            for path in (f for m in modules(directory) for f in (m, m.with_suffix(".md"))):
+                if path.suffix == ".md" and not os.path.lexists(path):
+                    continue
                 where = f"{told}: {shown.path(path.name)}"
                 if not path.resolve().is_relative_to(real):
                     raise ConfigError(f"{where} leads out of the project")

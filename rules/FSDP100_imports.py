@@ -21,9 +21,10 @@ deleted elsewhere as well (`except ImportError: FSDP = None`).
 import ast
 
 from fsdp_migrate import quoted
+from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sites import Site, promised
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.sites import promised
+from fsdp_migrate.study import Study
 
 RULE = Rule(code="FSDP100", name="imports", handles=("import",), since="2.4")
 

@@ -38,9 +38,9 @@ from fsdp_migrate.around import checkpointing
 from fsdp_migrate.around.methods import plan_registration
 from fsdp_migrate.construct import wrapped
 from fsdp_migrate.construct.sharding import placement_problem, render
+from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Study
 
 RULE = Rule(
     code="FSDP101",

@@ -26,10 +26,10 @@ Policies whose origin is outside the given paths: they are walked, and marked fo
 """
 
 from fsdp_migrate.construct import policies
-from fsdp_migrate.construct.sharding import Constructor
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.study import Study
 
 RULE = Rule(
     code="FSDP102",

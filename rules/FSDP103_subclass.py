@@ -34,9 +34,10 @@ called with, FSDP1 cast what that `forward` handed on.
 """
 
 from fsdp_migrate.construct import subclasses
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.study import Study
 
 RULE = Rule(code="FSDP103", name="subclass", handles=("class(FullyShardedDataParallel)",))
 

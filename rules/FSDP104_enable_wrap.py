@@ -32,15 +32,11 @@ import ast
 
 from fsdp_migrate.construct import run_time, wrapping
 from fsdp_migrate.construct.roles import Role, role
-from fsdp_migrate.construct.sharding import (
-    Constructor,
-    ShardPlan,
-    placement_problem,
-    render_context,
-)
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.construct.sharding import ShardPlan, placement_problem, render_context
+from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.study import Study
 
 RULE = Rule(code="FSDP104", name="enable_wrap", handles=("enable_wrap", "wrap"))
 

@@ -25,9 +25,10 @@ from dataclasses import replace
 
 from fsdp_migrate import quoted
 from fsdp_migrate.around import spelled
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Lead
 
 RULE = Rule(code="FSDP105", name="look_alikes", handles=("look-alike",), since="2.4")

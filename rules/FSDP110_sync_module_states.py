@@ -28,10 +28,10 @@ import ast
 
 from fsdp_migrate.construct import meshes
 from fsdp_migrate.construct.sharding import DCP, ShardPlan
+from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Study
 
 RULE = Rule(
     code="FSDP110",

@@ -24,10 +24,10 @@ Functions that initialise weights themselves (`reset_parameters`, `nn.init`): th
 import ast
 
 from fsdp_migrate.construct import placing
+from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.proposal import Code, code
 from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Study
 from fsdp_migrate.trace.values import Constant, Function, Value
 
 RULE = Rule(

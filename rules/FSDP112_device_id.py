@@ -24,10 +24,10 @@ import ast
 
 from fsdp_migrate.construct import devices, placing, strategy
 from fsdp_migrate.construct.sharding import ShardPlan
+from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Study
 
 RULE = Rule(code="FSDP112", name="device_id", handles=("FullyShardedDataParallel(device_id=)",))
 

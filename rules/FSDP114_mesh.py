@@ -24,10 +24,10 @@ are left to the support function `shard`.
 import ast
 
 from fsdp_migrate.construct import meshes, placing, strategy
+from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Study
 from fsdp_migrate.trace.values import Constant, Unknown
 
 RULE = Rule(

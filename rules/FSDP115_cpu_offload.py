@@ -24,10 +24,11 @@ import ast
 
 from fsdp_migrate import fsdp1
 from fsdp_migrate.construct.sharding import ShardPlan
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import Code, Proposal, code
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.values import Constant, Made, Value
 

@@ -19,9 +19,9 @@ did nothing before, take effect.
 - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 """
 
+from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Study
 
 RULE = Rule(
     code="FSDP116",

@@ -25,12 +25,17 @@ where it is. It is marked when the project's torch may be older than 2.11.
 
 from packaging.version import Version
 
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.around import checkpointing
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.rule import Example, Finder, Keep, Rule
+from fsdp_migrate.study import Study
 
 RULE = Rule(
-    code="FSDP117", name="activation-checkpointing", handles=("late activation checkpointing",)
+    code="FSDP117",
+    name="activation-checkpointing",
+    handles=("late activation checkpointing",),
+    finders=(Finder(50, checkpointing.find_late_checkpointing),),
 )
 
 EXAMPLES = [

@@ -22,7 +22,8 @@ is raised where the named site would run.
 - docs/design.md, "Decisions are data"
 """
 
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.rule import Example, Keep, Rule
 
 RULE = Rule(code="FSDP190", name="held_back", handles=())
 

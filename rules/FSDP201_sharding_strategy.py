@@ -26,9 +26,10 @@ Strategies that are only known at run time are chosen by a support function.
 """
 
 from fsdp_migrate.construct import strategy
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.study import Study
 
 RULE = Rule(
     code="FSDP201",

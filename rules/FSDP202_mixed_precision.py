@@ -26,16 +26,25 @@ FSDP203's business.
 """
 
 import ast
+from collections.abc import Iterator
 
+from fsdp_migrate import sites
 from fsdp_migrate.around import hooks
 from fsdp_migrate.construct import models, precision
 from fsdp_migrate.construct.roles import Role, role
 from fsdp_migrate.construct.sharding import Precision, ShardPlan, with_default
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import Code, code
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.rule import Example, Finder, Keep, Rule
+from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
+from fsdp_migrate.trace.project import Module
+
+
+def _evaluations(study: Study, module: Module) -> Iterator[Site]:
+    return sites.evaluations(module)
+
 
 RULE = Rule(
     code="FSDP202",
@@ -46,6 +55,10 @@ RULE = Rule(
         "string(FSDP_USE_FULL_PREC_IN_EVAL)",
         "forward pre-hook",
         "forward hook",
+    ),
+    finders=(
+        Finder(90, hooks.find_forward_hooks),
+        Finder(130, _evaluations),
     ),
 )
 

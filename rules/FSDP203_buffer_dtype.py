@@ -20,9 +20,10 @@ rewrite persistent ones are written in `buffer_dtype`.
 """
 
 from fsdp_migrate.construct import models, precision
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.study import Study
 
 RULE = Rule(code="FSDP203", name="buffer_dtype", handles=("MixedPrecision(buffer_dtype=)",))
 

@@ -24,12 +24,12 @@ function outside the given paths, which may ask it for its state.
 import ast
 from collections.abc import Iterable
 
-from fsdp_migrate.construct.sharding import Constructor
+from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
+from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.states import holders, statedicts
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Function

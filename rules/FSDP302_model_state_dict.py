@@ -46,17 +46,19 @@ from dataclasses import replace
 
 from fsdp_migrate import declared
 from fsdp_migrate.construct import meshes
-from fsdp_migrate.construct.sharding import DCP, Constructor
+from fsdp_migrate.construct.sharding import DCP
+from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import Code, Proposal, code
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
+from fsdp_migrate.rule import Example, Finder, Keep, Rule
 from fsdp_migrate.states import hoisting, holders, snapshots, statedicts
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Study
 
 RULE = Rule(
     code="FSDP302",
     name="model_state_dict",
     handles=("FullyShardedDataParallel.state_dict",),
+    finders=(Finder(120, holders.find_calls_on_holders),),
 )
 
 EXAMPLES = [

@@ -31,11 +31,13 @@ import ast
 from dataclasses import replace
 
 from fsdp_migrate.construct.sharding import DCP
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import Code, Proposal, code
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site, enclosing_function
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.sites import enclosing_function
 from fsdp_migrate.states import hoisting, statedicts
-from fsdp_migrate.study import Decision, Study, block_of
+from fsdp_migrate.study import Study, block_of
 from fsdp_migrate.trace.flow import access_path
 
 RULE = Rule(

@@ -24,13 +24,12 @@ Contexts that are handed out, and blocks that call the model on parameters of ra
 import ast
 from collections.abc import Iterable
 
-from fsdp_migrate.around.methods import Methods
-from fsdp_migrate.construct.sharding import Constructor
+from fsdp_migrate.around.methods import Methods, entries
+from fsdp_migrate.planning.model import Constructor, Decision, Site
 from fsdp_migrate.proposal import code, join
 from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sites import Site
 from fsdp_migrate.states import statedicts
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
 
 RULE = Rule(
@@ -447,7 +446,7 @@ def _method_runs(called: ast.Attribute, site: Site, study: Study) -> bool:
     """Whether a method calls the model, its parts, or gathers parameters elsewhere."""
     if called.attr in CALLS:
         return True
-    registered = {entry.function for entry in study.entries}
+    registered = {entry.function for entry in entries(study)}
     return any(
         use.runs or use.calls_self or use.function in registered
         for use in Methods(study).uses(called.value, called.attr, site.module)

@@ -21,10 +21,11 @@ import ast
 
 from fsdp_migrate.around.deletions import drop_assignment
 from fsdp_migrate.construct import vocabulary
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.states import statedicts
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Study
 
 RULE = Rule(
     code="FSDP307",

@@ -24,11 +24,12 @@ import ast
 
 from fsdp_migrate.construct.sharding import DCP
 from fsdp_migrate.names import COMPREHENSIONS
+from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.proposal import Code, code
 from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sites import STATE_FUNCTION, Site
+from fsdp_migrate.sites import STATE_FUNCTION
 from fsdp_migrate.states import hoisting, holders, ranks, statedicts
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
 
 RULE = Rule(

@@ -22,11 +22,11 @@ A key type that only the running program knows.
 import ast
 
 from fsdp_migrate import fsdp1
+from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.proposal import code, join
 from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sites import Site
 from fsdp_migrate.states import statedicts
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Study
 
 RULE = Rule(
     code="FSDP311",

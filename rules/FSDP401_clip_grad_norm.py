@@ -26,11 +26,12 @@ With CPU offload the norm is computed on the CPU and needs a CPU backend
 import ast
 
 from fsdp_migrate.around.parameters import CLIP, CLIP_LIST
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import Code, code, join
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
+from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.states import statedicts
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Study
 
 RULE = Rule(
     code="FSDP401",

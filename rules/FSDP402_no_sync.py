@@ -26,12 +26,13 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.construct import precision, strategy
-from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.names import FUNCTIONS
+from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site, enclosing_function
-from fsdp_migrate.study import Decision, Study, block_of, sentences
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.sites import enclosing_function
+from fsdp_migrate.study import Study, block_of, sentences
 
 RULE = Rule(code="FSDP402", name="no_sync", handles=("FullyShardedDataParallel.no_sync",))
 

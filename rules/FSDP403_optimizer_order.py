@@ -32,17 +32,23 @@ for the optimizer is not seen.
 import ast
 
 from fsdp_migrate.around import attributes, collected, ordering, running
-from fsdp_migrate.construct.sharding import Constructor
+from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.rule import Example, Finder, Keep, Rule
+from fsdp_migrate.study import Study
 from fsdp_migrate.trace.values import Class
 
 RULE = Rule(
     code="FSDP403",
     name="optimizer_order",
     handles=("early optimizer", "early parameters", "kept parameters", "late optimizer"),
+    finders=(
+        Finder(10, ordering.find_early_optimizers, always=True),
+        Finder(20, collected.find_early_parameters, always=True),
+        Finder(40, running.find_late_optimizers),
+        Finder(230, in_project=collected.find_kept_parameters),
+    ),
 )
 
 EXAMPLES = [
@@ -511,7 +517,7 @@ def decide(site: Site, study: Study) -> Decision:
         return _kept(site, study)
     if site.construct == collected.CONSTRUCT:
         return _early(site, site.node, study)
-    found = ordering.find(site.node, site.module, study)
+    found = ordering.early_optimizer(site.node, site.module, study)
     assert found is not None
     models = _models(found.wrap, site, study)
     built, wrapped = site.statement, site.module.table.statement(found.wrap)

@@ -25,20 +25,25 @@ Checks in projects that wrap their models elsewhere.
 """
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from fsdp_migrate import branches, quoted, type_expressions
+from fsdp_migrate import branches, quoted, sites, type_expressions
 from fsdp_migrate.around import classes, spelled, unwrapping
 from fsdp_migrate.branches import VERSION, Branch
-from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.fsdp1 import FSDP, PACKAGE
 from fsdp_migrate.names import FUNCTIONS
+from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import Proposal, code, join
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study, sentences
+from fsdp_migrate.rule import Example, Finder, Keep, Rule
+from fsdp_migrate.study import Study, sentences
 from fsdp_migrate.trace.project import Module
+
+
+def _attribute_checks(study: Study, module: Module) -> Iterator[Site]:
+    return sites.attribute_checks(study.tracer, module)
+
 
 RULE = Rule(
     code="FSDP404",
@@ -54,6 +59,7 @@ RULE = Rule(
         "annotation(CPUOffload)",
         "quoted annotation",
     ),
+    finders=(Finder(110, _attribute_checks),),
 )
 
 EXAMPLES = [

@@ -33,14 +33,14 @@ from typing import TypeGuard
 
 from fsdp_migrate.around import passing, surgery, unwrapping
 from fsdp_migrate.construct import strategy
-from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.fsdp1 import PACKAGE
 from fsdp_migrate.names import COMPREHENSIONS, FUNCTIONS
+from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import code, join
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
+from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.states import statedicts
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Class, Constant, Made, Unknown

@@ -21,10 +21,11 @@ Uses of the function in other forms.
 import ast
 from typing import NamedTuple
 
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study, block_of, sentences
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.study import Study, block_of, sentences
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Function

@@ -33,6 +33,7 @@ evaluation missed what was written to the root's parameters since the last, now 
 
 import ast
 
+from fsdp_migrate.around import parameters, vectors, writes
 from fsdp_migrate.around.parameters import (
     ADDRESS,
     COUNT,
@@ -54,11 +55,12 @@ from fsdp_migrate.around.parameters import (
 )
 from fsdp_migrate.around.vectors import PIECES, VECTOR, WRITTEN, flattened
 from fsdp_migrate.around.writes import WRITE, is_item, may_be_evaluated, models_of
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
+from fsdp_migrate.rule import Example, Finder, Keep, Rule
 from fsdp_migrate.states import statedicts
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Study
 
 RULE = Rule(
     code="FSDP408",
@@ -78,6 +80,11 @@ RULE = Rule(
         "parameters put together",
         "parameter norm over ranks",
         "parameter norm",
+    ),
+    finders=(
+        Finder(60, parameters.find_parameter_uses),
+        Finder(70, writes.find_parameter_writes),
+        Finder(80, vectors.find_flattened_parameters),
     ),
 )
 

@@ -23,10 +23,11 @@ import ast
 
 from fsdp_migrate.around import methods
 from fsdp_migrate.construct import derived
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
 
 RULE = Rule(code="FSDP409", name="forward", handles=("FullyShardedDataParallel.forward",))

@@ -22,15 +22,18 @@ reduced over the ranks. FSDP1's Adafactor had vectors to factor, and kept the wh
 - torch/optim/rprop.py
 """
 
+from fsdp_migrate.around import ordering
 from fsdp_migrate.around.ordering import UNSUPPORTED
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.rule import Example, Finder, Keep, Rule
+from fsdp_migrate.study import Study
 
 RULE = Rule(
     code="FSDP410",
     name="flattening_optimizer",
     handles=("optimizer that flattens", "optimizer without DTensors"),
+    finders=(Finder(30, ordering.find_flattening_optimizers),),
 )
 
 EXAMPLES = [

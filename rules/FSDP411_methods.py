@@ -25,12 +25,25 @@ whose gradients would be lost), generators, and models wrapped where no statemen
 - torch/distributed/fsdp/_fully_shard/_fully_shard.py
 """
 
-from fsdp_migrate.around import methods
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from collections.abc import Iterator
 
-RULE = Rule(code="FSDP411", name="methods", handles=("entry method",))
+from fsdp_migrate.around import methods
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.rule import Example, Finder, Keep, Rule
+from fsdp_migrate.study import Study
+
+
+def _entry_methods(study: Study) -> Iterator[Site]:
+    return (entry.site for entry in methods.entries(study))
+
+
+RULE = Rule(
+    code="FSDP411",
+    name="methods",
+    handles=("entry method",),
+    finders=(Finder(240, in_project=_entry_methods),),
+)
 
 EXAMPLES = [
     Example(
@@ -501,7 +514,7 @@ Trainer(model).loss(batch)
 
 
 def decide(site: Site, study: Study) -> Decision:
-    entry = next(e for e in study.entries if e.site is site)
+    entry = next(e for e in methods.entries(study) if e.site is site)
     models = methods.constructors(entry, study)
     reason, help = methods.problem(entry, study)
     if reason:

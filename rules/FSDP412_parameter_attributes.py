@@ -21,11 +21,16 @@ Attributes that are set through functions outside the project, and hooks on para
 """
 
 from fsdp_migrate.around import attributes
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.rule import Example, Finder, Keep, Rule
+from fsdp_migrate.study import Study
 
-RULE = Rule(code="FSDP412", name="parameter_attributes", handles=("parameter attribute",))
+RULE = Rule(
+    code="FSDP412",
+    name="parameter_attributes",
+    handles=("parameter attribute",),
+    finders=(Finder(200, in_project=attributes.find_parameter_attributes),),
+)
 
 EXAMPLES = [
     Example(

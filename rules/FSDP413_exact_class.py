@@ -27,16 +27,23 @@ import ast
 
 from fsdp_migrate.around import classes
 from fsdp_migrate.construct import models
-from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.fsdp1 import PACKAGE
+from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import Code, code, join
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.rule import Example, Finder, Keep, Rule
+from fsdp_migrate.study import Study
 from fsdp_migrate.trace.values import Display, Value
 
 RULE = Rule(
-    code="FSDP413", name="exact_class", handles=("exact class", "class name", "class as a key")
+    code="FSDP413",
+    name="exact_class",
+    handles=("exact class", "class name", "class as a key"),
+    finders=(
+        Finder(150, classes.find_exact_class_tests),
+        Finder(160, classes.find_class_names),
+        Finder(170, classes.find_class_keys),
+    ),
 )
 
 EXAMPLES = [

@@ -20,11 +20,17 @@ shard, without communication. Save a state dict, and build the model anew before
 """
 
 from fsdp_migrate.around import copies
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.rule import Example, Finder, Keep, Rule
+from fsdp_migrate.study import Study
 
-RULE = Rule(code="FSDP414", name="whole_models", handles=("copy of a model", "pickled model"))
+RULE = Rule(
+    code="FSDP414",
+    name="whole_models",
+    handles=("copy of a model", "pickled model"),
+    finders=(Finder(180, copies.find_copied_models),),
+)
 
 EXAMPLES = [
     Example(

@@ -23,14 +23,16 @@ Put the module into the model, and draw its values, before the model is sharded.
 """
 
 from fsdp_migrate.around import remaking
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.rule import Example, Finder, Keep, Rule
+from fsdp_migrate.study import Study
 
 RULE = Rule(
     code="FSDP415",
     name="remaking",
     handles=("module of a sharded model replaced", "sharded parameter initialized"),
+    finders=(Finder(190, remaking.find_replaced_modules),),
 )
 
 EXAMPLES = [

@@ -24,11 +24,11 @@ import ast
 from collections.abc import Iterable
 
 from fsdp_migrate.around.parameters import STALE, trained
-from fsdp_migrate.construct.sharding import Constructor
+from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import Code, Proposal, code
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.study import Study
 
 RULE = Rule(code="FSDP416", name="handles", handles=("private:_traversal_utils._get_fsdp_handles",))
 

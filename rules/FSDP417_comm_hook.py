@@ -22,10 +22,11 @@ place of the reduction, `set_all_reduce_hook` (torch 2.7) runs after it.
 
 import ast
 
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.states import statedicts
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Study
 from fsdp_migrate.trace.values import Made
 
 RULE = Rule(

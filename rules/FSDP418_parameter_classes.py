@@ -27,14 +27,16 @@ FSDP1.
 """
 
 from fsdp_migrate.around import parameter_classes
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.rule import Example, Finder, Keep, Rule
+from fsdp_migrate.study import Study
 
 RULE = Rule(
     code="FSDP418",
     name="parameter_classes",
     handles=("4-bit parameters", "class of parameters"),
+    finders=(Finder(210, in_project=parameter_classes.find_parameter_classes),),
 )
 
 EXAMPLES = [

@@ -23,12 +23,26 @@ is the number of ranks, drop the assignment.
 """
 
 import ast
+from collections.abc import Iterator
 
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate import sites
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.rule import Example, Finder, Keep, Rule
+from fsdp_migrate.study import Study
+from fsdp_migrate.trace.project import Module
 
-RULE = Rule(code="FSDP419", name="gradient_divide_factor", handles=("gradient divide factor",))
+
+def _divide_factors(study: Study, module: Module) -> Iterator[Site]:
+    return sites.divide_factors(study.tracer, module)
+
+
+RULE = Rule(
+    code="FSDP419",
+    name="gradient_divide_factor",
+    handles=("gradient divide factor",),
+    finders=(Finder(140, _divide_factors),),
+)
 
 EXAMPLES = [
     Example(

@@ -31,12 +31,18 @@ from packaging.version import Version
 
 from fsdp_migrate.around import unused
 from fsdp_migrate.construct.sharding import placement_problem
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.rule import Example, Finder, Keep, Rule
+from fsdp_migrate.study import Study
 
-RULE = Rule(code="FSDP420", name="unused_parameters", handles=("unused part",))
+RULE = Rule(
+    code="FSDP420",
+    name="unused_parameters",
+    handles=("unused part",),
+    finders=(Finder(220, in_project=unused.find_unused_parts),),
+)
 
 EXAMPLES = [
     Example(

@@ -30,13 +30,26 @@ function when a dataclass is registered.
 - torch/distributed/fsdp/_fully_shard/_fsdp_state.py (`_register_pre_backward_hook`)
 """
 
-from fsdp_migrate.around import dataclass_nodes
-from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from collections.abc import Iterator
 
-RULE = Rule(code="FSDP421", name="dataclasses", handles=("dataclass of a model",))
+from fsdp_migrate.around import dataclass_nodes
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.proposal import code
+from fsdp_migrate.rule import Example, Finder, Keep, Rule
+from fsdp_migrate.study import Study
+
+
+def _dataclasses(study: Study) -> Iterator[Site]:
+    return (found.site for found in dataclass_nodes.findings(study))
+
+
+RULE = Rule(
+    code="FSDP421",
+    name="dataclasses",
+    handles=("dataclass of a model",),
+    finders=(Finder(250, in_project=_dataclasses),),
+)
 
 EXAMPLES = [
     Example(
@@ -417,7 +430,7 @@ BY_HAND = (
 
 
 def decide(site: Site, study: Study) -> Decision:
-    found = [d for d in study.dataclasses if d.site is site]
+    found = [d for d in dataclass_nodes.findings(study) if d.site is site]
     models = found[0].constructors(study)
     name = found[0].cls.node.name
     reason = dataclass_nodes.problem(found[0], study)

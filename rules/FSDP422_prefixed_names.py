@@ -22,11 +22,18 @@ not marked, nor are tests of how names end, or of what they contain.
 - torch/distributed/fsdp/fully_sharded_data_parallel.py (`named_parameters`)
 """
 
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.around import prefixed_names
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.rule import Example, Finder, Keep, Rule
+from fsdp_migrate.study import Study
 
-RULE = Rule(code="FSDP422", name="prefixed_names", handles=("prefixed name",))
+RULE = Rule(
+    code="FSDP422",
+    name="prefixed_names",
+    handles=("prefixed name",),
+    finders=(Finder(100, prefixed_names.find_prefixed_names),),
+)
 
 EXAMPLES = [
     Example(

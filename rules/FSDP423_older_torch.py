@@ -25,9 +25,9 @@ Delete what is left. Tests near the target (`< "2.7"` for a target of 2.7, which
 """
 
 from fsdp_migrate import outdated
+from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Study
 
 RULE = Rule(code="FSDP423", name="older-torch", handles=("code for older torch",))
 

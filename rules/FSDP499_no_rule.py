@@ -25,11 +25,12 @@ import ast
 
 from fsdp_migrate.around import passing, spelled
 from fsdp_migrate.construct import chosen
-from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.fsdp1 import FLAT_FIELDS, FSDP, PACKAGE, UNMISTAKABLE
-from fsdp_migrate.rule import Example, Keep, Outcome, Rule
-from fsdp_migrate.sites import COMMAND, FLAT, Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.sites import COMMAND, FLAT
+from fsdp_migrate.study import Study
 
 RULE = Rule(code="FSDP499", name="no_rule", handles=("*",), since="2.4")
 EXAMPLES = [

@@ -1,18 +1,21 @@
 """Write down what the engine now emits: ``python -m tests.accept [CODE ...]``.
 
-Renews the rules' EXAMPLES and, without CODE, the fixtures' ``after``. For whoever changes emission:
-run it, then read the diff as a reviewer. A new example
-needs a title and ``before``; leave ``after`` empty.
+Renews the *After* blocks of the rules' pages and, without CODE, the fixtures' ``after``, and prints
+what changed. For whoever changes emission: run it, then read the difference as a reviewer. A new
+example needs a title and *Before*; the rest is written here.
 """
 
 from __future__ import annotations
 
-import ast
+import difflib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from fsdp_migrate.rule import Outcome
+from fsdp_migrate import pages
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.rule import Example, Keep, LoadedRule
 from tests.migrating import (
     REGISTRY,
     files,
@@ -26,91 +29,93 @@ from tests.migrating import (
 PROJECTS = (Path(__file__).parents[1] / "fixtures" / "demo",)
 
 
-def literal(text: str) -> str:
-    """``text`` as the triple-quoted string that rule files use."""
-    return '"""\\\n' + text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"') + '"""'
-
-
-def rendered(call: ast.Call) -> str:
-    """One ``Example(...)`` with what its sources become."""
-    given = {k.arg: k.value for k in call.keywords}
-    title, before = ast.literal_eval(given["title"]), ast.literal_eval(given["before"])
-    files = ast.literal_eval(given["files"]) if "files" in given else {}
-    sources = {"example.py": before, **{p: pair[0] for p, pair in files.items()}}
+def accepted(example: Example) -> Example:
+    """An example with what its sources become now."""
+    sources = {"example.py": example.before}
+    sources |= {path: before for path, (before, _) in example.files.items()}
     result, after = migrate(sources)
-    functions = support_functions(after)
     kept = without_support(after)
-    lines = [
-        "    Example(",
-        f"        title={quoted(title)},",
-        f"        before={literal(before)},",
-        f"        after={literal(kept['example.py'])},",
-    ]
     outcome = worst(result)
     if outcome is None:
-        raise SystemExit(f"{title}: has no site")
-    if outcome is not Outcome.REWRITTEN:
-        lines.append(f"        outcome=Outcome.{outcome.name},")
-    if files:
-        lines.append("        files={")
-        for path, (old, _) in files.items():
-            lines += [f'            "{path}": (', f"{' ' * 16}{literal(old)},"]
-            lines += [f"{' ' * 16}{literal(kept[path])},", "            ),"]
-        lines.append("        },")
-    if functions:
-        inner = [f"            {quoted(f)}," for f in sorted(functions)]
-        one = len(inner) == 1
-        lines += (
-            [f"        support=({inner[0].strip()}),"]
-            if one
-            else ["        support=(", *inner, "        ),"]
-        )
-    return "\n".join([*lines, "    )"])
+        raise SystemExit(f"{example.title}: has no site")
+    return replace(
+        example,
+        after=kept["example.py"],
+        outcome=outcome,
+        files={path: (before, kept[path]) for path, (before, _) in example.files.items()},
+        support=tuple(sorted(support_functions(after))),
+    )
 
 
-def quoted(text: str) -> str:
-    return repr(text) if '"' in text else f'"{text}"'
+def page(document: str, examples: Sequence[Example], keeps: Sequence[Keep]) -> str:
+    """A rule's page, which :mod:`fsdp_migrate.pages` reads."""
+    summary, _, rest = document.partition("\n")
+    parts = [f"# {summary.rstrip('.')}\n{rest}".rstrip()]
+    for heading, blocks in (
+        (pages.EXAMPLES, [line for example in examples for line in _example(example)]),
+        (pages.KEEPS, [line for keep in keeps for line in _keep(keep)]),
+    ):
+        if blocks:
+            parts += [f"## {heading}", *blocks]
+    return "\n\n".join(parts) + "\n"
 
 
-def accept(path: Path) -> bool:
-    """Renew one rule file; whether it changed."""
-    text = path.read_text(encoding="utf-8")
-    lines = text.splitlines(keepends=True)
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line))
-    new = text
-    for node in reversed(list(ast.walk(ast.parse(text)))):
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Example":
-            assert node.end_lineno is not None
-            first, last = starts[node.lineno - 1], starts[node.end_lineno]
-            tail = new[last:]
-            new = new[:first] + rendered(node) + ",\n" + tail
-    if new != text:
-        path.write_text(new, encoding="utf-8")
-    return new != text
+def _example(example: Example) -> Iterator[str]:
+    yield f"### {example.title}"
+    if example.outcome is not Outcome.REWRITTEN:
+        yield f"Outcome: {example.outcome.value}"
+    if example.support:
+        yield f"Support: {', '.join(example.support)}"
+    yield from ("Before:", _fenced(example.before), "After:", _fenced(example.after))
+    for path, (before, after) in example.files.items():
+        yield from (f"`{path}` before:", _fenced(before), f"`{path}` after:", _fenced(after))
 
 
-def accept_project(project: Path) -> bool:
-    """Renew ``after`` of a fixture made by the tool; whether it changed."""
+def _keep(keep: Keep) -> Iterator[str]:
+    yield f"### {keep.title}"
+    if keep.left:
+        yield f"Outcome: {Outcome.LEFT.value}"
+    yield _fenced(keep.source)
+
+
+def _fenced(code: str) -> str:
+    return f"```python\n{code}```"
+
+
+def accept(rule: LoadedRule) -> str:
+    """Renew one rule's page; the difference it makes."""
+    path = rule.path.with_suffix(".md")
+    document = pages.page_of(rule.path).document
+    return _written(path, page(document, [accepted(e) for e in rule.examples], rule.keep))
+
+
+def accept_project(project: Path) -> str:
+    """Renew ``after`` of a fixture made by the tool; the difference it makes."""
     new = migrated(project / "before")
     old = files(project / "after")
-    for name, text in new.items():
-        path = project / "after" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+    said = [_written(project / "after" / name, text) for name, text in new.items()]
     for name in set(old) - set(new):
         (project / "after" / name).unlink()
-    return old != new
+        said.append(f"{name} is gone\n")
+    return "".join(said)
+
+
+def _written(path: Path, new: str) -> str:
+    old = path.read_text(encoding="utf-8") if path.exists() else ""
+    if old == new:
+        return ""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(new, encoding="utf-8")
+    lines = (old.splitlines(keepends=True), new.splitlines(keepends=True))
+    return "".join(difflib.unified_diff(*lines, path.name, path.name))
 
 
 def main(codes: Sequence[str]) -> None:
     for rule in REGISTRY.rules.values():
-        if (not codes or rule.code in codes) and accept(rule.path):
-            print(f"{rule.path.name} changed")
+        if not codes or rule.code in codes:
+            sys.stdout.write(accept(rule))
     for project in () if codes else PROJECTS:
-        if accept_project(project):
-            print(f"{project.name} changed")
+        sys.stdout.write(accept_project(project))
 
 
 if __name__ == "__main__":

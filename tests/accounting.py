@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from fsdp_migrate.study import Decision
+from fsdp_migrate.planning.model import Decision
 
 PACKAGE = "torch.distributed.fsdp"
 NAMES = frozenset(

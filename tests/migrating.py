@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fsdp_migrate import engine, rule
 from fsdp_migrate.engine import Options, Result
-from fsdp_migrate.rule import Outcome
+from fsdp_migrate.planning.outcome import Outcome
 
 ROOT = Path("/project")
 REGISTRY = rule.load()

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 
 from fsdp_migrate import check, names
 from fsdp_migrate.config import DEFAULT_TARGET
-from fsdp_migrate.rule import Outcome
-from fsdp_migrate.study import Decision
+from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.outcome import Outcome
 from tests import accounting, standins
 from tests.constructors import EXPECTED, FORMS, OPTIONAL, Program, programs
 from tests.migrating import migrate, support_functions, without_support

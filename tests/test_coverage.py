@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from fsdp_migrate.rule import Outcome
+from fsdp_migrate.planning.outcome import Outcome
 from tests import test_state_rows
 from tests.coverage import OUTCOMES, Row, construct, runtime, silent
 from tests.documents import ROOT

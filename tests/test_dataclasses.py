@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from fsdp_migrate import engine, gate
 from fsdp_migrate.engine import Options
-from fsdp_migrate.rule import Outcome
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.source import Source
 from fsdp_migrate.trace.project import Library
 from tests.migrating import REGISTRY, ROOT, migrate

@@ -11,7 +11,8 @@ import pytest
 
 from fsdp_migrate import pages, patch, support
 from fsdp_migrate.engine import Options
-from fsdp_migrate.rule import Example, Keep, LoadedRule, Outcome
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.rule import Example, Keep, LoadedRule
 from tests import binding
 from tests.migrating import (
     REGISTRY,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_migrate.rule import Outcome
+from fsdp_migrate.planning.outcome import Outcome
 from tests import accounting, binding
 from tests.accept import PROJECTS
 from tests.migrating import files, migrate, migrated

@@ -9,8 +9,9 @@ import pytest
 
 from fsdp_migrate import remarks
 from fsdp_migrate.engine import Options, Result
-from fsdp_migrate.rule import Example, LoadedRule, Outcome
-from fsdp_migrate.study import Decision
+from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.rule import Example, LoadedRule
 from tests.commandline import Command, answering
 from tests.migrating import REGISTRY, migrate
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fsdp_migrate import engine
-from fsdp_migrate.rule import Outcome
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.trace.project import Project
 from tests.migrating import ROOT, migrate
 

@@ -9,7 +9,7 @@ import pytest
 
 from fsdp_migrate import session
 from fsdp_migrate.engine import Options
-from fsdp_migrate.rule import Outcome
+from fsdp_migrate.planning.outcome import Outcome
 from tests import standins
 from tests.migrating import migrate, unmarked
 

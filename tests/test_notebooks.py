@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from fsdp_migrate import engine, gate, notebook, session
 from fsdp_migrate.notebook import Notebook, NotebookError
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.result import Result
-from fsdp_migrate.rule import Outcome
 from tests.commandline import Command, answering
 from tests.migrating import REGISTRY, ROOT
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from fsdp_migrate.engine import Options
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.result import Result
-from fsdp_migrate.rule import Outcome
 from tests.migrating import migrate, unmarked
 
 HEAD = """\

@@ -9,8 +9,9 @@ import pytest
 
 from fsdp_migrate import guards
 from fsdp_migrate.engine import Options
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.result import Result
-from fsdp_migrate.rule import Example, Outcome
+from fsdp_migrate.rule import Example
 from tests.commandline import Command, answering
 from tests.migrating import REGISTRY, migrate, without_support
 

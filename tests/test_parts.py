@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate import engine, session
-from fsdp_migrate.rule import Outcome
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.trace import parts
 from fsdp_migrate.trace.project import Project
 from tests.migrating import ROOT, migrate

@@ -15,7 +15,7 @@ import pytest
 
 from fsdp_migrate import engine, gate, neighbours, pool, session
 from fsdp_migrate.edits import apply
-from fsdp_migrate.rule import Outcome
+from fsdp_migrate.planning.outcome import Outcome
 from tests.terminal import heed_interrupts
 
 MODEL = """\

@@ -225,7 +225,7 @@ def outdated(
     files: dict[str, str], library: dict[str, str] | None = None, target: str = "2.7"
 ) -> set[str]:
     """The strings that begin with "old", in code that no torch from the target on runs."""
-    found = releases.find(project(files, library), Version(target))
+    found = releases.find_dead_code(project(files, library), Version(target))
     return {
         n.value
         for n in found

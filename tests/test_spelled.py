@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from fsdp_migrate.rule import Outcome
+from fsdp_migrate.planning.outcome import Outcome
 from tests import accounting
 from tests.migrating import migrate, outcomes
 

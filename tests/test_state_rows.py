@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from fsdp_migrate.rule import Outcome
+from fsdp_migrate.planning.outcome import Outcome
 from tests.migrating import migrate, worst
 
 HEAD = """\

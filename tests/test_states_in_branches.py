@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsdp_migrate.rule import Outcome
+from fsdp_migrate.planning.outcome import Outcome
 from tests.migrating import migrate
 
 HEAD = """\

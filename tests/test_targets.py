@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from fsdp_migrate import check, names, support
 from fsdp_migrate.engine import Options, Result
-from fsdp_migrate.rule import Outcome
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.source import Source
 from tests.migrating import migrate
 from tests.test_examples import EXAMPLES, sources

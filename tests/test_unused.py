@@ -8,7 +8,7 @@ import pytest
 from packaging.version import Version
 
 from fsdp_migrate.engine import Options
-from fsdp_migrate.rule import Outcome
+from fsdp_migrate.planning.outcome import Outcome
 from tests.migrating import migrate
 
 MODEL = """\

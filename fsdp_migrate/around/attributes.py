@@ -12,10 +12,11 @@ from collections.abc import Iterable, Iterator
 
 from fsdp_migrate.around.parameters import METHODS
 from fsdp_migrate.construct import models
-from fsdp_migrate.construct.sharding import Constructor, ShardPlan
+from fsdp_migrate.construct.sharding import ShardPlan
 from fsdp_migrate.names import Kind
+from fsdp_migrate.planning.model import Constructor, Site
 from fsdp_migrate.proposal import Code, code, join
-from fsdp_migrate.sites import Site, definitions
+from fsdp_migrate.sites import definitions
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Class, Made, Unknown
@@ -45,7 +46,7 @@ ONE_LINE = 72  # characters that fit behind a name and some indentation
 LAYERS = frozenset({"weight", "bias"})
 
 
-def find(study: Study) -> Iterator[Site]:
+def find_parameter_attributes(study: Study) -> Iterator[Site]:
     """Sites for attributes that are set on parameters of FSDP models, and read somewhere."""
     if all(keeps(c, study) is None for c in study.constructors.values()):
         return

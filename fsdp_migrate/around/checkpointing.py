@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdp_migrate.construct.policies import class_tuple
-from fsdp_migrate.construct.sharding import Constructor, ShardPlan
+from fsdp_migrate.construct.sharding import ShardPlan
+from fsdp_migrate.planning.model import Constructor, Site
 from fsdp_migrate.proposal import code
-from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Study, block_of
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
@@ -28,7 +28,7 @@ APPLY = frozenset({f"{PACKAGE}.apply_activation_checkpointing"})
 WRAPPER = f"{PACKAGE}.checkpoint_wrapper"
 
 
-def late(study: Study, module: Module) -> Iterator[Site]:
+def find_late_checkpointing(study: Study, module: Module) -> Iterator[Site]:
     """Sites for the checkpointing of models that are FSDP models already."""
     if "apply_activation_checkpointing" not in module.source.text:
         return

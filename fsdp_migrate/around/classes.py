@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from fsdp_migrate.construct import models
 from fsdp_migrate.names import FUNCTIONS, Kind
-from fsdp_migrate.sites import Site, definitions
+from fsdp_migrate.planning.model import Site
+from fsdp_migrate.sites import definitions
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Class, External, Function
@@ -56,7 +57,7 @@ class Test:
         return isinstance(self.node.ops[0], (ast.In, ast.NotIn))
 
 
-def find(study: Study, module: Module) -> Iterator[Site]:
+def find_exact_class_tests(study: Study, module: Module) -> Iterator[Site]:
     """Sites for tests of the exact class of modules of FSDP models."""
     tests = list(_tests(module))
     handed = _handed_on(study, module) if tests else {}
@@ -69,7 +70,7 @@ def find(study: Study, module: Module) -> Iterator[Site]:
             yield Site(CONSTRUCT, module, test.node, test.node, model)
 
 
-def find_names(study: Study, module: Module) -> Iterator[Site]:
+def find_class_names(study: Study, module: Module) -> Iterator[Site]:
     """Sites for names of the classes of sharded modules that something may be looked up by."""
     if not module.mentions(*NAMES):
         return
@@ -88,7 +89,7 @@ def find_names(study: Study, module: Module) -> Iterator[Site]:
         yield Site(NAMED, module, name, name, model)
 
 
-def find_keys(study: Study, module: Module) -> Iterator[Site]:
+def find_class_keys(study: Study, module: Module) -> Iterator[Site]:
     """Sites for ``table.get(type(m))``, which has nothing for the class of a sharded module."""
     for call in module.table.calls_by_name.named("get"):
         if not isinstance(call.func, ast.Attribute) or not call.args:
@@ -163,22 +164,20 @@ def _is_own(node: ast.expr, study: Study, module: Module) -> bool:
         if getattr(method, "name", "") in BEFORE:
             continue
         first = [*function.posonlyargs, *function.args][:1]
-        if definition.node in first and cls in _sharded_classes(study):
+        if definition.node in first and cls in study.cache(_sharded_classes):
             return True
     return False
 
 
 def _sharded_classes(study: Study) -> set[ast.AST]:
     """The classes of the project that models are made of, with those they are derived from."""
-    if study.sharded_classes is None:
-        study.sharded_classes = {
-            base.node
-            for constructor in study.constructors.values()
-            if "module" in constructor.arguments
-            for cls in models.contents(constructor.wrapped, constructor.module, study).classes
-            for base in study.tracer.lineage(cls)
-        }
-    return study.sharded_classes
+    return {
+        base.node
+        for constructor in study.constructors.values()
+        if "module" in constructor.arguments
+        for cls in models.contents(constructor.wrapped, constructor.module, study).classes
+        for base in study.tracer.lineage(cls)
+    }
 
 
 def is_visited(node: ast.expr, study: Study, module: Module) -> bool:

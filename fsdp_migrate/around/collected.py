@@ -26,7 +26,8 @@ from fsdp_migrate.around.ordering import (
 )
 from fsdp_migrate.construct import models
 from fsdp_migrate.names import Scope, children, walk
-from fsdp_migrate.sites import Site, definitions
+from fsdp_migrate.planning.model import Site
+from fsdp_migrate.sites import definitions
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
@@ -50,7 +51,7 @@ class EarlyParameters:
     passed_on: bool  # other statements before ``wrap`` keep them too
 
 
-def find(study: Study, module: Module) -> Iterator[Site]:
+def find_early_parameters(study: Study, module: Module) -> Iterator[Site]:
     """Sites for parameters that are kept before their model is wrapped, and used after that."""
     if not study.constructors:
         return
@@ -77,7 +78,7 @@ def _collects(name: str) -> bool:
     return COLLECTS.search(name) is not None and not COUNTS.search(name)
 
 
-def find_in_models(study: Study) -> Iterator[Site]:
+def find_kept_parameters(study: Study) -> Iterator[Site]:
     """Sites for lists of its own parameters that a class of an FSDP model keeps.
 
     They stand beside the model that is wrapped: the class may be in a file without FSDP1.

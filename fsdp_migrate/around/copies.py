@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from fsdp_migrate.sites import Site
+from fsdp_migrate.planning.model import Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
 
@@ -34,7 +34,7 @@ PICKLERS = frozenset(
 LAST_NAMES = {name.rpartition(".")[2] for name in COPIERS | PICKLERS}
 
 
-def find(study: Study, module: Module) -> Iterator[Site]:
+def find_copied_models(study: Study, module: Module) -> Iterator[Site]:
     """Sites for calls that copy an FSDP model, or write one to a file as it is."""
     renamed = {b.name for b in module.table.imports if b.qualified.rpartition(".")[2] in LAST_NAMES}
     for call in module.table.calls_by_name.of(LAST_NAMES | renamed):

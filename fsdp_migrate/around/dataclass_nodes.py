@@ -18,11 +18,10 @@ from functools import cached_property
 from packaging.version import Version
 
 from fsdp_migrate import fsdp1
-from fsdp_migrate.around.methods import FunctionNode, Methods, wrapped_by
+from fsdp_migrate.around.methods import FunctionNode, Methods, entries, wrapped_by
 from fsdp_migrate.construct import models, policies
-from fsdp_migrate.construct.sharding import Constructor, Wrapped
 from fsdp_migrate.names import FUNCTIONS, Kind, children, walk
-from fsdp_migrate.sites import Site
+from fsdp_migrate.planning.model import Constructor, Site, Wrapped
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Class, Display, External, Made, Unknown, Value
@@ -72,8 +71,12 @@ class Found:
         return frozenset(c for each in known for c in (each, *study.settings_of(each)))
 
 
-def find(study: Study) -> list[Found]:
+def findings(study: Study) -> list[Found]:
     """The dataclasses that FSDP2 of the target torch would not look into, and FSDP1 did."""
+    return study.cache(_find)
+
+
+def _find(study: Study) -> list[Found]:
     if study.target >= OUTPUTS:
         return []
     reader = _Reader(study)
@@ -188,7 +191,7 @@ class _Reader:
             method = self.methods.find(cls, "forward")
             if method is not None:
                 self._returned(*method, cls, found, frozenset())
-        for entry in self.study.entries:
+        for entry in entries(self.study):
             if constructor.call in entry.made:
                 owner = self.methods.find(entry.cls, entry.name)
                 if owner is not None:

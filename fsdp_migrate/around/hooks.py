@@ -11,9 +11,8 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.construct import precision
-from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.names import FUNCTIONS
-from fsdp_migrate.sites import Site
+from fsdp_migrate.planning.model import Constructor, Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Function
@@ -23,7 +22,7 @@ AFTER = "forward hook"
 METHODS = {"register_forward_pre_hook": BEFORE, "register_forward_hook": AFTER}
 
 
-def find(study: Study, module: Module) -> Iterator[Site]:
+def find_forward_hooks(study: Study, module: Module) -> Iterator[Site]:
     """A site for every hook on a model that casts its inputs."""
     for call in module.table.calls_by_name.of(METHODS):
         method = call.func
@@ -55,7 +54,7 @@ def is_alone(site: Site, study: Study) -> bool:
     others = [
         other
         for module in study.project.modules
-        for other in find(study, module)
+        for other in find_forward_hooks(study, module)
         if other.construct == site.construct and other.node is not site.node
     ]
     return not any(

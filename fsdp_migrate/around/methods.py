@@ -23,10 +23,11 @@ from packaging.version import Version
 
 from fsdp_migrate import fsdp1
 from fsdp_migrate.construct import roles
-from fsdp_migrate.construct.sharding import FULLY_SHARD, Constructor, ShardPlan, placement_problem
+from fsdp_migrate.construct.sharding import FULLY_SHARD, ShardPlan, placement_problem
 from fsdp_migrate.names import FUNCTIONS
+from fsdp_migrate.planning.model import Constructor, Site
 from fsdp_migrate.proposal import Code, Proposal, code
-from fsdp_migrate.sites import Site, models
+from fsdp_migrate.sites import models
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Class, Display, External, Function, Made, Value, Values
@@ -523,8 +524,12 @@ def _decorated(function: FunctionNode, *names: str) -> bool:
 # -- where they are called ------------------------------------------------------------------------
 
 
-def find(study: Study) -> list[Entry]:
+def entries(study: Study) -> list[Entry]:
     """The methods of sharded models that compute and are called from outside their class."""
+    return study.cache(_find_entries)
+
+
+def _find_entries(study: Study) -> list[Entry]:
     methods = Methods(study)
     wanted = {name for c in study.constructors.values() for name in _method_names(c, methods)}
     found: dict[FunctionNode, Entry] = {}
@@ -533,16 +538,16 @@ def find(study: Study) -> list[Entry]:
             if attribute.attr not in wanted or not isinstance(attribute.ctx, ast.Load):
                 continue
             _add(attribute, module, methods, found)
-    entries = [e for e in found.values() if e.use.computes]
-    for entry in entries:
+    computing = [e for e in found.values() if e.use.computes]
+    for entry in computing:
         forward = methods.find(entry.cls, "forward")
         if forward is not None:
             entry.in_forward = _may_call(methods.use(entry.cls, *forward), entry)
-        others = [e for e in entries if e is not entry and e.made.keys() & entry.made.keys()]
+        others = [e for e in computing if e is not entry and e.made.keys() & entry.made.keys()]
         called = any(_may_call(e.use, entry) for e in others)
         entry.nested = called or entry.use.calls_self
         entry.inside = called or entry.use.with_computed
-    return entries
+    return computing
 
 
 def _method_names(constructor: Constructor, methods: Methods) -> set[str]:
@@ -742,7 +747,7 @@ def constructors(entry: Entry, study: Study) -> frozenset[Constructor]:
 
 def _names(call: ast.Call, study: Study) -> list[str]:
     """The methods to register on the model that a call makes."""
-    return [e.name for e in study.entries if call in e.made and not problem(e, study)[0]]
+    return [e.name for e in entries(study) if call in e.made and not problem(e, study)[0]]
 
 
 def plan_registration(plan: ShardPlan, study: Study) -> None:
@@ -769,7 +774,7 @@ def register_made(constructor: Constructor, proposal: Proposal, study: Study) ->
     """As :func:`plan_registration`, behind the calls that make a model in the run-time form."""
     calls = {
         call: module
-        for entry in study.entries
+        for entry in entries(study)
         for call, module in entry.made.items()
         if _constructor(call, module, study) is constructor
     }

@@ -14,7 +14,7 @@ from functools import cache
 
 from fsdp_migrate import sites
 from fsdp_migrate.names import Scope, walk
-from fsdp_migrate.sites import Site
+from fsdp_migrate.planning.model import Site
 from fsdp_migrate.study import Study, block_of
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
@@ -34,14 +34,14 @@ class EarlyOptimizer:
     wrap: ast.Call  # the constructor, or the call of a project function that wraps
 
 
-def early_optimizers(study: Study, module: Module) -> Iterator[Site]:
+def find_early_optimizers(study: Study, module: Module) -> Iterator[Site]:
     """Sites for optimizers that are built before their model is wrapped in the same scope."""
     if not study.constructors:
         return
     for call in given_parameters(module):
         if not any(is_optimizer(v, study) for v in study.values(call.func, module)):
             continue
-        found = find(call, module, study)
+        found = early_optimizer(call, module, study)
         if found is not None:
             receiver = found.parameters.func
             assert isinstance(receiver, ast.Attribute)
@@ -60,7 +60,7 @@ FAILING = frozenset(
 )
 
 
-def flattening_optimizers(study: Study, module: Module) -> Iterator[Site]:
+def find_flattening_optimizers(study: Study, module: Module) -> Iterator[Site]:
     """Sites for optimizers whose steps fail on the parameters of a sharded model."""
     for call in given_parameters(module):
         names = study.external(call.func, module)
@@ -136,7 +136,7 @@ def parameter_calls(call: ast.Call) -> Iterator[ast.Call]:
                 yield node
 
 
-def find(call: ast.Call, module: Module, study: Study) -> EarlyOptimizer | None:
+def early_optimizer(call: ast.Call, module: Module, study: Study) -> EarlyOptimizer | None:
     """The wrap that follows an optimizer call in the same scope, if there is one."""
     scope = module.table.scope_of(call)
     while scope.parent is not None and not scope.is_function:

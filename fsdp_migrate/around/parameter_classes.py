@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 
 from fsdp_migrate.around import attributes
 from fsdp_migrate.construct import models
-from fsdp_migrate.construct.sharding import Constructor
-from fsdp_migrate.sites import Site
+from fsdp_migrate.planning.model import Constructor, Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
@@ -46,7 +45,7 @@ ASKING = frozenset({"isinstance", "issubclass", "hasattr", "getattr", "type", "p
 PARAMETER = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
 
 
-def find(study: Study) -> Iterator[Site]:
+def find_parameter_classes(study: Study) -> Iterator[Site]:
     """Sites where 4-bit parameters are made, and for the project's classes of parameters."""
     mentioned = any(w in m.source.data for m in study.project.modules for w in WORDS)
     for module in study.project.modules:

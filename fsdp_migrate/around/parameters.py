@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 
 from fsdp_migrate.around import ordering, reductions
 from fsdp_migrate.construct import roles, strategy
-from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.names import FUNCTIONS, walk
-from fsdp_migrate.sites import Site, enclosing_function
+from fsdp_migrate.planning.model import Constructor, Site
+from fsdp_migrate.sites import enclosing_function
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
@@ -59,7 +59,7 @@ LOOPED = (ast.For, ast.AsyncFor, ast.comprehension, ast.Call)
 NESTED = 4  # lists in lists of parameters
 
 
-def find(study: Study, module: Module) -> Iterator[Site]:
+def find_parameter_uses(study: Study, module: Module) -> Iterator[Site]:
     """Sites for loops over parameters, assignments to ``.data``, and torch's own clipping."""
     found: set[ast.AST] = set()
     for site in _find(study, module):
@@ -151,7 +151,9 @@ def model_of(optimizer: ast.expr, study: Study, module: Module) -> ast.expr | No
     here = enclosing_function(module, optimizer)
     for value in study.values(optimizer, module):
         call = value.node
-        early = ordering.find(call, module, study) if isinstance(call, ast.Call) else None
+        early = (
+            ordering.early_optimizer(call, module, study) if isinstance(call, ast.Call) else None
+        )
         if not isinstance(call, ast.Call) or value.module is not module or early is not None:
             return None
         own = enclosing_function(module, call) is here
@@ -234,7 +236,7 @@ def _of_lists(study: Study, module: Module) -> Iterator[Site]:
             for statement, each in _data_assignments(part)
             if isinstance(each.value, ast.Name) and each.value.id in names
         ]
-        if not assigned and not reductions.find(names, region, study, module):
+        if not assigned and not reductions.find_reductions(names, region, study, module):
             continue
         if is_gathered(name, study, module) or not listed(name, study, module):
             continue
@@ -276,7 +278,7 @@ def _numbers(
         return
     target, region, whole = loop
     single = False
-    for reduction in reductions.find(_names(target), region, study, module):
+    for reduction in reductions.find_reductions(_names(target), region, study, module):
         if reductions.is_number(reduction, module):
             continue
         if reductions.is_reduced(reduction.node, study, module):
@@ -297,12 +299,14 @@ def reduction(site: Site, study: Study) -> reductions.Reduction:
         elif isinstance(parent, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
             parts = [(g.target, [parent]) for g in parent.generators]
         for target, region in parts:
-            for found in reductions.find(_names(target), region, study, module):
+            for found in reductions.find_reductions(_names(target), region, study, module):
                 if found.node is site.node:
                     return found
     for inner in walk(site.node):  # f([p.grad for p in ...])
         if isinstance(inner, ast.comprehension):
-            for found in reductions.find(_names(inner.target), [site.node], study, module):
+            for found in reductions.find_reductions(
+                _names(inner.target), [site.node], study, module
+            ):
                 if found.node is site.node:
                     return found
     raise AssertionError("the reduction of a site is where it was found")
@@ -350,7 +354,7 @@ def _constructions(cls: Class, study: Study) -> Iterator[tuple[ast.AST, Module]]
 
 def _given_to(call: ast.Call, study: Study, module: Module) -> frozenset[Constructor]:
     """The models whose parameters the call of an optimizer is given."""
-    early = ordering.find(call, module, study)
+    early = ordering.early_optimizer(call, module, study)
     if early is not None:
         return study.models(early.wrap, module).constructors
     given = ordering.arguments(call)

@@ -15,7 +15,8 @@ from typing import TypeGuard
 
 from fsdp_migrate.around import parameters
 from fsdp_migrate.names import FUNCTIONS, walk
-from fsdp_migrate.sites import Site, enclosing_function
+from fsdp_migrate.planning.model import Site
+from fsdp_migrate.sites import enclosing_function
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Function
@@ -34,7 +35,7 @@ PATTERN_ACROSS = re.compile(r"^\(?(\^|\\A)|(\d|\\d\+?|\[0-9\]\+?|\.[*+])\)?\\?\.
 FUNCTIONS_DEEP = 2
 
 
-def find(study: Study, module: Module) -> Iterator[Site]:
+def find_prefixed_names(study: Study, module: Module) -> Iterator[Site]:
     """Loops over names of models that tell names apart by what FSDP1 put into them."""
     if not module.mentions(*METHODS):
         return

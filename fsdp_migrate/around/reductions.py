@@ -55,7 +55,7 @@ class Reduction:
     is_mean: bool = False
 
 
-def find(
+def find_reductions(
     names: Collection[str], region: Sequence[ast.AST], study: Study, module: Module
 ) -> list[Reduction]:
     """The reductions of what some variables hold, in the body of their loop."""

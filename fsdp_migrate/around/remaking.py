@@ -12,7 +12,8 @@ import re
 from collections.abc import Iterator
 
 from fsdp_migrate.around.parameters import METHODS, WHOLE
-from fsdp_migrate.sites import Site, definitions
+from fsdp_migrate.planning.model import Site
+from fsdp_migrate.sites import definitions
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Class, External, Made
@@ -27,7 +28,7 @@ WITH_PARAMETERS = re.compile(
 CONSTANT = frozenset({"zeros_", "ones_", "constant_"})
 
 
-def find(study: Study, module: Module) -> Iterator[Site]:
+def find_replaced_modules(study: Study, module: Module) -> Iterator[Site]:
     """Sites for modules that are replaced, and parameters that are drawn, after sharding."""
     for target, value in _stores(module):
         if not isinstance(value, ast.Call):

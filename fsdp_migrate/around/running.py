@@ -23,9 +23,8 @@ from fsdp_migrate.around.ordering import (
     last_name,
     named_like_an_optimizer,
 )
-from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.names import Scope, walk
-from fsdp_migrate.sites import Site
+from fsdp_migrate.planning.model import Constructor, Site
 from fsdp_migrate.study import Study, block_of
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
@@ -60,7 +59,7 @@ class LateOptimizer:
     models: tuple[ast.expr, ...]
 
 
-def find(study: Study, module: Module) -> Iterator[Site]:
+def find_late_optimizers(study: Study, module: Module) -> Iterator[Site]:
     """Sites for optimizers that are built after a forward of their model in the same scope."""
     seen: set[ast.stmt] = set()
     given = set(given_parameters(module))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from fsdp_migrate import fsdp1, quoted, sites
-from fsdp_migrate.sites import Site
+from fsdp_migrate.planning.model import Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace import reaching
 from fsdp_migrate.trace.project import Module

@@ -21,9 +21,8 @@ from fsdp_migrate.around import methods
 from fsdp_migrate.around.methods import FunctionNode, Methods
 from fsdp_migrate.around.ordering import last_name
 from fsdp_migrate.construct import models, policies
-from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.names import children, walk
-from fsdp_migrate.sites import Site
+from fsdp_migrate.planning.model import Constructor, Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
@@ -72,7 +71,7 @@ class Found:
     unused: tuple[Unused, ...]
 
 
-def find(study: Study) -> Iterator[Site]:
+def find_unused_parts(study: Study) -> Iterator[Site]:
     """A site for every constructor whose model has parts that a step may not run."""
     for constructor in study.constructors.values():
         found = of(constructor, study)
@@ -84,12 +83,17 @@ def of(constructor: Constructor, study: Study) -> Found | None:
     """What was found for a constructor."""
     if constructor.is_context or "module" not in constructor.arguments:
         return None
-    if constructor.call not in study.unused:
+    known = study.cache(_by_constructor)
+    if constructor.call not in known:
         unused = tuple(read(constructor, study))
         wrapped = constructor.wrapped
         site = Site(CONSTRUCT, constructor.module, wrapped, wrapped, constructor.call)
-        study.unused[constructor.call] = Found(site, unused) if unused else None
-    return study.unused[constructor.call]
+        known[constructor.call] = Found(site, unused) if unused else None
+    return known[constructor.call]
+
+
+def _by_constructor(study: Study) -> dict[ast.Call, Found | None]:
+    return {}
 
 
 def read(constructor: Constructor, study: Study) -> list[Unused]:

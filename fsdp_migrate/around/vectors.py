@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from fsdp_migrate.around import ordering
 from fsdp_migrate.around.parameters import is_gathered, listed
 from fsdp_migrate.around.reductions import bases
-from fsdp_migrate.sites import Site
+from fsdp_migrate.planning.model import Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
 
@@ -27,7 +27,7 @@ FLATTENING = frozenset({"flatten", "view", "reshape", "ravel"})
 PASSING = frozenset({"detach", "clone", "float", "cpu", "contiguous", "to"})
 
 
-def find(study: Study, module: Module) -> Iterator[Site]:
+def find_flattened_parameters(study: Study, module: Module) -> Iterator[Site]:
     """A site for every vector that parameters of sharded models are put into, or come from."""
     for call in module.table.calls_by_name.of(
         (TO_VECTOR, FROM_VECTOR, "cat", "concat", "concatenate")

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 
 from fsdp_migrate.around import ordering
 from fsdp_migrate.around.parameters import is_gathered
-from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.names import FUNCTIONS
-from fsdp_migrate.sites import Site
+from fsdp_migrate.planning.model import Constructor, Site
 from fsdp_migrate.study import Study, block_of
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
@@ -38,7 +37,7 @@ BUFFERS = frozenset({"running_mean", "running_var", "num_batches_tracked"})
 EVALUATING = frozenset({"no_grad", "inference_mode"})
 
 
-def find(study: Study, module: Module) -> Iterator[Site]:
+def find_parameter_writes(study: Study, module: Module) -> Iterator[Site]:
     """A site for every write to a single parameter that may follow an evaluation."""
     if not study.constructors:
         return

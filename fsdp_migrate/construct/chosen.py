@@ -9,8 +9,7 @@ from __future__ import annotations
 import ast
 
 from fsdp_migrate import fsdp1
-from fsdp_migrate.construct.sharding import Constructor
-from fsdp_migrate.sites import Site
+from fsdp_migrate.planning.model import Constructor, Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.values import External
 

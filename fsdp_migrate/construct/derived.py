@@ -15,13 +15,13 @@ from typing import Final
 
 from fsdp_migrate import fsdp1, type_expressions
 from fsdp_migrate.construct import run_time
-from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.construct.wrapped import OF_FSDP2
 from fsdp_migrate.names import FUNCTIONS, walk
+from fsdp_migrate.planning.model import Constructor, Decision, Site
 from fsdp_migrate.proposal import Code, code
-from fsdp_migrate.sites import OF_MODELS, Site
+from fsdp_migrate.sites import OF_MODELS
 from fsdp_migrate.states import statedicts
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Class, External, Values, registry_of
 

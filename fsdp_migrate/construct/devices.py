@@ -11,8 +11,8 @@ import ast
 import re
 from dataclasses import dataclass
 
-from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.names import last_part
+from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Computed, Constant, Function, Made, Unknown, Value

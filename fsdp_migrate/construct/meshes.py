@@ -6,9 +6,9 @@ import ast
 from dataclasses import dataclass, field
 
 from fsdp_migrate.construct import strategy
-from fsdp_migrate.construct.sharding import Constructor, ShardPlan
+from fsdp_migrate.construct.sharding import ShardPlan
+from fsdp_migrate.planning.model import Constructor, Site
 from fsdp_migrate.proposal import code
-from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Constant, Made

@@ -33,10 +33,15 @@ class Contents:
 
 def contents(node: ast.expr, module: Module, study: Study) -> Contents:
     """Everything the code that makes ``node`` constructs, followed through project classes."""
-    if node not in study.contents:
-        result = study.contents[node] = Contents()
+    known = study.cache(_contents)
+    if node not in known:
+        result = known[node] = Contents()
         _collect(study.values(node, module), study, result, set())
-    return study.contents[node]
+    return known[node]
+
+
+def _contents(study: Study) -> dict[ast.expr, Contents]:
+    return {}
 
 
 def _collect(values: Values, study: Study, result: Contents, seen: set[ast.AST]) -> None:

@@ -19,8 +19,8 @@ from fsdp_migrate import fsdp1
 from fsdp_migrate.construct.sharding import ShardPlan, Targets
 from fsdp_migrate.construct.wrapped import CONTAINERS
 from fsdp_migrate.names import FUNCTIONS
+from fsdp_migrate.planning.model import Site
 from fsdp_migrate.proposal import Code, Proposal, code, join
-from fsdp_migrate.sites import Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module

@@ -14,8 +14,8 @@ from enum import Enum, auto
 
 from fsdp_migrate.construct import wrapping
 from fsdp_migrate.construct.models import contents
-from fsdp_migrate.construct.sharding import Constructor, Wrapped
 from fsdp_migrate.names import Kind
+from fsdp_migrate.planning.model import Constructor, Wrapped
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module

@@ -16,10 +16,9 @@ from fsdp_migrate import fsdp1
 from fsdp_migrate.around import methods
 from fsdp_migrate.construct import vocabulary, wrapped, wrapping
 from fsdp_migrate.construct.roles import Role, role
-from fsdp_migrate.construct.sharding import Constructor
+from fsdp_migrate.planning.model import Constructor, Decision, Site
 from fsdp_migrate.proposal import Code, code
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
 
 FUNCTION = "shard"

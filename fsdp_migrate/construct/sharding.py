@@ -11,10 +11,9 @@ import ast
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from fsdp_migrate import fsdp1
 from fsdp_migrate.names import COMPREHENSIONS
+from fsdp_migrate.planning.model import Constructor, Site, is_none
 from fsdp_migrate.proposal import Code, Proposal, code, join
-from fsdp_migrate.sites import Site
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module
 
@@ -25,112 +24,6 @@ IN_PLACE_METHODS = frozenset(
 )
 LOOP_VARIABLES = frozenset({"module", "buffer", "layer", "name", "parameter"})
 DCP = "torch.distributed.checkpoint.state_dict"
-
-
-@dataclass(eq=False)
-class Constructor:
-    """A call of ``FullyShardedDataParallel``."""
-
-    call: ast.Call
-    module: Module
-    reference: ast.AST
-    arguments: dict[str, ast.expr] = field(default_factory=dict)
-    problem: str = ""  # why it cannot be written out as fully_shard
-    is_open: bool = False  # it has more arguments than are written at the call
-    defined_by: ast.ClassDef | None = None  # a subclass of FSDP1, whose constructor this is
-    made_at: tuple[tuple[ast.Call, Module], ...] = ()  # the calls of that subclass
-    keeps_class: bool = False  # that subclass stays one, around the model
-    own_states: frozenset[str] = frozenset()  # state_dict, load_state_dict: that it has itself
-    is_wrong: bool = False  # FSDP1 itself refuses it, or FSDP2 has nothing like it
-    is_context: bool = False  # enable_wrap(wrapper_cls=FSDP, ...), the arguments of wrap()
-    wholes: frozenset[Constructor] = frozenset()  # of models that its own may be a part of
-
-    @classmethod
-    def read(cls, call: ast.Call, module: Module, reference: ast.AST) -> Constructor:
-        """Bind the arguments by FSDP1's signature; of a ``functools.partial`` those it has."""
-        result = cls(call, module, reference)
-        bound = reference in call.args
-        for index, value in enumerate(call.args[1:] if bound else call.args):
-            if isinstance(value, ast.Starred):
-                result.problem, result.is_open = "its arguments are passed as *args", True
-                break
-            if index >= len(fsdp1.CONSTRUCTOR_ARGUMENTS):
-                result.problem = "it has more positional arguments than FSDP1 takes"
-                result.is_wrong = True
-                return result
-            result.arguments[fsdp1.CONSTRUCTOR_ARGUMENTS[index]] = value
-        for keyword in call.keywords:
-            name = successor(keyword)
-            if name is None:
-                spelled = ast.unparse(keyword.value)
-                result.problem = f"its keyword arguments come from **{spelled}"
-                result.is_open = True
-            elif name not in fsdp1.CONSTRUCTOR_ARGUMENTS or (
-                name != keyword.arg and name in result.arguments
-            ):
-                result.problem = f"{keyword.arg} is not an argument of FSDP1"
-                result.is_wrong = True
-                return result
-            else:
-                result.arguments[name] = keyword.value
-        if bound:
-            result.problem, result.is_open = "they are bound by functools.partial", True
-        elif "module" not in result.arguments and not result.is_open:
-            result.problem, result.is_wrong = "it is called without a module", True
-        return result
-
-    @property
-    def wrapped(self) -> ast.expr:
-        """The expression that is wrapped; of ``enable_wrap`` the class, which stands for them."""
-        if self.is_context:
-            assert isinstance(self.reference, ast.expr)
-            return self.reference
-        return self.arguments["module"]
-
-    @property
-    def wraps(self) -> list[Wrapped]:
-        """What is wrapped, as far as it is written out, and in which file."""
-        if self.made_at and not self.keeps_class:
-            given = ((_first(call), module) for call, module in self.made_at)
-            return [Wrapped(model, module) for model, module in given if model is not None]
-        return [Wrapped(self.wrapped, self.module)] if "module" in self.arguments else []
-
-    @property
-    def statement(self) -> ast.stmt:
-        return self.module.table.statement(self.call)
-
-    def nodes(self) -> dict[str, ast.AST]:
-        """Argument name -> what stands in the call: the keyword node, or the positional value."""
-        found: dict[str, ast.AST] = {
-            name: k for k in self.call.keywords if (name := successor(k)) is not None
-        }
-        for name, value in self.arguments.items():
-            found.setdefault(name, value)
-        return found
-
-    def has(self, name: str) -> bool:
-        """Whether an argument is given, and as something else than a plain None."""
-        return name in self.arguments and not _is_none(self.arguments[name])
-
-
-def successor(keyword: ast.keyword) -> str | None:
-    """The name that an argument has today; None of ``**kwargs``."""
-    return fsdp1.EARLIER_NAMES.get(keyword.arg or "", keyword.arg)
-
-
-@dataclass(frozen=True, eq=False)
-class Wrapped:
-    """An expression that is wrapped."""
-
-    wrapped: ast.expr
-    module: Module
-
-
-def _first(call: ast.Call) -> ast.expr | None:
-    """The model that a call of a subclass is given."""
-    if call.args:
-        return None if isinstance(call.args[0], ast.Starred) else call.args[0]
-    return next((k.value for k in call.keywords if k.arg == "module"), None)
 
 
 Predicate = Callable[[str], Code]
@@ -302,16 +195,12 @@ def with_default(node: ast.expr, default: Code, nullable: Callable[[ast.expr], b
         nullable: whether an expression may be None.
     """
     if isinstance(node, ast.IfExp):
-        body, orelse = _is_none(node.body), _is_none(node.orelse)
+        body, orelse = is_none(node.body), is_none(node.orelse)
         if body != orelse and not nullable(node.orelse if body else node.body):
             kept = code("{v}", v=node.orelse if body else node.body)
             first, second = (default, kept) if body else (kept, default)
             return code("{a} if {t} else {b}", a=first, t=node.test, b=second)
     return code("{v} or {d}", v=node, d=default) if nullable(node) else code("{v}", v=node)
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
 
 
 def render(plan: ShardPlan) -> None:

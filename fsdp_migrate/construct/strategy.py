@@ -14,10 +14,10 @@ from packaging.version import Version
 
 from fsdp_migrate import fsdp1
 from fsdp_migrate.construct import devices, placing, vocabulary
-from fsdp_migrate.construct.sharding import Constructor, ShardPlan
+from fsdp_migrate.construct.sharding import ShardPlan
+from fsdp_migrate.planning.model import Constructor, Decision, Site
 from fsdp_migrate.proposal import Code, code, join
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Study
 from fsdp_migrate.trace.values import Constant, External, Value
 
 RESHARD_NEVER = frozenset({"SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"})
@@ -126,7 +126,6 @@ def _at_run_time(site: Site, plan: ShardPlan, value: ast.expr, study: Study, rul
     if mesh is not None:
         arguments.append(code("mesh={m}", m=mesh))
     plan.everywhere["**"] = code("{f}({a})", f=function, a=join(", ", arguments))
-    study.runtime_strategies.add(plan.constructor)
     decision = study.rewritten(site, rule, "sharding_kwargs chooses at run time")
     names = vocabulary.mentions(value, ENUM, site, study)
     for name in names:

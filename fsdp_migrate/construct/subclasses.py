@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from fsdp_migrate import fsdp1
 from fsdp_migrate.around import methods
 from fsdp_migrate.construct import derived, run_time
-from fsdp_migrate.construct.sharding import Constructor
+from fsdp_migrate.planning.model import Constructor, Decision, Site
 from fsdp_migrate.proposal import Code, code, join
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Class
 

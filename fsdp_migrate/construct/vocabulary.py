@@ -10,10 +10,10 @@ import ast
 from typing import Final
 
 from fsdp_migrate import fsdp1
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import Proposal, code
-from fsdp_migrate.result import Outcome
-from fsdp_migrate.sites import Site
-from fsdp_migrate.study import Decision, Study
+from fsdp_migrate.study import Study
 
 SETTINGS: Final = {
     "ShardingStrategy": "FSDP201",

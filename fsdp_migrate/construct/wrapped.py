@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fsdp_migrate.construct import models
-from fsdp_migrate.construct.sharding import Constructor
+from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.study import Study, block_of
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module

@@ -8,18 +8,17 @@ a context ``wrap`` hands back what it is given.
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from fsdp_migrate import fsdp1
-from fsdp_migrate.construct.sharding import Constructor, successor
 from fsdp_migrate.names import FUNCTIONS
+from fsdp_migrate.planning.model import Constructor, successor
 from fsdp_migrate.support import placement
 from fsdp_migrate.trace.values import Class, External, Function
 
 if TYPE_CHECKING:
-    from fsdp_migrate.sites import Site
+    from fsdp_migrate.planning.model import Site
     from fsdp_migrate.study import Study
 
 CONTEXT = "enable_wrap"
@@ -27,29 +26,6 @@ WRAP = "wrap"
 NAMES = frozenset({CONTEXT, WRAP})
 CLASS = "wrapper_cls"
 MAKES = f"{fsdp1.FSDP}()"
-
-
-@dataclass(eq=False)
-class Wrapping:
-    """The project's ``enable_wrap`` contexts and ``wrap`` calls, all of one migration.
-
-    ``contexts`` maps each ``wrap`` to what its model's arguments are read from: the contexts it may
-    run in, or itself when it has arguments of its own. ``problem`` says why they must be left.
-    """
-
-    enabled: list[Constructor] = field(default_factory=list)
-    contexts: dict[Constructor, tuple[Constructor, ...]] = field(default_factory=dict)
-    around: dict[Constructor, Constructor] = field(default_factory=dict)  # wrap -> in its body
-    problem: tuple[str, str] = ("", "")  # and what to do about it
-
-    @property
-    def constructors(self) -> frozenset[Constructor]:
-        return frozenset({*self.enabled, *self.contexts})
-
-    def may_be_in(self, wrap: Constructor) -> list[Constructor]:
-        """The contexts that may be open when ``wrap`` is called."""
-        around = self.around.get(wrap)
-        return [around] if around is not None else self.enabled
 
 
 TWICE = (
@@ -79,7 +55,7 @@ class Kind(Enum):
     UNKNOWN = auto()
 
 
-def find(found: list[Site], study: Study) -> list[Site]:
+def register_contexts(found: list[Site], study: Study) -> list[Site]:
     """Register the project's contexts and wraps as constructors.
 
     Returns:

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsdp_migrate import shown
-from fsdp_migrate.result import Outcome, Problem, Result, place
+from fsdp_migrate.planning.outcome import Outcome, place
+from fsdp_migrate.result import Problem, Result
 
 if TYPE_CHECKING:
-    from fsdp_migrate.study import Decision
+    from fsdp_migrate.planning.model import Decision
 
 
 @dataclass(frozen=True)

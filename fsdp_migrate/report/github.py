@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.report.event import Event, Summary
 from fsdp_migrate.report.text import headline, remark, remarks
-from fsdp_migrate.result import Outcome
 
 LEVELS = {Outcome.REWRITTEN: "notice", Outcome.REVIEW: "warning", Outcome.LEFT: "warning"}
 

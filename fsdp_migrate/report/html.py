@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from fsdp_migrate import __version__, pages
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.report.event import Coverage, Event, Remark, Summary, by_file
 from fsdp_migrate.report.page import page, text
 from fsdp_migrate.report.text import (
@@ -19,7 +20,6 @@ from fsdp_migrate.report.text import (
     shown,
     title,
 )
-from fsdp_migrate.result import Outcome
 
 AROUND = 2  # lines of code before and after a site
 MOST = 10  # lines of code of one site

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.report.event import Coverage, Event, Remark, Summary, by_file
 from fsdp_migrate.report.text import headline, plural, problem_lines, remarks, shown, title
-from fsdp_migrate.result import Outcome
 
 ROOM = 60_000  # characters in all
 SHARE = 16_000  # and in one table

@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fsdp_migrate import remarks
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.report.event import Remark
-from fsdp_migrate.result import Outcome, Result
+from fsdp_migrate.result import Result
 
 if TYPE_CHECKING:
     from fsdp_migrate.remarks import Ignore, Marker

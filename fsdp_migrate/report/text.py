@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fsdp_migrate import shown as printable
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.report.event import Event, Remark, Summary, by_file
-from fsdp_migrate.result import Outcome
 
 LONGEST = 200  # characters of a source line that are shown
 VERBS = {Outcome.REWRITTEN: "rewrote", Outcome.REVIEW: "review", Outcome.LEFT: "left"}

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from fsdp_migrate import sites
 from fsdp_migrate.names import COMPREHENSIONS, FUNCTIONS
+from fsdp_migrate.planning.model import Site
 from fsdp_migrate.proposal import Code, Proposal, code
-from fsdp_migrate.sites import Site
 from fsdp_migrate.states import holders, ranks, statedicts
 from fsdp_migrate.study import Study, sentences
 from fsdp_migrate.trace.flow import access_path
@@ -88,7 +88,7 @@ def standing(
     """
     model = needed[0] if needed else None
     condition, every = _called_under(site.node, site.module, study, DEPTH, model)
-    place = None if every else find(site, needed, study)
+    place = None if every else find_place(site, needed, study)
     if place is not None and (place.problem or fixed):
         condition, every = place.guard, True
     if every:
@@ -98,7 +98,7 @@ def standing(
     return Standing(place, review=CALLED.format(condition) if condition else "")
 
 
-def find(site: Site, needed: tuple[ast.expr, ...], study: Study) -> Place | None:
+def find_place(site: Site, needed: tuple[ast.expr, ...], study: Study) -> Place | None:
     """The place above every condition on the rank that ``site`` stands under, if any.
 
     Args:

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from fsdp_migrate import fsdp1, sites
 from fsdp_migrate.construct import roles
-from fsdp_migrate.construct.sharding import Constructor
-from fsdp_migrate.sites import Site
+from fsdp_migrate.planning.model import Constructor, Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.project import Module
 from fsdp_migrate.trace.values import Class, Display, Made, Value
@@ -34,7 +33,7 @@ class Held:
         return bool(self.constructors)
 
 
-def find(study: Study, module: Module) -> Iterator[Site]:
+def find_calls_on_holders(study: Study, module: Module) -> Iterator[Site]:
     """State dict methods of modules that hold sharded parts, and functions that call such methods
     of those, or of sharded models."""
     yield from asking(study, module)
@@ -97,28 +96,35 @@ def _parts(value: Value, study: Study) -> set[ast.AST]:
 
 def _kept(node: ast.AST, study: Study, find: Callable[[], set[ast.AST]]) -> set[ast.AST]:
     """What is stored in something by name, and what ``find`` finds in it, once."""
-    if node not in study.parts:
-        found = study.parts[node] = set(_owned(study).get(node, ()))  # it may hold its own kind
+    known = study.cache(_parts_by_holder)
+    if node not in known:
+        stored = study.cache(_stored_by_name).get(node, ())
+        found = known[node] = set(stored)  # it may hold its own kind
         found |= find()
-    return study.parts[node]
+    return known[node]
 
 
-def _owned(study: Study) -> dict[ast.AST, set[ast.AST]]:
+def _parts_by_holder(study: Study) -> dict[ast.AST, set[ast.AST]]:
+    """The constructor calls of the sharded parts of modules, by class or by the call that makes
+    them."""
+    return {}
+
+
+def _stored_by_name(study: Study) -> dict[ast.AST, set[ast.AST]]:
     """The constructor calls whose models are stored in something, by what that is."""
-    if study.owned is None:
-        study.owned = defaultdict(set)
-        for call, constructor in study.constructors.items():
-            if not constructor.is_context:
-                for owner in roles.owners(constructor, study):
-                    study.owned[owner].add(call)
-    return study.owned
+    found: dict[ast.AST, set[ast.AST]] = defaultdict(set)
+    for call, constructor in study.constructors.items():
+        if not constructor.is_context:
+            for owner in roles.owners(constructor, study):
+                found[owner].add(call)
+    return found
 
 
 def _of_class(value: Value, cls: Class, study: Study) -> set[ast.AST]:
     """What the instances of a class have as attributes."""
     found: set[ast.AST] = set()
     for related in study.tracer.family(cls):
-        found |= _owned(study).get(related.node, set())
+        found |= study.cache(_stored_by_name).get(related.node, set())
         for name in _attributes(related.node):
             for part in study.tracer.attribute(value, name, related.node, related.module):
                 found |= _parts(part, study)

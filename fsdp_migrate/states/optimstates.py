@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from fsdp_migrate.sites import Site
+from fsdp_migrate.planning.model import Site
 from fsdp_migrate.states import statedicts
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path

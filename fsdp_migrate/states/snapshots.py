@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate import sites
-from fsdp_migrate.sites import Site
+from fsdp_migrate.planning.model import Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
 from fsdp_migrate.trace.project import Module

@@ -14,9 +14,9 @@ from enum import Enum, auto
 
 from fsdp_migrate import fsdp1
 from fsdp_migrate.construct import strategy
-from fsdp_migrate.construct.sharding import Constructor
 from fsdp_migrate.names import FUNCTIONS
-from fsdp_migrate.sites import Site, enclosing_function
+from fsdp_migrate.planning.model import Constructor, Site
+from fsdp_migrate.sites import enclosing_function
 from fsdp_migrate.states import holders
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
@@ -215,6 +215,11 @@ def _context_at(
     return distinct.pop() if distinct else None
 
 
+def _entering(study: Study) -> set[ast.AST]:
+    """The contexts that are being looked into."""
+    return set()
+
+
 def _entered(
     node: ast.expr, module: Module, models: frozenset[Constructor], study: Study
 ) -> Setting | None:
@@ -226,13 +231,14 @@ def _entered(
     if isinstance(node, ast.Call) and is_context(node, module, study):
         concerns = concerned(first_argument(node), module, study) & models
         return _read_at(node, module, study) if concerns else None
-    if node in study.entering:
+    entering = study.cache(_entering)
+    if node in entering:
         return Setting(problem=MIXED)  # a function that hands out what it is handed
-    study.entering.add(node)
+    entering.add(node)
     try:
         found = _found_in(node, module, models, study)
     finally:
-        study.entering.discard(node)
+        entering.discard(node)
     if len(found) > 1:
         return Setting(problem=MIXED)
     return found.pop() if found else None
@@ -493,17 +499,19 @@ def is_surely_set(
 
 def setters(study: Study) -> dict[ast.Call, Module]:
     """Every call of FSDP1's ``set_state_dict_type``."""
-    if study.setters is None:
-        study.setters = {
-            call: module
-            for module in study.project.modules
-            if module.mentions("set_state_dict_type")
-            for call in module.table.calls
-            if isinstance(call.func, ast.Attribute)
-            and call.func.attr == "set_state_dict_type"
-            and _is_static(call, "set_state_dict_type", module, study)
-        }
-    return study.setters
+    return study.cache(_setters)
+
+
+def _setters(study: Study) -> dict[ast.Call, Module]:
+    return {
+        call: module
+        for module in study.project.modules
+        if module.mentions("set_state_dict_type")
+        for call in module.table.calls
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr == "set_state_dict_type"
+        and _is_static(call, "set_state_dict_type", module, study)
+    }
 
 
 def may_not_run(

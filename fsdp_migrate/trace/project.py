@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
@@ -21,9 +20,6 @@ from fsdp_migrate.names import Binding, Kind, NameTable, Scope
 from fsdp_migrate.source import Source, SourceError
 from fsdp_migrate.trace import flow, reaching
 from fsdp_migrate.trace.roots import Roots
-
-if TYPE_CHECKING:
-    from fsdp_migrate.trace.versions import Answer
 
 SETTING = re.compile(rb"\.([A-Za-z_]\w*)\s*=(?!=)|setattr\([^,()]+,\s*[\"']([A-Za-z_]\w*)[\"']")
 DEFINED = re.compile(rb"\n(?:async[ \t]+)?(?:def|class)[ \t]+([A-Za-z_]\w*)")
@@ -154,6 +150,18 @@ class Library:
     def by_text(self) -> dict[str, Path]:
         """Every file by its path as text: making paths takes longer than looking them up."""
         return {p.as_posix(): p for p in self.paths}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a test of torch's version says from release ``until`` on, which is below the target.
+
+    ``text`` names the releases for which it says the opposite: ``before 2.1``.
+    """
+
+    holds: bool
+    until: Version
+    text: str
 
 
 @dataclass(frozen=True, eq=False)

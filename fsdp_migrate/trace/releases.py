@@ -14,8 +14,8 @@ from packaging.version import Version
 
 from fsdp_migrate import fsdp1, remarks
 from fsdp_migrate.names import Binding, Kind
-from fsdp_migrate.trace.project import Module, Outdated, Project
-from fsdp_migrate.trace.versions import Answer, Reader
+from fsdp_migrate.trace.project import Answer, Module, Outdated, Project
+from fsdp_migrate.trace.versions import Reader
 
 CODE = "FSDP423"
 WORDS = ("version", "VERSION", "TORCH", "torch_", "Requirement")
@@ -43,10 +43,10 @@ def settle(project: Project, target: Version) -> None:
             project.version_tests = {}
         # Elsewhere it would only tell more of what such code uses: what is not known is live.
         modules = [module for module in project.modules if module.mentions(*fsdp1.WORDS)]
-        project.settle(target, find(project, target, modules))
+        project.settle(target, find_dead_code(project, target, modules))
 
 
-def find(
+def find_dead_code(
     project: Project, target: Version, among: Sequence[Module] | None = None
 ) -> dict[ast.AST, Outdated]:
     """Every node of the project that no torch from ``target`` on runs, with the reason.

@@ -16,19 +16,7 @@ from functools import cached_property
 from packaging.version import InvalidVersion, Version
 
 from fsdp_migrate.names import Binding, Kind, walk
-from fsdp_migrate.trace.project import Module, Project
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a test says from some release below the target on; ``until`` that release.
-
-    ``text`` names the releases for which it says the opposite: ``before 2.1``.
-    """
-
-    holds: bool
-    until: Version
-    text: str
+from fsdp_migrate.trace.project import Answer, Module, Project
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fsdp_migrate import session
-from fsdp_migrate.rule import Outcome
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.session import Run
 
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fsdp_migrate.verify.capture.session import Session, replace
-from fsdp_migrate.verify.inject import boot
+from fsdp_migrate.verify.inject import exceptions
 
 
 def install(session: Session) -> None:
@@ -55,5 +55,5 @@ class Reporting:
         try:
             return self.function(rank, *args)
         except Exception as error:
-            boot.note_exception(error, rank)
+            exceptions.note_exception(error, rank)
             raise

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import faulthandler
 import itertools
-import json
 import os
 import signal
 import sys
-import time
-import traceback
 from pathlib import Path
-from types import TracebackType
 
+from fsdp_migrate.verify.inject import exceptions
 from fsdp_migrate.verify.inject.config import Config
 from fsdp_migrate.verify.inject.imports import after_import
 
@@ -26,12 +23,6 @@ _PATCHED = (
     "torch.distributed.fsdp.fully_sharded_data_parallel",
     "torch.distributed.fsdp._fully_shard._fully_shard",
 )
-
-# Frames below the program's own, which a plain interpreter would not show.
-_HERE = os.path.dirname(os.path.abspath(__file__))
-_OURS = frozenset({os.path.join(_HERE, name) for name in ("server.py", "worker.py")}) | {
-    "<frozen runpy>"
-}
 
 _started: Config | None = None
 
@@ -51,7 +42,7 @@ def start(*, forked: bool = False) -> None:
     if forked:
         (folder / f"fork-{os.getpid()}").touch()
     _leave_stacks(folder)
-    _leave_exceptions(folder)
+    exceptions.record_into(folder)
     for name in _PATCHED:
         after_import(name, _attach)
 
@@ -81,40 +72,3 @@ def _leave_stacks(folder: Path) -> None:
     file = open(folder / f"stacks-{os.getpid()}.txt", "w")  # noqa: SIM115 - lives as long as we do
     faulthandler.enable(file=file, all_threads=True)
     faulthandler.register(STACKS_SIGNAL, file=file, all_threads=True, chain=False)
-
-
-def _leave_exceptions(folder: Path) -> None:
-    """An exception that ends the program is written down with its time, then shown as before."""
-    previous = sys.excepthook
-
-    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        _write_exception(folder, error, trace, os.environ.get("RANK"))
-        previous(kind, error, trace)
-
-    sys.excepthook = hook
-
-
-def note_exception(error: BaseException, rank: int) -> None:
-    """Write down an exception that someone else is about to catch and report."""
-    if _started is not None:
-        _write_exception(Path(_started.folder), error, error.__traceback__, str(rank))
-
-
-def _write_exception(
-    folder: Path, error: BaseException, trace: TracebackType | None, rank: str | None
-) -> None:
-    while trace is not None and trace.tb_frame.f_code.co_filename in _OURS:
-        trace = trace.tb_next
-    record = {
-        "rank": rank,
-        "pid": os.getpid(),
-        "time": time.time(),
-        "kind": type(error).__name__,
-        "message": str(error),
-        "traceback": "".join(traceback.format_exception(type(error), error, trace)),
-    }
-    path = folder / f"exception-{os.getpid()}.json"
-    path.write_text(json.dumps(record), encoding="utf-8")
-    capture = sys.modules.get("fsdp_migrate.verify.capture.attach")
-    if capture is not None:
-        capture.last_look()

@@ -6,8 +6,8 @@ from xml.etree import ElementTree as ET
 
 from fsdp_migrate import shown
 from fsdp_migrate.verify.compare.gate import Gate, Status
-from fsdp_migrate.verify.report import text
 from fsdp_migrate.verify.report.model import Report
+from fsdp_migrate.verify.report.text import render as plain_text
 
 
 def render(report: Report) -> str:
@@ -33,7 +33,7 @@ def render(report: Report) -> str:
         time=f"{report.seconds:.2f}",
     )
     suite.extend(cases)
-    ET.SubElement(suite, "system-out").text = shown.text(text.render(report))
+    ET.SubElement(suite, "system-out").text = shown.text(plain_text(report))
     ET.indent(suite)
     body = ET.tostring(suite, encoding="unicode")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{body}\n'

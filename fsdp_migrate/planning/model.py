@@ -1,0 +1,244 @@
+"""What everybody speaks of: a reference to FSDP1, a constructor, a model, a decision.
+
+Nothing here decides anything. Rules, finders and reports pass these around.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from fsdp_migrate import fsdp1
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.proposal import Code, Edit, Proposal
+from fsdp_migrate.remarks import Ignored
+from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.values import Value
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """One FSDP1 reference that needs a decision.
+
+    ``construct`` names it the way rules do (``FullyShardedDataParallel(mixed_precision=)``);
+    ``node`` is the whole construct, ``reference`` the name in it, ``receiver`` the model a method
+    is called on.
+    """
+
+    construct: str
+    module: Module
+    node: ast.expr | ast.stmt | ast.keyword | ast.alias
+    reference: ast.AST
+    receiver: ast.expr | None = None
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """1-based line and column."""
+        return self.module.position(self.node)
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Cell (0 outside notebooks), line and column as whoever opens the file sees them."""
+        return self.module.source.place(*self.position)
+
+    @property
+    def statement(self) -> ast.stmt:
+        return self.module.table.statement(self.node)
+
+
+@dataclass(eq=False)
+class Constructor:
+    """A call of ``FullyShardedDataParallel``."""
+
+    call: ast.Call
+    module: Module
+    reference: ast.AST
+    arguments: dict[str, ast.expr] = field(default_factory=dict)
+    problem: str = ""  # why it cannot be written out as fully_shard
+    is_open: bool = False  # it has more arguments than are written at the call
+    defined_by: ast.ClassDef | None = None  # a subclass of FSDP1, whose constructor this is
+    made_at: tuple[tuple[ast.Call, Module], ...] = ()  # the calls of that subclass
+    keeps_class: bool = False  # that subclass stays one, around the model
+    own_states: frozenset[str] = frozenset()  # state_dict, load_state_dict: that it has itself
+    is_wrong: bool = False  # FSDP1 itself refuses it, or FSDP2 has nothing like it
+    is_context: bool = False  # enable_wrap(wrapper_cls=FSDP, ...), the arguments of wrap()
+    wholes: frozenset[Constructor] = frozenset()  # of models that its own may be a part of
+
+    @classmethod
+    def read(cls, call: ast.Call, module: Module, reference: ast.AST) -> Constructor:
+        """Bind the arguments by FSDP1's signature; of a ``functools.partial`` those it has."""
+        result = cls(call, module, reference)
+        bound = reference in call.args
+        for index, value in enumerate(call.args[1:] if bound else call.args):
+            if isinstance(value, ast.Starred):
+                result.problem, result.is_open = "its arguments are passed as *args", True
+                break
+            if index >= len(fsdp1.CONSTRUCTOR_ARGUMENTS):
+                result.problem = "it has more positional arguments than FSDP1 takes"
+                result.is_wrong = True
+                return result
+            result.arguments[fsdp1.CONSTRUCTOR_ARGUMENTS[index]] = value
+        for keyword in call.keywords:
+            name = successor(keyword)
+            if name is None:
+                spelled = ast.unparse(keyword.value)
+                result.problem = f"its keyword arguments come from **{spelled}"
+                result.is_open = True
+            elif name not in fsdp1.CONSTRUCTOR_ARGUMENTS or (
+                name != keyword.arg and name in result.arguments
+            ):
+                result.problem = f"{keyword.arg} is not an argument of FSDP1"
+                result.is_wrong = True
+                return result
+            else:
+                result.arguments[name] = keyword.value
+        if bound:
+            result.problem, result.is_open = "they are bound by functools.partial", True
+        elif "module" not in result.arguments and not result.is_open:
+            result.problem, result.is_wrong = "it is called without a module", True
+        return result
+
+    @property
+    def wrapped(self) -> ast.expr:
+        """The expression that is wrapped; of ``enable_wrap`` the class, which stands for them."""
+        if self.is_context:
+            assert isinstance(self.reference, ast.expr)
+            return self.reference
+        return self.arguments["module"]
+
+    @property
+    def wraps(self) -> list[Wrapped]:
+        """What is wrapped, as far as it is written out, and in which file."""
+        if self.made_at and not self.keeps_class:
+            given = ((_first(call), module) for call, module in self.made_at)
+            return [Wrapped(model, module) for model, module in given if model is not None]
+        return [Wrapped(self.wrapped, self.module)] if "module" in self.arguments else []
+
+    @property
+    def statement(self) -> ast.stmt:
+        return self.module.table.statement(self.call)
+
+    def nodes(self) -> dict[str, ast.AST]:
+        """Argument name -> what stands in the call: the keyword node, or the positional value."""
+        found: dict[str, ast.AST] = {
+            name: k for k in self.call.keywords if (name := successor(k)) is not None
+        }
+        for name, value in self.arguments.items():
+            found.setdefault(name, value)
+        return found
+
+    def has(self, name: str) -> bool:
+        """Whether an argument is given, and as something else than a plain None."""
+        return name in self.arguments and not is_none(self.arguments[name])
+
+
+def is_none(node: ast.AST) -> bool:
+    """Whether None is written there."""
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def successor(keyword: ast.keyword) -> str | None:
+    """The name that an argument has today; None of ``**kwargs``."""
+    return fsdp1.EARLIER_NAMES.get(keyword.arg or "", keyword.arg)
+
+
+@dataclass(frozen=True, eq=False)
+class Wrapped:
+    """An expression that is wrapped."""
+
+    wrapped: ast.expr
+    module: Module
+
+
+def _first(call: ast.Call) -> ast.expr | None:
+    """The model that a call of a subclass is given."""
+    if call.args:
+        return None if isinstance(call.args[0], ast.Starred) else call.args[0]
+    return next((k.value for k in call.keywords if k.arg == "module"), None)
+
+
+@dataclass(eq=False)
+class Wrapping:
+    """The project's ``enable_wrap`` contexts and ``wrap`` calls, all of one migration.
+
+    ``contexts`` maps each ``wrap`` to what its model's arguments are read from: the contexts it may
+    run in, or itself when it has arguments of its own. ``problem`` says why they must be left.
+    """
+
+    enabled: list[Constructor] = field(default_factory=list)
+    contexts: dict[Constructor, tuple[Constructor, ...]] = field(default_factory=dict)
+    around: dict[Constructor, Constructor] = field(default_factory=dict)  # wrap -> in its body
+    problem: tuple[str, str] = ("", "")  # and what to do about it
+
+    @property
+    def constructors(self) -> frozenset[Constructor]:
+        return frozenset({*self.enabled, *self.contexts})
+
+    def may_be_in(self, wrap: Constructor) -> list[Constructor]:
+        """The contexts that may be open when ``wrap`` is called."""
+        around = self.around.get(wrap)
+        return [around] if around is not None else self.enabled
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """What a rule answers for one site.
+
+    ``message`` says what was done, or why nothing was; ``help`` the next step of a left site or
+    the possible difference of a reviewed one. ``models`` are the constructors whose migration the
+    site belongs to. ``quiet``: left as it is, the site would run on a migrated model and train or
+    save wrongly without an error.
+    """
+
+    site: Site
+    code: str
+    outcome: Outcome
+    message: str
+    help: str = ""
+    edits: tuple[Edit, ...] = ()
+    models: frozenset[Constructor] = frozenset()
+    quiet: bool = False
+    held: bool = False  # left only because its migration is held back
+    kept: bool = False  # nothing is written: as it is, it suits FSDP1 and FSDP2
+    final: bool = False  # no other form of the constructor would do either
+    unknown_state: bool = False  # left because the kind of a state dict is not known
+    ignored: Ignored | None = None  # left because a comment says so
+    rule: str = ""  # the code before its migration was held back
+    guard: tuple[Edit, ...] = ()  # what would stop the program there, with --partial
+    outdated: bool = False  # left, and no torch that migrated code runs on gets there
+    unguarded: str = ""  # why no guard can
+    guarded: bool = False  # the guard stands, or is put there, and nothing is held back
+
+
+@dataclass(eq=False)
+class Models:
+    """The FSDP1 models an expression may be."""
+
+    constructors: frozenset[Constructor]
+    others: tuple[Value, ...] = ()  # what else it may be
+
+    def __bool__(self) -> bool:
+        return bool(self.constructors)
+
+    @property
+    def certain(self) -> bool:
+        """Always an FSDP1 model, as far as the given paths tell."""
+        return bool(self.constructors) and not self.others
+
+
+@dataclass(eq=False)
+class Conversion:
+    """What becomes of a value at its origin, asked for by the constructors it reaches.
+
+    ``new`` is None when the constructor takes the value over and nothing stays behind.
+    """
+
+    new: Code | None
+    message: str
+    constructors: set[Constructor] = field(default_factory=set)
+    proposal: Proposal | None = None  # what else ``new`` needs, or edits in its place
+
+    @property
+    def edits_origin(self) -> bool:
+        """Whether something is written where the value was made."""
+        return self.new is not None or bool(self.proposal is not None and self.proposal.edits)
