@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from fsdp_migrate.fsdp1 import FSDP, canonical, is_fsdp2_class
 from fsdp_migrate.planning.model import Site
 from fsdp_migrate.trace.flow import access_path
-from fsdp_migrate.trace.project import Module, Project
+from fsdp_migrate.trace.module import Module
+from fsdp_migrate.trace.project import Project
 from fsdp_migrate.trace.values import Function, Tracer
 
 VERSION = "version"

@@ -24,7 +24,7 @@ from fsdp_migrate.proposal import (
     Unwrap,
 )
 from fsdp_migrate.source import Source, SourceError
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 
 
 def read(data: bytes, path: Path, display: str, taken: Iterable[Path] = ()) -> list[Source]:

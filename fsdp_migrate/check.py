@@ -16,7 +16,7 @@ from packaging.version import Version
 from fsdp_migrate import bound, cells, names, signatures
 from fsdp_migrate.notebook import SplitError
 from fsdp_migrate.source import Source, SourceError
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 
 
 def defect(module: Module, new: Module, target: Version) -> str:

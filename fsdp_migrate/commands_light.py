@@ -43,7 +43,7 @@ def _rule_paths() -> Sequence[Path]:
     Raises:
         ConfigError: one leads out of the project.
     """
-    from fsdp_migrate import gate, trust
+    from fsdp_migrate import gate, pages
 
     for directory in (Path.cwd(), *Path.cwd().parents):
         pyproject = directory / "pyproject.toml"
@@ -55,7 +55,8 @@ def _rule_paths() -> Sequence[Path]:
                 names = list(map(str, data["tool"]["fsdp-migrate"]["rule-paths"]))
             except (OSError, ValueError, KeyError, TypeError):
                 return []  # the commands that depend on it complain
-            return trust.inside(directory, names, "pyproject.toml: [tool.fsdp-migrate]")
+            origin = "pyproject.toml: [tool.fsdp-migrate]"
+            return pages.own_directories(directory, names, origin)
         if (directory / ".git").exists():
             break
     return []

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.version import InvalidVersion, Version
 
-from fsdp_migrate import gate, trust
-from fsdp_migrate.errors import InputError
+from fsdp_migrate import gate, pages
+from fsdp_migrate.errors import ConfigError
 from fsdp_migrate.shown import path as shown_path
 
 if TYPE_CHECKING:  # imported where torch is required: it takes longer to load than all the rest
@@ -25,10 +25,6 @@ TABLE = "[tool.fsdp-migrate]"
 KEYS = frozenset(
     {"target-torch", "select", "ignore", "exclude", "rule-paths", "line-length", "verify"}
 )
-
-
-class ConfigError(InputError):
-    """The configuration is wrong. The message names the file and the key."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,7 @@ def rule_paths(root: Path) -> tuple[Path, ...]:
     """
     path = root / "pyproject.toml"
     names = _strings(_table(_toml(path), path), "rule-paths", path)
-    return trust.inside(root, names, f"{shown(path)}: {TABLE}") if names else ()
+    return pages.own_directories(root, names, f"{shown(path)}: {TABLE}") if names else ()
 
 
 def verify_table(root: Path) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from fsdp_migrate.proposal import carried
 from fsdp_migrate.rule import CODE, LoadedRule
 from fsdp_migrate.study import Failure, Study
 from fsdp_migrate.support import placement
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Tracer
 
 HELD = "FSDP190"

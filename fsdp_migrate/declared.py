@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fsdp_migrate import fsdp1, quoted
 from fsdp_migrate.names import Kind
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Constant, Tracer, Unknown, Value, Values
 from fsdp_migrate.type_expressions import is_generic, last_name
 

@@ -19,7 +19,8 @@ from fsdp_migrate.rule import Registry
 from fsdp_migrate.source import Source, SourceError
 from fsdp_migrate.study import DEFAULT_TARGET, Failure, Study, sentences
 from fsdp_migrate.trace import parts
-from fsdp_migrate.trace.project import Library, Module, Project
+from fsdp_migrate.trace.module import Library, Module
+from fsdp_migrate.trace.project import Project
 
 MANY = 24  # edited files that are worth several processes
 

@@ -131,6 +131,19 @@ class Scope:
         return None
 
 
+def differ(every: Sequence[Binding]) -> bool:
+    """Whether bindings of one name, an import among them, may give it different values."""
+    if len(every) < 2:
+        return False
+    imported = {b.qualified for b in every if b.kind is Kind.IMPORT}
+    return bool(imported) and (len(imported) > 1 or any(b.kind is not Kind.IMPORT for b in every))
+
+
+def watched(scope: Scope) -> list[str]:
+    """The names of a scope whose bindings have to be told apart in functions inside of it."""
+    return [name for name, every in scope.bindings.items() if differ(every)]
+
+
 class Index(Generic[Node]):
     """Nodes by the names that they have, in the order of the source for any number of names."""
 

@@ -14,7 +14,7 @@ from fsdp_migrate import fsdp1, sites
 from fsdp_migrate.around import unwrapping
 from fsdp_migrate.names import last_part
 from fsdp_migrate.trace.flow import Test, access_path
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import (
     TRANSPARENT_CALLS,
     Class,

@@ -19,7 +19,8 @@ from fsdp_migrate.proposal import Proposal
 from fsdp_migrate.sites import promised
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace import releases
-from fsdp_migrate.trace.project import Module, Outdated
+from fsdp_migrate.trace.module import Module
+from fsdp_migrate.trace.project import Outdated
 
 CONSTRUCT = "code for older torch"
 YIELDING = (ast.Yield, ast.YieldFrom)

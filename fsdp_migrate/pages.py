@@ -8,11 +8,15 @@ docstring.
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+from fsdp_migrate import shown
+from fsdp_migrate.errors import ConfigError
 
 PATTERN = "FSDP[0-9][0-9][0-9]_*.py"
 EXAMPLES, KEEPS = "Examples", "Keeps"
@@ -135,6 +139,34 @@ def pages(directories: Iterable[Path] = ()) -> list[Page]:
             # Ours are what they are, whatever a project calls its own.
             found.setdefault(code, Page(code, name, _document(path), path))
     return sorted(found.values(), key=lambda p: p.code)
+
+
+def own_directories(root: Path, names: Sequence[str], origin: str) -> tuple[Path, ...]:
+    """The directories that ``names`` mean, every file of a rule in them being the project's own.
+
+    Raises:
+        ConfigError: a directory, or a file of a rule in it, leads out of ``root``.
+    """
+    real = root.resolve()
+    found: list[Path] = []
+    for name in names:
+        told = f"{origin} rule-paths: {shown.path(name)}"
+        directory = root / name
+        try:
+            if not directory.resolve().is_relative_to(real):
+                raise ConfigError(f"{told}: leads out of the project")
+            for path in (f for m in modules(directory) for f in (m, m.with_suffix(".md"))):
+                if path.suffix == ".md" and not os.path.lexists(path):
+                    continue
+                where = f"{told}: {shown.path(path.name)}"
+                if not path.resolve().is_relative_to(real):
+                    raise ConfigError(f"{where} leads out of the project")
+                if not path.is_file():
+                    raise ConfigError(f"{where} is not a file")
+        except (OSError, ValueError, RuntimeError) as error:  # a link to itself, a NUL
+            raise ConfigError(f"{told}: {error}") from None
+        found.append(directory)
+    return tuple(found)
 
 
 def modules(directory: Path) -> list[Path]:

@@ -17,7 +17,7 @@ from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import Code, Edit, Insert, Mark, code, join
 from fsdp_migrate.study import Study, block_of, sentences
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 
 # What makes models: left, nothing of what is done to them may be migrated.
 MAKERS = (f"{fsdp1.FSDP}(", "partial(", "class(", "value(", "import(", "enable_wrap", "wrap")

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fsdp_migrate.names import Scope
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 
 
 @dataclass(frozen=True, eq=False)

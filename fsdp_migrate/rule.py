@@ -25,7 +25,7 @@ from fsdp_migrate.planning.outcome import Outcome
 
 if TYPE_CHECKING:
     from fsdp_migrate.planning.model import Decision, Site
-    from fsdp_migrate.trace.project import Module
+    from fsdp_migrate.trace.module import Module
 
 __all__ = [
     "CODE",

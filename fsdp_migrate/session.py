@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdp_migrate import config, gate, pages, room, trust, ui
+from fsdp_migrate.errors import ConfigError
 from fsdp_migrate.result import Problem, Result
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def run(
 
     Raises:
         gate.PathProblem: a path cannot be used.
-        config.ConfigError: the configuration is wrong.
+        ConfigError: the configuration is wrong.
         rule.RuleError: a rule of the user's is wrong.
     """
     started = time.perf_counter()
@@ -112,7 +113,7 @@ def _check_codes(codes: Sequence[str], origin: str, settings: config.Config) -> 
     known = [page.code for page in pages.pages(settings.rule_paths)] if codes else []
     for code in codes:
         if not code or not any(k.startswith(code) for k in known):
-            raise config.ConfigError(
+            raise ConfigError(
                 f"{origin}no rule's code is or begins with {code!r}; 'fsdp-migrate explain' "
                 "lists them"
             )
@@ -142,7 +143,7 @@ def _engine(
     # Loading the engine takes longer than finding out that there is nothing for it to do.
     from fsdp_migrate import engine, rule
     from fsdp_migrate.source import Source, SourceError
-    from fsdp_migrate.trace.project import Library
+    from fsdp_migrate.trace.module import Library
 
     @cache
     def load(path: Path) -> Source | None:

@@ -12,7 +12,8 @@ from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.planning.model import Site
 from fsdp_migrate.trace import reaching
 from fsdp_migrate.trace.flow import Definition, access_path
-from fsdp_migrate.trace.project import Module, Project
+from fsdp_migrate.trace.module import Module
+from fsdp_migrate.trace.project import Project
 from fsdp_migrate.trace.values import Class, Computed, Made, Tracer, Unknown, Values
 
 

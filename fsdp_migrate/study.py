@@ -19,7 +19,8 @@ from fsdp_migrate.proposal import Code, Mark, Namer, Proposal
 from fsdp_migrate.rule import LoadedRule, Registry
 from fsdp_migrate.trace import releases
 from fsdp_migrate.trace.flow import Definition
-from fsdp_migrate.trace.project import Module, Outdated, Project
+from fsdp_migrate.trace.module import Module
+from fsdp_migrate.trace.project import Outdated, Project
 from fsdp_migrate.trace.values import Class, Constant, Made, Tracer, Unknown, Value, Values
 
 DEFAULT_TARGET = config.DEFAULT_TARGET

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fsdp_migrate import shown
-from fsdp_migrate.pages import modules
+from fsdp_migrate.errors import ConfigError, InputError
 
 OPTION = "--trust-rules"
 KEY = "trust-rules"
@@ -59,8 +59,6 @@ def word(root: Path, directories: Sequence[Path], *, asked: bool) -> Word:
     Raises:
         ConfigError: the user's configuration is wrong, or a directory is not there.
     """
-    from fsdp_migrate.config import ConfigError
-
     real = root.resolve()
     for directory in directories:
         if not directory.is_dir():
@@ -78,7 +76,6 @@ def command(start: Path, asked: bool, work: Callable[[], int]) -> int:
     being noticed.
     """
     from fsdp_migrate import config, process
-    from fsdp_migrate.errors import InputError
 
     try:
         root = config.project_root(start)
@@ -86,36 +83,6 @@ def command(start: Path, asked: bool, work: Callable[[], int]) -> int:
     except InputError:
         return work()  # says what is wrong
     return process.apart(work) if trusted else work()
-
-
-def inside(root: Path, names: Sequence[str], origin: str) -> tuple[Path, ...]:
-    """The directories that ``names`` mean, every file of a rule in them being the project's own.
-
-    Raises:
-        ConfigError: a directory, or a file of a rule in it, leads out of ``root``.
-    """
-    from fsdp_migrate.config import ConfigError
-
-    real = root.resolve()
-    found: list[Path] = []
-    for name in names:
-        told = f"{origin} rule-paths: {shown.path(name)}"
-        directory = root / name
-        try:
-            if not directory.resolve().is_relative_to(real):
-                raise ConfigError(f"{told}: leads out of the project")
-            for path in (f for m in modules(directory) for f in (m, m.with_suffix(".md"))):
-                if path.suffix == ".md" and not os.path.lexists(path):
-                    continue
-                where = f"{told}: {shown.path(path.name)}"
-                if not path.resolve().is_relative_to(real):
-                    raise ConfigError(f"{where} leads out of the project")
-                if not path.is_file():
-                    raise ConfigError(f"{where} is not a file")
-        except (OSError, ValueError, RuntimeError) as error:  # a link to itself, a NUL
-            raise ConfigError(f"{told}: {error}") from None
-        found.append(directory)
-    return tuple(found)
 
 
 def users_file() -> Path:
@@ -132,8 +99,6 @@ def users_file() -> Path:
 def _of_user(root: Path) -> str:
     """Who trusts the rules of the project at ``root``, by the user's configuration."""
     import tomllib
-
-    from fsdp_migrate.config import ConfigError
 
     path = users_file()
     told = shown.path(str(path))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsdp_migrate import config, gate, git, session, trust, ui, write
 from fsdp_migrate.commands import BAD, GOOD, SEE
-from fsdp_migrate.errors import InputError
+from fsdp_migrate.errors import ConfigError, InputError
 from fsdp_migrate.shown import path as shown_path
 
 if TYPE_CHECKING:
@@ -103,17 +103,13 @@ def _formats(asked: Asked) -> list[tuple[str, Path | None]]:
     from fsdp_migrate.verify.report import RENDERERS, SUFFIXES
 
     if asked.format_ not in RENDERERS:
-        raise config.ConfigError(
-            f"--format must be one of {', '.join(RENDERERS)}, not {asked.format_!r}"
-        )
+        raise ConfigError(f"--format must be one of {', '.join(RENDERERS)}, not {asked.format_!r}")
     found: list[tuple[str, Path | None]] = [(asked.format_, None)]
     for path in asked.outputs:
         if path.suffix not in SUFFIXES:
-            raise config.ConfigError(
-                f"--output {path}: the name must end in one of {', '.join(SUFFIXES)}"
-            )
+            raise ConfigError(f"--output {path}: the name must end in one of {', '.join(SUFFIXES)}")
         if not path.absolute().parent.is_dir():
-            raise config.ConfigError(f"--output {path}: {path.parent} is not a directory")
+            raise ConfigError(f"--output {path}: {path.parent} is not a directory")
         found.append((SUFFIXES[path.suffix], path))
     return found
 
@@ -192,16 +188,16 @@ def _entries() -> Entries:
     table = config.verify_table(root)
     path = config.shown(root / "pyproject.toml")
     if not table:
-        raise config.ConfigError(f"give a SCRIPT, or name functions in {TABLE} of {path}")
+        raise ConfigError(f"give a SCRIPT, or name functions in {TABLE} of {path}")
     try:
         return Entries.read(table)
     except EntryError as error:
-        raise config.ConfigError(f"{path}: {error}") from None
+        raise ConfigError(f"{path}: {error}") from None
 
 
 def _worlds(text: str) -> list[int]:
     if not re.fullmatch(r"\d+(,\d+)*", text):
-        raise config.ConfigError(f"--nproc must be a number, or several as in 1,2,4; not {text!r}")
+        raise ConfigError(f"--nproc must be a number, or several as in 1,2,4; not {text!r}")
     return list(dict.fromkeys(int(word) for word in text.split(",")))
 
 
@@ -209,7 +205,7 @@ def _words(text: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
-        raise config.ConfigError(f"--resume-check {text!r} cannot be read: {error}") from None
+        raise ConfigError(f"--resume-check {text!r} cannot be read: {error}") from None
 
 
 def _environment(pairs: Sequence[str]) -> dict[str, str]:
@@ -217,7 +213,7 @@ def _environment(pairs: Sequence[str]) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise config.ConfigError(f"--env must be NAME=VALUE, not {pair!r}")
+            raise ConfigError(f"--env must be NAME=VALUE, not {pair!r}")
         found[name] = value
     return found
 

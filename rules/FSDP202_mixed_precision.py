@@ -39,7 +39,7 @@ from fsdp_migrate.proposal import Code, code
 from fsdp_migrate.rule import Example, Finder, Keep, Rule
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 
 
 def _evaluations(study: Study, module: Module) -> Iterator[Site]:

@@ -30,7 +30,7 @@ from fsdp_migrate.proposal import code, join
 from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.states import statedicts
 from fsdp_migrate.study import Study
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 
 RULE = Rule(
     code="FSDP306",

@@ -38,7 +38,7 @@ from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import Proposal, code, join
 from fsdp_migrate.rule import Example, Finder, Keep, Rule
 from fsdp_migrate.study import Study, sentences
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 
 
 def _attribute_checks(study: Study, module: Module) -> Iterator[Site]:

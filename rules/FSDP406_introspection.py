@@ -42,7 +42,7 @@ from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.states import statedicts
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Class, Constant, Made, Unknown
 
 RULE = Rule(

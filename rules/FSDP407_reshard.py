@@ -27,7 +27,7 @@ from fsdp_migrate.proposal import code
 from fsdp_migrate.rule import Example, Keep, Rule
 from fsdp_migrate.study import Study, block_of, sentences
 from fsdp_migrate.trace.flow import access_path
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Function
 
 RULE = Rule(code="FSDP407", name="reshard", handles=("private:_runtime_utils._reshard",))

@@ -30,7 +30,7 @@ from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.rule import Example, Finder, Keep, Rule
 from fsdp_migrate.study import Study
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 
 
 def _divide_factors(study: Study, module: Module) -> Iterator[Site]:

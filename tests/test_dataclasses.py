@@ -13,7 +13,7 @@ from fsdp_migrate import engine, gate
 from fsdp_migrate.engine import Options
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.source import Source
-from fsdp_migrate.trace.project import Library
+from fsdp_migrate.trace.module import Library
 from tests.migrating import REGISTRY, ROOT, migrate
 
 HEAD = """\

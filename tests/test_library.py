@@ -6,7 +6,8 @@ from pathlib import Path
 
 from fsdp_migrate import session
 from fsdp_migrate.source import Source
-from fsdp_migrate.trace.project import Library, Project
+from fsdp_migrate.trace.module import Library
+from fsdp_migrate.trace.project import Project
 
 IMPORT = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
 

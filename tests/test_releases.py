@@ -9,7 +9,8 @@ from packaging.version import Version
 
 from fsdp_migrate.source import Source
 from fsdp_migrate.trace import releases
-from fsdp_migrate.trace.project import Library, Project
+from fsdp_migrate.trace.module import Library
+from fsdp_migrate.trace.project import Project
 from tests.migrating import ROOT
 
 HEAD = """\

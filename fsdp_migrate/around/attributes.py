@@ -18,7 +18,7 @@ from fsdp_migrate.planning.model import Constructor, Site
 from fsdp_migrate.proposal import Code, code, join
 from fsdp_migrate.sites import definitions
 from fsdp_migrate.study import Study
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Class, Made, Unknown
 
 CONSTRUCT = "parameter attribute"

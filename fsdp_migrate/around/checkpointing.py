@@ -19,7 +19,7 @@ from fsdp_migrate.planning.model import Constructor, Site
 from fsdp_migrate.proposal import code
 from fsdp_migrate.study import Study, block_of
 from fsdp_migrate.trace.flow import access_path
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Class, External, Function, Made, Value
 
 LATE = "late activation checkpointing"

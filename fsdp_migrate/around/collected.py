@@ -30,7 +30,7 @@ from fsdp_migrate.planning.model import Site
 from fsdp_migrate.sites import definitions
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Class
 
 CONSTRUCT = "early parameters"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from fsdp_migrate.planning.model import Site
 from fsdp_migrate.study import Study
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 
 COPY = "copy of a model"
 PICKLE = "pickled model"

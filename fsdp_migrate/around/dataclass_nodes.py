@@ -23,7 +23,7 @@ from fsdp_migrate.construct import models, policies
 from fsdp_migrate.names import FUNCTIONS, Kind, children, walk
 from fsdp_migrate.planning.model import Constructor, Site, Wrapped
 from fsdp_migrate.study import Study
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Class, Display, External, Made, Unknown, Value
 
 CONSTRUCT = "dataclass of a model"

@@ -8,7 +8,7 @@ from fsdp_migrate.names import COMPREHENSIONS
 from fsdp_migrate.proposal import Proposal, code
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 
 
 def drop_assignment(statement: ast.stmt, module: Module, study: Study, proposal: Proposal) -> None:

@@ -14,7 +14,7 @@ from fsdp_migrate.construct import precision
 from fsdp_migrate.names import FUNCTIONS
 from fsdp_migrate.planning.model import Constructor, Site
 from fsdp_migrate.study import Study
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Function
 
 BEFORE = "forward pre-hook"

@@ -29,7 +29,7 @@ from fsdp_migrate.planning.model import Constructor, Site
 from fsdp_migrate.proposal import Code, Proposal, code
 from fsdp_migrate.sites import models
 from fsdp_migrate.trace.flow import access_path
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Class, Display, External, Function, Made, Value, Values
 
 if TYPE_CHECKING:

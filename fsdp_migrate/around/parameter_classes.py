@@ -17,7 +17,7 @@ from fsdp_migrate.construct import models
 from fsdp_migrate.planning.model import Constructor, Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Class, Display, External, Function, Made, Values
 
 FOUR_BIT = "4-bit parameters"

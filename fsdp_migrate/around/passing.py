@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fsdp_migrate import fsdp1, sites
 from fsdp_migrate.names import FUNCTIONS, Kind
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 
 if TYPE_CHECKING:
     from fsdp_migrate.study import Study

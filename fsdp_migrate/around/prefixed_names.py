@@ -18,7 +18,7 @@ from fsdp_migrate.names import FUNCTIONS, walk
 from fsdp_migrate.planning.model import Site
 from fsdp_migrate.sites import enclosing_function
 from fsdp_migrate.study import Study
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Function
 
 CONSTRUCT = "prefixed name"

@@ -16,7 +16,7 @@ from fsdp_migrate import sites
 from fsdp_migrate.names import FUNCTIONS, walk
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Function
 
 NORMS = frozenset({"norm", "vector_norm"})

@@ -15,7 +15,7 @@ from fsdp_migrate.around.parameters import METHODS, WHOLE
 from fsdp_migrate.planning.model import Site
 from fsdp_migrate.sites import definitions
 from fsdp_migrate.study import Study
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Class, External, Made
 
 REPLACED = "module of a sharded model replaced"

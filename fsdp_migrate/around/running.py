@@ -27,7 +27,7 @@ from fsdp_migrate.names import Scope, walk
 from fsdp_migrate.planning.model import Constructor, Site
 from fsdp_migrate.study import Study, block_of
 from fsdp_migrate.trace.flow import access_path
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Class, Display, External, Function, Made, Unknown
 
 CONSTRUCT = "late optimizer"

@@ -10,7 +10,7 @@ from fsdp_migrate import fsdp1, quoted, sites
 from fsdp_migrate.planning.model import Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace import reaching
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Computed, Constant, ModuleValue, Unknown
 
 NAME = "name({})"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fsdp_migrate.names import Kind
 from fsdp_migrate.trace.flow import ELSEWHERE, Definition
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Function, exits
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from fsdp_migrate.names import children, walk
 from fsdp_migrate.planning.model import Constructor, Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Class, External, Made, Values
 
 CONSTRUCT = "unused part"

@@ -10,7 +10,7 @@ import ast
 
 from fsdp_migrate import type_expressions
 from fsdp_migrate.trace.flow import access_path
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 
 INNER = frozenset({"module", "_fsdp_wrapped_module"})
 

@@ -15,7 +15,7 @@ from fsdp_migrate.around.parameters import is_gathered, listed
 from fsdp_migrate.around.reductions import bases
 from fsdp_migrate.planning.model import Site
 from fsdp_migrate.study import Study
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 
 VECTOR = "parameters in a vector"
 WRITTEN = "parameters from a vector"

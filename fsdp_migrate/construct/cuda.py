@@ -14,7 +14,7 @@ from fsdp_migrate.construct import devices
 from fsdp_migrate.names import COMPREHENSIONS, FUNCTIONS
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.study import Study
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Class, Constant, Function, FunctionNode
 
 # Functions of torch.cuda that fail without CUDA.

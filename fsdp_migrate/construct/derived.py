@@ -22,7 +22,7 @@ from fsdp_migrate.proposal import Code, code
 from fsdp_migrate.sites import OF_MODELS
 from fsdp_migrate.states import statedicts
 from fsdp_migrate.study import Study
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Class, External, Values, registry_of
 
 RULE = "FSDP103"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fsdp_migrate.names import last_part
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.study import Study
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Computed, Constant, Function, Made, Unknown, Value
 
 ACCELERATOR = "the accelerator"  # whichever the machine has

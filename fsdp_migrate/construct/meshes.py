@@ -10,7 +10,7 @@ from fsdp_migrate.construct.sharding import ShardPlan
 from fsdp_migrate.planning.model import Constructor, Site
 from fsdp_migrate.proposal import code
 from fsdp_migrate.study import Study
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Constant, Made
 
 WORLD = frozenset(

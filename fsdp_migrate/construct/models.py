@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from fsdp_migrate import fsdp1
 from fsdp_migrate.study import Study
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Class, External, Function, Made, Values
 
 # Outside libraries whose models of these names are transformers without BatchNorm and without

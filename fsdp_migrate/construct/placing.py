@@ -17,7 +17,7 @@ from fsdp_migrate.construct.sharding import ShardPlan
 from fsdp_migrate.proposal import Code, code
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Class, Function
 
 # Before, current_accelerator raises where there is none.

@@ -18,7 +18,7 @@ from fsdp_migrate.names import Kind
 from fsdp_migrate.planning.model import Constructor, Wrapped
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Class, Display, Made
 
 MODULE_BASES = ("torch.nn.Module", "torch.nn.modules.module.Module", "LightningModule")

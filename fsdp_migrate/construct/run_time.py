@@ -19,7 +19,7 @@ from fsdp_migrate.construct.roles import Role, role
 from fsdp_migrate.planning.model import Constructor, Decision, Site
 from fsdp_migrate.proposal import Code, code
 from fsdp_migrate.study import Study
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 
 FUNCTION = "shard"
 CLASS = "ShardedModule"  # of the support module as well: it hands its arguments to ``shard``

@@ -15,7 +15,7 @@ from fsdp_migrate.names import COMPREHENSIONS
 from fsdp_migrate.planning.model import Constructor, Site, is_none
 from fsdp_migrate.proposal import Code, Proposal, code, join
 from fsdp_migrate.trace.flow import access_path
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 
 FULLY_SHARD = "torch.distributed.fsdp"
 # Methods of nn.Module that change the module and return it.

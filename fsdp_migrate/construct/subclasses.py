@@ -16,7 +16,7 @@ from fsdp_migrate.construct import derived, run_time
 from fsdp_migrate.planning.model import Constructor, Decision, Site
 from fsdp_migrate.proposal import Code, code, join
 from fsdp_migrate.study import Study
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Class
 
 RULE = "FSDP103"

@@ -31,7 +31,7 @@ from fsdp_migrate.proposal import (
     Support,
     Unwrap,
 )
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 
 Line = cst.SimpleStatementLine | cst.BaseCompoundStatement
 

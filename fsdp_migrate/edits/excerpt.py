@@ -22,7 +22,7 @@ from fsdp_migrate.proposal import (
     ReplaceStatement,
     Unwrap,
 )
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 
 FEWEST = 4  # lines of a run that are worth leaving out
 NAME = "__fsdp_migrate_kept_{}__"

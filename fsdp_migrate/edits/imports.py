@@ -16,7 +16,7 @@ import libcst as cst
 from fsdp_migrate import fsdp1, quoted
 from fsdp_migrate.edits import layout, sequence
 from fsdp_migrate.loading import ImportStatement
-from fsdp_migrate.names import Binding, Kind, Scope, children, walk
+from fsdp_migrate.names import Binding, Kind, Scope, children, differ, walk
 from fsdp_migrate.proposal import (
     AddKeyword,
     Code,
@@ -32,7 +32,7 @@ from fsdp_migrate.proposal import (
     Unwrap,
 )
 from fsdp_migrate.trace import reaching
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 
 if TYPE_CHECKING:
     from fsdp_migrate.edits.apply import Line, _Editor
@@ -276,7 +276,7 @@ def _may_be_another(binding: Binding) -> bool:
     it is not the tool's, whatever becomes of the name."""
     every = binding.scope.bindings[binding.name]
     torchs = fsdp1.canonical(binding.qualified) or fsdp1.is_module(binding.qualified)
-    return not torchs and reaching.differ(every)
+    return not torchs and differ(every)
 
 
 def _consumed(module: Module, edits: Sequence[Edit]) -> tuple[set[ast.AST], set[str]]:

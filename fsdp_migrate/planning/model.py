@@ -12,7 +12,7 @@ from fsdp_migrate import fsdp1
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.proposal import Code, Edit, Proposal
 from fsdp_migrate.remarks import Ignored
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Value
 
 

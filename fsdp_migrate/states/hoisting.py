@@ -17,7 +17,7 @@ from fsdp_migrate.proposal import Code, Proposal, code
 from fsdp_migrate.states import holders, ranks, statedicts
 from fsdp_migrate.study import Study, sentences
 from fsdp_migrate.trace.flow import access_path
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Class, Constant, FunctionNode, Made, Value
 
 DEPTH = 3  # how many callers up a condition on the rank is looked for

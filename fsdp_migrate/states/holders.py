@@ -15,7 +15,7 @@ from fsdp_migrate import fsdp1, sites
 from fsdp_migrate.construct import roles
 from fsdp_migrate.planning.model import Constructor, Site
 from fsdp_migrate.study import Study
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Class, Display, Made, Value
 
 METHODS = frozenset({"state_dict", "load_state_dict"})

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdp_migrate.names import FUNCTIONS, walk
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 
 RANK_WORDS = (
     "rank",

@@ -14,7 +14,7 @@ from fsdp_migrate import sites
 from fsdp_migrate.planning.model import Site
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 
 DEPTH = 3  # how many callers up a returned state is followed
 CONTAINERS = frozenset({"append", "appendleft", "setdefault", "insert"})

@@ -20,7 +20,7 @@ from fsdp_migrate.sites import enclosing_function
 from fsdp_migrate.states import holders
 from fsdp_migrate.study import Study
 from fsdp_migrate.trace.flow import access_path
-from fsdp_migrate.trace.project import Module
+from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.values import Class, Constant, External, Function, Made, Value
 
 MIXED = "it is called inside and outside a state_dict_type context"

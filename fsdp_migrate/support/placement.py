@@ -14,7 +14,8 @@ from pathlib import Path
 from fsdp_migrate.names import walk
 from fsdp_migrate.proposal import Edit, Import, Support
 from fsdp_migrate.source import Source
-from fsdp_migrate.trace.project import Module, Project
+from fsdp_migrate.trace.module import Module
+from fsdp_migrate.trace.project import Project
 
 LIBRARY = Path(__file__).with_name("fsdp2_support.py")
 NAME = "fsdp2_support"

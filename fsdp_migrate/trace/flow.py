@@ -29,8 +29,8 @@ from fsdp_migrate.names import (
     Scope,
     children,
     walk,
+    watched,
 )
-from fsdp_migrate.trace import reaching
 
 
 @dataclass(eq=False)
@@ -113,7 +113,7 @@ class _Interpreter:
         self.below: dict[str, list[str]] = defaultdict(list)  # path -> defined ones it begins
         self.tests: dict[tuple[int, bool, bool], Test] = {}
         self.asked: set[str] = set()  # paths that there are tests of
-        self.watched = reaching.watched(scope)
+        self.watched = watched(scope)
 
     def run(self) -> Flow:
         node = self.scope.node

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from fsdp_migrate import fsdp1, sites
-from fsdp_migrate.trace.project import Module, Project
+from fsdp_migrate.trace.module import Module
+from fsdp_migrate.trace.project import Project
 
 Thing = TypeVar("Thing", bound=Hashable)
 MARKERS = ("pyproject.toml", "setup.py", "setup.cfg", ".git")

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fsdp_migrate import fsdp1
-from fsdp_migrate.names import FUNCTIONS, Binding, Kind, NameTable, Scope, walk
+from fsdp_migrate.names import FUNCTIONS, Binding, Kind, NameTable, Scope, differ, walk
 
 if TYPE_CHECKING:
-    from fsdp_migrate.trace.project import Module
+    from fsdp_migrate.trace.module import Module
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
@@ -60,14 +60,6 @@ def uses(binding: Binding, module: Module) -> list[ast.Name]:
     if all(b is binding or fsdp1.is_same(b.qualified, short) for b in every):
         return found
     return [name for name in found if binding in bindings(name, module)]
-
-
-def differ(every: Sequence[Binding]) -> bool:
-    """Whether bindings of one name, an import among them, may give it different values."""
-    if len(every) < 2:
-        return False
-    imported = {b.qualified for b in every if b.kind is Kind.IMPORT}
-    return bool(imported) and (len(imported) > 1 or any(b.kind is not Kind.IMPORT for b in every))
 
 
 def at_end(every: Sequence[Binding], scope: Scope, module: Module) -> Sequence[Binding]:
@@ -168,11 +160,6 @@ def _are_apart(first: list[ast.AST], second: list[ast.AST], split: int) -> bool:
             both = one in either and other in either
             return both and (one in handlers or other in handlers)
     return False
-
-
-def watched(scope: Scope) -> list[str]:
-    """The names of a scope whose bindings have to be told apart in functions inside of it."""
-    return [name for name, every in scope.bindings.items() if differ(every)]
 
 
 def is_placeholder(binding: Binding) -> bool:

@@ -14,7 +14,8 @@ from packaging.version import Version
 
 from fsdp_migrate import fsdp1, remarks
 from fsdp_migrate.names import Binding, Kind
-from fsdp_migrate.trace.project import Answer, Module, Outdated, Project
+from fsdp_migrate.trace.module import Module
+from fsdp_migrate.trace.project import Answer, Outdated, Project
 from fsdp_migrate.trace.versions import Reader
 
 CODE = "FSDP423"

@@ -11,14 +11,13 @@ from __future__ import annotations
 import ast
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from fsdp_migrate.trace.project import Module, Project
+from fsdp_migrate.trace.module import Library, Module
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 REPOSITORY = (".git", "pyproject.toml", "setup.py", "setup.cfg")
@@ -37,9 +36,19 @@ class Step:
 class Roots:
     """The directories that the names of a project's modules start from."""
 
-    def __init__(self, project: Project) -> None:
-        self.project = project
-        self._files = {module.path: module for module in project.modules}
+    def __init__(
+        self,
+        modules: Sequence[Module],
+        library: Library,
+        resolve: Callable[[str, Module], tuple[Module, str] | None],
+        load: Callable[[Path], Module | None],
+    ) -> None:
+        """The four are the project's: what it knows, and how it looks a name or a path up."""
+        self._modules = modules
+        self._library = library
+        self._resolve = resolve
+        self._load_library = load
+        self._files = {module.path: module for module in modules}
         self._steps: dict[Module, list[Step]] = {}
         self._packages: dict[Path, bool] = {}
 
@@ -59,7 +68,7 @@ class Roots:
     @cached_property
     def all_needed(self) -> frozenset[Path]:
         """The directories that must be on the path for the sake of any module."""
-        return frozenset(root for m in self.project.modules for root in self.needed(m))
+        return frozenset(root for m in self._modules for root in self.needed(m))
 
     def _read(self, module: Module) -> Iterator[Step]:
         for statement in module.table.import_statements:
@@ -96,7 +105,7 @@ class Roots:
         if parts[0] in sys.stdlib_module_names or parts[0] not in self._words:
             return
         asked = parts if name in ("", "*") else [*parts, name]
-        resolved = self.project.resolve(".".join(asked), module)
+        resolved = self._resolve(".".join(asked), module)
         if resolved is None:
             return
         target, rest = resolved
@@ -127,21 +136,21 @@ class Roots:
 
     def _at(self, path: Path) -> Module | None:
         """A module under analysis, or an ``__init__`` of the library, which leads on to some."""
-        if path.name == "__init__.py" and path in self.project.library.paths:
-            return self.project.load(path)
+        if path.name == "__init__.py" and path in self._library.paths:
+            return self._load_library(path)
         return self._files.get(path)
 
     @cached_property
     def _words(self) -> frozenset[str]:
         """What the project's files and directories are called: most imports name none of it."""
-        paths = (*map(Path.as_posix, self._files), *self.project.library.by_text)
+        paths = (*map(Path.as_posix, self._files), *self._library.by_text)
         return frozenset(word for p in paths for word in p.removesuffix(".py").split("/"))
 
     def is_package(self, directory: Path) -> bool:
         known = self._packages.get(directory)
         if known is None:
             path = directory / "__init__.py"
-            known = path in self._files or path in self.project.library.paths or path.is_file()
+            known = path in self._files or path in self._library.paths or path.is_file()
             self._packages[directory] = known
         return known
 
@@ -157,7 +166,7 @@ class Roots:
     @cached_property
     def _loaded(self) -> Mapping[Module, set[Path]]:
         found: dict[Module, set[Path]] = defaultdict(set)
-        modules = self.project.modules
+        modules = self._modules
         imported = self._imported()
         for module in modules:
             installed = installed_from(module.path)
@@ -174,7 +183,7 @@ class Roots:
     def _imported(self) -> set[Module]:
         """The modules that others import, by way of packages that are not under analysis too."""
         found: set[Module] = set()
-        stack = list(self.project.modules)
+        stack = list(self._modules)
         while stack:
             module = stack.pop()
             for step in self.steps(module):
@@ -236,7 +245,7 @@ class Roots:
     def _crossings(self) -> Mapping[Path, set[tuple[Path, Path]]]:
         """By root: which of its files and directories import which by their names from there."""
         found: dict[Path, set[tuple[Path, Path]]] = defaultdict(set)
-        for module in self.project.modules:
+        for module in self._modules:
             for step in self.steps(module):
                 if not step.relative:
                     importer = _first(step.base, module.path)
@@ -262,7 +271,7 @@ class Roots:
     @cached_property
     def _importers(self) -> Mapping[Module, set[Module]]:
         found: dict[Module, set[Module]] = defaultdict(set)
-        for module in (*self.project.modules, *self._imported()):
+        for module in (*self._modules, *self._imported()):
             for step in self.steps(module):
                 for target in step.loads:
                     found[target].add(module)

@@ -21,7 +21,8 @@ from typing import Literal, NamedTuple
 from fsdp_migrate import fsdp1
 from fsdp_migrate.names import FUNCTIONS, Binding, Kind, Scope, last_part
 from fsdp_migrate.trace.flow import ELSEWHERE, Definition, access_path
-from fsdp_migrate.trace.project import Module, Project
+from fsdp_migrate.trace.module import Module
+from fsdp_migrate.trace.project import Project
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 MAX_FRAMES = 3

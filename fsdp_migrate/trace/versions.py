@@ -16,7 +16,8 @@ from functools import cached_property
 from packaging.version import InvalidVersion, Version
 
 from fsdp_migrate.names import Binding, Kind, walk
-from fsdp_migrate.trace.project import Answer, Module, Project
+from fsdp_migrate.trace.module import Module
+from fsdp_migrate.trace.project import Answer, Project
 
 
 @dataclass(frozen=True)
