@@ -384,6 +384,19 @@ LAYOUTS = {
         [pytested("tests"), pytested(".", "tests")],
         ["tests"],
     ),
+    "tests in two directories, which one process loads": Layout(
+        {
+            "lib.py": "X = 1\n",
+            "tests/conftest.py": f"from lib import X\n{USER}",
+            "tests/sub/test_x.py": (
+                f"from lib import X\n{HEAD}\n\ndef test_state():\n    assert state\n\n\n"
+                "def state(net, opt):\n"
+                "    return FSDP.optim_state_dict(FSDP(net), opt)\n"
+            ),
+        },
+        [pytested("tests")],
+        ["tests", "tests/sub"],
+    ),
     "tests that are a package": Layout(
         {
             "pkg/__init__.py": "",

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 
 from fsdp_migrate.names import walk
@@ -44,9 +44,11 @@ def place(project: Project, edits: Mapping[Module, list[Edit]]) -> Placed:
     wanted = {m: {need.function for need in listed} for m, listed in needs.items()}
     homes, unproved = _homes(project, wanted)
     files: dict[Path, set[str]] = {}
+    placed: dict[Path, list[Module]] = {}
     for directory, users in homes:
         functions = {function for module in users for function in wanted[module]}
-        path = _file(project, directory, functions, _taken(project, directory, users, files))
+        path = _file(project, directory, functions, _taken(project, directory, users, placed))
+        placed[path] = users
         files[path] = functions
         for module in users:
             source = project.roots.spelled(module, path)
@@ -136,22 +138,28 @@ def _apart(project: Project, homes: Homes, wanted: Mapping[Module, set[str]]) ->
         if classes[m]
     ]
     for (first, ways), (second, others) in combinations(loaded, 2):
-        if ways != others and classes[first] & classes[second] and _meet(project, first, second):
+        if (
+            ways != others
+            and classes[first] & classes[second]
+            and project.roots.meet(first, second)
+        ):
             found |= {first, second}
     return frozenset(found)
 
 
-def _meet(project: Project, first: Module, second: Module) -> bool:
-    """Whether two modules are known to run in one program."""
-    return not project.roots.programs(first).isdisjoint(project.roots.programs(second))
-
-
 def _taken(
-    project: Project, directory: Path, users: Iterable[Module], files: Iterable[Path]
+    project: Project, directory: Path, users: list[Module], placed: Mapping[Path, list[Module]]
 ) -> set[str]:
     """The names of other files that a bare name might find in place of one in ``directory``."""
+    if not _is_bare(project, directory, users):
+        return set()
+    found = {
+        path.stem
+        for path, others in placed.items()
+        if _is_bare(project, path.parent, others)
+        if any(_in_one_process(project, m, o) for m, o in product(users, others))
+    }
     roots = {root for m in users for root in (*project.roots.of(m), *project.roots.needed(m))}
-    found = {p.stem for p in files if p.parent in roots}
     for root in roots - {directory}:
         found |= {m.path.stem for m in project.modules if m.path.parent == root}
         found |= {path.stem for path in root.glob(f"{NAME}*")}
@@ -160,6 +168,20 @@ def _taken(
         elsewhere = {n for n in bare if project.resolve(n, module) is None}
         found |= {name for name in elsewhere if name.startswith(NAME)}
     return found
+
+
+def _is_bare(project: Project, directory: Path, users: Iterable[Module]) -> bool:
+    return any(project.roots.spelled(m, directory / f"{NAME}.py") == NAME for m in users)
+
+
+def _in_one_process(project: Project, first: Module, second: Module) -> bool:
+    """Whether one process may load two modules, as pytest does with all that it collects."""
+    return (_is_test(first) and _is_test(second)) or project.roots.meet(first, second)
+
+
+def _is_test(module: Module) -> bool:
+    stem = module.path.stem
+    return stem == "conftest" or stem.startswith("test_") or stem.endswith("_test")
 
 
 def _file(project: Project, directory: Path, wanted: set[str], taken: Collection[str]) -> Path:

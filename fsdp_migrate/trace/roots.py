@@ -51,6 +51,7 @@ class Roots:
         self._files = {module.path: module for module in modules}
         self._steps: dict[Module, list[Step]] = {}
         self._packages: dict[Path, bool] = {}
+        self._loading: dict[Module, frozenset[Module]] = {}
 
     # -- what the imports tell ---------------------------------------------------------------
 
@@ -258,15 +259,21 @@ class Roots:
         steps = [root.joinpath(*between[: end + 1]) for end in range(len(between))]
         return all(map(self.is_package, steps))
 
-    def programs(self, module: Module) -> frozenset[Module]:
-        """The modules that load ``module``, itself among them: other modules that one of these
-        loads as well run in the same program."""
-        found, stack = {module}, [module]
-        while stack:
-            new = self._importers[stack.pop()] - found
-            found |= new
-            stack += new
-        return frozenset(found)
+    def meet(self, first: Module, second: Module) -> bool:
+        """Whether two modules are known to run in one program: some module loads both."""
+        return not self._programs(first).isdisjoint(self._programs(second))
+
+    def _programs(self, module: Module) -> frozenset[Module]:
+        """The modules that load ``module``, itself among them."""
+        known = self._loading.get(module)
+        if known is None:
+            found, stack = {module}, [module]
+            while stack:
+                new = self._importers[stack.pop()] - found
+                found |= new
+                stack += new
+            known = self._loading[module] = frozenset(found)
+        return known
 
     @cached_property
     def _importers(self) -> Mapping[Module, set[Module]]:
