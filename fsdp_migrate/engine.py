@@ -281,7 +281,7 @@ def _edit(
     settle: bool = True,
 ) -> dict[Module, str]:
     """Fill ``result.changes``; return the modules whose edits failed, with the reason."""
-    from fsdp_migrate.edits import EditError, apply_edits
+    from fsdp_migrate.edits.apply import EditError, apply_edits
 
     failed: dict[Module, str] = {}
     renewed: dict[Path, Module] = {}

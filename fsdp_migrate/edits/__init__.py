@@ -4,7 +4,3 @@
 ``layout`` breaks lines that became too long, ``imports`` adds and drops imports, ``apply`` runs
 everything in one pass over the parts of the tree that change.
 """
-
-from fsdp_migrate.edits.apply import EditError, apply_edits
-
-__all__ = ["EditError", "apply_edits"]

@@ -12,6 +12,7 @@ import libcst as cst
 
 from fsdp_migrate.edits import imports, layout, sequence, template
 from fsdp_migrate.edits.excerpt import Excerpt, excerpt
+from fsdp_migrate.edits.imports import Line
 from fsdp_migrate.edits.locate import Located, locate
 from fsdp_migrate.proposal import (
     AddKeyword,
@@ -32,8 +33,6 @@ from fsdp_migrate.proposal import (
     Unwrap,
 )
 from fsdp_migrate.trace.module import Module
-
-Line = cst.SimpleStatementLine | cst.BaseCompoundStatement
 
 
 class EditError(Exception):
@@ -270,6 +269,9 @@ class _Editor(cst.CSTTransformer):
         self.removed: set[cst.CSTNode] = set()  # statements that are gone
 
     gone = staticmethod(gone)
+
+    def edits(self, node: ast.AST | None) -> bool:
+        return node in self.plan.statements
 
     # -- dispatch -------------------------------------------------------------------------------
 

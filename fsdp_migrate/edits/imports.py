@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import libcst as cst
 
@@ -35,10 +35,36 @@ from fsdp_migrate.trace import reaching
 from fsdp_migrate.trace.module import Module
 
 if TYPE_CHECKING:
-    from fsdp_migrate.edits.apply import Line, _Editor
     from fsdp_migrate.notebook import Excerpt
 
 PLAIN_STRING = re.compile(r'(?<!\w)"[^"\\\n]*"')  # as opposed to one with names in it
+
+
+Line = cst.SimpleStatementLine | cst.BaseCompoundStatement
+
+
+class Editor(Protocol):
+    """The file that is being edited, as far as its imports need it."""
+
+    module: Module
+    tree: cst.Module
+    line_length: int
+
+    def edits(self, node: ast.AST | None) -> bool:
+        """Whether a statement is edited otherwise."""
+
+    def gone(
+        self, leading: Sequence[cst.EmptyLine], *, about_it: bool = True
+    ) -> cst.SimpleStatementLine | cst.RemovalSentinel:
+        """What a removed statement leaves behind."""
+
+    def statement(self, node: ast.AST, line: Line) -> list[Line]:
+        """What stands in place of a statement."""
+
+    def splice(
+        self, old: cst.SimpleStatementLine, lines: list[Line]
+    ) -> cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentinel:
+        """The lines that replace an old one, with the comments around it."""
 
 
 @dataclass
@@ -86,7 +112,7 @@ class ImportPlan:
         self,
         nodes: Sequence[ast.AST | None],
         updated: cst.SimpleStatementLine,
-        editor: _Editor,
+        editor: Editor,
     ) -> cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentinel:
         """The import lines that replace one line of imports."""
         if len(nodes) > 1 and self._comes_apart(nodes, editor):
@@ -129,16 +155,16 @@ class ImportPlan:
             lines.append(line.with_changes(leading_lines=blank))
         return lines[0] if len(lines) == 1 else cst.FlattenSentinel(lines)
 
-    def _comes_apart(self, nodes: Sequence[ast.AST | None], editor: _Editor) -> bool:
+    def _comes_apart(self, nodes: Sequence[ast.AST | None], editor: Editor) -> bool:
         """Whether something new stands between statements of one line that are no imports."""
         if all(isinstance(node, ast.Import | ast.ImportFrom) for node in nodes):
             return False
         changes = [self.statements[node] for node in nodes if node in self.statements]
         new = any(change.preceding or change.following for change in changes)
-        return new or any(node in editor.plan.statements for node in nodes)
+        return new or any(map(editor.edits, nodes))
 
     def _apart(
-        self, nodes: Sequence[ast.AST | None], updated: cst.SimpleStatementLine, editor: _Editor
+        self, nodes: Sequence[ast.AST | None], updated: cst.SimpleStatementLine, editor: Editor
     ) -> list[Line]:
         """The statements of one line, each on its own."""
         lines: list[Line] = []
@@ -149,7 +175,7 @@ class ImportPlan:
             lines += [line] if node is None else self.alone(node, line, editor)
         return lines
 
-    def alone(self, node: ast.AST, line: cst.SimpleStatementLine, editor: _Editor) -> list[Line]:
+    def alone(self, node: ast.AST, line: cst.SimpleStatementLine, editor: Editor) -> list[Line]:
         """What stands in place of a statement that shared its line with others."""
         if node not in self.statements:
             return editor.statement(node, line)
@@ -159,7 +185,7 @@ class ImportPlan:
         return list(made) if isinstance(made, cst.FlattenSentinel) else [made]  # type: ignore[list-item,arg-type]  # of lines
 
     def _statements(
-        self, needs: Sequence[Import], editor: _Editor, indent: str
+        self, needs: Sequence[Import], editor: Editor, indent: str
     ) -> list[tuple[cst.SimpleStatementLine, int]]:
         """New import lines with their sections, sections in order."""
         made = [
@@ -168,7 +194,7 @@ class ImportPlan:
         ]
         return sorted(made, key=lambda item: item[1])
 
-    def at_top(self, tree: cst.Module, editor: _Editor) -> cst.Module:
+    def at_top(self, tree: cst.Module, editor: Editor) -> cst.Module:
         """Imports for a module that has none: after its docstring and ``__future__`` lines."""
         if not self.first:
             return tree
@@ -588,7 +614,7 @@ def _text(group: Sequence[Import]) -> str:
     return f"from {first.source} import {', '.join(_spelled(n) for n in group)}"
 
 
-def _statement(group: Sequence[Import], editor: _Editor, indent: str) -> cst.SimpleStatementLine:
+def _statement(group: Sequence[Import], editor: Editor, indent: str) -> cst.SimpleStatementLine:
     line = cst.parse_statement(_text(group), config=editor.tree.config_for_parsing)
     assert isinstance(line, cst.SimpleStatementLine)
     small = line.body[0]
@@ -601,7 +627,7 @@ def _edit_names(
     node: ImportStatement,
     small: cst.Import | cst.ImportFrom,
     change: _StatementPlan,
-    editor: _Editor,
+    editor: Editor,
     indent: str,
 ) -> cst.Import | cst.ImportFrom | None:
     """Drop and add names of one import statement; None when nothing is left."""
@@ -722,7 +748,7 @@ def _plain_name(alias: cst.ImportAlias) -> str:
 _SPACE = cst.SimpleWhitespace(" ")
 
 
-def _fit(small: cst.ImportFrom, editor: _Editor, indent: str) -> cst.ImportFrom:
+def _fit(small: cst.ImportFrom, editor: Editor, indent: str) -> cst.ImportFrom:
     """Break a ``from`` import over lines when it is too long."""
     text = editor.tree.code_for_node(small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT))
     if len(indent) + len(text) <= editor.line_length or isinstance(small.names, cst.ImportStar):
