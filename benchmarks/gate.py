@@ -22,7 +22,7 @@ from pathlib import Path
 
 from shell import ENVIRONMENT
 
-from fsdp_migrate import gate
+from fsdp_migrate import gate, search
 
 BAR = 0.25
 RUNS = 7
@@ -100,9 +100,9 @@ def main() -> int:
 
 def measure(root: Path) -> int:
     files, lines = read(root)
-    found = gate.find([root])
+    found = search.find([root])
     print(f"{files:,} files, {lines:,} lines; {len(found.candidates)} could hold FSDP1")
-    walk, inside = cost(lambda: read(root)), cost(lambda: gate.find([root]))
+    walk, inside = cost(lambda: read(root)), cost(lambda: search.find([root]))
     reference = cost(lambda: process([sys.executable, "-c", REFERENCE, str(root)], (0,)))
     command = [sys.executable, "-m", "fsdp_migrate", "check", str(root)]
     whole = cost(lambda: process(command, (0, 1)))

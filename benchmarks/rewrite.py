@@ -23,7 +23,7 @@ from pathlib import Path
 
 import libcst
 
-from fsdp_migrate import gate, room, session
+from fsdp_migrate import gate, room, search, session
 
 BAR = 0.130
 REFERENCE = 0.050
@@ -71,7 +71,7 @@ def measure(roots: list[Path]) -> int:
     print(COLUMNS.format("", "files", "kLOC", "others", "whole", "gate", "check", "parse_module"))
     lines = spent = before = reference = 0.0
     for root in roots:
-        found = gate.find([root])
+        found = search.find([root])
         size = sum(data.count(b"\n") for data in found.candidates.values()) / 1000
         if not size:
             continue

@@ -85,10 +85,10 @@ class Found:
             return path.as_posix()
 
 
-def find(
+def mentioning(
     paths: Sequence[Path], exclude: Sequence[str] = (), base: Path | None = None, *, jobs: int = 1
-) -> Found:
-    """Read every Python file under ``paths`` that could matter.
+) -> tuple[Found, list[str]]:
+    """Read every Python file under ``paths`` that mentions FSDP; the other files' paths.
 
     Files that are named themselves are always taken. In directories, what git ignores or
     ``exclude`` matches (patterns relative to ``base``) is left out; links to files in the same
@@ -111,13 +111,7 @@ def find(
         listed = ", ".join(str(path) for path in paths)
         raise PathProblem(f"{listed}: no Python files here that git does not ignore")
     rest = _read(files, found, jobs)
-    if found.candidates:
-        from fsdp_migrate import reach
-
-        reach.sort(found, rest, jobs)
-    else:
-        found.library = rest
-    return found
+    return found, rest
 
 
 def given(paths: Sequence[Path]) -> tuple[list[Path], list[tuple[Path, str]]]:

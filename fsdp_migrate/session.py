@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdp_migrate import config, gate, pages, room, trust, ui
+from fsdp_migrate import config, gate, pages, room, search, trust, ui
 from fsdp_migrate.errors import ConfigError
 from fsdp_migrate.result import Problem, Result
 
@@ -90,7 +90,7 @@ def run(
         ui.note(f"note: {word.note}")
     result = Result()
     with room.uncollected():
-        found = gate.find(paths, settings.exclude, settings.root, jobs=jobs)
+        found = search.find(paths, settings.exclude, settings.root, jobs=jobs)
         if found.candidates:
             chosen = frozenset(select or settings.select)
             ignored = frozenset((*ignore, *settings.ignore))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from fsdp_migrate import engine, gate
+from fsdp_migrate import engine, search
 from fsdp_migrate.engine import Options
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.source import Source
@@ -294,7 +294,7 @@ def test_a_class_in_another_file_is_registered_there(tmp_path: Path) -> None:
     assert after["net.py"] == sources["net.py"]
     for path, text in sources.items():
         (tmp_path / path).write_text(text)
-    assert names(gate.find([tmp_path]).others) == ["outputs.py"]
+    assert names(search.find([tmp_path]).others) == ["outputs.py"]
 
 
 def test_a_class_in_a_file_that_is_not_edited_is_left_where_the_model_is_wrapped() -> None:

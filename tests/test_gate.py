@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_migrate import gate, session
+from fsdp_migrate import gate, search, session
 
 IMPORT = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
 USE = f"{IMPORT}\n\ndef build(model):\n    return FSDP(model)\n"
@@ -30,7 +30,7 @@ def repository(root: Path, files: Mapping[str, str | bytes]) -> Path:
 
 def candidates(*paths: Path, exclude: tuple[str, ...] = (), base: Path | None = None) -> set[str]:
     """Candidates relative to the first path's directory."""
-    found = gate.find(paths, exclude, base)
+    found = search.find(paths, exclude, base)
     top = paths[0] if paths[0].is_dir() else paths[0].parent
     return {p.relative_to(top).as_posix() for p in found.candidates}
 
@@ -97,7 +97,7 @@ def test_files_that_meet_an_fsdp_model_are_read_with_it(tmp_path: Path) -> None:
             "plain.py": "x = 1\n",
         },
     )
-    found = gate.find([tmp_path])
+    found = search.find([tmp_path])
     assert {p.name for p in found.candidates} == {"wrapping.py"}
     assert {p.name for p in found.others} == {"train.py", "loop.py"}
     assert {Path(p).name for p in found.library} == {"unrelated.py", "plain.py"}
@@ -120,7 +120,7 @@ def test_files_that_hand_a_model_on_are_read(tmp_path: Path) -> None:
             "more.py": "def count(x):\n    return step(x)\n",
         },
     )
-    found = gate.find([tmp_path])
+    found = search.find([tmp_path])
     assert {p.name for p in found.candidates} == {"train.py"}
     assert {p.name for p in found.others} == {"loop.py", "steps.py", "tools.py", "scaler.py"}
     assert {Path(p).name for p in found.library} == {"more.py"}
@@ -138,7 +138,7 @@ def test_prose_that_looks_like_an_import_is_searched_as_it_is(tmp_path: Path) ->
             "tools.py": "def save(model):\n    return model.state_dict()\n",
         },
     )
-    assert {p.name for p in gate.find([tmp_path]).others} >= {"loop.py", "tools.py"}
+    assert {p.name for p in search.find([tmp_path]).others} >= {"loop.py", "tools.py"}
 
 
 def test_files_that_define_a_model_tell_what_is_set_on_its_parameters(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_a_link_in_a_tree_is_the_file_it_names_once(tmp_path: Path) -> None:
     (project / "loop").symlink_to(".")
     (project / "dangling.py").symlink_to("nothing.py")
     (project / "itself.py").symlink_to("itself.py")
-    found = gate.find([project])
+    found = search.find([project])
     assert set(found.candidates) == {project / "real/a.py"}
     assert not found.unread
     assert found.seen == 1
@@ -286,26 +286,26 @@ def test_a_link_in_a_tree_is_the_file_it_names_once(tmp_path: Path) -> None:
 def test_a_path_through_a_link_is_shown_as_it_was_given(tmp_path: Path) -> None:
     lay(tmp_path, {"real/a.py": USE})
     (tmp_path / "link").symlink_to("real")
-    assert set(gate.find([tmp_path / "link"]).candidates) == {tmp_path / "link/a.py"}
+    assert set(search.find([tmp_path / "link"]).candidates) == {tmp_path / "link/a.py"}
 
 
 def test_the_same_file_given_twice_is_read_once(tmp_path: Path) -> None:
     lay(tmp_path, {"a.py": USE})
-    found = gate.find([tmp_path, tmp_path / "a.py", tmp_path / ".." / tmp_path.name / "a.py"])
+    found = search.find([tmp_path, tmp_path / "a.py", tmp_path / ".." / tmp_path.name / "a.py"])
     assert found.seen == 1
 
 
 def test_scripts_without_a_suffix(tmp_path: Path) -> None:
     lay(tmp_path, {"train": f"#!/usr/bin/env python3\n{USE}", "run": f"#!/bin/sh\n{USE}"})
     assert candidates(tmp_path / "train") == {"train"}
-    found = gate.find([tmp_path / "run"])
+    found = search.find([tmp_path / "run"])
     assert [(p.name, reason) for p, reason in found.unread] == [("run", "is not a Python file")]
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "notebook.json", "a.txt", "a.pyc"])
 def test_other_files_are_said_to_be_no_python(tmp_path: Path, name: str) -> None:
     lay(tmp_path, {name: "torch.distributed.fsdp"})
-    assert gate.find([tmp_path / name]).unread
+    assert search.find([tmp_path / name]).unread
 
 
 def test_stubs_are_read(tmp_path: Path) -> None:
@@ -318,7 +318,7 @@ def test_what_may_not_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "closed.py").chmod(0)
     (tmp_path / "shut").chmod(0)
     try:
-        found = gate.find([tmp_path])
+        found = search.find([tmp_path])
     finally:
         (tmp_path / "shut").chmod(0o755)
     assert {p.name for p, _ in found.unread} == {"closed.py", "shut"}
@@ -329,27 +329,27 @@ def test_what_may_not_be_read_is_named(tmp_path: Path) -> None:
 def test_a_path_that_does_not_exist_is_a_problem(tmp_path: Path, name: str) -> None:
     lay(tmp_path, {"a.py": ""})
     with pytest.raises(gate.PathProblem, match=name):
-        gate.find([tmp_path / name])
+        search.find([tmp_path / name])
 
 
 def test_a_dangling_link_and_a_pipe_are_problems(tmp_path: Path) -> None:
     (tmp_path / "link.py").symlink_to("nothing.py")
     os.mkfifo(tmp_path / "pipe.py")
     with pytest.raises(gate.PathProblem, match="link to nothing"):
-        gate.find([tmp_path / "link.py"])
+        search.find([tmp_path / "link.py"])
     with pytest.raises(gate.PathProblem, match="neither a file nor a directory"):
-        gate.find([tmp_path / "pipe.py"])
+        search.find([tmp_path / "pipe.py"])
 
 
 def test_a_directory_without_python_is_a_problem(tmp_path: Path) -> None:
     with pytest.raises(gate.PathProblem, match="no Python files"):
-        gate.find([tmp_path])
+        search.find([tmp_path])
 
 
 def test_the_order_of_files_is_fixed(tmp_path: Path) -> None:
     names = ["z.py", "a/b.py", "a.py", "b/a.py", "a/a.py"]
     lay(tmp_path, dict.fromkeys(names, USE))
-    found = [p.relative_to(tmp_path).as_posix() for p in gate.find([tmp_path]).candidates]
+    found = [p.relative_to(tmp_path).as_posix() for p in search.find([tmp_path]).candidates]
     assert found == ["a.py", "z.py", "a/a.py", "a/b.py", "b/a.py"]
 
 
@@ -387,7 +387,7 @@ def test_whatever_way_a_model_is_imported(tmp_path: Path, main: str) -> None:
             "main.py": main,
         },
     )
-    found = gate.find([tmp_path])
+    found = search.find([tmp_path])
     assert tmp_path / "main.py" in found.others
 
 
@@ -401,7 +401,7 @@ def test_a_package_does_not_join_what_has_nothing_in_common(tmp_path: Path) -> N
             "main.py": "from pkg import step\nimport pkg\npkg.step(model)\n",
         },
     )
-    found = gate.find([tmp_path])
+    found = search.find([tmp_path])
     assert not set(found.others) & {tmp_path / "pkg/tools.py", tmp_path / "main.py"}
 
 
@@ -420,6 +420,6 @@ def test_names_that_packages_import_from_each_other_end(tmp_path: Path) -> None:
 def test_files_that_mention_fsdp_and_meet_none_are_not_read(tmp_path: Path) -> None:
     look_alike = "from fairscale.nn import FullyShardedDataParallel as FSDP\n("
     lay(tmp_path, {"a.py": USE, "b.py": look_alike, "c.py": "from a import build\nfsdp = build\n"})
-    found = gate.find([tmp_path])
+    found = search.find([tmp_path])
     assert {p.name for p in found.candidates} == {"a.py", "c.py"}
     assert {Path(p).name for p in found.library} == {"b.py"}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsdp_migrate import engine, gate, notebook, session
+from fsdp_migrate import engine, notebook, search, session
 from fsdp_migrate.notebook import Notebook, NotebookError
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.result import Result
@@ -571,14 +571,14 @@ def test_notebooks_without_fsdp_are_not_parsed(
         raise AssertionError
 
     monkeypatch.setattr(notebook, "code", fail)
-    assert not gate.find([tmp_path]).candidates
+    assert not search.find([tmp_path]).candidates
 
 
 def test_words_in_outputs_do_not_make_a_candidate(tmp_path: Path) -> None:
     cell = document("model")["cells"][0]
     cell["outputs"] = [{"output_type": "stream", "name": "stdout", "text": [IMPORT]}]
     (tmp_path / "a.ipynb").write_bytes(written(document(cell)))
-    assert not gate.find([tmp_path]).candidates
+    assert not search.find([tmp_path]).candidates
 
 
 @pytest.mark.parametrize("one_string", [True, False])
@@ -587,14 +587,14 @@ def test_imports_are_found_in_either_form_of_source(tmp_path: Path, one_string: 
     if one_string:
         content["cells"][0]["source"] = "".join(content["cells"][0]["source"])
     (tmp_path / "a.ipynb").write_bytes(written(content))
-    assert list(gate.find([tmp_path]).candidates) == [tmp_path / "a.ipynb"]
+    assert list(search.find([tmp_path]).candidates) == [tmp_path / "a.ipynb"]
 
 
 def test_a_notebook_that_meets_a_model_is_read(tmp_path: Path) -> None:
     (tmp_path / "sharding.py").write_text(f"{IMPORT}\ndef shard(net):\n    return FSDP(net)\n")
     (tmp_path / "a.ipynb").write_bytes(written(document("from sharding import shard", "shard(n)")))
     (tmp_path / "b.ipynb").write_bytes(written(document("import torch", "shard(n)")))
-    assert list(gate.find([tmp_path]).others) == [tmp_path / "a.ipynb"]
+    assert list(search.find([tmp_path]).others) == [tmp_path / "a.ipynb"]
 
 
 def test_old_formats_say_how_to_go_on() -> None:
