@@ -11,15 +11,13 @@ from packaging.version import InvalidVersion, Version
 
 from fsdp_migrate import gate, pages
 from fsdp_migrate.errors import ConfigError
+from fsdp_migrate.planning.target import DEFAULT_TARGET, FIRST, OLDEST
 from fsdp_migrate.shown import path as shown_path
 
 if TYPE_CHECKING:  # imported where torch is required: it takes longer to load than all the rest
     from packaging.requirements import Requirement
     from packaging.specifiers import Specifier
 
-DEFAULT_TARGET = Version("2.7")
-OLDEST = Version("2.6")  # with a public fully_shard
-FIRST = Version("2.4")  # with FSDP2 at all
 DEFAULT_LINE, SHORTEST_LINE = 100, 40
 TABLE = "[tool.fsdp-migrate]"
 KEYS = frozenset(

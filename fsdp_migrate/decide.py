@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from fsdp_migrate import branches, config, fsdp1, guards, outdated, pages, partial, remarks, sites
+from fsdp_migrate import branches, fsdp1, guards, outdated, pages, partial, remarks, sites
 from fsdp_migrate.around import (
     attributes,
     parameter_classes,
@@ -33,6 +33,7 @@ from fsdp_migrate.construct import (
 from fsdp_migrate.construct.sharding import ShardPlan
 from fsdp_migrate.planning.model import Constructor, Decision, Site
 from fsdp_migrate.planning.outcome import Outcome, place
+from fsdp_migrate.planning.target import OLDEST
 from fsdp_migrate.proposal import carried
 from fsdp_migrate.rule import CODE, LoadedRule
 from fsdp_migrate.study import Failure, Study
@@ -64,7 +65,7 @@ def decide(study: Study) -> list[Decision]:
 
 def _best(study: Study) -> list[Decision]:
     best = _decide(study)
-    if study.target < config.OLDEST:
+    if study.target < OLDEST:
         return [_too_early(d, study) for d in best]
     taken: frozenset[ast.AST] = frozenset()
     failed = run_time.choose(study)
@@ -84,7 +85,7 @@ def _too_early(decision: Decision, study: Study) -> Decision:
     return replace(
         decision,
         outcome=Outcome.LEFT,
-        message=f"fully_shard needs torch {config.OLDEST}, the project's target is {study.target}",
+        message=f"fully_shard needs torch {OLDEST}, the project's target is {study.target}",
         help="raise the project's torch requirement, or pass --target-torch",
         edits=(),
         quiet=False,

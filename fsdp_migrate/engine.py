@@ -13,11 +13,12 @@ from packaging.version import Version
 from fsdp_migrate import cells, check, decide, fsdp1, notebook, pages, partial, pool, rule, support
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.target import DEFAULT_TARGET
 from fsdp_migrate.proposal import Edit, Mark, Support
 from fsdp_migrate.result import Problem, Result
 from fsdp_migrate.rule import Registry
 from fsdp_migrate.source import Source, SourceError
-from fsdp_migrate.study import DEFAULT_TARGET, Failure, Study, sentences
+from fsdp_migrate.study import Failure, Study, sentences
 from fsdp_migrate.trace import parts
 from fsdp_migrate.trace.module import Library, Module
 from fsdp_migrate.trace.project import Project

@@ -9,12 +9,13 @@ from typing import TypeVar, cast
 
 from packaging.version import Version
 
-from fsdp_migrate import config, declared, sites
+from fsdp_migrate import declared, sites
 from fsdp_migrate.branches import Branch
 from fsdp_migrate.construct.sharding import ShardPlan
 from fsdp_migrate.narrowing import Narrowing
 from fsdp_migrate.planning.model import Constructor, Conversion, Decision, Models, Site, Wrapping
 from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.target import DEFAULT_TARGET
 from fsdp_migrate.proposal import Code, Mark, Namer, Proposal
 from fsdp_migrate.rule import LoadedRule, Registry
 from fsdp_migrate.trace import releases
@@ -23,7 +24,6 @@ from fsdp_migrate.trace.module import Module
 from fsdp_migrate.trace.project import Outdated, Project
 from fsdp_migrate.trace.values import Class, Constant, Made, Tracer, Unknown, Value, Values
 
-DEFAULT_TARGET = config.DEFAULT_TARGET
 Cached = TypeVar("Cached")
 
 

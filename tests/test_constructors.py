@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from fsdp_migrate import check, names
-from fsdp_migrate.config import DEFAULT_TARGET
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.target import DEFAULT_TARGET
 from tests import accounting, standins
 from tests.constructors import EXPECTED, FORMS, OPTIONAL, Program, programs
 from tests.migrating import migrate, support_functions, without_support
