@@ -22,7 +22,7 @@ from pathlib import Path
 
 from shell import ENVIRONMENT
 
-from fsdp_migrate import gate, search
+from fsdp_migrate.discovery import gate, search
 
 BAR = 0.25
 RUNS = 7

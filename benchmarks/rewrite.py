@@ -23,7 +23,8 @@ from pathlib import Path
 
 import libcst
 
-from fsdp_migrate import gate, room, search, session
+from fsdp_migrate.cli import headroom, session
+from fsdp_migrate.discovery import gate, search
 
 BAR = 0.130
 REFERENCE = 0.050
@@ -80,7 +81,7 @@ def measure(roots: list[Path]) -> int:
             partial(session.run, [root]),
             partial(gate.find, [root]),
             partial(session.run, [root], edit=False),
-            partial(room.deep, partial(parse, sources)),
+            partial(headroom.deep, partial(parse, sources)),
         )
         print(
             COLUMNS.format(

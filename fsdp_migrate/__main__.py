@@ -9,7 +9,7 @@ import sys
 def main() -> None:
     """Run the command line; whatever goes wrong ends in a sentence and exit code 2."""
     _leave_out_working_directory()
-    from fsdp_migrate import process
+    from fsdp_migrate.cli import process
 
     sys.exit(process.finished(lambda: run(sys.argv[1:])))
 
@@ -41,23 +41,24 @@ def run(arguments: list[str]) -> int:
     """The exit code of a command. What needs no parser does not wait for typer to load."""
     match arguments:
         case ["-V" | "--version"]:
-            from fsdp_migrate import __version__, ui
+            from fsdp_migrate import __version__
+            from fsdp_migrate.cli import console
 
-            ui.out(f"fsdp-migrate {__version__}")
+            console.out(f"fsdp-migrate {__version__}")
             return 0
         case ["explain", *topic] if len(topic) < 2 and not "".join(topic).startswith("-"):
-            from fsdp_migrate import commands_light
+            from fsdp_migrate.cli import light_commands
 
-            return commands_light.explain(topic[0] if topic else None)
+            return light_commands.explain(topic[0] if topic else None)
         case ["check", *paths] if paths and not any(path.startswith("-") for path in paths):
             from pathlib import Path
 
-            from fsdp_migrate import commands
+            from fsdp_migrate.cli import commands
 
             return commands.check([Path(path) for path in paths])
-    from fsdp_migrate import cli
+    from fsdp_migrate.cli import parser
 
-    return cli.run(arguments)
+    return parser.run(arguments)
 
 
 if __name__ == "__main__":

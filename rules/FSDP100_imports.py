@@ -20,11 +20,11 @@ deleted elsewhere as well (`except ImportError: FSDP = None`).
 
 import ast
 
-from fsdp_migrate import quoted
+from fsdp_migrate.fsdp1.references import promised
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision, Site
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sites import promised
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Keep, Rule
+from fsdp_migrate.syntax import string_annotations
 
 RULE = Rule(code="FSDP100", name="imports", handles=("import",), since="2.4")
 
@@ -134,7 +134,7 @@ def decide(site: Site, study: Study) -> Decision:
     statement = site.module.table.parents[site.node]
     assert isinstance(statement, (ast.Import, ast.ImportFrom))
     asked_for = name in study.project.asked_for(site.module)
-    commented = name in quoted.in_type_comments(site.module.source)
+    commented = name in string_annotations.in_type_comments(site.module.source)
     offered = site.module.is_package or name in promised(site.module) or asked_for
     table = site.module.table
     scope = site.module.table.scope_of(statement)

@@ -34,13 +34,13 @@ of its own that is called like one of FSDP2's, such as `unshard`: FSDP1's wrappe
 - torch/distributed/fsdp/_fully_shard/_fully_shard.py
 """
 
-from fsdp_migrate.around import checkpointing
-from fsdp_migrate.around.methods import plan_registration
-from fsdp_migrate.construct import wrapped
-from fsdp_migrate.construct.sharding import placement_problem, render
+from fsdp_migrate.families.modules import checkpointing
+from fsdp_migrate.families.wrapping import wrapped
+from fsdp_migrate.families.wrapping.methods import plan_registration
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision, Site
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Keep, Rule
+from fsdp_migrate.planning.shard_plan import placement_problem, render
 
 RULE = Rule(
     code="FSDP101",

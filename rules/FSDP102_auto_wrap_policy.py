@@ -25,11 +25,11 @@ Policies whose origin is outside the given paths: they are walked, and marked fo
 - https://github.com/pytorch/torchtitan/blob/main/torchtitan/models/llama3/parallelize.py
 """
 
-from fsdp_migrate.construct import policies
+from fsdp_migrate.families.wrapping import policies
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Keep, Rule
 
 RULE = Rule(
     code="FSDP102",

@@ -33,11 +33,11 @@ called with, FSDP1 cast what that `forward` handed on.
 - torch/distributed/algorithms/_checkpoint/checkpoint_wrapper.py
 """
 
-from fsdp_migrate.construct import subclasses
+from fsdp_migrate.families.subclasses import subclasses
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Keep, Rule
 
 RULE = Rule(code="FSDP103", name="subclass", handles=("class(FullyShardedDataParallel)",))
 

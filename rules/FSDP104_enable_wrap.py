@@ -30,13 +30,13 @@ migrated together or not at all: a `wrap` runs in whichever context is open.
 
 import ast
 
-from fsdp_migrate.construct import run_time, wrapping
-from fsdp_migrate.construct.roles import Role, role
-from fsdp_migrate.construct.sharding import ShardPlan, placement_problem, render_context
+from fsdp_migrate.families.wrapping import run_time, wrapping
+from fsdp_migrate.families.wrapping.roles import Role, role
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Keep, Rule
+from fsdp_migrate.planning.shard_plan import ShardPlan, placement_problem, render_context
 
 RULE = Rule(code="FSDP104", name="enable_wrap", handles=("enable_wrap", "wrap"))
 

@@ -23,13 +23,13 @@ import ast
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fsdp_migrate import quoted
-from fsdp_migrate.around import spelled
+from fsdp_migrate.analysis.project import Lead
+from fsdp_migrate.planning import string_references
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.study import Study
-from fsdp_migrate.trace.project import Lead
+from fsdp_migrate.planning.rule import Example, Keep, Rule
+from fsdp_migrate.syntax import string_annotations
 
 RULE = Rule(code="FSDP105", name="look_alikes", handles=("look-alike",), since="2.4")
 
@@ -219,7 +219,7 @@ class FullyShardedDataParallel:
 def decide(site: Site, study: Study) -> Decision:
     named, others = _doubtful(site, study)
     makes = study.constructors.get(site.node)
-    is_type = site.construct == spelled.QUOTED or site.construct.startswith("annotation(")
+    is_type = site.construct == string_references.QUOTED or site.construct.startswith("annotation(")
     models = [makes] if makes is not None else study.reached_from(site.module)
     words = " or ".join(dict.fromkeys(map(str, others)))
     reason = f"{named} may also be {words} here"
@@ -238,9 +238,9 @@ def decide(site: Site, study: Study) -> Decision:
 def _doubtful(site: Site, study: Study) -> tuple[str, list[Lead]]:
     """The reference as it is written, and what else it may be."""
     nodes = [site.reference]
-    for each in quoted.in_annotations(site.module.table):
+    for each in string_annotations.in_annotations(site.module.table):
         if each.string is site.node:
-            nodes += [node for node, _ in spelled.references(each, study, site.module)]
+            nodes += [node for node, _ in string_references.references(each, study, site.module)]
     for node in nodes:
         others = study.project.look_alikes(node, site.module)
         if others:

@@ -26,12 +26,12 @@ Models that only rank 0 materialises (`param_init_fn` with `to_empty`) are FSDP1
 
 import ast
 
-from fsdp_migrate.construct import meshes
-from fsdp_migrate.construct.sharding import DCP, ShardPlan
+from fsdp_migrate.families.wrapping import meshes
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision, Site
-from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Keep, Rule
+from fsdp_migrate.planning.shard_plan import DCP, ShardPlan
 
 RULE = Rule(
     code="FSDP110",

@@ -23,12 +23,12 @@ Functions that initialise weights themselves (`reset_parameters`, `nn.init`): th
 
 import ast
 
-from fsdp_migrate.construct import placing
+from fsdp_migrate.analysis.values import Constant, Function, Value
+from fsdp_migrate.families.wrapping import placing
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Decision, Site
-from fsdp_migrate.proposal import Code, code
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.study import Study
-from fsdp_migrate.trace.values import Constant, Function, Value
+from fsdp_migrate.planning.rule import Example, Keep, Rule
 
 RULE = Rule(
     code="FSDP111",

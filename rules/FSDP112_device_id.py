@@ -22,12 +22,12 @@ Nothing.
 
 import ast
 
-from fsdp_migrate.construct import devices, placing, strategy
-from fsdp_migrate.construct.sharding import ShardPlan
+from fsdp_migrate.families.wrapping import devices, placing, strategy
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision, Site
-from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Keep, Rule
+from fsdp_migrate.planning.shard_plan import ShardPlan
 
 RULE = Rule(code="FSDP112", name="device_id", handles=("FullyShardedDataParallel(device_id=)",))
 

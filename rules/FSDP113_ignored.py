@@ -22,12 +22,12 @@ did not.
 
 import ast
 
+from fsdp_migrate.analysis.values import Constant, Unknown
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.proposal import Code, code
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.study import Study
-from fsdp_migrate.trace.values import Constant, Unknown
+from fsdp_migrate.planning.rule import Example, Keep, Rule
 
 RULE = Rule(
     code="FSDP113",

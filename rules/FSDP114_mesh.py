@@ -23,12 +23,12 @@ are left to the support function `shard`.
 
 import ast
 
-from fsdp_migrate.construct import meshes, placing, strategy
+from fsdp_migrate.analysis.values import Constant, Unknown
+from fsdp_migrate.families.wrapping import meshes, placing, strategy
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision, Site
-from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.study import Study
-from fsdp_migrate.trace.values import Constant, Unknown
+from fsdp_migrate.planning.rule import Example, Keep, Rule
 
 RULE = Rule(
     code="FSDP114",

@@ -22,15 +22,15 @@ turns it off).
 
 import ast
 
-from fsdp_migrate import fsdp1
-from fsdp_migrate.construct.sharding import ShardPlan
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.values import Constant, Made, Value
+from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Code, Proposal, code
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.proposal import Code, Proposal, code
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.study import Study
-from fsdp_migrate.trace.flow import access_path
-from fsdp_migrate.trace.values import Constant, Made, Value
+from fsdp_migrate.planning.rule import Example, Keep, Rule
+from fsdp_migrate.planning.shard_plan import ShardPlan
 
 RULE = Rule(
     code="FSDP115",

@@ -19,9 +19,9 @@ did nothing before, take effect.
 - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 """
 
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision, Site
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Keep, Rule
 
 RULE = Rule(
     code="FSDP116",

@@ -25,11 +25,11 @@ where it is. It is marked when the project's torch may be older than 2.11.
 
 from packaging.version import Version
 
-from fsdp_migrate.around import checkpointing
+from fsdp_migrate.families.modules import checkpointing
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.rule import Example, Finder, Keep, Rule
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Finder, Keep, Rule
 
 RULE = Rule(
     code="FSDP117",

@@ -23,7 +23,7 @@ is raised where the named site would run.
 """
 
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.planning.rule import Example, Keep, Rule
 
 RULE = Rule(code="FSDP190", name="held_back", handles=())
 

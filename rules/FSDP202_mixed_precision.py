@@ -28,22 +28,23 @@ FSDP203's business.
 import ast
 from collections.abc import Iterator
 
-from fsdp_migrate import sites
-from fsdp_migrate.around import hooks
-from fsdp_migrate.construct import models, precision
-from fsdp_migrate.construct.roles import Role, role
-from fsdp_migrate.construct.sharding import Precision, ShardPlan, with_default
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.precision import precision
+from fsdp_migrate.families.training_loop import hooks
+from fsdp_migrate.families.wrapping import models
+from fsdp_migrate.families.wrapping.roles import Role, role
+from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.proposal import Code, code
-from fsdp_migrate.rule import Example, Finder, Keep, Rule
-from fsdp_migrate.study import Study
-from fsdp_migrate.trace.flow import access_path
-from fsdp_migrate.trace.module import Module
+from fsdp_migrate.planning.rule import Example, Finder, Keep, Rule
+from fsdp_migrate.planning.shard_plan import Precision, ShardPlan, with_default
 
 
 def _evaluations(study: Study, module: Module) -> Iterator[Site]:
-    return sites.evaluations(module)
+    return references.evaluations(module)
 
 
 RULE = Rule(

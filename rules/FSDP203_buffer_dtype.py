@@ -19,11 +19,12 @@ rewrite persistent ones are written in `buffer_dtype`.
 - torch/distributed/fsdp/_runtime_utils.py (`_cast_buffers_to_dtype_and_device`)
 """
 
-from fsdp_migrate.construct import models, precision
+from fsdp_migrate.families.precision import precision
+from fsdp_migrate.families.wrapping import models
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Keep, Rule
 
 RULE = Rule(code="FSDP203", name="buffer_dtype", handles=("MixedPrecision(buffer_dtype=)",))
 

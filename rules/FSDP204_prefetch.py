@@ -21,12 +21,12 @@ There are no such switches any more. Explicit prefetching, for CPU-bound models,
 
 import ast
 
-from fsdp_migrate.construct import vocabulary
-from fsdp_migrate.fsdp1 import canonical
+from fsdp_migrate.families.wrapping import vocabulary
+from fsdp_migrate.fsdp1.api import canonical
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Keep, Rule
 
 RULE = Rule(
     code="FSDP204",

@@ -24,15 +24,15 @@ function outside the given paths, which may ask it for its state.
 import ast
 from collections.abc import Iterable
 
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Function
+from fsdp_migrate.families.checkpoints import holders, statedicts
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.states import holders, statedicts
-from fsdp_migrate.study import Study
-from fsdp_migrate.trace.flow import access_path
-from fsdp_migrate.trace.module import Module
-from fsdp_migrate.trace.values import Function
+from fsdp_migrate.planning.rule import Example, Keep, Rule
 
 RULE = Rule(
     code="FSDP301",

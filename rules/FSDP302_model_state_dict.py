@@ -44,15 +44,15 @@ there first.
 import ast
 from dataclasses import replace
 
-from fsdp_migrate import declared
-from fsdp_migrate.construct import meshes
-from fsdp_migrate.construct.sharding import DCP
+from fsdp_migrate.families.checkpoints import hoisting, holders, snapshots, statedicts
+from fsdp_migrate.families.wrapping import meshes
+from fsdp_migrate.fsdp1 import declared
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Code, Proposal, code
 from fsdp_migrate.planning.model import Constructor, Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.proposal import Code, Proposal, code
-from fsdp_migrate.rule import Example, Finder, Keep, Rule
-from fsdp_migrate.states import hoisting, holders, snapshots, statedicts
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Finder, Keep, Rule
+from fsdp_migrate.planning.shard_plan import DCP
 
 RULE = Rule(
     code="FSDP302",

@@ -23,13 +23,13 @@ keys and fails on every rank, as `load_state_dict(strict=True)` did.
 
 import ast
 
-from fsdp_migrate.construct.sharding import DCP
+from fsdp_migrate.families.checkpoints import holders, statedicts
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.states import holders, statedicts
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Keep, Rule
+from fsdp_migrate.planning.shard_plan import DCP
 
 RULE = Rule(
     code="FSDP303",

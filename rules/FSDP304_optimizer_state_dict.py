@@ -30,15 +30,15 @@ only called under `if rank == 0`.
 import ast
 from dataclasses import replace
 
-from fsdp_migrate.construct.sharding import DCP
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.families.checkpoints import hoisting, statedicts
+from fsdp_migrate.fsdp1.references import enclosing_function
+from fsdp_migrate.planning.context import Study, block_of
+from fsdp_migrate.planning.edits import Code, Proposal, code
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.proposal import Code, Proposal, code
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sites import enclosing_function
-from fsdp_migrate.states import hoisting, statedicts
-from fsdp_migrate.study import Study, block_of
-from fsdp_migrate.trace.flow import access_path
+from fsdp_migrate.planning.rule import Example, Keep, Rule
+from fsdp_migrate.planning.shard_plan import DCP
 
 RULE = Rule(
     code="FSDP304",

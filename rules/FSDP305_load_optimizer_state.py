@@ -24,13 +24,13 @@ Results that are used for anything but `load_state_dict`.
 
 import ast
 
-from fsdp_migrate.around.deletions import drop_assignment
-from fsdp_migrate.construct.sharding import DCP
+from fsdp_migrate.families.checkpoints import optimstates, statedicts
+from fsdp_migrate.families.names.deletions import drop_assignment
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision, Site
-from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.states import optimstates, statedicts
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Keep, Rule
+from fsdp_migrate.planning.shard_plan import DCP
 
 RULE = Rule(
     code="FSDP305",

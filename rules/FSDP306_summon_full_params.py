@@ -24,13 +24,13 @@ Contexts that are handed out, and blocks that call the model on parameters of ra
 import ast
 from collections.abc import Iterable
 
-from fsdp_migrate.around.methods import Methods, entries
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.checkpoints import statedicts
+from fsdp_migrate.families.wrapping.methods import Methods, entries
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code, join
 from fsdp_migrate.planning.model import Constructor, Decision, Site
-from fsdp_migrate.proposal import code, join
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.states import statedicts
-from fsdp_migrate.study import Study
-from fsdp_migrate.trace.module import Module
+from fsdp_migrate.planning.rule import Example, Keep, Rule
 
 RULE = Rule(
     code="FSDP306",

@@ -19,13 +19,13 @@ Values that are kept in configurations or compared at run time.
 
 import ast
 
-from fsdp_migrate.around.deletions import drop_assignment
-from fsdp_migrate.construct import vocabulary
+from fsdp_migrate.families.checkpoints import statedicts
+from fsdp_migrate.families.names.deletions import drop_assignment
+from fsdp_migrate.families.wrapping import vocabulary
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.states import statedicts
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Keep, Rule
 
 RULE = Rule(
     code="FSDP307",

@@ -22,15 +22,15 @@ As with FSDP1, every rank must call it. Calls that already pass a `state_dict` a
 
 import ast
 
-from fsdp_migrate.construct.sharding import DCP
-from fsdp_migrate.names import COMPREHENSIONS
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.families.checkpoints import hoisting, holders, ranks, statedicts
+from fsdp_migrate.fsdp1.references import STATE_FUNCTION
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Decision, Site
-from fsdp_migrate.proposal import Code, code
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sites import STATE_FUNCTION
-from fsdp_migrate.states import hoisting, holders, ranks, statedicts
-from fsdp_migrate.study import Study
-from fsdp_migrate.trace.flow import access_path
+from fsdp_migrate.planning.rule import Example, Keep, Rule
+from fsdp_migrate.planning.shard_plan import DCP
+from fsdp_migrate.syntax.scopes import COMPREHENSIONS
 
 RULE = Rule(
     code="FSDP308",

@@ -22,13 +22,13 @@ which it is called with different settings.
 import ast
 from collections.abc import Iterable
 
+from fsdp_migrate.analysis.values import Made
+from fsdp_migrate.families.checkpoints import holders, statedicts
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.states import holders, statedicts
-from fsdp_migrate.study import Study
-from fsdp_migrate.trace.values import Made
+from fsdp_migrate.planning.rule import Example, Keep, Rule
 
 RULE = Rule(
     code="FSDP309",

@@ -21,14 +21,14 @@ Calls whose result no `optim_state_dict_to_load` of the same function takes.
 
 import ast
 
-from fsdp_migrate.fsdp1 import FSDP
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.families.checkpoints import optimstates, statedicts
+from fsdp_migrate.fsdp1.api import FSDP
+from fsdp_migrate.fsdp1.references import enclosing_function
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision, Site
-from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sites import enclosing_function
-from fsdp_migrate.states import optimstates, statedicts
-from fsdp_migrate.study import Study
-from fsdp_migrate.trace.flow import access_path
+from fsdp_migrate.planning.rule import Example, Keep, Rule
 
 RULE = Rule(
     code="FSDP310",

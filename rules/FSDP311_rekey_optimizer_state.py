@@ -21,12 +21,12 @@ A key type that only the running program knows.
 
 import ast
 
-from fsdp_migrate import fsdp1
+from fsdp_migrate.families.checkpoints import statedicts
+from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code, join
 from fsdp_migrate.planning.model import Decision, Site
-from fsdp_migrate.proposal import code, join
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.states import statedicts
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Keep, Rule
 
 RULE = Rule(
     code="FSDP311",

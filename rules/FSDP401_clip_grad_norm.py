@@ -25,13 +25,13 @@ With CPU offload the norm is computed on the CPU and needs a CPU backend
 
 import ast
 
-from fsdp_migrate.around.parameters import CLIP, CLIP_LIST
+from fsdp_migrate.families.checkpoints import statedicts
+from fsdp_migrate.families.parameters.parameters import CLIP, CLIP_LIST
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Code, code, join
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.proposal import Code, code, join
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.states import statedicts
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Keep, Rule
 
 RULE = Rule(
     code="FSDP401",

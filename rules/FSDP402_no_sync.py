@@ -25,14 +25,15 @@ it, clips it or looks at it in the middle of an accumulation is marked.
 import ast
 from collections.abc import Iterator
 
-from fsdp_migrate.construct import precision, strategy
-from fsdp_migrate.names import FUNCTIONS
+from fsdp_migrate.families.precision import precision
+from fsdp_migrate.families.wrapping import strategy
+from fsdp_migrate.fsdp1.references import enclosing_function
+from fsdp_migrate.planning.context import Study, block_of, sentences
+from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sites import enclosing_function
-from fsdp_migrate.study import Study, block_of, sentences
+from fsdp_migrate.planning.rule import Example, Keep, Rule
+from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 RULE = Rule(code="FSDP402", name="no_sync", handles=("FullyShardedDataParallel.no_sync",))
 

@@ -31,13 +31,14 @@ for the optimizer is not seen.
 
 import ast
 
-from fsdp_migrate.around import attributes, collected, ordering, running
+from fsdp_migrate.analysis.values import Class
+from fsdp_migrate.families.parameters import attributes, collected
+from fsdp_migrate.families.training_loop import ordering, running
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Finder, Keep, Rule
-from fsdp_migrate.study import Study
-from fsdp_migrate.trace.values import Class
+from fsdp_migrate.planning.rule import Example, Finder, Keep, Rule
 
 RULE = Rule(
     code="FSDP403",

@@ -28,21 +28,23 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from fsdp_migrate import branches, quoted, sites, type_expressions
-from fsdp_migrate.around import classes, spelled, unwrapping
-from fsdp_migrate.branches import VERSION, Branch
-from fsdp_migrate.fsdp1 import FSDP, PACKAGE
-from fsdp_migrate.names import FUNCTIONS
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.modules import classes
+from fsdp_migrate.fsdp1 import references, unwrapping
+from fsdp_migrate.fsdp1.api import FSDP, PACKAGE
+from fsdp_migrate.planning import branches, string_references
+from fsdp_migrate.planning.branches import VERSION, Branch
+from fsdp_migrate.planning.context import Study, sentences
+from fsdp_migrate.planning.edits import Proposal, code, join
 from fsdp_migrate.planning.model import Constructor, Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.proposal import Proposal, code, join
-from fsdp_migrate.rule import Example, Finder, Keep, Rule
-from fsdp_migrate.study import Study, sentences
-from fsdp_migrate.trace.module import Module
+from fsdp_migrate.planning.rule import Example, Finder, Keep, Rule
+from fsdp_migrate.syntax import string_annotations, type_expressions
+from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 
 def _attribute_checks(study: Study, module: Module) -> Iterator[Site]:
-    return sites.attribute_checks(study.tracer, module)
+    return references.attribute_checks(study.tracer, module)
 
 
 RULE = Rule(
@@ -1211,7 +1213,7 @@ TYPES = {
 
 def decide(site: Site, study: Study) -> Decision:
     kind, _, rest = site.construct.partition("(")
-    if kind == spelled.QUOTED:
+    if kind == string_references.QUOTED:
         return _quoted(site, study)
     if kind == VERSION:
         return _version(site, study)
@@ -1490,9 +1492,9 @@ def _quoted(site: Site, study: Study) -> Decision:
     text = str(site.node.value)
     found = [
         each
-        for annotation in quoted.in_annotations(site.module.table)
+        for annotation in string_annotations.in_annotations(site.module.table)
         if annotation.string is site.node
-        for each in spelled.references(annotation, study, site.module)
+        for each in string_references.references(annotation, study, site.module)
     ]
     others = [old for node, old in found if old not in TYPES or _deeper(node, old)]
     if others or not models or not text.isascii() or "\n" in text:

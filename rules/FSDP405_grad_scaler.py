@@ -22,11 +22,11 @@ Nothing.
 
 import ast
 
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code, join
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.proposal import code, join
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Keep, Rule
 
 RULE = Rule(
     code="FSDP405",

@@ -31,19 +31,20 @@ import re
 from dataclasses import replace
 from typing import TypeGuard
 
-from fsdp_migrate.around import passing, surgery, unwrapping
-from fsdp_migrate.construct import strategy
-from fsdp_migrate.fsdp1 import PACKAGE
-from fsdp_migrate.names import COMPREHENSIONS, FUNCTIONS
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Class, Constant, Made, Unknown
+from fsdp_migrate.families.checkpoints import statedicts
+from fsdp_migrate.families.names import passing, surgery
+from fsdp_migrate.families.wrapping import strategy
+from fsdp_migrate.fsdp1 import unwrapping
+from fsdp_migrate.fsdp1.api import PACKAGE
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code, join
 from fsdp_migrate.planning.model import Constructor, Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.proposal import code, join
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.states import statedicts
-from fsdp_migrate.study import Study
-from fsdp_migrate.trace.flow import access_path
-from fsdp_migrate.trace.module import Module
-from fsdp_migrate.trace.values import Class, Constant, Made, Unknown
+from fsdp_migrate.planning.rule import Example, Keep, Rule
+from fsdp_migrate.syntax.scopes import COMPREHENSIONS, FUNCTIONS
 
 RULE = Rule(
     code="FSDP406",

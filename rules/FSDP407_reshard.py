@@ -21,14 +21,14 @@ Uses of the function in other forms.
 import ast
 from typing import NamedTuple
 
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Function
+from fsdp_migrate.planning.context import Study, block_of, sentences
+from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.study import Study, block_of, sentences
-from fsdp_migrate.trace.flow import access_path
-from fsdp_migrate.trace.module import Module
-from fsdp_migrate.trace.values import Function
+from fsdp_migrate.planning.rule import Example, Keep, Rule
 
 RULE = Rule(code="FSDP407", name="reshard", handles=("private:_runtime_utils._reshard",))
 

@@ -33,8 +33,9 @@ evaluation missed what was written to the root's parameters since the last, now 
 
 import ast
 
-from fsdp_migrate.around import parameters, vectors, writes
-from fsdp_migrate.around.parameters import (
+from fsdp_migrate.families.checkpoints import statedicts
+from fsdp_migrate.families.parameters import parameters, vectors, writes
+from fsdp_migrate.families.parameters.parameters import (
     ADDRESS,
     COUNT,
     MEMORY,
@@ -53,14 +54,13 @@ from fsdp_migrate.around.parameters import (
     updated,
     written,
 )
-from fsdp_migrate.around.vectors import PIECES, VECTOR, WRITTEN, flattened
-from fsdp_migrate.around.writes import WRITE, is_item, may_be_evaluated, models_of
+from fsdp_migrate.families.parameters.vectors import PIECES, VECTOR, WRITTEN, flattened
+from fsdp_migrate.families.parameters.writes import WRITE, is_item, may_be_evaluated, models_of
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Finder, Keep, Rule
-from fsdp_migrate.states import statedicts
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Finder, Keep, Rule
 
 RULE = Rule(
     code="FSDP408",

@@ -21,14 +21,14 @@ A forward that is handed to code that is not seen. Other methods than `forward` 
 
 import ast
 
-from fsdp_migrate.around import methods
-from fsdp_migrate.construct import derived
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.families.subclasses import derived
+from fsdp_migrate.families.wrapping import methods
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.study import Study
-from fsdp_migrate.trace.flow import access_path
+from fsdp_migrate.planning.rule import Example, Keep, Rule
 
 RULE = Rule(code="FSDP409", name="forward", handles=("FullyShardedDataParallel.forward",))
 

@@ -22,12 +22,12 @@ reduced over the ranks. FSDP1's Adafactor had vectors to factor, and kept the wh
 - torch/optim/rprop.py
 """
 
-from fsdp_migrate.around import ordering
-from fsdp_migrate.around.ordering import UNSUPPORTED
+from fsdp_migrate.families.training_loop import ordering
+from fsdp_migrate.families.training_loop.ordering import UNSUPPORTED
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.rule import Example, Finder, Keep, Rule
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Finder, Keep, Rule
 
 RULE = Rule(
     code="FSDP410",

@@ -27,11 +27,11 @@ whose gradients would be lost), generators, and models wrapped where no statemen
 
 from collections.abc import Iterator
 
-from fsdp_migrate.around import methods
+from fsdp_migrate.families.wrapping import methods
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.rule import Example, Finder, Keep, Rule
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Finder, Keep, Rule
 
 
 def _entry_methods(study: Study) -> Iterator[Site]:

@@ -20,10 +20,10 @@ Attributes that are set through functions outside the project, and hooks on para
 - torch/distributed/fsdp/_fully_shard/_fsdp_param.py (`_init_sharded_param`)
 """
 
-from fsdp_migrate.around import attributes
+from fsdp_migrate.families.parameters import attributes
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision, Site
-from fsdp_migrate.rule import Example, Finder, Keep, Rule
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Finder, Keep, Rule
 
 RULE = Rule(
     code="FSDP412",

@@ -25,15 +25,15 @@ place is marked. Tables by class (`table[type(m)]`), and `super(type(self), self
 
 import ast
 
-from fsdp_migrate.around import classes
-from fsdp_migrate.construct import models
-from fsdp_migrate.fsdp1 import PACKAGE
+from fsdp_migrate.analysis.values import Display, Value
+from fsdp_migrate.families.modules import classes
+from fsdp_migrate.families.wrapping import models
+from fsdp_migrate.fsdp1.api import PACKAGE
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Code, code, join
 from fsdp_migrate.planning.model import Constructor, Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.proposal import Code, code, join
-from fsdp_migrate.rule import Example, Finder, Keep, Rule
-from fsdp_migrate.study import Study
-from fsdp_migrate.trace.values import Display, Value
+from fsdp_migrate.planning.rule import Example, Finder, Keep, Rule
 
 RULE = Rule(
     code="FSDP413",

@@ -19,11 +19,11 @@ shard, without communication. Save a state dict, and build the model anew before
 - torch/distributed/fsdp/_fully_shard/_fully_shard.py (`_unimplemented_deepcopy`)
 """
 
-from fsdp_migrate.around import copies
+from fsdp_migrate.families.checkpoints import copies
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.rule import Example, Finder, Keep, Rule
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Finder, Keep, Rule
 
 RULE = Rule(
     code="FSDP414",

@@ -22,11 +22,11 @@ Put the module into the model, and draw its values, before the model is sharded.
 - torch/distributed/tensor/_random.py
 """
 
-from fsdp_migrate.around import remaking
+from fsdp_migrate.families.modules import remaking
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.rule import Example, Finder, Keep, Rule
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Finder, Keep, Rule
 
 RULE = Rule(
     code="FSDP415",

@@ -23,12 +23,12 @@ Code that looks at sizes, storages or the state of handles.
 import ast
 from collections.abc import Iterable
 
-from fsdp_migrate.around.parameters import STALE, trained
+from fsdp_migrate.families.parameters.parameters import STALE, trained
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Code, Proposal, code
 from fsdp_migrate.planning.model import Constructor, Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.proposal import Code, Proposal, code
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Keep, Rule
 
 RULE = Rule(code="FSDP416", name="handles", handles=("private:_traversal_utils._get_fsdp_handles",))
 

@@ -22,12 +22,12 @@ place of the reduction, `set_all_reduce_hook` (torch 2.7) runs after it.
 
 import ast
 
+from fsdp_migrate.analysis.values import Made
+from fsdp_migrate.families.checkpoints import statedicts
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.states import statedicts
-from fsdp_migrate.study import Study
-from fsdp_migrate.trace.values import Made
+from fsdp_migrate.planning.rule import Example, Keep, Rule
 
 RULE = Rule(
     code="FSDP417",

@@ -26,11 +26,11 @@ FSDP1.
 - https://github.com/huggingface/accelerate/issues/3983
 """
 
-from fsdp_migrate.around import parameter_classes
+from fsdp_migrate.families.parameters import parameter_classes
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.rule import Example, Finder, Keep, Rule
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Finder, Keep, Rule
 
 RULE = Rule(
     code="FSDP418",

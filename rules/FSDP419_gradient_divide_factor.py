@@ -25,16 +25,16 @@ is the number of ranks, drop the assignment.
 import ast
 from collections.abc import Iterator
 
-from fsdp_migrate import sites
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.rule import Example, Finder, Keep, Rule
-from fsdp_migrate.study import Study
-from fsdp_migrate.trace.module import Module
+from fsdp_migrate.planning.rule import Example, Finder, Keep, Rule
 
 
 def _divide_factors(study: Study, module: Module) -> Iterator[Site]:
-    return sites.divide_factors(study.tracer, module)
+    return references.divide_factors(study.tracer, module)
 
 
 RULE = Rule(

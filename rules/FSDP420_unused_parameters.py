@@ -29,13 +29,13 @@ nor parts that are units of their own: those that a step leaves out have no grad
 
 from packaging.version import Version
 
-from fsdp_migrate.around import unused
-from fsdp_migrate.construct.sharding import placement_problem
+from fsdp_migrate.families.modules import unused
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Finder, Keep, Rule
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Finder, Keep, Rule
+from fsdp_migrate.planning.shard_plan import placement_problem
 
 RULE = Rule(
     code="FSDP420",

@@ -32,12 +32,12 @@ function when a dataclass is registered.
 
 from collections.abc import Iterator
 
-from fsdp_migrate.around import dataclass_nodes
+from fsdp_migrate.families.modules import dataclass_nodes
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.proposal import code
-from fsdp_migrate.rule import Example, Finder, Keep, Rule
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Finder, Keep, Rule
 
 
 def _dataclasses(study: Study) -> Iterator[Site]:

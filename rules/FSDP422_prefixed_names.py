@@ -22,11 +22,11 @@ not marked, nor are tests of how names end, or of what they contain.
 - torch/distributed/fsdp/fully_sharded_data_parallel.py (`named_parameters`)
 """
 
-from fsdp_migrate.around import prefixed_names
+from fsdp_migrate.families.names import prefixed_names
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.rule import Example, Finder, Keep, Rule
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Finder, Keep, Rule
 
 RULE = Rule(
     code="FSDP422",

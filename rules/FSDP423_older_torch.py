@@ -24,10 +24,10 @@ Delete what is left. Tests near the target (`< "2.7"` for a target of 2.7, which
 - torch/torch_version.py
 """
 
-from fsdp_migrate import outdated
+from fsdp_migrate.migration import dead_code
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision, Site
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Keep, Rule
 
 RULE = Rule(code="FSDP423", name="older-torch", handles=("code for older torch",))
 
@@ -226,4 +226,4 @@ def build(net):
 
 
 def decide(site: Site, study: Study) -> Decision:
-    return outdated.decide(site, study, RULE.code)
+    return dead_code.decide(site, study, RULE.code)

@@ -23,14 +23,15 @@ directory of your own rules) and run again.
 
 import ast
 
-from fsdp_migrate.around import passing, spelled
-from fsdp_migrate.construct import chosen
-from fsdp_migrate.fsdp1 import FLAT_FIELDS, FSDP, PACKAGE, UNMISTAKABLE
+from fsdp_migrate.families.names import passing
+from fsdp_migrate.families.wrapping import chosen
+from fsdp_migrate.fsdp1.api import FLAT_FIELDS, FSDP, PACKAGE, UNMISTAKABLE
+from fsdp_migrate.fsdp1.references import COMMAND, FLAT
+from fsdp_migrate.planning import string_references
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Decision, Site
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.rule import Example, Keep, Rule
-from fsdp_migrate.sites import COMMAND, FLAT
-from fsdp_migrate.study import Study
+from fsdp_migrate.planning.rule import Example, Keep, Rule
 
 RULE = Rule(code="FSDP499", name="no_rule", handles=("*",), since="2.4")
 EXAMPLES = [
@@ -440,7 +441,7 @@ def decide(site: Site, study: Study) -> Decision:
         return _asked_by_name(named, site, study)
     if kind == "name":
         return _named(named, site, study)
-    if site.construct == spelled.TEXT:
+    if site.construct == string_references.TEXT:
         return study.left(
             site,
             RULE.code,
@@ -565,7 +566,7 @@ def _named(named: str, site: Site, study: Study) -> Decision:
     parent = site.module.table.parents[site.node]
     function = parent.func if isinstance(parent, ast.Call) else None
     name = getattr(function, "attr", getattr(function, "id", ""))
-    replaced = isinstance(site.node, ast.Constant) and name in spelled.REPLACERS
+    replaced = isinstance(site.node, ast.Constant) and name in string_references.REPLACERS
     if replaced and not _is_torchs(site.node):
         return _replaced(named, parent, site, study)
     makes_models = named in {FSDP, PACKAGE, f"{PACKAGE}.fully_sharded_data_parallel"}
@@ -582,7 +583,7 @@ def _named(named: str, site: Site, study: Study) -> Decision:
 
 
 def _is_torchs(node: ast.AST) -> bool:
-    return spelled.DOTTED.fullmatch(str(getattr(node, "value", ""))) is not None
+    return string_references.DOTTED.fullmatch(str(getattr(node, "value", ""))) is not None
 
 
 def _replaced(named: str, call: ast.AST, site: Site, study: Study) -> Decision:

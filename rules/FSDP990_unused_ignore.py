@@ -23,7 +23,7 @@ model.
 - docs/configuration.md, "Leaving a place alone"
 """
 
-from fsdp_migrate.rule import Example, Keep, Rule
+from fsdp_migrate.planning.rule import Example, Keep, Rule
 
 RULE = Rule(code="FSDP990", name="unused_ignore", handles=())
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fsdp_migrate import pages
+from fsdp_migrate.planning import pages
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.rule import Example, Keep, LoadedRule
+from fsdp_migrate.planning.rule import Example, Keep, LoadedRule
 from tests.migrating import (
     REGISTRY,
     files,
@@ -48,7 +48,7 @@ def accepted(example: Example) -> Example:
 
 
 def page(document: str, examples: Sequence[Example], keeps: Sequence[Keep]) -> str:
-    """A rule's page, which :mod:`fsdp_migrate.pages` reads."""
+    """A rule's page, which :mod:`fsdp_migrate.planning.pages` reads."""
     summary, _, rest = document.partition("\n")
     parts = [f"# {summary.rstrip('.')}\n{rest}".rstrip()]
     for heading, blocks in (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_migrate import cli
+from fsdp_migrate.cli import parser
 
 ROOT = Path(__file__).parents[1]
 DEMO = ROOT / "fixtures" / "demo"
@@ -31,7 +31,7 @@ def answering(capture: pytest.CaptureFixture[bytes]) -> Command:
     def run(*arguments: str | Path) -> Answer:
         capture.readouterr()
         try:
-            code = cli.run([str(a) for a in arguments])
+            code = parser.run([str(a) for a in arguments])
         except SystemExit as stop:
             code = int(stop.code or 0)
         said = capture.readouterr()

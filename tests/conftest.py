@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_migrate import journal
+from fsdp_migrate.rewriting import journal
 from fsdp_migrate.verify.launch.warm import WarmServer
 from tests.verify.programs import warm_server
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from fsdp_migrate.fsdp1 import CONSTRUCTOR_ARGUMENTS
+from fsdp_migrate.fsdp1.api import CONSTRUCTOR_ARGUMENTS
 
 PACKAGE = "torch.distributed.fsdp"
 CONFIGS = ("BackwardPrefetch", "CPUOffload", "MixedPrecision", "ShardingStrategy")

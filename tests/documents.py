@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from fsdp_migrate.pages import pages
+from fsdp_migrate.planning.pages import pages
 from tests.corpus import packages
 from tests.coverage import OUTCOMES, Row, construct, runtime, silent
 

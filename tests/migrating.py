@@ -6,8 +6,9 @@ import ast
 from collections.abc import Mapping
 from pathlib import Path
 
-from fsdp_migrate import engine, rule
-from fsdp_migrate.engine import Options, Result
+from fsdp_migrate.migration import engine
+from fsdp_migrate.migration.engine import Options, Result
+from fsdp_migrate.planning import rule
 from fsdp_migrate.planning.outcome import Outcome
 
 ROOT = Path("/project")

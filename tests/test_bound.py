@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsdp_migrate import bound, check, names
 from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.rewriting import bound_names, check
+from fsdp_migrate.syntax import scopes
 from tests import binding
 from tests.migrating import migrate, without_support
 
@@ -381,7 +382,7 @@ SURE = {
 
 
 def too_early(old: str, new: str) -> bool:
-    before, after = (names.build(ast.parse(text)) for text in (old, new))
+    before, after = (scopes.build(ast.parse(text)) for text in (old, new))
     return check.too_early(before, after) is not None
 
 
@@ -397,10 +398,10 @@ def test_the_check_takes_what_is_bound(old: str, new: str) -> None:
 
 
 def test_a_doubt_says_where() -> None:
-    table = names.build(
+    table = scopes.build(
         ast.parse("class C:\n    def f(self):\n        new()\nC()\nfrom torch import new\n")
     )
-    assert [(d.name, d.place, d.event, d.line) for d in bound.doubts(table)] == [
+    assert [(d.name, d.place, d.event, d.line) for d in bound_names.doubts(table)] == [
         ("new", "C.f", "by C", 3)
     ]
 

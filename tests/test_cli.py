@@ -14,8 +14,11 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate import __main__ as entry
-from fsdp_migrate import engine, journal, rule, ui, verification, write
-from fsdp_migrate import process as ending
+from fsdp_migrate.cli import console, verify
+from fsdp_migrate.cli import process as ending
+from fsdp_migrate.migration import engine
+from fsdp_migrate.planning import rule
+from fsdp_migrate.rewriting import journal, write
 from tests.commandline import DEMO, Command, answering
 from tests.migrating import files
 
@@ -300,7 +303,7 @@ def test_a_rule_of_the_projects_own_is_a_rule(here: Path, run: Command) -> None:
     (here / "rules").mkdir()
     (here / "rules" / "FSDP950_ours.py").write_text(
         '"""What ours does.\n\nMore.\n"""\n'
-        "from fsdp_migrate.rule import Rule\n"
+        "from fsdp_migrate.planning.rule import Rule\n"
         'RULE = Rule(code="FSDP950", name="ours", handles=("ours()",))\n'
         "def decide(site, study):\n    raise AssertionError\n"
     )
@@ -452,19 +455,19 @@ def test_options_may_be_repeated_joined_and_written_together(here: Path, run: Co
 def test_verify_is_asked_what_the_command_line_says(
     run: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[verification.Asked] = []
+    asked: list[verify.Asked] = []
 
-    def command(said: verification.Asked) -> int:
+    def command(said: verify.Asked) -> int:
         asked.append(said)
         return 1
 
-    monkeypatch.setattr(verification, "command", command)
+    monkeypatch.setattr(verify, "command", command)
     assert run("verify", "train.py").code == 1
-    assert asked.pop() == verification.Asked(script="train.py")
+    assert asked.pop() == verify.Asked(script="train.py")
     options = "--before v1 --nproc 1,2 --steps 3 --timeout 2.5 --seed -1 --device simulate"
     more = "--no-twin --cache --env A=1 --env B=2 --share data -o a.xml -o b.md -q"
     run("verify", *options.split(), "train.py", *more.split(), "--", "--steps", "9", "--", "-h")
-    assert asked.pop() == verification.Asked(
+    assert asked.pop() == verify.Asked(
         script="train.py",
         args=("--steps", "9", "--", "-h"),
         before="v1",
@@ -539,8 +542,8 @@ def test_a_terminal_gets_colour_but_no_wrapping_and_no_markup(
     for name in ("NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     terminal = coloured(monkeypatch)
-    ui.sites(LINES)
-    ui.diff(b"--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-[red]a[/red]\n+b\n")
+    console.sites(LINES)
+    console.diff(b"--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-[red]a[/red]\n+b\n")
     said = terminal.getvalue()
     assert "\x1b[" in said
     plain = re.sub(r"\x1b\[[0-9;]*m", "", said).splitlines()
@@ -551,7 +554,7 @@ def test_a_terminal_gets_colour_but_no_wrapping_and_no_markup(
 def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     terminal = coloured(monkeypatch)
-    ui.sites(LINES)
+    console.sites(LINES)
     assert terminal.getvalue() == f"{LINES[0]}\n"
 
 

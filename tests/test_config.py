@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_migrate import config
+from fsdp_migrate.cli import config
 from tests.commandline import ROOT, Command, answering
 
 DOCUMENT = ROOT / "docs" / "configuration.md"

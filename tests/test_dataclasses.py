@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from fsdp_migrate import engine, search
-from fsdp_migrate.engine import Options
+from fsdp_migrate.analysis.module import Library
+from fsdp_migrate.discovery import search
+from fsdp_migrate.migration import engine
+from fsdp_migrate.migration.engine import Options
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.source import Source
-from fsdp_migrate.trace.module import Library
+from fsdp_migrate.syntax.source import Source
 from tests.migrating import REGISTRY, ROOT, migrate
 
 HEAD = """\

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_migrate import pages, patch, support
-from fsdp_migrate.engine import Options
+from fsdp_migrate import runtime
+from fsdp_migrate.migration.engine import Options
+from fsdp_migrate.planning import pages
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.rule import Example, Keep, LoadedRule
+from fsdp_migrate.planning.rule import Example, Keep, LoadedRule
+from fsdp_migrate.rewriting import patch
 from tests import binding
 from tests.migrating import (
     REGISTRY,
@@ -221,7 +223,7 @@ def test_titles_are_unique_within_a_rule() -> None:
 
 
 def test_every_support_function_is_documented_and_shown() -> None:
-    library = Path(support.__file__).with_name("fsdp2_support.py")
+    library = Path(runtime.__file__).with_name("fsdp2_support.py")
     tree = ast.parse(library.read_text())
     public = [
         n

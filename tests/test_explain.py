@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_migrate import fsdp1, pages
+from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.planning import pages
 from tests.commandline import Command, answering
 from tests.migrating import REGISTRY
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_migrate import gate, search, session
+from fsdp_migrate.cli import session
+from fsdp_migrate.discovery import gate, search
 
 IMPORT = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
 USE = f"{IMPORT}\n\ndef build(model):\n    return FSDP(model)\n"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_migrate import remarks
-from fsdp_migrate.engine import Options, Result
+from fsdp_migrate.migration.engine import Options, Result
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.rule import Example, LoadedRule
+from fsdp_migrate.planning.rule import Example, LoadedRule
+from fsdp_migrate.syntax import suppressions
 from tests.commandline import Command, answering
 from tests.migrating import REGISTRY, migrate
 
@@ -340,7 +340,7 @@ def test_whatever_a_rule_rewrites_can_be_ignored(rule: LoadedRule, example: Exam
     assert shown is not None
     path, place = shown.site.module.display, shown.site.position
     lines = files[path].split("\n")
-    _, last = remarks.read(files[path]).logical_line(place[0])
+    _, last = suppressions.read(files[path]).logical_line(place[0])
     lines[last - 1] += f"  # fsdp-migrate: ignore[{rule.code}] on purpose"
     files[path] = "\n".join(lines)
     result, after = migrate(files)
@@ -383,13 +383,13 @@ def beginning(decision: Decision, text: str) -> str:
     ],
 )
 def test_every_file_can_be_read(text: str) -> None:
-    said = remarks.read(text)
+    said = suppressions.read(text)
     assert len(said.ignores) == text.count("fsdp-migrate: ignore")
     assert all(text.split("\n")[i.line - 1][i.column - 1] == "#" for i in said.ignores)
 
 
 def test_two_comments_on_a_line_are_two() -> None:
-    first, second = remarks.read(
+    first, second = suppressions.read(
         "x = 1  # fsdp-migrate: ignore[FSDP1] see #12 # fsdp-migrate: ignore[FSDP2] b  # noqa\n"
     ).ignores
     assert (first.codes, first.reason) == (("FSDP1",), "see #12")

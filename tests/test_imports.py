@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fsdp_migrate import engine
+from fsdp_migrate.analysis.project import Project
+from fsdp_migrate.migration import engine
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.trace.project import Project
 from tests.migrating import ROOT, migrate
 
 WRAPS = """\

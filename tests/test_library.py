@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fsdp_migrate import session
-from fsdp_migrate.source import Source
-from fsdp_migrate.trace.module import Library
-from fsdp_migrate.trace.project import Project
+from fsdp_migrate.analysis.module import Library
+from fsdp_migrate.analysis.project import Project
+from fsdp_migrate.cli import session
+from fsdp_migrate.syntax.source import Source
 
 IMPORT = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
 

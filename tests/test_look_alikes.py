@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_migrate import session
-from fsdp_migrate.engine import Options
+from fsdp_migrate.cli import session
+from fsdp_migrate.migration.engine import Options
 from fsdp_migrate.planning.outcome import Outcome
 from tests import standins
 from tests.migrating import migrate, unmarked

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 from packaging.version import Version
 
-from fsdp_migrate.engine import Options
+from fsdp_migrate.migration.engine import Options
 from fsdp_migrate.planning.outcome import Outcome
 from tests.migrating import migrate
 

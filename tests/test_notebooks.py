@@ -11,10 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsdp_migrate import engine, notebook, search, session
-from fsdp_migrate.notebook import Notebook, NotebookError
+from fsdp_migrate.cli import session
+from fsdp_migrate.discovery import search
+from fsdp_migrate.migration import engine
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.result import Result
+from fsdp_migrate.planning.result import Result
+from fsdp_migrate.syntax import notebook
+from fsdp_migrate.syntax.notebook import Notebook, NotebookError
 from tests.commandline import Command, answering
 from tests.migrating import REGISTRY, ROOT
 

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from fsdp_migrate.engine import Options
+from fsdp_migrate.migration.engine import Options
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.result import Result
+from fsdp_migrate.planning.result import Result
 from tests.migrating import migrate, unmarked
 
 HEAD = """\

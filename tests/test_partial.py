@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_migrate import guards
-from fsdp_migrate.engine import Options
+from fsdp_migrate.migration.engine import Options
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.result import Result
-from fsdp_migrate.rule import Example
+from fsdp_migrate.planning.result import Result
+from fsdp_migrate.planning.rule import Example
+from fsdp_migrate.syntax import guards
 from tests.commandline import Command, answering
 from tests.migrating import REGISTRY, migrate, without_support
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_migrate import engine, session
+from fsdp_migrate.analysis.project import Project
+from fsdp_migrate.cli import session
+from fsdp_migrate.migration import components, engine
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.trace import parts
-from fsdp_migrate.trace.project import Project
 from tests.migrating import ROOT, migrate
 
 GOOD = """\
@@ -48,7 +48,7 @@ def split(files: dict[str, str]) -> list[list[str]]:
     data = {ROOT / name: text.encode() for name, text in files.items()}
     sources, problems = engine.read(data, {ROOT / name: name for name in files})
     assert not problems
-    return [[m.display for m in part.modules] for part in parts.split(Project(sources))]
+    return [[m.display for m in part.modules] for part in components.split(Project(sources))]
 
 
 def test_each_project_is_migrated_for_itself(tmp_path: Path) -> None:

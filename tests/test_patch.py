@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_migrate import patch
+from fsdp_migrate.rewriting import patch
 
 LINES = [
     b"a",

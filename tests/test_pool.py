@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_migrate import engine, gate, neighbours, pool, session
-from fsdp_migrate.edits import apply
+from fsdp_migrate import workers
+from fsdp_migrate.cli import session
+from fsdp_migrate.discovery import gate, import_graph
+from fsdp_migrate.migration import engine
 from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.rewriting import apply
 from tests.terminal import heed_interrupts
 
 MODEL = """\
@@ -43,7 +46,7 @@ FILES = 12
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project, and thresholds at which its size is worth several processes."""
-    for module in (gate, neighbours, engine):
+    for module in (gate, import_graph, engine):
         monkeypatch.setattr(module, "MANY", 2)
     for number in range(FILES):
         for name, text in (("wrap", MODEL), ("call", CALLER), ("plain", PLAIN)):
@@ -73,19 +76,19 @@ def test_the_number_of_processes_changes_nothing(tree: Path) -> None:
 
 def test_several_processes_are_used(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     used = []
-    shared_out = pool._shared_out
+    shared_out = workers._shared_out
 
     def noted(answer: object, count: int, jobs: int) -> list[object]:
         found = shared_out(answer, count, jobs)  # type: ignore[arg-type]
-        used.append(len(pool._running.workers))
+        used.append(len(workers._running.workers))
         return found
 
-    monkeypatch.setattr(pool, "_shared_out", noted)
+    monkeypatch.setattr(workers, "_shared_out", noted)
     session.run([tree], jobs=1)
     assert not used
     session.run([tree], jobs=3)
     assert used == [3, 3, 3]  # what files mention, what they import, what becomes of them
-    assert not pool._running.workers
+    assert not workers._running.workers
 
 
 def test_a_process_that_ends_costs_the_file_it_was_at(
@@ -112,12 +115,12 @@ def test_a_process_that_ends_costs_the_file_it_was_at(
 
 def test_answers_come_in_order() -> None:
     items = list(range(100))
-    assert pool.each(lambda n: n * n, items, jobs=3, least=1) == [n * n for n in items]
+    assert workers.each(lambda n: n * n, items, jobs=3, least=1) == [n * n for n in items]
 
 
 def test_what_an_item_raises_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
-        pool.each(lambda n: 1 // n, [2, 1, 0, 3], jobs=2, least=1)
+        workers.each(lambda n: 1 // n, [2, 1, 0, 3], jobs=2, least=1)
 
 
 def test_every_item_gets_an_answer_whatever_ends() -> None:
@@ -126,8 +129,8 @@ def test_every_item_gets_an_answer_whatever_ends() -> None:
             os._exit(3)
         return n
 
-    found = pool.each(answer, range(40), jobs=2, least=1)
-    assert found == [pool.Crash() if n % 10 == 7 else n for n in range(40)]
+    found = workers.each(answer, range(40), jobs=2, least=1)
+    assert found == [workers.Crash() if n % 10 == 7 else n for n in range(40)]
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.002, 0.3])
@@ -137,14 +140,14 @@ def test_stopping_ends_the_processes(after_s: float) -> None:
     def stop() -> None:
         while not stopped:  # what is stopped before it begins is not stopped
             time.sleep(after_s)
-            pool.stop()
+            workers.stop()
 
     thread = threading.Thread(target=stop)
     thread.start()
-    found = pool.each(lambda n: time.sleep(600), range(4), jobs=2, least=1)
+    found = workers.each(lambda n: time.sleep(600), range(4), jobs=2, least=1)
     stopped.append(True)
     thread.join()
-    assert found == [pool.Crash()] * 4
+    assert found == [workers.Crash()] * 4
     assert not multiprocessing.active_children()
 
 
@@ -152,7 +155,7 @@ def test_stopping_ends_the_processes(after_s: float) -> None:
 # namedtuples of imported modules run, sets the exit status of CPython even where it was caught.
 INTERRUPTED = """\
 import os, sys, time
-from fsdp_migrate import pool
+from fsdp_migrate import workers
 
 def wait(n):
     os.write(1, b"at work\\n")
@@ -160,7 +163,7 @@ def wait(n):
 
 try:
     os.write(1, b"ready\\n")
-    pool.each(wait, range(8), jobs=2, least=1)
+    workers.each(wait, range(8), jobs=2, least=1)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
     sys.exit(0)

@@ -7,10 +7,10 @@ import ast
 import pytest
 from packaging.version import Version
 
-from fsdp_migrate.source import Source
-from fsdp_migrate.trace import releases
-from fsdp_migrate.trace.module import Library
-from fsdp_migrate.trace.project import Project
+from fsdp_migrate.analysis import dead_branches
+from fsdp_migrate.analysis.module import Library
+from fsdp_migrate.analysis.project import Project
+from fsdp_migrate.syntax.source import Source
 from tests.migrating import ROOT
 
 HEAD = """\
@@ -226,7 +226,7 @@ def outdated(
     files: dict[str, str], library: dict[str, str] | None = None, target: str = "2.7"
 ) -> set[str]:
     """The strings that begin with "old", in code that no torch from the target on runs."""
-    found = releases.find_dead_code(project(files, library), Version(target))
+    found = dead_branches.find_dead_code(project(files, library), Version(target))
     return {
         n.value
         for n in found

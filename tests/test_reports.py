@@ -332,7 +332,7 @@ def test_sarif_rules_are_the_rules_own_pages(mixed: Path, run: Command) -> None:
 def test_sarif_has_the_rules_of_the_projects_own(here: Path, run: Command) -> None:
     rules = here / "rules"
     rules.mkdir()
-    own = '"""Ours.\n\n## Why\nBecause.\n"""\nfrom fsdp_migrate.rule import Rule\n'
+    own = '"""Ours.\n\n## Why\nBecause.\n"""\nfrom fsdp_migrate.planning.rule import Rule\n'
     own += 'RULE = Rule(code="FSDP700", name="own", handles=("FlatParameter",))\n'
     own += "def decide(site, study):\n    return study.left(site, RULE.code, 'no', 'yes')\n"
     (rules / "FSDP700_own.py").write_text(own)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_migrate.engine import Options
+from fsdp_migrate.migration.engine import Options
 from tests.commandline import ROOT
 from tests.migrating import migrate
 from tests.terminal import at_terminal

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_migrate import cli
+from fsdp_migrate.cli import parser
 from tests.ruler import odd, record
 from tests.ruler.inputs import LOOK, REWRITE, Input
 
@@ -85,22 +85,22 @@ def test_a_planted_change_is_told_by_its_name(
     fault: Callable[[Sequence[str]], None],
     where: str,
 ) -> None:
-    real = cli.run
+    real = parser.run
 
     def run(arguments: Sequence[str]) -> int:
         code = real(arguments)
         fault(arguments)
         return code
 
-    monkeypatch.setattr(cli, "run", run)
+    monkeypatch.setattr(parser, "run", run)
     compared, told = differences(recorded)
     assert not compared.equal
     assert where in told
 
 
 def test_another_exit_code_is_told(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = cli.run
-    monkeypatch.setattr(cli, "run", lambda arguments: real(arguments) + 1)
+    real = parser.run
+    monkeypatch.setattr(parser, "run", lambda arguments: real(arguments) + 1)
     compared, told = differences(recorded)
     assert set(compared.different) == {CRLF, BROKEN}
     assert "    ---- exit code 1" in told

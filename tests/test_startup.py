@@ -14,7 +14,15 @@ from fsdp_migrate import __main__
 __main__.run(sys.argv[1:])
 print(*(name for name in {heavy!r} if name in sys.modules), file=sys.stderr)
 """
-HEAVY = ("libcst", "torch", "rich", "numpy", "pathspec", "packaging", "fsdp_migrate.engine")
+HEAVY = (
+    "libcst",
+    "torch",
+    "rich",
+    "numpy",
+    "pathspec",
+    "packaging",
+    "fsdp_migrate.migration.engine",
+)
 
 
 def loaded(*arguments: str, heavy: tuple[str, ...], cwd: Path) -> str:
@@ -85,7 +93,12 @@ def test_a_check_without_options_is_the_one_with_their_defaults(tmp_path: Path) 
     assert (short.returncode, short.stdout, short.stderr) == (1, long.stdout, long.stderr)
 
 
-REST = ("fsdp_migrate.reach", "fsdp_migrate.rule", "fsdp_migrate.remarks", "fsdp_migrate.pool")
+REST = (
+    "fsdp_migrate.discovery.relevance",
+    "fsdp_migrate.planning.rule",
+    "fsdp_migrate.syntax.suppressions",
+    "fsdp_migrate.workers",
+)
 
 
 @pytest.mark.parametrize("command", ["check", "rewrite"])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_migrate import engine
+from fsdp_migrate.migration import engine
 from fsdp_migrate.planning.outcome import Outcome
 from tests.commandline import answering
 from tests.migrating import files, migrate

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_migrate.reach import SUPPORT
-from fsdp_migrate.support import placement
+from fsdp_migrate.discovery.relevance import SUPPORT
+from fsdp_migrate.planning import support_file
 from tests.commandline import Command, answering
 from tests.migrating import migrate
 
@@ -41,7 +41,7 @@ def functions(text: str) -> set[str]:
 
 
 def test_the_gate_and_the_placement_name_one_file() -> None:
-    assert SUPPORT == placement.NAME
+    assert SUPPORT == support_file.NAME
 
 
 def test_files_one_after_the_other_share_a_module(command: Command) -> None:

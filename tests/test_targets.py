@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from fsdp_migrate import check, names, support
-from fsdp_migrate.engine import Options, Result
+from fsdp_migrate import runtime
+from fsdp_migrate.migration.engine import Options, Result
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.source import Source
+from fsdp_migrate.rewriting import check
+from fsdp_migrate.syntax import scopes
+from fsdp_migrate.syntax.source import Source
 from tests.migrating import migrate
 from tests.test_examples import EXAMPLES, sources
 
@@ -88,6 +90,6 @@ def test_prefetching_is_left_to_fsdp2_on_every_release() -> None:
 
 @pytest.mark.parametrize("release", ["2.6", "2.15"])
 def test_the_support_module_fits_the_signatures_of_the_release(release: str) -> None:
-    path = Path(support.__file__).with_name("fsdp2_support.py")
-    table = names.build(Source.parse(path.read_bytes()).tree)
+    path = Path(runtime.__file__).with_name("fsdp2_support.py")
+    table = scopes.build(Source.parse(path.read_bytes()).tree)
     assert check.mismatches(table, Version(release)) == []

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_migrate import journal, write
-from fsdp_migrate.write import WriteError
+from fsdp_migrate.rewriting import journal, write
+from fsdp_migrate.rewriting.write import WriteError
 
 OLD, NEW = b"old\r\n\xe9", b"new\n"
 

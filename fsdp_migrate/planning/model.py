@@ -8,12 +8,12 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
-from fsdp_migrate import fsdp1
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Value
+from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.planning.edits import Code, Edit, Proposal
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.proposal import Code, Edit, Proposal
-from fsdp_migrate.remarks import Ignored
-from fsdp_migrate.trace.module import Module
-from fsdp_migrate.trace.values import Value
+from fsdp_migrate.syntax.suppressions import Ignored
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsdp_migrate import shown
 from fsdp_migrate.planning.outcome import Outcome, place
-from fsdp_migrate.result import Problem, Result
+from fsdp_migrate.planning.result import Problem, Result
 
 if TYPE_CHECKING:
     from fsdp_migrate.planning.model import Decision

@@ -6,7 +6,8 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 
-from fsdp_migrate import __version__, pages
+from fsdp_migrate import __version__
+from fsdp_migrate.planning import pages
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.report.event import Coverage, Event, Remark, Summary, by_file
 from fsdp_migrate.report.page import page, text

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from fsdp_migrate import __version__, pages
+from fsdp_migrate import __version__
+from fsdp_migrate.planning import pages
 from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.result import Problem
 from fsdp_migrate.report.event import Event, Remark, Summary
 from fsdp_migrate.report.text import headline, remark, remarks
-from fsdp_migrate.result import Problem
 from fsdp_migrate.shown import in_json
 
 SCHEMA = (

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fsdp_migrate import remarks
 from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.result import Result
 from fsdp_migrate.report.event import Remark
-from fsdp_migrate.result import Result
+from fsdp_migrate.syntax import suppressions
 
 if TYPE_CHECKING:
-    from fsdp_migrate.remarks import Ignore, Marker
+    from fsdp_migrate.syntax.suppressions import Ignore, Marker
 
 
 def standing(result: Result, files: Mapping[str, bytes]) -> tuple[list[Remark], list[Remark]]:
@@ -31,7 +31,7 @@ def standing(result: Result, files: Mapping[str, bytes]) -> tuple[list[Remark], 
             used[by.path, by.ignore.line, by.ignore.column].add(by.code)
         elif decision.outcome is Outcome.LEFT:
             site = decision.site
-            first, _ = remarks.of(site.module.source).logical_line(site.position[0])
+            first, _ = suppressions.of(site.module.source).logical_line(site.position[0])
             for line in (first, site.statement.lineno):
                 left.add((site.module.display, decision.code, line))
     broken = {problem.display for problem in result.problems}
@@ -42,7 +42,7 @@ def standing(result: Result, files: Mapping[str, bytes]) -> tuple[list[Remark], 
         if whole is None or path in broken:
             continue
         try:
-            said = remarks.read(whole)
+            said = suppressions.read(whole)
         except (tokenize.TokenError, SyntaxError):
             continue
         lines = whole.split("\n")
@@ -53,7 +53,7 @@ def standing(result: Result, files: Mapping[str, bytes]) -> tuple[list[Remark], 
         for ignore in said.ignores:
             for message in _unused(ignore, used[path, ignore.line, ignore.column]):
                 help_ = "remove it" if not ignore.flaw else "mend or remove it"
-                unused.append(_remark(path, ignore, remarks.UNUSED, message, lines, help_))
+                unused.append(_remark(path, ignore, suppressions.UNUSED, message, lines, help_))
     failed = any(problem.ours for problem in result.problems)
     return markers, [] if failed else unused
 

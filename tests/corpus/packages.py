@@ -15,9 +15,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsdp_migrate import session
+from fsdp_migrate.cli import session
+from fsdp_migrate.cli.session import Run
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.session import Run
 
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_migrate import session, write
+from fsdp_migrate.cli import session
+from fsdp_migrate.rewriting import write
 from tests import accounting, binding
 from tests.corpus import packages
 from tests.corpus.packages import PINNED, Package

@@ -103,7 +103,7 @@ RULE = '''\
 ## Why
 Because.
 """
-from fsdp_migrate.rule import Rule
+from fsdp_migrate.planning.rule import Rule
 
 RULE = Rule(code="FSDP700", name="own", handles=("FlatParameter",))
 

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from fsdp_migrate import __main__, __version__, rule, session
+from fsdp_migrate import __main__, __version__
+from fsdp_migrate.cli import session
+from fsdp_migrate.planning import rule
 
 VERSION = __version__
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_migrate import journal
+from fsdp_migrate.rewriting import journal
 from tests.commandline import answering
 from tests.security.hostile import SECRET, WRAPS, World
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_migrate import session
+from fsdp_migrate.cli import session
 from tests.commandline import Answer
 from tests.terminal import at_terminal
 
@@ -24,7 +24,7 @@ RULE = '''"""Ours.
 More of it.
 """
 
-from fsdp_migrate.rule import Rule
+from fsdp_migrate.planning.rule import Rule
 
 RULE = Rule(code="FSDP950", name="ours", handles=("FlatParameter",))
 {top}
@@ -432,7 +432,7 @@ def test_without_own_rules_nothing_is_forked(
 
     monkeypatch.setattr(os, "fork", forbidden)
     monkeypatch.chdir(project)
-    from fsdp_migrate import commands
+    from fsdp_migrate.cli import commands
 
     assert commands.check([Path()]) == 1
     (project / "pyproject.toml").write_text("")

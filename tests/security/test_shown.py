@@ -323,7 +323,7 @@ RULE = '''"""{text}
 ## Why
 {text}
 """
-from fsdp_migrate.rule import Rule
+from fsdp_migrate.planning.rule import Rule
 
 RULE = Rule(code="FSDP950", name="ours", handles=("FlatParameter",))
 

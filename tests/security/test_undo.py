@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from fsdp_migrate import journal, write
-from fsdp_migrate.journal import WriteError
+from fsdp_migrate.rewriting import journal, write
+from fsdp_migrate.rewriting.journal import WriteError
 from tests.security.hostile import SECRET, SHARDS, WRAPS, World, snapshot
 
 SUPPORTED = (

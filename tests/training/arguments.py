@@ -26,7 +26,7 @@ from torch.distributed.fsdp.wrap import (
     transformer_auto_wrap_policy,
 )
 
-from fsdp_migrate.support import fsdp2_support as support
+from fsdp_migrate.runtime import fsdp2_support as support
 from tests.training import fsdp1
 from tests.training.observe import snapshot
 

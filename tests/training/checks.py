@@ -41,7 +41,7 @@ from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from fsdp_migrate.support import fsdp2_support as support
+from fsdp_migrate.runtime import fsdp2_support as support
 
 CHECKS: dict[str, Callable[[], None]] = {}
 

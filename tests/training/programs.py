@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from packaging.version import Version
 
-from fsdp_migrate.engine import Options
+from fsdp_migrate.migration.engine import Options
 from tests.migrating import migrate, worst
 
 REPOSITORY = Path(__file__).parents[2]

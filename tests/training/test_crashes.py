@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_migrate import session
+from fsdp_migrate.cli import session
 from tests.training.programs import Launcher, compare, written
 
 pytestmark = pytest.mark.train

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_migrate import guards
-from fsdp_migrate.engine import Options
+from fsdp_migrate.migration.engine import Options
+from fsdp_migrate.syntax import guards
 from tests.migrating import migrate
 from tests.training.programs import FIXTURES, Launcher, compare, compare_models
 

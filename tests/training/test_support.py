@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_migrate import support
+from fsdp_migrate import runtime
 from tests.training import checks
 from tests.training.programs import Launcher
 
@@ -32,7 +32,7 @@ def test_on_one_rank(name: str, launcher: Launcher) -> None:
 
 
 def test_every_function_is_checked() -> None:
-    library = Path(support.__file__).with_name("fsdp2_support.py")
+    library = Path(runtime.__file__).with_name("fsdp2_support.py")
     tree = ast.parse(library.read_text())
     public = {n.name for n in tree.body if isinstance(n, ast.FunctionDef) and n.name[0] != "_"}
     text = "".join(path.read_text() for path in Path(__file__).parent.glob("*.py"))

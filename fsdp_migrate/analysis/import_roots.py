@@ -1,0 +1,425 @@
+"""Where the dotted names of modules start: the directories that stand on ``sys.path``.
+
+No program is run to find out. A directory counts because imports of the project work only if it
+is on the path, because a script in it is started, or because the project's metadata says that its
+packages are installed from there. A module may be loaded in several ways: by one name as a part of
+its package, by another as a script. What is to be imported in it must work in all of them.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from fsdp_migrate.analysis.module import Library, Module
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+REPOSITORY = (".git", "pyproject.toml", "setup.py", "setup.cfg")
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """An import that leads into the project: what it loads, packages before their modules."""
+
+    base: Path  # the directory that it starts from
+    relative: bool
+    sure: bool  # no condition stands before it, and an error in it would end the program
+    loads: tuple[Module, ...]
+
+
+class Roots:
+    """The directories that the names of a project's modules start from."""
+
+    def __init__(
+        self,
+        modules: Sequence[Module],
+        library: Library,
+        resolve: Callable[[str, Module], tuple[Module, str] | None],
+        load: Callable[[Path], Module | None],
+    ) -> None:
+        """The four are the project's: what it knows, and how it looks a name or a path up."""
+        self._modules = modules
+        self._library = library
+        self._resolve = resolve
+        self._load_library = load
+        self._files = {module.path: module for module in modules}
+        self._steps: dict[Module, list[Step]] = {}
+        self._packages: dict[Path, bool] = {}
+        self._loading: dict[Module, frozenset[Module]] = {}
+
+    # -- what the imports tell ---------------------------------------------------------------
+
+    def steps(self, module: Module) -> list[Step]:
+        """The imports of a module that lead into the project."""
+        if module not in self._steps:
+            self._steps[module] = list(self._read(module))
+        return self._steps[module]
+
+    def needed(self, module: Module) -> list[Path]:
+        """The directories that must be on the path whenever ``module`` is loaded."""
+        found = [s.base for s in self.steps(module) if s.sure and not s.relative]
+        return list(dict.fromkeys(found))
+
+    @cached_property
+    def all_needed(self) -> frozenset[Path]:
+        """The directories that must be on the path for the sake of any module."""
+        return frozenset(root for m in self._modules for root in self.needed(m))
+
+    def _read(self, module: Module) -> Iterator[Step]:
+        for statement in module.table.import_statements:
+            around = set(map(type, module.table.ancestors(statement)))
+            sure = around <= {ast.Module, *FUNCTIONS}
+            later = sure and around != {ast.Module}
+            if isinstance(statement, ast.Import):
+                for alias in statement.names:
+                    parts = alias.name.split(".")
+                    yield from self._absolute(module, parts, "", alias, sure=sure, later=later)
+                continue
+            parts = statement.module.split(".") if statement.module else []
+            for alias in statement.names:
+                if not statement.level:
+                    yield from self._absolute(
+                        module, parts, alias.name, alias, sure=sure, later=later
+                    )
+                elif statement.level <= len(module.path.parents):
+                    base = module.path.parents[statement.level - 1]
+                    loads = self._chain(base, [*parts, alias.name])
+                    yield Step(base, True, sure, loads)
+
+    def _absolute(
+        self,
+        module: Module,
+        parts: list[str],
+        name: str,
+        alias: ast.alias,
+        *,
+        sure: bool,
+        later: bool,
+    ) -> Iterator[Step]:
+        """The step of an absolute import, if a file of the project has what it asks for."""
+        if parts[0] in sys.stdlib_module_names or parts[0] not in self._words:
+            return
+        asked = parts if name in ("", "*") else [*parts, name]
+        resolved = self._resolve(".".join(asked), module)
+        if resolved is None:
+            return
+        target, rest = resolved
+        dotted = asked[: len(asked) - rest.count(".") - 1] if rest else asked
+        path = target.path.parent if target.is_package else target.path.with_suffix("")
+        if path.parts[-len(dotted) :] != tuple(dotted):
+            return
+        root = Path(*path.parts[: -len(dotted)])
+        # A file in a package is not what is installed by its name, unless it has what is asked for.
+        read = {rest.split(".")[0]} if rest else _read_off(module, alias.asname or dotted[0])
+        if (
+            (len(dotted) > 1 and not rest)
+            or not self.is_package(root)
+            or not read.isdisjoint(target.table.module.bindings)
+        ):
+            # A function that only the script calls may import from beside it, in a package too.
+            sure = sure and not (later and self.is_package(root))
+            yield Step(root, False, sure, self._chain(root, asked))
+
+    def _chain(self, base: Path, parts: Iterable[str]) -> tuple[Module, ...]:
+        """The modules that are loaded for a dotted name which starts from a directory."""
+        found = []
+        for part in parts:
+            found += [self._at(base / f"{part}.py")]
+            base /= part
+            found += [self._at(base / "__init__.py")]
+        return tuple(module for module in found if module is not None)
+
+    def _at(self, path: Path) -> Module | None:
+        """A module under analysis, or an ``__init__`` of the library, which leads on to some."""
+        if path.name == "__init__.py" and path in self._library.paths:
+            return self._load_library(path)
+        return self._files.get(path)
+
+    @cached_property
+    def _words(self) -> frozenset[str]:
+        """What the project's files and directories are called: most imports name none of it."""
+        paths = (*map(Path.as_posix, self._files), *self._library.by_text)
+        return frozenset(word for p in paths for word in p.removesuffix(".py").split("/"))
+
+    def is_package(self, directory: Path) -> bool:
+        known = self._packages.get(directory)
+        if known is None:
+            path = directory / "__init__.py"
+            known = path in self._files or path in self._library.paths or path.is_file()
+            self._packages[directory] = known
+        return known
+
+    # -- in what ways modules are loaded -------------------------------------------------------
+
+    def of(self, module: Module) -> frozenset[Path]:
+        """Every directory that the name of ``module`` is known to start from.
+
+        It is the module's own where it is started as a script or imported by its bare name.
+        """
+        return frozenset(self._loaded[module])
+
+    @cached_property
+    def _loaded(self) -> Mapping[Module, set[Path]]:
+        found: dict[Module, set[Path]] = defaultdict(set)
+        modules = self._modules
+        imported = self._imported()
+        for module in modules:
+            installed = installed_from(module.path)
+            if installed is not None and self._is_regular(installed, module.path.parent):
+                self._load(module, installed, found)
+            if module.source.excerpt is not None or self._is_script(module):
+                self._load(module, module.path.parent, found)
+        for module in sorted(modules, key=lambda m: m in imported):
+            if not found[module]:
+                for root in self._guessed(module):
+                    self._load(module, root, found)
+        return found
+
+    def _imported(self) -> set[Module]:
+        """The modules that others import, by way of packages that are not under analysis too."""
+        found: set[Module] = set()
+        stack = list(self._modules)
+        while stack:
+            module = stack.pop()
+            for step in self.steps(module):
+                new = set(step.loads) - found - {module}
+                found |= new
+                stack += [m for m in new if m.path not in self._files]
+        return found
+
+    def _load(self, module: Module, root: Path, found: dict[Module, set[Path]]) -> None:
+        """Note that a module is loaded by its name from ``root``, with all that it imports."""
+        packages = [p for p in module.path.parents if root in p.parents]
+        stack = [(module, root)]
+        stack += [(m, root) for p in packages if (m := self._at(p / "__init__.py")) is not None]
+        while stack:
+            module, root = stack.pop()
+            if root in found[module]:
+                continue
+            found[module].add(root)
+            for step in self.steps(module):
+                if not step.relative:
+                    stack += [(target, step.base) for target in step.loads]
+                elif root in step.base.parents:
+                    stack += [(target, root) for target in step.loads]
+
+    def _is_script(self, module: Module) -> bool:
+        return not _is_relative(self.steps(module), sure=True) and any(
+            map(_asks_for_main, module.source.tree.body)
+        )
+
+    def _guessed(self, module: Module) -> list[Path]:
+        """Where the name of a module starts that nothing in sight loads."""
+        directory = module.path.parent
+        relative = [s.base for s in self.steps(module) if s.relative]
+        if not relative and not self.is_package(directory):
+            return [directory]
+        bases = dict.fromkeys(s.base for s in self.steps(module) if not s.relative)
+        inside = [root for root in bases if directory.is_relative_to(root)]
+        if not inside:  # then as the others of its package
+            inside = [
+                root
+                for root in sorted(self.all_needed)
+                if directory == root or _first(root, directory) in self._entered[root]
+            ]
+        if inside:
+            return inside
+        package = min([directory, *relative], key=lambda p: len(p.parts))
+        # The folder of a checkout has whatever name: it is no package because it looks like one.
+        root = package.parent if relative or not _is_repository(package) else package
+        while self.is_package(root) and not _is_repository(root):
+            root = root.parent
+        return [root]
+
+    @cached_property
+    def _entered(self) -> Mapping[Path, set[Path]]:
+        """The files and directories in each root that absolute imports begin with."""
+        return {root: {top for _, top in pairs} for root, pairs in self._crossings.items()}
+
+    @cached_property
+    def _crossings(self) -> Mapping[Path, set[tuple[Path, Path]]]:
+        """By root: which of its files and directories import which by their names from there."""
+        found: dict[Path, set[tuple[Path, Path]]] = defaultdict(set)
+        for module in self._modules:
+            for step in self.steps(module):
+                if not step.relative:
+                    importer = _first(step.base, module.path)
+                    found[step.base] |= {(importer, _first(step.base, m.path)) for m in step.loads}
+        return found
+
+    def _is_regular(self, root: Path, directory: Path) -> bool:
+        """Whether every directory on the way down from a root is a package."""
+        between = directory.relative_to(root).parts
+        steps = [root.joinpath(*between[: end + 1]) for end in range(len(between))]
+        return all(map(self.is_package, steps))
+
+    def meet(self, first: Module, second: Module) -> bool:
+        """Whether two modules are known to run in one program: some module loads both."""
+        return not self._programs(first).isdisjoint(self._programs(second))
+
+    def _programs(self, module: Module) -> frozenset[Module]:
+        """The modules that load ``module``, itself among them."""
+        known = self._loading.get(module)
+        if known is None:
+            found, stack = {module}, [module]
+            while stack:
+                new = self._importers[stack.pop()] - found
+                found |= new
+                stack += new
+            known = self._loading[module] = frozenset(found)
+        return known
+
+    @cached_property
+    def _importers(self) -> Mapping[Module, set[Module]]:
+        found: dict[Module, set[Module]] = defaultdict(set)
+        for module in (*self._modules, *self._imported()):
+            for step in self.steps(module):
+                for target in step.loads:
+                    found[target].add(module)
+        return found
+
+    # -- what to write -------------------------------------------------------------------------
+
+    def spelled(self, module: Module, path: Path) -> str:
+        """What stands after ``from`` in ``module`` to import from the file ``path``, in every way
+        that the module is loaded; nothing when no such name is proved."""
+        ways, directory, own = self.of(module), path.parent, module.path.parent
+        relative = ""
+        if own.is_relative_to(directory) and all(root in directory.parents for root in ways):
+            relative = "." * (len(own.relative_to(directory).parts) + 1) + path.stem
+        if relative and _is_relative(self.steps(module)):
+            return relative
+        known = len(ways) == 1 and (own in ways or ways <= self.all_needed)
+        roots = [*self.needed(module), *(ways if known else ())]
+        installed = installed_from(path)
+        if installed is not None and self._is_regular(installed, directory):
+            roots.append(installed)
+        for root in roots:
+            inside = path.is_relative_to(root) and self._is_named(root, directory)
+            if inside and (own.is_relative_to(directory) or self._leads(module, root, path)):
+                return ".".join(path.relative_to(root).with_suffix("").parts)
+        return relative
+
+    def starts(self, module: Module, path: Path) -> frozenset[Path]:
+        """The directories that the name of a file starts from as ``module`` imports it."""
+        spelled = self.spelled(module, path)
+        here = frozenset({path.parents[spelled.count(".")]})
+        return self.of(module) if spelled.startswith(".") else here
+
+    def _is_named(self, root: Path, directory: Path) -> bool:
+        """Whether names from a root lead into a directory: through packages, or as others do."""
+        if not all(part.isidentifier() for part in directory.relative_to(root).parts):
+            return False
+        return self._is_regular(root, directory) or any(
+            root in ways and module.path.is_relative_to(directory)
+            for module, ways in self._loaded.items()
+        )
+
+    def _leads(self, module: Module, root: Path, path: Path) -> bool:
+        """Whether ``module``, or what it lies beside, imports from the package of a file outside
+        already, which does not import it in turn: one more import loads nothing too early."""
+        there, here = _first(root, path), _first(root, module.path)
+        crossings = self._crossings.get(root, set())
+        return (here, there) in crossings and (there, here) not in crossings
+
+
+def _first(root: Path, path: Path) -> Path:
+    """The file or directory of a root that a path below it begins with; another path itself."""
+    parts = path.relative_to(root).parts if path.is_relative_to(root) else ()
+    return root / parts[0] if parts else path
+
+
+def _is_relative(steps: Iterable[Step], *, sure: bool = False) -> bool:
+    return any(step.relative and (step.sure or not sure) for step in steps)
+
+
+def _is_repository(directory: Path) -> bool:
+    return any((directory / name).exists() for name in REPOSITORY)
+
+
+def _asks_for_main(node: ast.stmt) -> bool:
+    """``if __name__ == "__main__":``, either way round."""
+    match node:
+        case ast.If(test=ast.Compare(left=left, ops=[ast.Eq()], comparators=[right])):
+            named = {getattr(left, "id", ""), getattr(right, "id", "")}
+            values = (getattr(left, "value", ""), getattr(right, "value", ""))
+            return "__name__" in named and "__main__" in values
+    return False
+
+
+def _read_off(module: Module, name: str) -> frozenset[str]:
+    """The attributes that a module reads off a name."""
+    return frozenset(
+        node.attr
+        for node in module.table.attributes
+        if isinstance(node.value, ast.Name) and node.value.id == name
+    )
+
+
+# -- what the project's metadata say ---------------------------------------------------------------
+
+
+def installed_from(path: Path) -> Path | None:
+    """The directory that names start from in the package of a file, once it is installed."""
+    for directory in path.parents:
+        if (directory / "pyproject.toml").is_file():
+            for package in _packages(directory):
+                if path.is_relative_to(package):
+                    return package.parent
+            return None
+        if (directory / ".git").exists():
+            return None
+    return None
+
+
+@cache
+def _packages(directory: Path) -> list[Path]:
+    """The packages that a project installs, as far as its ``pyproject.toml`` says it."""
+    import tomllib
+
+    try:
+        data = tomllib.loads((directory / "pyproject.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    match data:
+        case {"tool": {"hatch": {"build": {"targets": {"wheel": {"packages": [*listed]}}}}}}:
+            return [directory / each for each in listed if isinstance(each, str)]
+        case {"tool": {"poetry": {"packages": [*listed]}}}:
+            return [
+                directory / str(each.get("from", "")) / str(each.get("include", "")).split("/")[0]
+                for each in listed
+                if isinstance(each, dict)
+            ]
+        case {"tool": {"setuptools": dict(table)}} if {"packages", "package-dir"} & table.keys():
+            return _of_setuptools(directory, table)
+        case {"project": {"name": str(name)}} | {"tool": {"poetry": {"name": str(name)}}}:
+            package = name.replace("-", "_").replace(".", "_").lower()
+            return _below(directory / "src") or [directory / package]
+    return []
+
+
+def _of_setuptools(directory: Path, table: Mapping[str, Any]) -> list[Path]:
+    places = table.get("package-dir", {})
+    places = places if isinstance(places, dict) else {}
+    top = directory / str(places.get("", ""))
+    match table.get("packages", {}):
+        case {"find": {"where": [*where]}}:
+            return [p for each in where if isinstance(each, str) for p in _below(directory / each)]
+        case {"find": _}:
+            return _below(top)
+        case [*listed]:
+            names = {str(each).split(".")[0] for each in listed}
+            return [directory / places[n] if n in places else top / n for n in sorted(names)]
+    return _below(top) if "" in places else []
+
+
+def _below(directory: Path) -> list[Path]:
+    """The packages in a directory."""
+    found = directory.glob("*/__init__.py") if directory.is_dir() else []
+    return sorted(path.parent for path in found)

@@ -1,0 +1,146 @@
+"""One file under analysis, and the files of its project that are only looked up."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+from fsdp_migrate.analysis import flow
+from fsdp_migrate.analysis.load_order import Loading
+from fsdp_migrate.syntax import scopes as names
+from fsdp_migrate.syntax.scopes import NameTable, Scope
+from fsdp_migrate.syntax.source import Source, SourceError
+
+SETTING = re.compile(rb"\.([A-Za-z_]\w*)\s*=(?!=)|setattr\([^,()]+,\s*[\"']([A-Za-z_]\w*)[\"']")
+DEFINED = re.compile(rb"\n(?:async[ \t]+)?(?:def|class)[ \t]+([A-Za-z_]\w*)")
+IMPORTING = re.compile(rb"\bimport\b[ \t]*(?:\([^)]*\)|(?:[^\n\\]|\\\r?\n)*)")
+WORD = re.compile(rb"\w+")
+REDIRECT = re.compile(rb"\b(?:global|nonlocal)\b")
+
+
+@dataclass(eq=False)
+class Module:
+    """One source file with its name table; flows are computed when first asked for."""
+
+    source: Source
+    name: str  # dotted, from the outermost package it stands in
+    root: PurePosixPath  # the directory that name starts from, which would be on ``sys.path``
+    is_package: bool
+    _flows: dict[Scope, flow.Flow] = field(default_factory=dict, init=False)
+    _mentioned: dict[tuple[str, ...], bool] = field(default_factory=dict, init=False)
+
+    @property
+    def path(self) -> Path:
+        return self.source.path
+
+    @property
+    def display(self) -> str:
+        return self.source.display
+
+    @cached_property
+    def home(self) -> tuple[str, str]:
+        """What absolute imports are looked up from, as text: hashing paths takes long."""
+        return str(self.root), str(self.path.parent)
+
+    @property
+    def package(self) -> str:
+        """What relative imports start from (PEP 328)."""
+        return self.name if self.is_package else self.name.rpartition(".")[0]
+
+    @cached_property
+    def table(self) -> NameTable:
+        redirects = REDIRECT.search(self.source.data) is not None
+        try:
+            tree = self.source.tree
+        except SourceError:  # a file of the library: nothing is known of what it defines
+            tree = ast.Module([], [])
+        return names.build(tree, self.package, redirects=redirects)
+
+    @cached_property
+    def loading(self) -> Loading:
+        """In which order its statements run."""
+        return Loading(self.table)
+
+    def surely_defines(self, name: str) -> bool:
+        """Whether the file itself gives a name its value, told by text where no tree was made yet.
+
+        Most files of the library are only asked for what a name of theirs leads to.
+        """
+        if "table" in self.__dict__:
+            return False  # which tells more
+        return name in self._defined
+
+    @cached_property
+    def _defined(self) -> frozenset[str]:
+        """The functions and classes of the file, but for names that it may import as well."""
+        data = b"\n" + self.source.data
+        found = {name.decode() for name in DEFINED.findall(data)}
+        for statement in IMPORTING.findall(data):
+            found.difference_update(word.decode() for word in WORD.findall(statement))
+            if b"*" in statement:
+                return frozenset()
+        return frozenset(found)
+
+    def mentions(self, *words: str) -> bool:
+        """Whether any of ``words`` stands anywhere in the file: far cheaper than its tree."""
+        known = self._mentioned.get(words)
+        if known is None:
+            known = any(word.encode() in self.source.data for word in words)
+            self._mentioned[words] = known
+        return known
+
+    def may_have(self, name: str) -> bool:
+        """Whether its code gives it an attribute of that name, or may."""
+        if self.surely_defines(name):
+            return True
+        bindings = self.table.module.bindings
+        return name in bindings or "__getattr__" in bindings or bool(self.table.stars)
+
+    def flow(self, scope: Scope) -> flow.Flow:
+        found = self._flows.get(scope)
+        if found is None:
+            found = self._flows[scope] = flow.analyse(scope, self.table)
+        return found
+
+    def position(self, node: ast.AST) -> tuple[int, int]:
+        """1-based line and 1-based character column."""
+        line = getattr(node, "lineno", 1)
+        offset = getattr(node, "col_offset", 0)
+        return line, self.source.column(line, offset) + 1
+
+    def __repr__(self) -> str:
+        return f"<Module {self.name}>"
+
+
+@dataclass(eq=False)
+class Library:
+    """Files of the project that do not mention FSDP: read only when a value leads into them."""
+
+    paths: frozenset[Path] = frozenset()
+    load: Callable[[Path], Source | None] = lambda path: None  # None: it cannot be read
+    read: Callable[[Path], bytes] = lambda path: b""  # as far as that is cheaper
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The last parts of the dotted names these files are imported by."""
+        return frozenset(p.parent.name if p.stem == "__init__" else p.stem for p in self.paths)
+
+    @cached_property
+    def packages(self) -> frozenset[Path]:
+        """The directories that are packages."""
+        return frozenset(p.parent for p in self.paths if p.name == "__init__.py")
+
+    @cached_property
+    def attributes_set(self) -> frozenset[str]:
+        """The names of the attributes that something is assigned to, as far as text shows it."""
+        found = (match for path in self.paths for match in SETTING.finditer(self.read(path)))
+        return frozenset(match[match.lastindex or 0].decode() for match in found)
+
+    @cached_property
+    def by_text(self) -> dict[str, Path]:
+        """Every file by its path as text: making paths takes longer than looking them up."""
+        return {p.as_posix(): p for p in self.paths}

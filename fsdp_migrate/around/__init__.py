@@ -1,1 +1,0 @@
-"""Code that names nothing of FSDP1, and means something else around a migrated model."""

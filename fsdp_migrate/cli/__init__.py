@@ -1,0 +1,1 @@
+"""Words in, exit code out: the commands, their options, the screen, the configuration."""

@@ -1,0 +1,199 @@
+"""One run over paths: configuration, gate, engine. What every command starts with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsdp_migrate.cli import config, console, headroom, trust
+from fsdp_migrate.discovery import gate, search
+from fsdp_migrate.errors import ConfigError
+from fsdp_migrate.planning import pages
+from fsdp_migrate.planning.result import Problem, Result
+
+if TYPE_CHECKING:
+    from fsdp_migrate.migration.engine import Key
+
+
+@dataclass
+class Run:
+    """A finished run; nothing has been written yet."""
+
+    config: config.Config
+    found: gate.Found
+    result: Result
+    seconds: float
+    trust: trust.Word
+
+    def without(self, refused: frozenset[Key], *, settle: bool = True) -> Result:
+        """The result of this run if some decisions are not taken; to look at only, unless
+        ``settle``."""
+        again = self.result.again
+        assert again is not None, "no engine ran"
+        result = headroom.deep(lambda: again(refused, settle=settle))
+        result.problems = list(dict.fromkeys([*self.result.problems, *result.problems]))
+        return result
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether there are sites, and rules of the project's own were not asked about them.
+
+        Nobody knows what those would have said, so that such a run is never a success.
+        """
+        return self.trust.missing and bool(self.result.decisions)
+
+    @property
+    def before(self) -> dict[Path, bytes]:
+        return {**self.found.candidates, **self.found.others}
+
+    @property
+    def changed(self) -> list[Path]:
+        """Existing files whose contents change."""
+        return sorted(p for p in self.result.changes if p in self.before)
+
+    @property
+    def created(self) -> list[Path]:
+        return sorted(p for p in self.result.changes if p not in self.before)
+
+
+def run(
+    paths: Sequence[Path],
+    *,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    target: str | None = None,
+    edit: bool = True,
+    partial: bool = False,
+    jobs: int = 1,
+    trust_rules: bool = False,
+    home: Path | None = None,
+) -> Run:
+    """Find, read, decide and (with ``edit``) make the new contents of everything under ``paths``.
+
+    ``partial`` puts guards where left sites would otherwise hold a model's migration back. With
+    ``trust_rules``, or when the user's configuration says so, rules of the project's own run;
+    ``home`` is the project that ``paths`` are a copy of.
+
+    Raises:
+        gate.PathProblem: a path cannot be used.
+        ConfigError: the configuration is wrong.
+        rule.RuleError: a rule of the user's is wrong.
+    """
+    started = time.perf_counter()
+    settings = config.load(start(paths), target=target)
+    _check_codes((*select, *ignore), "", settings)
+    _check_codes((*settings.select, *settings.ignore), f"{config.TABLE}: ", settings)
+    word = trust.word(home or settings.root, settings.rule_paths, asked=trust_rules)
+    if word.note:
+        console.note(f"note: {word.note}")
+    result = Result()
+    with headroom.uncollected():
+        found = search.find(paths, settings.exclude, settings.root, jobs=jobs)
+        if found.candidates:
+            chosen = frozenset(select or settings.select)
+            ignored = frozenset((*ignore, *settings.ignore))
+            result = _engine(
+                found,
+                settings,
+                chosen,
+                ignored,
+                word.loaded,
+                edit=edit,
+                partial=partial,
+                jobs=jobs,
+            )
+    for path, reason in found.unread:
+        result.problems.append(Problem(found.display(path), f"cannot be read: {reason}"))
+    return Run(settings, found, result, time.perf_counter() - started, word)
+
+
+def _check_codes(codes: Sequence[str], origin: str, settings: config.Config) -> None:
+    known = [page.code for page in pages.pages(settings.rule_paths)] if codes else []
+    for code in codes:
+        if not code or not any(k.startswith(code) for k in known):
+            raise ConfigError(
+                f"{origin}no rule's code is or begins with {code!r}; 'fsdp-migrate explain' "
+                "lists them"
+            )
+
+
+def start(paths: Sequence[Path]) -> Path:
+    """Where the configuration of a run is looked for.
+
+    Raises:
+        gate.PathProblem: a path cannot be used.
+    """
+    taken, _ = gate.given(paths)
+    return taken[0] if taken else Path.cwd()
+
+
+def _engine(
+    found: gate.Found,
+    settings: config.Config,
+    select: frozenset[str],
+    ignore: frozenset[str],
+    rules: Sequence[Path],
+    *,
+    edit: bool,
+    partial: bool,
+    jobs: int,
+) -> Result:
+    # Loading the engine takes longer than finding out that there is nothing for it to do.
+    from fsdp_migrate.analysis.module import Library
+    from fsdp_migrate.migration import engine
+    from fsdp_migrate.planning import rule
+    from fsdp_migrate.syntax.source import Source, SourceError
+
+    @cache
+    def load(path: Path) -> Source | None:
+        try:
+            return Source.decode(path.read_bytes(), path=path, display=found.display(path))
+        except (SourceError, OSError):
+            return None
+
+    def read(path: Path) -> bytes:
+        try:
+            return path.read_bytes()
+        except OSError:
+            return b""
+
+    def work() -> Result:
+        display = {p: found.display(p) for p in (*found.candidates, *found.others)}
+        sources, problems = engine.read(found.candidates, display)
+        # A file without FSDP that does not parse is none of our business.
+        others, _ = engine.read(found.others, display)
+        library = Library(frozenset(map(Path, found.library)), load, read)
+        try:
+            result = engine.rewrite([*sources, *others], options, registry, library, edit=edit)
+        except Exception as error:
+            result = Result(problems=[_defect(error, rules)])
+        result.problems[:0] = problems
+        return result
+
+    length = settings.line_length
+    options = engine.Options(
+        settings.target, select, ignore, line_length=length, partial=partial, jobs=jobs
+    )
+    registry = rule.load(rules)
+    from fsdp_migrate import workers
+
+    try:
+        return headroom.deep(work)
+    except KeyboardInterrupt:
+        workers.stop()
+        raise
+
+
+def _defect(error: Exception, rule_paths: Sequence[Path]) -> Problem:
+    """What a crash of ours, or of a user's rule, looks like to the user: one line, not a trace."""
+    import traceback
+
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [f for f in frames if any(Path(f.filename).is_relative_to(p) for p in rule_paths)]
+    frame = (theirs or frames)[-1]
+    what = f"{type(error).__name__}: {error}"
+    return Problem(config.shown(Path(frame.filename)), what, frame.lineno or 0, ours=not theirs)

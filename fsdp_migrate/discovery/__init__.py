@@ -1,0 +1,1 @@
+"""Which files are looked at, and how closely."""

@@ -1,0 +1,223 @@
+"""Which files of a project meet through imports, read off the text of import statements.
+
+Values travel between files along imports: a model made in one file reaches the files it imports
+(as an argument) and those that import it (as a result), and all that these import in turn. Names
+are compared by their last parts, so a file may be taken for a neighbour that is none; never the
+other way round, but for imports that are computed at run time.
+
+A package's ``__init__`` that hands on names of its modules would join everything with everything.
+So a name that is imported from it leads on to the module that the ``__init__`` has it from, and the
+``__init__`` itself only counts when it is one of the files that were asked about.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+# With a line break in front, which is looked for faster than the beginning of a line.
+STATEMENT = re.compile(
+    rb"\n[ \t]*(?:from[ \t]*([.\w]+)[ \t]+import[ \t]*(\([^)]*\)|(?:[^\n\\]|\\\r?\n)*)"
+    rb"|import[ \t]([^\n]*))"
+)
+MANY = 1_000  # files that are worth several processes
+LETTERS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
+COMMENT = re.compile(r"#[^\n]*")
+
+Parts = tuple[str, ...]
+
+
+class _Import(NamedTuple):
+    """One name: ``source`` as far as it is known, a whole path when the import is relative."""
+
+    source: Parts
+    name: str  # "" for a module as such, "*" for all
+    bound: str
+
+
+@dataclass
+class Neighbours:
+    """The imports between ``files``."""
+
+    files: Mapping[Path, bytes]
+    marks: tuple[bytes, ...] = ()
+    jobs: int = 1
+    marked: set[Path] = field(default_factory=set)  # the files that hold one of ``marks``
+    _named: dict[str, list[tuple[Parts, Path]]] = field(init=False)
+    _imports: dict[Path, list[_Import]] = field(init=False)
+    _known: dict[tuple[Parts, str], frozenset[Path]] = field(default_factory=dict)
+    _hubs: dict[Path, dict[str, list[_Import]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._named = defaultdict(list)
+        for path in self.files:
+            parts = path.parent.parts if _is_hub(path) else (*path.parent.parts, path.stem)
+            self._named[parts[-1]].append((parts, path))
+        self._imports = {}
+        paths = list(self.files)
+        for path, (imports, marked) in zip(paths, self._read_all(paths), strict=True):
+            self._imports[path] = imports
+            if marked:
+                self.marked.add(path)
+
+    def _read_all(self, paths: Sequence[Path]) -> Iterable[tuple[list[_Import], bool]]:
+        if self.jobs < 2 or len(paths) < MANY:
+            return map(self._read, paths)
+        from fsdp_migrate import workers
+
+        answers = workers.each(self._read, paths, jobs=self.jobs, least=MANY)
+        return (([], False) if isinstance(a, workers.Crash) else a for a in answers)
+
+    def _read(self, path: Path) -> tuple[list[_Import], bool]:
+        data = self.files[path]
+        return list(self._statements(path, data)), any(mark in data for mark in self.marks)
+
+    def around(self, starts: Collection[Path]) -> tuple[set[Path], set[Path]]:
+        """Files that import one of ``starts``, however indirectly; and all that those import."""
+        imports = {path: self._targets(path) for path in self.files}
+        importers: dict[Path, set[Path]] = defaultdict(set)
+        for path, targets in imports.items():
+            for target in targets:
+                importers[target].add(path)
+        passing = {path for path in self.files if not _is_hub(path) or path in starts}
+        above = _closure(starts, importers, passing)
+        return above, _closure(above, imports, passing)
+
+    def bound_by(self, path: Path) -> Iterator[tuple[str, str, frozenset[Path]]]:
+        """What a file imports: each name, what it is called there, where it may come from."""
+        for each in self._imports[path]:
+            yield each.name, each.bound, self._leading_to(each.source, each.name)
+
+    def _statements(self, path: Path, data: bytes) -> Iterator[_Import]:
+        """Every name that the import statements of a file bring in from the project."""
+        for source, names, modules in STATEMENT.findall(b"\n" + data):
+            if modules:
+                for dotted, bound in _names(modules):
+                    yield from self._modules(dotted, bound, data)
+                continue
+            text = source.decode(errors="replace")
+            start = tuple(part for part in text.split(".") if part)
+            level = len(text) - len(text.lstrip("."))
+            if level:
+                package = path.parents[level - 1] if level <= len(path.parents) else path.parent
+                start = (*package.parts, *start)
+            for name, bound in _names(names):
+                if level or start[-1] in self._named or name in self._named:
+                    yield _Import(start, name, bound)
+
+    def _modules(self, dotted: str, bound: str, data: bytes) -> Iterator[_Import]:
+        """``import a.b``, and what is read off ``a`` and off ``a.b`` in the file."""
+        parts = tuple(dotted.split("."))
+        spelled = {bound: parts} if bound != dotted else {}
+        spelled |= {".".join(parts[:end]): parts[:end] for end in range(1, len(parts) + 1)}
+        for text, source in spelled.items():
+            if source[-1] in self._named:
+                yield _Import(source, "", bound)
+                for name in sorted(set(_read_off(text).findall(data))):
+                    yield _Import(source, name.decode(errors="replace"), "")
+
+    def _targets(self, path: Path) -> set[Path]:
+        found: set[Path] = set()
+        for each in self._imports[path]:
+            found |= self._leading_to(each.source, each.name)
+        return found
+
+    def _leading_to(self, dotted: Parts, name: str) -> frozenset[Path]:
+        """The files that a name imported from ``dotted`` may come from."""
+        known = self._known.get((dotted, name))
+        if known is not None:
+            return known
+        self._known[dotted, name] = frozenset()  # names may be imported in circles
+        sources = list(dict.fromkeys(self._files(dotted)))
+        if not name:
+            found = {source for source in sources if not _is_hub(source)}
+        else:
+            found = set() if name == "*" else set(self._files((*dotted, name)))
+            for source in sources:
+                origins = self._origins(source, name) if _is_hub(source) else set()
+                found |= origins
+                if not (origins or (_is_hub(source) and found)):
+                    found.add(source)
+        self._known[dotted, name] = frozenset(found)
+        return self._known[dotted, name]
+
+    def _origins(self, hub: Path, name: str) -> set[Path]:
+        """Where an ``__init__`` has a name from, if from elsewhere."""
+        found: set[Path] = set()
+        if name == "*":
+            for each in self._imports[hub]:
+                found |= self._leading_to(each.source, each.name)
+            return found
+        bound = self._bound(hub)
+        for each in bound.get(name, ()):
+            if each.name:
+                found |= self._leading_to(each.source, each.name)
+        for each in bound.get("*", ()):
+            for source in self._files(each.source):
+                if source != hub and name.encode() in self.files[source]:
+                    found |= self._leading_to(each.source, name)
+        return found
+
+    def _bound(self, hub: Path) -> Mapping[str, list[_Import]]:
+        if hub not in self._hubs:
+            self._hubs[hub] = defaultdict(list)
+            for each in self._imports[hub]:
+                self._hubs[hub][each.bound].append(each)
+        return self._hubs[hub]
+
+    def _files(self, dotted: Parts) -> Iterator[Path]:
+        if dotted:
+            for parts, path in self._named.get(dotted[-1], ()):
+                if parts[-len(dotted) :] == dotted:
+                    yield path
+
+
+def words(word: bytes, data: bytes) -> Iterator[int]:
+    """Where a word stands that is not part of a longer one."""
+    place = data.find(word)
+    while place >= 0:
+        end = place + len(word)
+        before, behind = place > 0, end < len(data)
+        if not (before and data[place - 1] in LETTERS) and not (behind and data[end] in LETTERS):
+            yield place
+        place = data.find(word, end)
+
+
+@cache
+def _read_off(module: str) -> re.Pattern[bytes]:
+    """The names behind a module's and a dot; begins with what is quickly looked for."""
+    path = re.escape(module.encode()) + rb"\."
+    return re.compile(rb"%s(?<!\w%s)(\w+)" % (path, path))
+
+
+def _is_hub(path: Path) -> bool:
+    return path.stem == "__init__"
+
+
+def _names(listed: bytes) -> Iterator[tuple[str, str]]:
+    """``b"(a as x, b)  # why"`` -> ``("a", "x"), ("b", "b")``."""
+    text = COMMENT.sub("", listed.decode(errors="replace")).replace("\\", " ")
+    for piece in text.split(","):
+        words = piece.strip(" \t\r\n()").split()
+        if words:
+            yield words[0], words[-1]
+
+
+def _closure(
+    starts: Iterable[Path], edges: Mapping[Path, Collection[Path]], passing: Collection[Path]
+) -> set[Path]:
+    """Everything that ``starts`` lead to; files that are not ``passing`` lead nowhere."""
+    found = set(starts)
+    stack = [path for path in found if path in passing]
+    while stack:
+        for target in edges.get(stack.pop(), ()):
+            if target not in found:
+                found.add(target)
+                if target in passing:
+                    stack.append(target)
+    return found

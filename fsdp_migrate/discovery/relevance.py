@@ -1,0 +1,189 @@
+"""Which files of a project that may reach FSDP1 matter to it, and which are library.
+
+The dearer gates, behind the search for FSDP's words: whether anything that holds one leads to FSDP1
+at all, what imports join to that, and what other files do to a model they are given.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fsdp_migrate.discovery import gate
+from fsdp_migrate.discovery.gate import NOTEBOOK, Found
+from fsdp_migrate.discovery.import_graph import Neighbours
+from fsdp_migrate.fsdp1 import api as fsdp1
+
+# Every import and every dotted path that leads to FSDP1's package holds one of these.
+PACKAGE = re.compile(
+    rb"\bdistributed\s*\.\s*fsdp\b"
+    rb"|\bdistributed\s+import\b\s*(?:\([^)]*|(?:[^\n\\]|\\\r?\n)*)\bfsdp\b"
+    rb"|\.fsdp\.[A-Za-z_]"
+)
+PARENT = b"distributed"
+SUPPORT = "fsdp2_support"
+# Parts of parameter names, for code that edits the keys of checkpoints.
+WRAPPED = b"_fsdp_wrapped_module"
+GUARD = re.compile(rb"[\"']fsdp-migrate FSDP")  # what --partial leaves to be migrated
+PARAMETER_NAMES = (b"_fpw_module", b"_flat_param")
+# What code does to a model it was given: such files matter once the project wraps one.
+DONE = rb"\.(?:(?:named_)?parameters\(|(?:%s)\b)" % (
+    "|".join(sorted(fsdp1.METHODS | fsdp1.STATE_METHODS | fsdp1.STATICS)).encode()
+)
+# Patterns that each begin with what is quickly looked for: tests of what is in front come behind.
+LATER_LIFE = tuple(
+    map(
+        re.compile,
+        (
+            DONE,
+            rb"load_sharded_optimizer_state_dict",
+            rb"type\((?<!\wtype\()\w+\)(?:\.__name__)? *(?:is|==|!=|in|not)\b",
+            rb"\.__class__\b",
+            rb"deepcopy\((?<!\wdeepcopy\()",
+            rb"AveragedModel\((?<!\wAveragedModel\()",
+            rb"Linear4bit",
+            rb"linear4bit",
+            rb"Params4bit",
+            rb"params4bit",
+            rb"load_in_4bit",
+            rb"class (?<!\wclass )\w+\([^)]*\bParameter\b",
+            rb"_gradient_p(?<!\w_gradient_p)(?:re|ost)divide_factor\b",
+        ),
+    )
+)
+# The same where it is asked for every place.
+LATER = (re.compile(DONE), re.compile(rb"type\(\w+\)"), re.compile(rb"deepcopy\("))
+
+# What a model is given or returns may be a dataclass, which FSDP2 must be told of.
+DATACLASSES = (b"dataclass", b"torch")
+
+
+def sort(found: Found, rest: Sequence[str], jobs: int) -> None:
+    """Leave in ``found.candidates`` what can meet FSDP1, add to ``others`` what may meet an FSDP
+    model, and the remaining files to ``library``; ``rest`` are those that do not mention FSDP."""
+    code = {path: _code(path, data) for path, data in found.candidates.items()}
+    reaching = [path for path, data in code.items() if _reaches(data)]
+    if reaching:
+        _tell_apart(reaching, code, rest, found, jobs)
+        _add_support(found)
+    else:
+        found.library = [*map(str, found.candidates), *rest]
+        found.candidates.clear()
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""  # gone since it was read
+
+
+@dataclass
+class _Contents(Mapping[Path, bytes]):
+    """The code of files by path, those that do not mention FSDP read when they are asked for:
+    together they may be larger than memory."""
+
+    candidates: Mapping[Path, bytes]
+    rest: Sequence[Path]
+
+    def __getitem__(self, path: Path) -> bytes:
+        known = self.candidates.get(path)
+        return known if known is not None else _code(path, _bytes(path))
+
+    def __iter__(self) -> Iterator[Path]:
+        yield from self.candidates
+        yield from self.rest
+
+    def __len__(self) -> int:
+        return len(self.candidates) + len(self.rest)
+
+
+def _reaches(data: bytes) -> bool:
+    """Whether a file could lead to FSDP1 by itself, and not only through other files."""
+    guarded = GUARD.search(data) is not None
+    return guarded or WRAPPED in data or (PARENT in data and PACKAGE.search(data) is not None)
+
+
+def _code(path: Path, data: bytes) -> bytes:
+    """The Python in a file. Of notebooks it is what lies between outputs and markup."""
+    if path.suffix != NOTEBOOK:
+        return data
+    from fsdp_migrate.syntax import notebook
+
+    return notebook.code(data)
+
+
+def _tell_apart(
+    reaching: Sequence[Path],
+    code: Mapping[Path, bytes],
+    unmarked: Sequence[str],
+    found: Found,
+    jobs: int,
+) -> None:
+    """Tell apart the files that may meet an FSDP model, or hand a value over, and the library.
+
+    Files that mention FSDP but neither reach it nor meet one that does are library: look-alikes.
+    """
+    others = [Path(file) for file in unmarked]
+    contents = _Contents(code, others)
+    imports = Neighbours(contents, PARAMETER_NAMES, jobs)
+    users, neighbours = imports.around(reaching)
+    for path in [p for p in found.candidates if p not in users and p not in neighbours]:
+        del found.candidates[path]
+        found.library.append(str(path))
+    near = users | neighbours
+    # Read once; most of them end up in memory anyway.
+    texts = {path: contents[path] for path in (*found.candidates, *others) if path in near}
+    met = {
+        path
+        for path in others
+        if path in users or path in imports.marked or (path in near and _meets(texts[path]))
+    }
+    taken = [path for path in texts if path in met or path in found.candidates]
+    rest = [path for path in texts if path not in met and path not in found.candidates]
+    met |= _handing(taken, rest, imports, texts)
+    for path in others:
+        if path in met:
+            found.others[path] = texts[path] if path in texts else contents[path]
+        else:
+            found.library.append(str(path))
+
+
+def _meets(data: bytes) -> bool:
+    """Whether a file does something that matters to a model it is given."""
+    done = any(pattern.search(data) is not None for pattern in LATER_LIFE)
+    return done or all(word in data for word in DATACLASSES)
+
+
+def _handing(
+    taken: Sequence[Path], rest: Sequence[Path], imports: Neighbours, contents: Mapping[Path, bytes]
+) -> set[Path]:
+    """The files of ``rest`` that give models to functions of ``taken`` ones."""
+    from fsdp_migrate.analysis.values import COMMON_METHODS
+    from fsdp_migrate.discovery.callers import Handing
+
+    common = frozenset(name.encode() for name in COMMON_METHODS)
+    return Handing(imports, contents, common).find(taken, rest, LATER)
+
+
+def _add_support(found: Found) -> None:
+    """Take in the support modules of earlier runs beside the files: they are used, not doubled."""
+    known = {*found.candidates, *found.others}
+    for directory in {path.parent for path in found.candidates}:
+        for number in range(1, 10):
+            path = directory / f"{SUPPORT}{f'_{number}' if number > 1 else ''}.py"
+            if path in known:
+                continue
+            if not os.path.lexists(path):
+                break
+            try:
+                found.others[path] = gate.read(path, found.trees)
+            except OSError:  # it is none of ours
+                continue
+            if str(path) in found.library:
+                found.library.remove(str(path))
+            else:
+                found.seen += 1

@@ -1,0 +1,139 @@
+"""Code that only some ranks run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.syntax.scopes import FUNCTIONS, walk
+
+RANK_WORDS = (
+    "rank",
+    "is_main",
+    "is_master",
+    "is_zero",
+    "main_process",
+    "master_process",
+    "local_main",
+    "global_zero",
+    "process_zero",
+)
+OTHER_RANKS = ("lora", "ranking")  # words for ranks that are no processes
+BLOCKS = ("body", "orelse", "finalbody")
+
+
+@dataclass(frozen=True, eq=False)
+class Guard:
+    """Something that keeps a part of the ranks from a place in the code.
+
+    ``statement`` is the condition's, and for an early return stands before the place, not around
+    it. ``exits``: it is an early return.
+    """
+
+    statement: ast.stmt
+    test: ast.expr
+    exits: bool = False
+
+    def __str__(self) -> str:
+        return ast.unparse(self.test)
+
+
+def guard(node: ast.AST, module: Module) -> str | None:
+    """The innermost condition on the rank under which ``node`` runs within its function."""
+    return next((str(found) for found in guards(node, module)), None)
+
+
+def guards(node: ast.AST, module: Module) -> Iterator[Guard]:
+    """The conditions on the rank under which ``node`` runs within its function, inside out."""
+    table = module.table
+    child = node
+    for parent in table.ancestors(node):
+        if isinstance(child, ast.stmt):
+            for earlier in _before(child, parent):
+                if _returns(earlier):
+                    assert isinstance(earlier, ast.If)
+                    yield Guard(earlier, earlier.test, exits=True)
+        if isinstance(parent, FUNCTIONS):
+            return
+        if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test:
+            elsewhere = child is parent.orelse or child in _list(parent.orelse)
+            if _keeps_apart(parent.test, holds=not elsewhere):
+                yield Guard(table.statement(parent), parent.test)
+        elif isinstance(parent, ast.BoolOp) and child in parent.values:
+            asked = parent.values[: parent.values.index(child)]
+            holds = isinstance(parent.op, ast.And)
+            if any(_keeps_apart(each, holds=holds) for each in asked):
+                yield Guard(table.statement(parent), parent)
+        child = parent
+
+
+def _list(value: object) -> list[ast.AST]:
+    return value if isinstance(value, list) else []
+
+
+def _keeps_apart(test: ast.expr, *, holds: bool) -> bool:
+    """Whether a condition that holds, or does not, keeps ranks from a place.
+
+    ``rank == 0 or sharded`` does not: it is how code says that every rank is wanted.
+    """
+    if isinstance(test, ast.BoolOp):
+        every = isinstance(test.op, ast.And) is not holds
+        kept = [_keeps_apart(value, holds=holds) for value in test.values]
+        return all(kept) if every else any(kept)
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _keeps_apart(test.operand, holds=not holds)
+    return mentions_rank(test)
+
+
+def decorator(function: ast.AST) -> str | None:
+    """The decorator that lets only some ranks run a function, as written."""
+    for each in getattr(function, "decorator_list", ()):
+        if mentions_rank(each):
+            return f"@{ast.unparse(each)}"
+    return None
+
+
+def _before(child: ast.stmt, parent: ast.AST) -> list[ast.stmt]:
+    """The statements before ``child`` in its block, the nearest first."""
+    for name in BLOCKS:
+        listed = getattr(parent, name, None)
+        if isinstance(listed, list) and child in listed:
+            return listed[: listed.index(child)][::-1]
+    return []
+
+
+def _returns(statement: ast.stmt) -> bool:
+    """``if rank != 0: return``: the ranks that do not return are alone from there on."""
+    if not isinstance(statement, ast.If) or not mentions_rank(statement.test):
+        return False
+    leaves = isinstance(statement.body[-1], (ast.Return, ast.Continue))
+    return leaves and not statement.orelse and _spares_one(statement.test)
+
+
+def _spares_one(test: ast.expr) -> bool:
+    """Whether a condition on the rank holds for every rank but one."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
+        return any(map(_spares_one, test.values))
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = test.operand
+        return mentions_rank(inner) and not isinstance(inner, ast.BoolOp)
+    if isinstance(test, ast.Compare):
+        listed = [getattr(c, "elts", [c]) for c in test.comparators]
+        zero = any(isinstance(c, ast.Constant) and c.value == 0 for cs in listed for c in cs)
+        apart = isinstance(test.ops[0], (ast.NotEq, ast.Gt, ast.IsNot, ast.NotIn))
+        return mentions_rank(test) and zero and apart
+    return False
+
+
+def mentions_rank(test: ast.expr) -> bool:
+    """Whether a condition differs between ranks, judged by the names in it."""
+    for node in walk(test):
+        name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
+        name = name.lower()
+        if any(word in name for word in OTHER_RANKS):
+            continue
+        if any(word in name for word in RANK_WORDS):
+            return True
+    return False

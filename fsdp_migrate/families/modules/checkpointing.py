@@ -1,0 +1,171 @@
+"""Activation checkpointing that is applied to a model after it was wrapped, as FSDP1 code has it.
+
+FSDP1's result is a unit around the checkpointed block. ``fully_shard`` makes no wrapper, so the
+same order puts the checkpoint around the unit: same losses and collectives on torch 2.13, but the
+block is no ``FSDPModule`` any more where the model is indexed, and before 2.11 a block that runs
+twice before its backward can fail (pytorch/pytorch#153354). Where the code is straight, the model
+is checkpointed first and the wrappers are sharded, the order of torchtitan.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Class, External, Function, Made, Value
+from fsdp_migrate.families.wrapping.policies import class_tuple
+from fsdp_migrate.planning.context import Study, block_of
+from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.model import Constructor, Site
+from fsdp_migrate.planning.shard_plan import ShardPlan
+
+LATE = "late activation checkpointing"
+PACKAGE = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
+APPLY = frozenset({f"{PACKAGE}.apply_activation_checkpointing"})
+WRAPPER = f"{PACKAGE}.checkpoint_wrapper"
+
+
+def find_late_checkpointing(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for the checkpointing of models that are FSDP models already."""
+    if "apply_activation_checkpointing" not in module.source.text:
+        return
+    for call in module.table.calls:
+        if study.external(call.func, module) & APPLY:
+            model = _argument(call, 0, "model")
+            if model is not None and study.traced(model, module):
+                yield Site(LATE, module, call, call, model)
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpointing:
+    """``apply_activation_checkpointing`` on blocks of some classes, as a statement of its own."""
+
+    statement: ast.stmt
+    classes: frozenset[object]
+
+
+def following(constructor: Constructor, study: Study) -> Checkpointing | None:
+    """The checkpointing behind which ``constructor`` can shard as well: in the same straight run
+    of statements, of blocks chosen by class, with nothing in between that uses the model."""
+    module, statement = constructor.module, constructor.statement
+    block = block_of(module.table.parents[statement], statement)
+    if block is None or not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return None
+    target = access_path(statement.targets[0])
+    if target is None or statement.value is not constructor.call:
+        return None
+    bound = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name)}
+    for other in block[block.index(statement) + 1 :]:
+        call = other.value if isinstance(other, ast.Expr) else None
+        if isinstance(call, ast.Call) and study.external(call.func, module) & APPLY:
+            return _read(call, other, target, module, study)
+        if not isinstance(other, (ast.Assign, ast.FunctionDef, ast.Import, ast.ImportFrom)):
+            return None
+        if _touches(other, target, bound):
+            return None
+    return None
+
+
+def move_behind(plan: ShardPlan, found: Checkpointing, study: Study) -> None:
+    """Shard the wrappers around the units' classes, once they are there, if it comes to the same.
+
+    Nothing happens where units and checkpointed blocks are chosen differently.
+    """
+    targets = plan.targets
+    if targets is None or targets.classes is None or plan.ignored is not None or plan.from_rank0:
+        return
+    module = plan.constructor.module
+    same = class_set(targets.classes, module, study) == found.classes
+    if not same or not plan.is_in_place or not isinstance(plan.constructor.statement, ast.Assign):
+        return
+    classes = plan.unit_classes or class_tuple(targets.classes)
+    targets.predicate = lambda v: code(
+        'isinstance(getattr({v}, "_checkpoint_wrapped_module", None), {c})', v=v, c=classes
+    )
+    targets.may_be_root = False
+    plan.behind = found.statement
+
+
+def _touches(statement: ast.stmt, target: str, bound: set[str]) -> bool:
+    """Whether a statement uses the model at ``target`` or changes a name in ``bound``."""
+    for node in ast.walk(statement):
+        if isinstance(node, (ast.Name, ast.Attribute)) and access_path(node) == target:
+            return True
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in bound:
+            return True
+    return False
+
+
+def _read(
+    call: ast.Call, statement: ast.stmt, target: str, module: Module, study: Study
+) -> Checkpointing | None:
+    model = _argument(call, 0, "model")
+    check = _argument(call, 2, "check_fn")
+    if model is None or access_path(model) != target or check is None:
+        return None
+    wrapper = _argument(call, 1, "checkpoint_wrapper_fn")
+    if wrapper is not None and not _is_torchs(wrapper, module, study):
+        return None
+    found = [_tested(v, study) for v in study.values(check, module)]
+    if len(found) != 1 or found[0] is None:
+        return None
+    return Checkpointing(statement, found[0])
+
+
+def _argument(call: ast.Call, index: int, name: str) -> ast.expr | None:
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    return call.args[index] if index < len(call.args) else None
+
+
+def _is_torchs(wrapper: ast.expr, module: Module, study: Study) -> bool:
+    """Whether a function is torch's ``checkpoint_wrapper``, perhaps with arguments bound."""
+    found = list(study.values(wrapper, module))
+    return bool(found) and all(_makes_wrappers(v, study) for v in found)
+
+
+def _makes_wrappers(value: Value, study: Study) -> bool:
+    match value:
+        case External(name=name):
+            return name == WRAPPER
+        case Made(node=ast.Call(args=[first, *_]), made_by="functools.partial"):
+            return WRAPPER in study.external(first, value.module)
+    return False
+
+
+def _tested(value: Value, study: Study) -> frozenset[object] | None:
+    """The classes of ``lambda m: isinstance(m, C)`` or of a function that only returns that."""
+    if not isinstance(value, Function):
+        return None
+    node = value.node
+    if isinstance(node, ast.Lambda):
+        test: ast.expr | None = node.body
+    else:
+        body = node.body[1:] if ast.get_docstring(node) else node.body
+        test = body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
+    match test:
+        case ast.Call(func=ast.Name(id="isinstance"), args=[ast.Name(id=tested), classes]):
+            if [a.arg for a in node.args.args] == [tested]:
+                return class_set(classes, value.module, study)
+    return None
+
+
+def class_set(classes: ast.expr, module: Module, study: Study) -> frozenset[object] | None:
+    """The classes an expression spells out, each by what it is; None when one is not known."""
+    spelled = isinstance(classes, (ast.Tuple, ast.Set, ast.List))
+    items = classes.elts if spelled else [classes]  # type: ignore[attr-defined]
+    found: set[object] = set()
+    for item in items:
+        values = list(study.values(item, module))
+        match values:
+            case [Class(node=node)]:
+                found.add(node)
+            case [External(name=name)]:
+                found.add(name)
+            case _:
+                return None
+    return frozenset(found)

@@ -1,0 +1,1 @@
+"""Names of parameters and modules, as strings and as variables."""

@@ -1,0 +1,1 @@
+"""Code that handles parameters: their shapes, values, attributes, and where they are kept."""

@@ -1,0 +1,284 @@
+"""Parameters of classes of their own: 4-bit ones of bitsandbytes, and the project's.
+
+``fully_shard`` puts plain ``nn.Parameter``s of ``DTensor``s in their place. What the class knew
+(``quant_state``, methods) is gone, and packed weights are cut like any others. FSDP1 kept the
+parameters, outside of forward, with ``use_orig_params=True`` only; 4-bit ones of a floating-point
+storage trained with and without it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Class, Display, External, Function, Made, Values
+from fsdp_migrate.families.parameters import attributes
+from fsdp_migrate.families.wrapping import models
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Constructor, Site
+
+FOUR_BIT = "4-bit parameters"
+SUBCLASS = "class of parameters"
+WORDS = (b"4bit", b"4Bit", b"NF4", b"FP4")
+LAYERS = frozenset(
+    f"bitsandbytes.nn.{part}{name}"
+    for part in ("", "modules.")
+    for name in (
+        *("Linear4bit", "LinearNF4", "LinearFP4", "Params4bit"),
+        *("Embedding4bit", "EmbeddingNF4", "EmbeddingFP4"),
+    )
+)
+SETTING = "load_in_4bit"
+# Functions that give back the model they are given, or put it in another.
+HANDING_BACK = frozenset(
+    {
+        "peft.get_peft_model",
+        "peft.PeftModel.from_pretrained",
+        "peft.prepare_model_for_kbit_training",
+        "torch.nn.Sequential",
+    }
+)
+ASKING = frozenset({"isinstance", "issubclass", "hasattr", "getattr", "type", "print"})
+PARAMETER = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
+
+
+def find_parameter_classes(study: Study) -> Iterator[Site]:
+    """Sites where 4-bit parameters are made, and for the project's classes of parameters."""
+    mentioned = any(w in m.source.data for m in study.project.modules for w in WORDS)
+    for module in study.project.modules:
+        found = list(_four_bit(module, study)) if mentioned else []
+        found += list(_subclasses(module, study))
+        for site in found:
+            if concerned(site, study):
+                yield site
+
+
+# -- where they are made --------------------------------------------------------------------------
+
+
+def _four_bit(module: Module, study: Study) -> Iterator[Site]:
+    for node in module.table.scopes:
+        if isinstance(node, ast.ClassDef) and any(_is_layer(b, module, study) for b in node.bases):
+            yield Site(FOUR_BIT, module, node, node)
+    variables: set[tuple[object, str]] = set()
+    for call in module.table.calls:
+        if _is_layer(call.func, module, study):
+            if isinstance(call.func, ast.Name) and _is_variable(call.func, module):
+                variable = (module.table.scope_of(call.func).lookup(call.func.id), call.func.id)
+                if variable in variables:
+                    continue  # which of its calls makes them is not known: one marker will do
+                variables.add(variable)
+            yield Site(FOUR_BIT, module, call, call)
+        elif _is_handed_on(call, module, study) or _may_load(call):
+            yield Site(FOUR_BIT, module, call, call)
+    for constant in module.table.strings:
+        holder = module.table.parents[constant]
+        if constant.value == SETTING and isinstance(holder, ast.Dict) and _may_load(holder):
+            yield Site(FOUR_BIT, module, holder, holder)
+
+
+def _may_load(node: ast.AST) -> bool:
+    """Whether ``load_in_4bit`` is given as something that may be true."""
+    return any(not (isinstance(v, ast.Constant) and not v.value) for v in _settings(node))
+
+
+def _settings(node: ast.AST) -> list[ast.expr]:
+    """What a call, or a dictionary, gives as ``load_in_4bit``."""
+    if isinstance(node, ast.Call):
+        return [k.value for k in node.keywords if k.arg == SETTING]
+    if not isinstance(node, ast.Dict):
+        return []
+    entries = zip(node.keys, node.values, strict=True)
+    return [v for k, v in entries if isinstance(k, ast.Constant) and k.value == SETTING]
+
+
+def _is_layer(node: ast.expr, module: Module, study: Study) -> bool:
+    """Whether an expression is a class of bitsandbytes', or a function that makes one of it."""
+    names = study.external(node, module)
+    if not names and isinstance(node, ast.Name) and _is_variable(node, module):
+        values = study.values(node, module)
+        names = frozenset(v.name for v in values if isinstance(v, External))
+    return any(n in LAYERS or n.rpartition(".")[0] in LAYERS for n in names)
+
+
+def _is_variable(name: ast.Name, module: Module) -> bool:
+    scope = module.table.scope_of(name).lookup(name.id)
+    return scope is not None and scope.is_function
+
+
+def _is_handed_on(call: ast.Call, module: Module, study: Study) -> bool:
+    """Whether a function outside the project is given the class; it asks, or makes some."""
+    if isinstance(call.func, ast.Name) and call.func.id in ASKING:
+        return False
+    given = [*call.args, *(k.value for k in call.keywords)]
+    if not any(study.external(g, module) & LAYERS for g in given):
+        return False
+    return not any(isinstance(v, (Class, Function)) for v in study.values(call.func, module))
+
+
+def _subclasses(module: Module, study: Study) -> Iterator[Site]:
+    for node in module.table.scopes:
+        if not isinstance(node, ast.ClassDef) or not node.bases:
+            continue
+        likely = any("Parameter" in ast.unparse(base) for base in node.bases)
+        if likely and study.tracer.external_bases(Class(node, module)) & PARAMETER:
+            yield Site(SUBCLASS, module, node, node)
+
+
+# -- whose they are -------------------------------------------------------------------------------
+
+
+def concerned(site: Site, study: Study) -> list[Constructor]:
+    """The constructors of models that may have such parameters, and kept them in FSDP1."""
+    every = list(study.constructors.values())
+    if site.construct == FOUR_BIT:
+        # 4-bit layers are put in place of others, in any model that they can get to.
+        return [c for c in every if _can_meet(site.module, c.module, study)]
+    kept = [c for c in every if attributes.keeps(c, study) is not None]
+    return [c for c in kept if _may_have(c, site, study)]
+
+
+def _can_meet(module: Module, other: Module, study: Study) -> bool:
+    """Whether anything imports two modules, as far as that is known: nothing imports a script."""
+    if module is other or not _is_script(module):
+        return True
+    importers = [m for m in study.project.modules if module in _imported(m, study)]
+    return other in importers or any(other in _imported(m, study) for m in (module, *importers))
+
+
+def _is_script(module: Module) -> bool:
+    return any(
+        isinstance(statement, ast.If) and "__main__" in ast.unparse(statement.test)
+        for statement in module.source.tree.body
+    )
+
+
+def _imported(module: Module, study: Study) -> set[Module]:
+    """The modules of the project that one imports, however indirectly."""
+    found: set[Module] = set()
+    waiting = [module]
+    while waiting:
+        importer = waiting.pop()
+        names = {b.qualified for b in importer.table.imports}
+        names.update(star for _, star in importer.table.stars)
+        for name in names:
+            resolved = study.project.resolve(name, importer)
+            if resolved is not None and resolved[0] not in found:
+                found.add(resolved[0])
+                waiting.append(resolved[0])
+    return found
+
+
+def _may_have(constructor: Constructor, site: Site, study: Study) -> bool:
+    if not constructor.wraps:
+        return True
+    for each in constructor.wraps:
+        found = models.contents(each.wrapped, each.module, study)
+        outside = {n.split(".", maxsplit=1)[0] for n in found.externals} - models.HARMLESS_ROOTS
+        own = {cls.node for cls in found.classes}
+        around = {site.node, *site.module.table.ancestors(site.node)}
+        if outside or not found.complete or own & around:
+            return True
+    return False
+
+
+def wrapped_by(site: Site, study: Study) -> list[Constructor]:
+    """The constructors whose model is seen to get the 4-bit parameters of a site.
+
+    None where a condition decides, or what is ignored may keep them out of the sharding.
+    """
+    if _is_setting(site) or _is_conditional(site.node, site.module):
+        return []
+    return [
+        c
+        for c in concerned(site, study)
+        if not (c.is_context or c.has("ignored_modules") or c.has("ignored_states"))
+        and any(_Parts(study, w.module).hold(w.wrapped, site) for w in c.wraps)
+    ]
+
+
+def _is_setting(site: Site) -> bool:
+    """Whether ``load_in_4bit`` is given as anything but ``True``."""
+    given = _settings(site.node)
+    return any(not (isinstance(g, ast.Constant) and g.value is True) for g in given)
+
+
+def _is_conditional(node: ast.AST, module: Module) -> bool:
+    """Whether a condition stands around, other than the question what a module is."""
+    for parent in module.table.ancestors(node):
+        if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            return False
+        if isinstance(parent, ast.Match):
+            return True
+        if isinstance(parent, (ast.If, ast.IfExp)):
+            words = {n.id for n in ast.walk(parent.test) if isinstance(n, ast.Name)}
+            if not words & {"isinstance", "issubclass", "__name__"}:
+                return True
+    return False
+
+
+@dataclass
+class _Parts:
+    """What goes into a model, as far as it is written in the project."""
+
+    study: Study
+    module: Module
+    seen: set[ast.AST] = field(default_factory=set)
+
+    def hold(self, model: ast.expr, site: Site) -> bool:
+        """Whether the node of ``site`` makes a part of ``model``."""
+        self._expression(model, self.module)
+        own = models.contents(model, self.module, self.study)
+        self.seen |= {cls.node for cls in own.classes}
+        self._changes(self.study.values(model, self.module))
+        return not self.seen.isdisjoint((site.node, *site.module.table.ancestors(site.node)))
+
+    def _expression(self, node: ast.expr, module: Module) -> None:
+        self._values(self.study.values(node, module))
+
+    def _values(self, values: Values) -> None:
+        for value in values:
+            if value.node in self.seen or isinstance(value, Function):
+                continue
+            self.seen.add(value.node)
+            if not isinstance(value, Made) or not isinstance(value.node, ast.Call):
+                continue
+            call = value.node
+            if value.made_by in HANDING_BACK:
+                for given in call.args:
+                    self._expression(given, value.module)
+            settings = [k.value for k in call.keywords if k.arg in {"quantization_config", None}]
+            for setting in settings:
+                self._expression(setting, value.module)
+
+    def _changes(self, values: Iterable[object]) -> None:
+        """Functions of the project that are given the model, and layers set on it."""
+        nodes = {v.node for v in values if isinstance(v, (Made, Display))} | {
+            n for n in self.seen if isinstance(n, ast.Call)
+        }
+        table = self.module.table
+        for call in table.calls:
+            if not any(self._starts_from(a, nodes) for a in call.args[:1]):
+                continue
+            if _is_conditional(call, self.module):
+                continue
+            for callee in self.study.values(call.func, self.module):
+                if isinstance(callee, Function):
+                    self.seen.add(callee.node)
+        for attribute in table.attributes:
+            statement = table.parents[attribute]
+            if not isinstance(attribute.ctx, ast.Store) or not isinstance(statement, ast.Assign):
+                continue
+            if self._starts_from(attribute, nodes) and not _is_conditional(statement, self.module):
+                self.seen.add(statement.value)
+
+    def _starts_from(self, node: ast.expr, nodes: set[ast.AST]) -> bool:
+        """Whether a path such as ``model.layers`` starts from one of some values."""
+        if access_path(node) is None:
+            return False
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        return any(v.node in nodes for v in self.study.values(node, self.module))

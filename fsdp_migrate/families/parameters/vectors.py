@@ -1,0 +1,66 @@
+"""Parameters and gradients of a sharded model that are put into one vector.
+
+FSDP1's were flat pieces. A ``DTensor`` of the whole shape is gathered to be flattened, which fails
+where its rows do not divide among the ranks; else the vector is that of the whole model, and
+collectives do not take it. What is written back goes through ``.data``, and is not there.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.parameters.parameters import is_gathered, listed
+from fsdp_migrate.families.training_loop import ordering
+from fsdp_migrate.families.training_loop.reductions import bases
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Site
+
+VECTOR = "parameters in a vector"
+WRITTEN = "parameters from a vector"
+PIECES = "parameters put together"
+UTILS = ("torch.nn.utils.", "torch.nn.utils.convert_parameters.")
+TO_VECTOR, FROM_VECTOR = "parameters_to_vector", "vector_to_parameters"
+CATS = frozenset({"torch.cat", "torch.concat", "torch.concatenate"})
+FLATTENING = frozenset({"flatten", "view", "reshape", "ravel"})
+PASSING = frozenset({"detach", "clone", "float", "cpu", "contiguous", "to"})
+
+
+def find_flattened_parameters(study: Study, module: Module) -> Iterator[Site]:
+    """A site for every vector that parameters of sharded models are put into, or come from."""
+    for call in module.table.calls_by_name.of(
+        (TO_VECTOR, FROM_VECTOR, "cat", "concat", "concatenate")
+    ):
+        name = ordering.last_name(call.func)
+        if name == TO_VECTOR and call.args:
+            construct, given = VECTOR, call.args[0]
+        elif name == FROM_VECTOR and len(call.args) == 2:
+            construct, given = WRITTEN, call.args[1]
+        elif name in {"cat", "concat", "concatenate"} and call.args:
+            construct, given = PIECES, call.args[0]
+            if flattened(given) is None:
+                continue
+        else:
+            continue
+        names = study.external(call.func, module)
+        wanted = CATS if construct == PIECES else {f"{u}{name}" for u in UTILS}
+        if names.isdisjoint(wanted) or is_gathered(call, study, module):
+            continue
+        if listed(given, study, module):
+            yield Site(construct, module, call, call, given)
+
+
+def flattened(given: ast.expr) -> ast.expr | None:
+    """``p.grad`` of ``[p.grad.flatten() for p in model.parameters()]``."""
+    if not isinstance(given, (ast.ListComp, ast.GeneratorExp)):
+        return None
+    names = {n.id for g in given.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
+    node, flat = given.elt, False
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr not in FLATTENING | PASSING:
+            return None
+        flat |= node.func.attr in FLATTENING
+        node = node.func.value
+    found = bases(node, names) if flat else []
+    return found[0] if len(found) == 1 else None

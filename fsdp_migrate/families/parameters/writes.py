@@ -1,0 +1,226 @@
+"""Code that writes to one parameter of a sharded model: ``model.head.bias.data.clamp_(0, 1)``.
+
+After an evaluation the root's parameters are still gathered. FSDP1's next forwards did not see what
+was written then, but it was kept: after the next backward it was there. An FSDP2 model computes
+with it at once, and the next backward frees it for good, unless the model is resharded first.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.parameters.parameters import is_gathered
+from fsdp_migrate.families.training_loop import ordering
+from fsdp_migrate.planning.context import Study, block_of
+from fsdp_migrate.planning.model import Constructor, Site
+from fsdp_migrate.syntax.scopes import FUNCTIONS
+
+WRITE = "parameter write"
+IN_PLACE = frozenset(
+    f"{name}_"
+    for name in (  # of torch.Tensor
+        *("abs", "add", "addcdiv", "addcmul", "addmm", "bernoulli", "ceil", "clamp", "clamp_max"),
+        *("clamp_min", "clip", "copy", "div", "divide", "exp", "exponential", "fill", "floor"),
+        *("lerp", "log", "log_normal", "masked_fill", "mul", "multiply", "nan_to_num", "neg"),
+        *("negative", "normal", "pow", "random", "reciprocal", "relu", "renorm", "round", "rsqrt"),
+        *("sigmoid", "sign", "sqrt", "square", "sub", "subtract", "tanh", "tril", "triu"),
+        *("true_divide", "trunc", "uniform", "zero"),
+    )
+)
+# What is read off a parameter and is the same memory.
+SAME = frozenset({"data", "detach"})
+INIT = "torch.nn.init."
+BUFFERS = frozenset({"running_mean", "running_var", "num_batches_tracked"})
+EVALUATING = frozenset({"no_grad", "inference_mode"})
+
+
+def find_parameter_writes(study: Study, module: Module) -> Iterator[Site]:
+    """A site for every write to a single parameter that may follow an evaluation."""
+    if not study.constructors:
+        return
+    table = module.table
+    handled: dict[ast.stmt, str] = {}
+    for target in _targets(study, module):
+        parameter = _parameter(target)
+        model = _model(parameter, study, module)
+        statement = table.statement(target)
+        if model is None or _is_buffer(parameter, study) or is_gathered(target, study, module):
+            continue
+        path = access_path(model)
+        if path is None or _follows_training(statement, path, study, module, handled):
+            continue
+        if handled.get(statement) == path:
+            continue
+        if not any(isinstance(parent, ast.Lambda) for parent in table.ancestors(target)):
+            handled[statement] = path
+        yield Site(WRITE, module, target, statement, model)
+
+
+def models_of(site: Site, study: Study) -> dict[str, ast.expr]:
+    """The models that a write goes to or reads from, by how they are written there."""
+    assert site.receiver is not None
+    found = {ast.unparse(site.receiver): site.receiver}
+    for node in ast.walk(site.statement):
+        owner = node.value if isinstance(node, ast.Attribute) else None
+        path = access_path(owner) if owner is not None else None
+        if owner is not None and path is not None and study.traced(owner, site.module):
+            found.setdefault(path, owner)
+    return found
+
+
+def may_be_evaluated(models: frozenset[Constructor], study: Study) -> bool:
+    """Whether a model is seen to be evaluated, or not seen to be called at all."""
+    called = False
+    for module in study.project.modules:
+        for call in module.table.calls:
+            method = call.func
+            if isinstance(method, ast.Attribute) and method.attr == "eval" and not call.args:
+                if _is_one_of(method.value, models, study, module):
+                    return True
+            elif isinstance(method, (ast.Name, ast.Attribute)):
+                if not _is_one_of(method, models, study, module):
+                    continue
+                called = True
+                if _is_without_gradients(call, module):
+                    return True
+    return not called
+
+
+def _is_one_of(
+    node: ast.expr, models: frozenset[Constructor], study: Study, module: Module
+) -> bool:
+    if not study.traced(node, module):
+        return False
+    return not study.models(node, module).constructors.isdisjoint(models)
+
+
+def _is_without_gradients(node: ast.AST, module: Module) -> bool:
+    for parent in module.table.ancestors(node):
+        around: list[ast.expr] = []
+        if isinstance(parent, (ast.With, ast.AsyncWith)):
+            around = [item.context_expr for item in parent.items]
+        elif isinstance(parent, FUNCTIONS) and not isinstance(parent, ast.Lambda):
+            around = parent.decorator_list
+        for each in around:
+            name = each.func if isinstance(each, ast.Call) else each
+            if ordering.last_name(name) in EVALUATING:
+                return True
+    return False
+
+
+def _targets(study: Study, module: Module) -> Iterator[ast.expr]:
+    """Everything that is written to in place, in the order of the source."""
+    found: list[ast.expr] = []
+    calls = module.table.calls_by_name
+    for call in calls.of([n for n in calls.names if n in IN_PLACE or n.endswith("_")]):
+        method = call.func
+        if isinstance(method, ast.Attribute) and method.attr in IN_PLACE:
+            found.append(method.value)
+        elif ordering.last_name(method).endswith("_") and call.args:
+            names = study.external(method, module)
+            if any(name.startswith(INIT) for name in names):
+                found.append(call.args[0])
+    data = module.table.attributes_by_name.named("data")
+    for attribute in data:
+        if not isinstance(attribute.ctx, ast.Store):
+            continue
+        statement = module.table.parents[attribute]
+        if isinstance(statement, (ast.Assign, ast.AugAssign)):
+            found.append(attribute.value)
+    for attribute in data:
+        if is_item(attribute, module):
+            found.append(attribute)
+    yield from sorted(found, key=lambda node: (node.lineno, node.col_offset))
+
+
+def is_item(node: ast.expr, module: Module) -> bool:
+    """Whether items of ``node`` are assigned: ``node[...] = x``."""
+    parent = module.table.parents[node]
+    stored = isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store)
+    return stored and isinstance(parent, ast.Subscript) and parent.value is node
+
+
+def _parameter(node: ast.expr) -> ast.expr:
+    """``model.scale`` of ``model.scale.data.mul_(2)``."""
+    while True:
+        inner = node.func if isinstance(node, ast.Call) else node
+        if not isinstance(inner, ast.Attribute):
+            return node
+        if inner.attr not in SAME and not (inner is not node and inner.attr in IN_PLACE):
+            return node
+        node = inner.value
+
+
+def _model(parameter: ast.expr, study: Study, module: Module) -> ast.expr | None:
+    """The sharded model that a path leads through, if it is one to a parameter."""
+    if not isinstance(parameter, (ast.Attribute, ast.Subscript)):
+        return None
+    if isinstance(parameter, ast.Attribute) and parameter.attr == "grad":
+        return None
+    owner: ast.expr = parameter
+    while isinstance(owner, (ast.Attribute, ast.Subscript)):
+        if owner is not parameter and study.traced(owner, module):
+            return owner
+        owner = owner.value
+    return owner if study.traced(owner, module) else None
+
+
+def _is_buffer(parameter: ast.expr, study: Study) -> bool:
+    name = ordering.last_name(parameter)
+    if name in BUFFERS:
+        return True
+    for module in study.project.modules:
+        if not module.mentions("register_buffer"):
+            continue
+        for call in module.table.calls:
+            if ordering.last_name(call.func) == "register_buffer" and call.args:
+                first = call.args[0]
+                if isinstance(first, ast.Constant) and first.value == name:
+                    return True
+    return False
+
+
+def _follows_training(
+    statement: ast.stmt, path: str, study: Study, module: Module, handled: dict[ast.stmt, str]
+) -> bool:
+    """Whether the model is seen not to be gathered: just made, trained a step, or resharded."""
+    table = module.table
+    while True:
+        parent = table.parents[statement]
+        block = block_of(parent, statement)
+        if block is None:
+            return False
+        for earlier in reversed(block[: block.index(statement)]):
+            if handled.get(earlier) == path:
+                return True
+            calls = [n for n in ast.walk(earlier) if isinstance(n, ast.Call)]
+            if any(_makes_or_trains(call, study, module) for call in calls):
+                return isinstance(earlier, (ast.Expr, ast.Assign))
+            if not all(map(_is_harmless, calls)):
+                return False
+        if not isinstance(parent, (ast.With, ast.If)):
+            return False
+        statement = parent
+
+
+def _makes_or_trains(call: ast.Call, study: Study, module: Module) -> bool:
+    if call in study.constructors:
+        return True
+    method = call.func
+    if not isinstance(method, ast.Attribute):
+        return False
+    if method.attr == "backward":
+        return True
+    owner = ordering.last_name(method.value).lower()
+    return method.attr == "step" and ("opt" in owner or "scaler" in owner)
+
+
+HARMLESS = frozenset({"print", "zero_grad", "item", "len", "float", "int", "barrier", "no_grad"})
+
+
+def _is_harmless(call: ast.Call) -> bool:
+    name = ordering.last_name(call.func)
+    return name in HARMLESS or name in IN_PLACE

@@ -1,0 +1,282 @@
+"""Read FSDP1 ``MixedPrecision`` values and say what they are in FSDP2.
+
+Field by field, from ``torch/distributed/fsdp/api.py`` and ``_fully_shard/_fsdp_api.py``:
+``param_dtype`` and ``reduce_dtype`` mean the same; ``cast_forward_inputs`` is a property of every
+unit in FSDP2 (default True), while FSDP1 casts the root's inputs only; ``buffer_dtype`` has no
+counterpart; ``keep_low_precision_grads`` cannot be had.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Constant, External, Made
+from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Code, Proposal, code, join
+from fsdp_migrate.planning.model import Constructor, Site
+from fsdp_migrate.planning.shard_plan import ShardPlan
+
+FIELDS = (
+    "param_dtype",
+    "reduce_dtype",
+    "buffer_dtype",
+    "keep_low_precision_grads",
+    "cast_forward_inputs",
+    "cast_root_forward_inputs",
+    "_module_classes_to_ignore",
+)
+LOST = frozenset(FIELDS) - {"param_dtype", "reduce_dtype"}  # not in FSDP2's, or of other meaning
+
+
+class Unreadable(Exception):
+    """The policy cannot be converted; the message says why, starting in lower case."""
+
+
+@dataclass(eq=False)
+class MixedPrecision:
+    """One ``MixedPrecision(...)`` call."""
+
+    call: ast.Call
+    module: Module
+    fields: dict[str, ast.expr] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(name in self.fields for name in FIELDS[:3])
+
+    def flag(self, name: str, study: Study, *, default: bool) -> bool:
+        """A boolean field that must be written out."""
+        node = self.fields.get(name)
+        if node is None:
+            return default
+        constant = study.literal(node, self.module)
+        if constant is None or not isinstance(constant.value, bool):
+            raise Unreadable(f"{name}={ast.unparse(node)} is only known at run time")
+        return constant.value
+
+    def spelled(self, name: str) -> str:
+        """A field's source, normalised; empty when absent or None."""
+        node = self.fields.get(name)
+        if node is None or (isinstance(node, ast.Constant) and node.value is None):
+            return ""
+        return ast.unparse(node)
+
+    def casts_units(self, study: Study) -> bool:
+        return self.flag("cast_forward_inputs", study, default=False)
+
+    def casts_root(self, study: Study) -> bool:
+        """FSDP1's root casts when either flag says so."""
+        root = self.flag("cast_root_forward_inputs", study, default=True)
+        return root or self.casts_units(study)
+
+
+def read_call(call: ast.Call, module: Module, study: Study) -> MixedPrecision:
+    """Bind the fields of one call.
+
+    Raises:
+        Unreadable: unpacked arguments, ``keep_low_precision_grads``, classes to ignore that
+            differ from the default, or fields that are set later, which FSDP2's policy forbids.
+    """
+    result = MixedPrecision(call, module)
+    for name, value in zip(FIELDS, call.args, strict=False):
+        if isinstance(value, ast.Starred):
+            raise Unreadable("its arguments are passed as *args")
+        result.fields[name] = value
+    for keyword in call.keywords:
+        if keyword.arg is None:
+            raise Unreadable(f"its arguments come from **{ast.unparse(keyword.value)}")
+        if keyword.arg not in FIELDS:
+            raise Unreadable(f"{keyword.arg} is not a field of MixedPrecision")
+        result.fields[keyword.arg] = keyword.value
+    if result.flag("keep_low_precision_grads", study, default=False):
+        raise Unreadable("keep_low_precision_grads=True has no counterpart in FSDP2")
+    if "_module_classes_to_ignore" in result.fields:
+        raise Unreadable("_module_classes_to_ignore has no counterpart in FSDP2")
+    result.casts_units(study)
+    result.casts_root(study)
+    if problem := _used_later(call, study):
+        raise Unreadable(problem)
+    return result
+
+
+def _used_later(call: ast.Call, study: Study) -> str:
+    """What is done with a field of the policy made by ``call`` that FSDP2's does not allow."""
+    for module in study.project.modules:
+        for attribute in module.table.attributes_by_name.of({*FIELDS, *LOST}):
+            stored = isinstance(attribute.ctx, ast.Store)
+            if attribute.attr not in (FIELDS if stored else LOST):
+                continue
+            if any(value.node is call for value in study.values(attribute.value, module)):
+                name = attribute.attr
+                if stored:
+                    return f"its {name} is set after it is made, and an FSDP2 policy is frozen"
+                return f"its {name} is asked for, which an FSDP2 policy does not have"
+    return ""
+
+
+def read(node: ast.expr, module: Module, study: Study) -> tuple[list[MixedPrecision], bool]:
+    """Every ``MixedPrecision`` an expression may be, and whether it may be None.
+
+    Raises:
+        Unreadable: one of the values cannot be followed or converted.
+    """
+    found: list[MixedPrecision] = []
+    nullable = False
+    values = study.values(node, module)
+    for value in sorted(values, key=lambda v: (v.module.display, *v.module.position(v.node))):
+        match value:
+            case Constant(value=None):
+                nullable = True
+            case Made(node=ast.Call() as call) if (
+                fsdp1.canonical(value.made_by) == "MixedPrecision"
+            ):
+                found.append(read_call(call, value.module, study))
+            case _:
+                why = study.unknown([value])
+                raise Unreadable(why or "one of the values is not a MixedPrecision")
+    return found, nullable
+
+
+def policy(
+    mixed: MixedPrecision, proposal: Proposal, study: Study, *, root: bool, near: ast.AST
+) -> Code:
+    """The ``MixedPrecisionPolicy(...)`` of the units, or of the root."""
+    name = proposal.name(mixed.module, fsdp1.PACKAGE, "MixedPrecisionPolicy", near)
+    items = [
+        code("{n}={v}", n=each, v=mixed.fields[each]) for each in FIELDS[:2] if each in mixed.fields
+    ]
+    casts = mixed.casts_root(study) if root else mixed.casts_units(study)
+    if not casts and not mixed.is_empty:
+        items.append(code("cast_forward_inputs=False"))
+    return code("{n}({items})", n=name, items=join(", ", items))
+
+
+def convert_in_place(
+    mixed: MixedPrecision, proposal: Proposal, study: Study, near: ast.AST
+) -> None:
+    """Turn a call into the units' ``MixedPrecisionPolicy``, its layout and comments kept."""
+    name = proposal.name(mixed.module, fsdp1.PACKAGE, "MixedPrecisionPolicy", near)
+    proposal.replace(mixed.module, mixed.call.func, code("{n}", n=name))
+    for argument in mixed.call.args[2:]:
+        proposal.remove_argument(mixed.module, mixed.call, argument)
+    for keyword in mixed.call.keywords:
+        if keyword.arg not in FIELDS[:2]:
+            proposal.remove_argument(mixed.module, mixed.call, keyword)
+    if not mixed.casts_units(study) and not mixed.is_empty:
+        proposal.add_keyword(mixed.module, mixed.call, "cast_forward_inputs", code("False"))
+
+
+# -- buffers --------------------------------------------------------
+
+
+def buffer_sites(found: list[MixedPrecision]) -> list[Site]:
+    """The ``buffer_dtype`` arguments among some policies."""
+    result = []
+    for mixed in found:
+        node = mixed.fields.get("buffer_dtype")
+        if node is None:
+            continue
+        keyword = next((k for k in mixed.call.keywords if k.value is node), None)
+        where = keyword if keyword is not None else node
+        result.append(Site("MixedPrecision(buffer_dtype=)", mixed.module, where, where))
+    return result
+
+
+def users(site: Site, study: Study) -> list[Constructor]:
+    """The constructors that a ``buffer_dtype`` argument reaches."""
+    call = site.module.table.parents[site.node]
+    conversion = study.conversions.get(call)
+    return sorted(
+        conversion.constructors if conversion is not None else (),
+        key=lambda c: (c.module.display, c.call.lineno),
+    )
+
+
+def cast_buffers(plan: ShardPlan, study: Study) -> bool:
+    """Emit the buffer cast of one constructor, once; False when there is nothing to cast.
+
+    Raises:
+        Unreadable: the policies that reach it name different buffer dtypes.
+    """
+    if plan.casts_buffers:
+        return True
+    module = plan.constructor.module
+    found, nullable = read(plan.constructor.arguments["mixed_precision"], module, study)
+    dtype, condition = _buffer_dtype(found, plan, study, nullable=nullable)
+    if dtype is None:
+        return False
+    plan.casts_buffers = True
+    name = plan.fresh("buffer")
+    if plan.batch_norm:
+        norm = plan.name("torch.nn.modules.batchnorm", "_BatchNorm")
+        layer = plan.fresh("layer")
+        loop = code(
+            "for {l} in {m}.modules():\n"
+            "    for {b} in {l}.buffers(recurse=False):\n"
+            "        if {b}.is_floating_point() and not isinstance({l}, {n}):\n"
+            "            {b}.data = {b}.to({d})",
+            l=layer,
+            m=plan.model,
+            b=name,
+            n=norm,
+            d=dtype,
+        )
+    else:
+        loop = code(
+            "for {b} in {m}.buffers():\n"
+            "    if {b}.is_floating_point():\n"
+            "        {b}.data = {b}.to({d})",
+            b=name,
+            m=plan.model,
+            d=dtype,
+        )
+    if condition is not None:
+        nested = Code(loop.template.replace("\n", "\n    "), loop.parts)
+        loop = code("if {c}:\n    {l}", c=condition, l=nested)
+    plan.finish.append(loop)
+    return True
+
+
+def _buffer_dtype(
+    found: list[MixedPrecision], plan: ShardPlan, study: Study, *, nullable: bool
+) -> tuple[Code | None, Code | None]:
+    """The dtype buffers are cast to, and the condition under which they are.
+
+    Without a policy FSDP1 casts nothing, so a policy that may be None, or may lack the field,
+    needs a condition that the emitted policy still shows.
+    """
+    spelled = {each.spelled("buffer_dtype") for each in found}
+    if spelled == {""}:
+        return None, None
+    assert plan.precision is not None
+    if plan.precision.inline:
+        return code("{d}", d=found[0].fields["buffer_dtype"]), None
+    policy = plan.precision.policy
+    always = "" not in spelled
+    names = {n for each in found for n in _dtype_names(each, study)}
+    if always and len(names) == 1:
+        torch = plan.proposal.module_name(
+            plan.constructor.module, "torch", "torch", plan.constructor.reference
+        )
+        dtype = code("{t}.{n}", t=torch, n=names.pop().removeprefix("torch."))
+        if not nullable:
+            return dtype, None
+        for name in FIELDS[:2]:  # set in every policy, absent in the default that replaces None
+            if all(each.spelled(name) for each in found):
+                return dtype, code("{p}.{n} is not None", p=policy, n=name)
+    for twin in FIELDS[:2]:
+        if all(each.spelled(twin) == each.spelled("buffer_dtype") for each in found):
+            value = code("{p}.{t}", p=policy, t=twin)
+            condition = code("{v} is not None", v=value)
+            return value, condition if nullable or not always else None
+    raise Unreadable("the policies that reach this call cast buffers to different dtypes")
+
+
+def _dtype_names(mixed: MixedPrecision, study: Study) -> set[str]:
+    node = mixed.fields.get("buffer_dtype")
+    values = study.values(node, mixed.module) if node is not None else frozenset()
+    names = {v.name if isinstance(v, External) else "?" for v in values}
+    return names if all(n.startswith("torch.") for n in names) else {"?", "??"}

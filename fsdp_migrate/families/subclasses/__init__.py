@@ -1,0 +1,1 @@
+"""Classes derived from FSDP's."""

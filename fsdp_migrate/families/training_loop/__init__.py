@@ -1,0 +1,1 @@
+"""What happens in a training loop: optimizers, reductions, hooks."""

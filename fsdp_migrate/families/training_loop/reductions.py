@@ -1,0 +1,314 @@
+"""Numbers that a program computes from a sharded model's parameters or gradients one by one.
+
+FSDP1 gave each rank the number of its own piece, and the program added them up over the ranks. Of
+a ``DTensor`` a norm or sum is a ``DTensor`` again, that becomes the whole number with the next
+operation: added up over the ranks it is too large, without an error. ``item()`` of it is this
+rank's number in both.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Function
+from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.scopes import FUNCTIONS, walk
+
+NORMS = frozenset({"norm", "vector_norm"})
+EXTREMES = frozenset({"max", "min", "amax", "amin"})
+TOTALS = frozenset({"sum", "mean", "any", "count_nonzero"})
+# Numbers of whole lists.
+OF_LISTS = frozenset({"_foreach_norm", "get_total_norm"})
+REDUCING = NORMS | EXTREMES | TOTALS | OF_LISTS
+MODULES = ("torch.", "torch.linalg.", "torch.nn.utils.", "torch.nn.utils.clip_grad.")
+NORM_ARGUMENTS = frozenset({"p", "ord", "dtype", "norm_type"})
+# What leaves every element where it is.
+ELEMENTWISE = frozenset(
+    {"detach", "clone", "float", "double", "half", "bfloat16", "to", "type", "cpu", "cuda", "abs"}
+    | {"pow", "square", "view", "reshape", "flatten", "ravel", "contiguous", "nan_to_num", "neg"}
+    | {"isnan", "isinf"}
+)
+PARTS = frozenset({"grad", "data"})
+NUMBERS = frozenset({"float", "int", "bool"})
+# What may stand between a number and ``item()``.
+BEFORE_ITEM = frozenset({"detach", "cpu", "float", "double", "to", "squeeze", "clone", "data"})
+REDUCERS = frozenset(
+    {"all_reduce", "reduce", "allreduce", "all_gather", "all_gather_object", "gather"}
+    | {"all_gather_into_tensor", "all_reduce_coalesced", "reduce_scatter", "gather_object"}
+)
+NO_REDUCERS = frozenset({"functools.reduce"})
+DEEP = 3  # functions between a number and its reduction
+
+
+@dataclass(frozen=True, eq=False)
+class Reduction:
+    """``p.grad.norm(2)``, and the ``p.grad`` in it."""
+
+    node: ast.expr
+    bases: tuple[ast.expr, ...]
+    is_extreme: bool = False  # there is none of an empty piece
+    is_mean: bool = False
+
+
+def find_reductions(
+    names: Collection[str], region: Sequence[ast.AST], study: Study, module: Module
+) -> list[Reduction]:
+    """The reductions of what some variables hold, in the body of their loop."""
+    if not _reduces_anything(region, module):
+        return []
+    held = set(names)
+    aliases: list[tuple[str, ast.expr]] = []
+    for part in region:
+        for node in walk(part):
+            if isinstance(node, ast.Assign) and len(node.targets) == 1:
+                target = node.targets[0]
+                if isinstance(target, ast.Name) and target.id not in held:
+                    aliases.append((target.id, node.value))
+    for name, _ in aliases:
+        if all(bases(value, held) for other, value in aliases if other == name):
+            held.add(name)
+    found = []
+    for part in region:
+        for node in walk(part):
+            if isinstance(node, ast.Call):
+                reduction = _read(node, held, study, module)
+                if reduction is not None:
+                    found.append(reduction)
+    return found
+
+
+def _reduces_anything(region: Sequence[ast.AST], module: Module) -> bool:
+    """Whether some call in a region has the name of a reduction."""
+    table = module.table
+    calls = table.calls_by_name.of(REDUCING)
+    parts = set(region) if calls else set()
+    return any(
+        not parts.isdisjoint((call, *table.ancestors(call)))
+        for call in calls
+        if any(_is_on_lines(call, part) for part in parts)
+    )
+
+
+def _is_on_lines(call: ast.Call, part: ast.AST) -> bool:
+    """Whether a call stands on a line of a part; climbing up to it takes longer."""
+    first = getattr(part, "lineno", 0)
+    return first <= call.lineno <= (getattr(part, "end_lineno", None) or call.lineno)
+
+
+def bases(node: ast.expr, names: Collection[str]) -> list[ast.expr]:
+    """``p.grad`` of ``p.grad.detach().float() ** 2``; nothing of what is no such thing."""
+    match node:
+        case ast.Name(id=name):
+            return [node] if name in names else []
+        case ast.Attribute(attr=attr):
+            inner: ast.expr = node
+            while isinstance(inner, ast.Attribute) and inner.attr in PARTS:
+                inner = inner.value
+            if isinstance(inner, ast.Name):
+                return [node] if inner.id in names else []
+            return bases(inner, names) if attr in PARTS else []
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="torch"), attr=attr), args=[first, *_]):
+            return bases(first, names) if attr in ELEMENTWISE else []
+        case ast.Call(func=ast.Attribute(value=value, attr=attr)):
+            return bases(value, names) if attr in ELEMENTWISE else []
+        case ast.BinOp(left=left, op=ast.Pow() | ast.Mult() | ast.Div(), right=right):
+            here = bases(left, names)
+            if not here or isinstance(right, ast.Constant):
+                return here
+            other = bases(right, names)
+            return [*here, *other] if other else []
+    return []
+
+
+def _read(call: ast.Call, names: Collection[str], study: Study, module: Module) -> Reduction | None:
+    method = call.func
+    if isinstance(method, ast.Name) and method.id in NORMS | OF_LISTS:
+        name = method.id
+    elif isinstance(method, ast.Attribute):
+        name = method.attr
+    else:
+        return None
+    if name not in REDUCING:
+        return None
+    listed = _listed(call, names) if name in OF_LISTS else []
+    of_method = bases(method.value, names) if isinstance(method, ast.Attribute) else []
+    given = bases(call.args[0], names) if call.args and not of_method else []
+    if (given or listed) and not any(
+        q == f"{m}{name}" for q in study.external(method, module) for m in MODULES
+    ):
+        return None
+    found = of_method or given or listed
+    if not found:
+        return None
+    settings = call.args if of_method else call.args[1:]
+    allowed = {"dtype"} if name in EXTREMES | TOTALS else NORM_ARGUMENTS
+    if len(settings) > (0 if name in EXTREMES | TOTALS else 1):
+        return None  # of rows or columns
+    if not listed and any(k.arg not in allowed for k in call.keywords):
+        return None
+    order = [*settings, *(k.value for k in call.keywords if k.arg != "dtype")]
+    infinite = name in NORMS and any("inf" in ast.unparse(o).lower() for o in order)
+    return Reduction(call, tuple(found), name in EXTREMES or infinite, name == "mean")
+
+
+def _listed(call: ast.Call, names: Collection[str]) -> list[ast.expr]:
+    """The element of a list that is made where it is given: ``f([p.grad for p in ...])``."""
+    given = call.args[0] if call.args else None
+    if not isinstance(given, (ast.ListComp, ast.GeneratorExp)):
+        return []
+    return bases(given.elt, names)
+
+
+def is_number(reduction: Reduction, module: Module) -> bool:
+    """Whether only ``item()`` is made of it: this rank's number, whoever holds the parameter."""
+    child: ast.AST = reduction.node
+    parents = module.table.parents
+    while True:
+        parent = parents[child]
+        if isinstance(parent, ast.Call) and parent.func is child:
+            child = parent
+        elif isinstance(parent, ast.Attribute) and parent.attr in {"item", "tolist"}:
+            return True
+        elif isinstance(parent, ast.Attribute) and parent.attr in BEFORE_ITEM:
+            child = parent
+        else:
+            called = parent.func if isinstance(parent, ast.Call) else None
+            return isinstance(called, ast.Name) and called.id in NUMBERS
+
+
+def is_reduced(node: ast.AST, study: Study, module: Module) -> bool:
+    """Whether the program adds a number up over the ranks, as far as it can be followed."""
+    return _Following(study).reduces(node, frozenset(), module, node, DEEP)
+
+
+class _Following:
+    """Where a value goes: by names, in a function, its callers, and what it calls."""
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self.seen: set[tuple[ast.AST, ast.AST | None, frozenset[str]]] = set()
+
+    def reduces(
+        self,
+        place: ast.AST,
+        names: frozenset[str],
+        module: Module,
+        start: ast.AST | None,
+        depth: int,
+    ) -> bool:
+        """Whether the function around ``place`` reduces ``start``, or what ``names`` hold."""
+        around = (
+            place if isinstance(place, FUNCTIONS) else references.enclosing_function(module, place)
+        )
+        if depth < 0 or (around, start, names) in self.seen:
+            return False
+        self.seen.add((around, start, names))
+        nodes = list(walk(around))
+        held = self._spread(nodes, set(names), start)
+        for node in nodes:
+            if isinstance(node, ast.Call) and self._call(node, held, start, module, depth):
+                return True
+        returned = any(
+            isinstance(n, ast.Return) and n.value is not None and _holds(n.value, held, start)
+            for n in nodes
+        )
+        if returned and isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            for caller in self.study.tracer.callers(around, module):
+                call = caller.call
+                if self.reduces(call, frozenset(), caller.module, call, depth - 1):
+                    return True
+        own = frozenset(name for name in held if name.startswith("self."))
+        owner = module.table.parents.get(around)
+        if own and isinstance(owner, ast.ClassDef):
+            methods = (m for m in owner.body if isinstance(m, FUNCTIONS) and m is not around)
+            return any(self.reduces(m, own, module, None, depth - 1) for m in methods)
+        return False
+
+    @staticmethod
+    def _spread(nodes: Sequence[ast.AST], held: set[str], start: ast.AST | None) -> set[str]:
+        """The names that something of it is given, in whatever order."""
+        before = -1
+        while before < len(held):
+            before = len(held)
+            for node in nodes:
+                match node:
+                    case ast.Assign(targets=targets, value=value):
+                        given = targets
+                    case ast.AnnAssign(target=target, value=ast.expr() as value):
+                        given = [target]
+                    case ast.AugAssign(target=target, value=value):
+                        given = [target]
+                    case ast.NamedExpr(target=target, value=value):
+                        given = [target]
+                    case (
+                        ast.For(target=target, iter=value)
+                        | ast.comprehension(target=target, iter=value)
+                    ):
+                        given = [target]
+                    case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner)) as value):
+                        given = [owner]
+                        if not any(_holds(v, held, start) for v in _arguments(value)):
+                            continue
+                    case _:
+                        continue
+                if _holds(value, held, start):
+                    for each in given:
+                        held.update(_stored(each))
+        return held
+
+    def _call(
+        self, call: ast.Call, held: set[str], start: ast.AST | None, module: Module, depth: int
+    ) -> bool:
+        concerned = [g for g in _arguments(call) if _holds(g, held, start)]
+        if not concerned:
+            return False
+        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        if name in REDUCERS and not self.study.external(call.func, module) & NO_REDUCERS:
+            return True
+        for value in self.study.values(call.func, module) if depth else ():
+            node = value.node
+            if not isinstance(value, Function) or isinstance(node, ast.Lambda):
+                continue
+            assert isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            bound = value.owner is not None
+            taken = node.args
+            names = [a.arg for a in (*taken.posonlyargs, *taken.args, *taken.kwonlyargs)]
+            passed = frozenset(
+                n
+                for n in names
+                if self.study.tracer.argument(call, node, n, bound=bound) in concerned
+            )
+            if passed and self.reduces(node, passed, value.module, None, depth - 1):
+                return True
+        return False
+
+
+def _arguments(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(k.value for k in call.keywords)]
+
+
+def _holds(node: ast.AST, held: set[str], start: ast.AST | None) -> bool:
+    for part in walk(node):
+        if part is start:
+            return True
+        if isinstance(part, (ast.Name, ast.Attribute)) and access_path(part) in held:
+            return True
+    return False
+
+
+def _stored(target: ast.expr) -> Iterator[str]:
+    """``total`` of ``total``, ``total[0]`` and ``(total, rest)``; ``self.total`` as it is."""
+    if isinstance(target, (ast.Tuple, ast.List)):
+        for element in target.elts:
+            yield from _stored(element)
+        return
+    while isinstance(target, (ast.Subscript, ast.Starred)):
+        target = target.value
+    path = access_path(target)
+    if path is not None and path != "self":
+        yield path

@@ -1,0 +1,204 @@
+"""Constructors in their run-time form: ``shard`` of the support module takes FSDP1's arguments.
+
+The form for what the code does not tell: keyword arguments built elsewhere, policies from outside,
+calls where no statements can stand. ``fully_shard`` written out is preferred where it can be.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from packaging.version import Version
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.wrapping import methods, vocabulary, wrapped, wrapping
+from fsdp_migrate.families.wrapping.roles import Role, role
+from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Code, code
+from fsdp_migrate.planning.model import Constructor, Decision, Site
+
+FUNCTION = "shard"
+CLASS = "ShardedModule"  # of the support module as well: it hands its arguments to ``shard``
+RULE = "FSDP101"
+UNSURE = (
+    "if this is a part of a model that is sharded later, pass is_root=False: only roots cast "
+    "their inputs"
+)
+
+
+def choose(study: Study) -> list[frozenset[ast.AST]]:
+    """The calls to write in the run-time form, given a study that has written out what it could;
+    those of each island of the project by themselves.
+
+    Those that could not be written out, and those that share a policy or a setting with others: a
+    value has one form wherever imports lead.
+    """
+    failed = {c for c in study.unwritten if not c.is_wrong}
+    together = study.wrapping.constructors
+    if not failed:
+        return []
+    sharing = {
+        constructor
+        for origin, conversion in study.conversions.items()
+        for constructor in conversion.constructors
+        if not _stands_in(origin, constructor)
+    }
+    chosen = failed | sharing
+    if any(c.is_wrong for c in together):
+        chosen -= together
+    elif chosen & together:
+        chosen |= together
+    found: dict[int, set[ast.AST]] = defaultdict(set)
+    for constructor in sorted(chosen, key=lambda c: (c.module.display, c.call.lineno)):
+        island = study.project.island(constructor.module)
+        found[island].add(constructor.defined_by or constructor.call)
+    return [frozenset(calls) for calls in found.values()]
+
+
+def _stands_in(node: ast.AST, constructor: Constructor) -> bool:
+    table = constructor.module.table
+    return node in table.parents and any(p is constructor.call for p in table.ancestors(node))
+
+
+def construct(site: Site, study: Study) -> list[Decision]:
+    """Decide a constructor, or a partial of it, together with its arguments."""
+    constructor = study.constructors[site.node]
+    is_wrap = constructor in study.wrapping.contexts
+    together = is_wrap or constructor.is_context
+    models = study.wrapping.constructors if together else frozenset({constructor})
+    given = "module" in constructor.arguments and not together
+    refused = wrapped.in_any_form(constructor, study) if given else None
+    if refused is not None:
+        models |= refused.models
+        quiet = bool(refused.models)  # one FSDP in the other
+        left = study.left(
+            site, RULE, refused.reason, refused.help, models=models, quiet=quiet, final=True
+        )
+        return [left, *arguments(constructor, site.module, study, models)]
+    if is_wrap and wrapping.is_outer_of_two(constructor, study):
+        return [without_outer(site, constructor, study)]
+    if is_wrap and wrapping.is_wrapped_before(constructor, study):
+        left = study.left(site, "FSDP104", *wrapping.TWICE, models=models, quiet=True, final=True)
+        return [left, *arguments(constructor, site.module, study, models)]
+    proposal = study.proposal()
+    message = "kept: it hands shard what enable_wrap and itself are given"
+    if not is_wrap:
+        message = "shard takes the same arguments"
+        message = f"kept, {message}" if together else message
+        assert isinstance(constructor.reference, ast.expr)
+        name = proposal.support(site.module, FUNCTION, constructor.reference)
+        proposal.replace(site.module, constructor.reference, code("{n}", n=name))
+    for keyword in constructor.call.keywords:
+        if keyword.arg in fsdp1.EARLIER_NAMES:
+            name = fsdp1.EARLIER_NAMES[keyword.arg]
+            proposal.rename_keyword(site.module, constructor.call, keyword, name)
+    added: list[Code] = []
+    review = place(constructor, study, added)
+    if added:
+        proposal.add_keyword(site.module, constructor.call, "is_root", code("False"))
+    methods.register_made(constructor, proposal, study)
+    rule = "FSDP104" if together else RULE
+    whole = study.rewritten(site, rule, message, proposal, models=models, review=review)
+    return [whole, *arguments(constructor, site.module, study, models)]
+
+
+def without_outer(site: Site, outer: Constructor, study: Study) -> Decision:
+    """``wrap(wrap(x))`` as ``wrap(x)``, in either form: the outer wrapper held nothing itself."""
+    proposal = study.proposal()
+    proposal.replace(site.module, outer.call, code("{w}", w=outer.call.args[0]))
+    message = "the second of two wrappers goes"
+    models = study.wrapping.constructors
+    return study.rewritten(site, "FSDP104", message, proposal, models=models)
+
+
+def place(constructor: Constructor, study: Study, given: list[Code]) -> str:
+    """Say to ``shard``, among the arguments it is given, that a model is part of another.
+
+    Returns what is to be reviewed when nobody knows.
+    """
+    is_wrap = constructor in study.wrapping.contexts
+    found = Role.ROOT if constructor.is_context else role(constructor, study)
+    casts = may_cast(constructor, study)
+    if found is Role.PART and (casts or not is_wrap):
+        given.append(code("is_root=False"))
+    return UNSURE if found is Role.UNKNOWN and casts else ""
+
+
+def arguments(
+    constructor: Constructor,
+    module: Module,
+    study: Study,
+    models: frozenset[Constructor],
+) -> Iterator[Decision]:
+    """Decisions for the arguments that ``shard`` takes as they are."""
+    for argument, node in constructor.nodes().items():
+        if argument not in constructor.arguments or argument == "module":
+            continue
+        assert isinstance(node, (ast.expr, ast.keyword))
+        if any(map(fsdp1.canonical, study.external(constructor.arguments[argument], module))):
+            continue  # FSDP1's own name, passed by itself: a site of its own
+        part = Site(f"{fsdp1.FSDP}({argument}=)", module, node, node)
+        rule = study.registry.find(part.construct)
+        if rule is not None and Version(rule.rule.since) > study.target:
+            yield study.too_new(part, rule, models=models)
+            continue
+        yield study.rewritten(part, rule.code if rule else RULE, "shard takes it", models=models)
+
+
+def may_cast(constructor: Constructor, study: Study) -> bool:
+    """Whether units may compute in another dtype than their inputs come in."""
+    if constructor not in study.wrapping.contexts:
+        return constructor.is_open or constructor.has("mixed_precision")
+    if any(k.arg is None for k in constructor.call.keywords):
+        return True
+    if "mixed_precision" in constructor.arguments:
+        return constructor.has("mixed_precision")
+    contexts = study.wrapping.may_be_in(constructor)
+    return any(c.is_open or c.has("mixed_precision") for c in contexts)
+
+
+def unknown_states(decisions: Iterable[Decision]) -> bool:
+    """Whether state dicts were left whose kind only the running program knows."""
+    return any(d.unknown_state for d in decisions)
+
+
+def settings(site: Site, study: Study) -> Decision | None:
+    """Decide a mention of a setting or policy that constructors in the run-time form may get."""
+    name = vocabulary.name_of(site.construct)
+    if not study.run_time or site.node in study.conversions:
+        return None  # of a constructor that is written out
+    if site.construct.startswith("import("):
+        return None  # nothing in the file uses it
+    models = study.reached_from(site.module)
+    if all((c.defined_by or c.call) not in study.run_time for c in models):
+        return None  # those are on another island
+    if name in fsdp1.POLICIES - {"wrap", "enable_wrap"}:
+        rule = study.registry.find(name)
+        if rule is None:
+            return None
+        return study.rewritten(site, rule.code, "kept: shard asks it as FSDP1 did", models=models)
+    if name not in vocabulary.SETTINGS:
+        return None
+    if name == "MixedPrecision" and _keeps_low_precision(site, study):
+        return study.left(
+            site,
+            vocabulary.SETTINGS[name],
+            "keep_low_precision_grads=True has no counterpart in FSDP2",
+            "gradients are always in the original dtype: drop the setting",
+            models=models,
+            quiet=True,
+        )
+    return vocabulary.keep(site, name, study, vocabulary.SETTINGS[name])
+
+
+def _keeps_low_precision(site: Site, study: Study) -> bool:
+    if not isinstance(site.node, ast.Call):
+        return False
+    for keyword in site.node.keywords:
+        if keyword.arg == "keep_low_precision_grads":
+            constant = study.literal(keyword.value, site.module)
+            return constant is not None and bool(constant.value)
+    return False

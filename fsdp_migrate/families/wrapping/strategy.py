@@ -1,0 +1,143 @@
+"""FSDP1 sharding strategies and what they are in FSDP2 (a mesh and ``reshard_after_forward``).
+
+Measured on torch 2.13: FULL_SHARD never reshards the root after forward, nor does ``fully_shard``
+when the argument is left out; SHARD_GRAD_OP frees parameters after backward like
+``reshard_after_forward=False``.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+from packaging.version import Version
+
+from fsdp_migrate.analysis.values import Constant, External, Value
+from fsdp_migrate.families.wrapping import devices, placing, vocabulary
+from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Code, code, join
+from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.shard_plan import ShardPlan
+
+RESHARD_NEVER = frozenset({"SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"})
+HYBRID = frozenset({"HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"})
+ENUM = "ShardingStrategy"
+# Earlier releases reduce-scatter over a group of one with AVG, which torch's comments distrust.
+CLEAN_REPLICATION = Version("2.10")
+MEMBERS = frozenset({"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", *HYBRID})
+
+
+def member(value: Value) -> str | None:
+    """The strategy's name, ``FULL_SHARD`` for None, or None when it is not one member."""
+    if isinstance(value, Constant) and value.value is None:
+        return "FULL_SHARD"
+    if isinstance(value, External):
+        name = fsdp1.canonical(value.name) or ""
+        found = name.removeprefix("ShardingStrategy.")
+        return found if found in MEMBERS else None
+    return None
+
+
+def of(constructor: Constructor, study: Study) -> str | None:
+    """The strategy of a constructor when it is written at the call; None when it varies."""
+    node = constructor.arguments.get("sharding_strategy")
+    if node is None:
+        return None if constructor.is_open else "FULL_SHARD"
+    direct = isinstance(node, ast.Constant) or study.external(node, constructor.module)
+    if not direct:
+        return None
+    found = {member(v) for v in study.values(node, constructor.module)}
+    return found.pop() if len(found) == 1 else None
+
+
+def argument(site: Site, study: Study, rule: str) -> Decision:
+    """Decide the constructor's ``sharding_strategy`` argument."""
+    plan, value, _ = study.argument(site)
+    name = of(plan.constructor, study)
+    if name is None:
+        return _at_run_time(site, plan, value, study, rule)
+    problem = apply(name, plan, study)
+    if problem:
+        help = "build a 2-D device mesh and pass it as device_mesh"
+        return study.left(site, rule, problem, help, final=True)
+    if name == "NO_SHARD":
+        review = "NO_SHARD became a (world_size, 1) mesh; torch recommends DDP or replicate()"
+        if study.target < CLEAN_REPLICATION:
+            review += (
+                f", and before {CLEAN_REPLICATION} NCCL may reduce wrongly over the one rank that "
+                "shards"
+            )
+        return study.rewritten(site, rule, "NO_SHARD -> a mesh that only replicates", review=review)
+    if name in RESHARD_NEVER:
+        return study.rewritten(site, rule, f"{name} -> reshard_after_forward=False")
+    return study.rewritten(site, rule, f"dropped, {name} is the default")
+
+
+def apply(name: str, plan: ShardPlan, study: Study) -> str:
+    """Put a strategy into a plan; the reason when it cannot be."""
+    has_mesh = plan.constructor.has("device_mesh")
+    has_group = plan.constructor.has("process_group")
+    if name in HYBRID and not has_mesh and not has_group:
+        if not plan.constructor.has("auto_wrap_policy"):
+            return f"{name} without a policy, group or mesh is an error in FSDP1"
+        count = placing.count_code(plan, study)
+        _mesh(plan, study, code("({d}.get_world_size() // {c}, {c})", d=plan.dist(), c=count))
+    if name == "NO_SHARD":
+        if has_mesh or has_group:
+            return "NO_SHARD over a given mesh or group has no plain FSDP2 form"
+        _mesh(plan, study, code("({d}.get_world_size(), 1)", d=plan.dist()))
+    if name in RESHARD_NEVER:
+        plan.everywhere["reshard_after_forward"] = code("False")
+    return ""
+
+
+def _mesh(plan: ShardPlan, study: Study, shape: Code) -> None:
+    """A 2-D mesh, replicate first, made once before sharding."""
+    init = plan.name("torch.distributed.device_mesh", "init_device_mesh")
+    name = plan.fresh("mesh")
+    kind = placing.type_code(plan, study)
+    plan.setup.append(
+        code(
+            '{n} = {init}({kind}, {shape}, mesh_dim_names=("replicate", "shard"))',
+            n=name,
+            init=init,
+            kind=kind,
+            shape=shape,
+        )
+    )
+    plan.everywhere["mesh"] = code("{n}", n=name)
+
+
+def _at_run_time(site: Site, plan: ShardPlan, value: ast.expr, study: Study, rule: str) -> Decision:
+    """Let a support function choose; the project keeps its names for strategies."""
+    if plan.constructor.has("process_group"):
+        return study.left(
+            site,
+            rule,
+            "the strategy is only known at run time and a process group is passed",
+            "choose reshard_after_forward and the mesh by hand",
+        )
+    function = plan.support("sharding_kwargs")
+    mesh = plan.constructor.arguments.get("device_mesh")
+    arguments = [code("{v}", v=value)]
+    if not devices.read(plan.constructor, study).is_accelerator:
+        arguments.append(code("device_type={k}", k=placing.type_code(plan, study)))
+    if mesh is not None:
+        arguments.append(code("mesh={m}", m=mesh))
+    plan.everywhere["**"] = code("{f}({a})", f=function, a=join(", ", arguments))
+    decision = study.rewritten(site, rule, "sharding_kwargs chooses at run time")
+    names = vocabulary.mentions(value, ENUM, site, study)
+    for name in names:
+        vocabulary.take_over(name, ENUM, site, study, plan.proposal)
+    # The enum's import goes: every model that is built with it goes along or none.
+    return replace(decision, models=frozenset(study.constructors.values())) if names else decision
+
+
+def reference(site: Site, study: Study, rule: str) -> Decision:
+    """Decide a mention of ``ShardingStrategy`` outside a constructor call.
+
+    The enum is the project's vocabulary (configurations, comparisons, command lines): it is taken
+    over, member by member, into the support module.
+    """
+    return vocabulary.keep(site, ENUM, study, rule)

@@ -1,0 +1,118 @@
+"""FSDP1's enums and settings as names of the project's own.
+
+Configurations, comparisons and command lines speak in them. What a project says at run time is
+kept: the name is imported from the support module, which has the same members and fields.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Final
+
+from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Proposal, code
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
+
+SETTINGS: Final = {
+    "ShardingStrategy": "FSDP201",
+    "MixedPrecision": "FSDP202",
+    "BackwardPrefetch": "FSDP204",
+    "CPUOffload": "FSDP115",
+}
+"""What ``shard`` of the support module takes, and the rule that answers for it."""
+
+HARMLESS = frozenset({"builtins", "dataclasses", "typing", "argparse", "click", "functools"})
+
+
+def name_of(construct: str) -> str:
+    """``annotation(MixedPrecision)``, ``ShardingStrategy.FULL_SHARD`` -> the bare name."""
+    inner = construct.rpartition("(")[2].rstrip(")") if construct.endswith(")") else construct
+    return inner.split(".", maxsplit=1)[0]
+
+
+def keep(site: Site, name: str, study: Study, rule: str) -> Decision:
+    """Import an FSDP1 name from the support module instead of torch."""
+    models = study.reached_from(site.module)
+    problem = study.no_models
+    stranger = _given_to_stranger(site, study)
+    if stranger:
+        problem = f"it is passed to {stranger}, which is outside the given paths"
+    node = site.reference
+    while isinstance(node, ast.Attribute) and not is_name(node, name, site, study):
+        node = node.value
+    if problem or not isinstance(node, ast.expr):
+        return study.left(
+            site, rule, problem, f"replace {name} together with the code that uses it"
+        )
+    proposal = study.proposal()
+    take_over(node, name, site, study, proposal)
+    return study.rewritten(site, rule, f"{name} of the project's own", proposal, models=models)
+
+
+def take_over(node: ast.expr, name: str, site: Site, study: Study, proposal: Proposal) -> None:
+    """Make ``node`` mean what the support module calls ``name``."""
+    alias = _plain_import(node, name, site, study)
+    if alias is not None:
+        assert isinstance(node, ast.Name)
+        proposal.remove_import(site.module, alias)
+        proposal.support_as(site.module, name, node.id, node)
+    else:
+        local = proposal.support(site.module, name, node)
+        proposal.replace(site.module, node, code("{n}", n=local))
+
+
+def mentions(value: ast.expr, name: str, site: Site, study: Study) -> list[ast.expr]:
+    """Where ``name`` is mentioned in an expression."""
+    return [
+        node
+        for node in ast.walk(value)
+        if isinstance(node, (ast.Name, ast.Attribute)) and is_name(node, name, site, study)
+    ]
+
+
+def is_name(node: ast.Name | ast.Attribute, name: str, site: Site, study: Study) -> bool:
+    return any(fsdp1.canonical(q) == name for q in study.external(node, site.module))
+
+
+def _plain_import(node: ast.expr, name: str, site: Site, study: Study) -> ast.alias | None:
+    """The import to take over, when everything that uses it in the module can follow."""
+    if not isinstance(node, ast.Name):
+        return None
+    table = site.module.table
+    owner = table.within[node].lookup(node.id)
+    if owner is None or len(owner.bindings[node.id]) != 1:
+        return None
+    binding = owner.bindings[node.id][0]
+    direct = isinstance(binding.node, ast.alias) and fsdp1.canonical(binding.qualified) == name
+    if not direct:
+        return None
+    for other in table.names_by_id.named(node.id):
+        if table.within[other].lookup(other.id) is not owner:
+            continue
+        if _given_to_stranger(Site(name, site.module, other, other), study):
+            return None
+    assert isinstance(binding.node, ast.alias)
+    return binding.node
+
+
+def _given_to_stranger(site: Site, study: Study) -> str:
+    """The outside callable that receives the value, if one does."""
+    child: ast.AST = site.reference
+    for parent in site.module.table.ancestors(child):
+        if isinstance(parent, ast.stmt) or parent in study.constructors or parent in study.kept:
+            return ""
+        if isinstance(parent, ast.Compare) or (
+            isinstance(parent, ast.IfExp) and child is parent.test
+        ):
+            return ""  # what comes of it is no such value
+        settled = study.settled.get(parent)
+        if settled is not None and settled.outcome is not Outcome.LEFT:
+            return ""  # another call stands there then
+        if isinstance(parent, ast.Call) and child is not parent.func:
+            names = study.external(parent.func, site.module)
+            outside = [n for n in names if n.split(".", maxsplit=1)[0] not in HARMLESS]
+            return outside[0] if outside else ""
+        child = parent
+    return ""

@@ -1,0 +1,1 @@
+"""What FSDP1 is: its names, and where code refers to them."""

@@ -1,0 +1,177 @@
+"""What tests tell of FSDP1 models: ``if isinstance(model, FSDP): ... else: ...``.
+
+Code that is only reached by what is no FSDP1 model is not FSDP1's, whatever else the same name may
+stand for, and in the other branch there is nothing else. FSDP2's test draws the same line, so that
+this holds for the migrated program too.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from fsdp_migrate.analysis.flow import Test, access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import (
+    TRANSPARENT_CALLS,
+    Class,
+    Computed,
+    Display,
+    Made,
+    Tracer,
+    Value,
+)
+from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1 import references, unwrapping
+from fsdp_migrate.syntax.scopes import last_part
+
+# Wrappers that FSDP1's models are no instances of, nor FSDP2's.
+OTHERS = frozenset(
+    (
+        *("torch.nn.parallel.DistributedDataParallel", "torch.nn.DataParallel"),
+        "torch.nn.parallel.distributed.DistributedDataParallel",
+        *("torch.nn.parallel.DataParallel", "torch.nn.parallel.data_parallel.DataParallel"),
+    )
+)
+
+
+class Narrowing:
+    """Answers for one project, through its tracer."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self.tracer = tracer
+        self._apart = Tracer(tracer.project)  # its questions do not mix with those under way
+        self._compiled: set[ast.AST] | None = None
+
+    def narrowed(self, found: list[Value], node: ast.expr, module: Module) -> list[Value]:
+        """The values that a path may have where ``node`` uses it, of those it may have at all."""
+        tests = _tests(node, module)
+        if not tests:
+            return found
+        verdict = self.verdict(node, module)
+        models = [v for v in found if references.is_model(v, self.tracer)]
+        if verdict is None or not models:
+            return found
+        if verdict:
+            return models
+        if self._is_handed_on(node, module):
+            return found
+        kept = [v for v in found if v not in models or self._is_compiled(v)]
+        return kept or [Computed(node, module)]
+
+    def verdict(self, node: ast.expr, module: Module) -> bool | None:
+        """Whether what ``node`` uses certainly is an FSDP1 model, or is none; None if neither."""
+        verdicts = [self._told(test, module) for test in _tests(node, module)]
+        return False if False in verdicts else (True if True in verdicts else None)
+
+    def _told(self, test: Test, module: Module) -> bool | None:
+        check = test.node
+        assert isinstance(check, ast.Call)
+        if test.crossed and not self._stays(test, module):
+            return None
+        if not test.holds and unwrapping.takes_off(check, module):
+            return None  # of FSDP2 models it may be asked for other wrappers alone
+        classes = list(self._classes(check.args[1], module))
+        project = self.tracer.project
+        if any(project.look_alikes(*c) for c in classes):
+            return None
+        if not test.holds:
+            return False if any(self._names(*c) & {fsdp1.FSDP} for c in classes) else None
+        if all(self._is_fsdp1s(*c) for c in classes):
+            return True
+        names = [project.external(*c) for c in classes]
+        return False if all(n and n <= OTHERS for n in names) else None
+
+    def _classes(self, node: ast.expr, module: Module) -> Iterator[tuple[ast.expr, Module]]:
+        """The classes that ``isinstance`` is given, one by one, with the module they stand in."""
+        if isinstance(node, ast.Tuple):
+            for element in node.elts:
+                yield from self._classes(element, module)
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+            yield from self._classes(node.left, module)
+            yield from self._classes(node.right, module)
+        elif isinstance(node, ast.Name) and not self.tracer.project.external(node, module):
+            found = self._apart.evaluate(node, module)
+            single = next(iter(found)) if len(found) == 1 else None
+            if isinstance(single, Display) and isinstance(single.node, ast.Tuple):
+                yield from self._classes(single.node, single.module)
+            else:
+                yield node, module
+        else:
+            yield node, module
+
+    def _names(self, node: ast.expr, module: Module) -> set[str]:
+        found = map(fsdp1.canonical, self.tracer.project.external(node, module))
+        return {name or "" for name in found}
+
+    def _is_fsdp1s(self, node: ast.expr, module: Module) -> bool:
+        """Whether a class is FSDP1's, or derived from it."""
+        names = self._names(node, module)
+        if names:
+            return names == {fsdp1.FSDP}
+        found = self._apart.evaluate(node, module)
+        return bool(found) and all(
+            isinstance(v, Class)
+            and fsdp1.FSDP in map(fsdp1.canonical, self._apart.external_bases(v))
+            for v in found
+        )
+
+    def _stays(self, test: Test, module: Module) -> bool:
+        """Whether a path is what was tested still, although calls were given what it starts from.
+
+        ``self.log()`` leaves ``self.model`` alone in a class that assigns it in ``__init__`` only.
+        """
+        match test.path.split("."):
+            case [_]:
+                return True
+            case ["self", attr] if "[" not in attr:
+                pass
+            case _:
+                return False
+        here = module.table.scope_of(test.node).function()
+        cls = None if here is None else module.table.parents.get(here.node)
+        if here is None or not isinstance(cls, ast.ClassDef):
+            return False
+        assigning = self._apart.assigning(Class(cls, module), attr)
+        return all(method is here.node or method.name == "__init__" for method in assigning)
+
+    def _is_handed_on(self, node: ast.expr, module: Module) -> bool:
+        """Whether a path goes where what was inside FSDP1's wrapper goes elsewhere.
+
+        ``return model.module if isinstance(model, FSDP) else model``: FSDP2 wraps nothing, so that
+        what comes out on either way may be a migrated model.
+        """
+        table, path = module.table, access_path(node)
+        parent = table.parents[node]
+        if isinstance(parent, ast.Attribute):
+            return False
+        here = table.scope_of(node).function()
+        return any(
+            access_path(attribute.value) == path
+            and table.scope_of(attribute).function() is here
+            and self.verdict(attribute.value, module) is not False
+            for attribute in table.attributes_by_name.of(unwrapping.INNER)
+        )
+
+    def _is_compiled(self, model: Value) -> bool:
+        """Whether a model may be inside torch.compile's wrapper, which is no instance of FSDP."""
+        if self._compiled is None:
+            self._compiled = set()
+            for call, module in self.tracer.calls_named("compile", "optimize"):
+                if (
+                    call.args
+                    and self.tracer.project.external(call.func, module) & TRANSPARENT_CALLS
+                ):
+                    found = self._apart.evaluate(call.args[0], module)
+                    self._compiled |= {v.node for v in found if isinstance(v, Made)}
+        return model.node in self._compiled
+
+
+def _tests(node: ast.expr, module: Module) -> frozenset[Test]:
+    tested, last = module.table.tested, last_part(node)
+    if last not in tested:
+        return frozenset()  # as nearly always
+    scope = module.table.scope_of(node).home()
+    if scope not in tested[last]:
+        return frozenset()
+    return module.flow(scope).tests.get(node, frozenset())

@@ -1,0 +1,1 @@
+"""A run over sources: decide every site, edit, check."""

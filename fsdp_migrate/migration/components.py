@@ -1,0 +1,136 @@
+"""The parts of a tree that have nothing to do with each other.
+
+In a directory of several projects each is migrated for itself: a model that must stay FSDP1 in one
+is no reason to hold another back, and an object that nothing is known about is no model of theirs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.project import Project
+from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1 import references
+
+Thing = TypeVar("Thing", bound=Hashable)
+MARKERS = ("pyproject.toml", "setup.py", "setup.cfg", ".git")
+MAKERS = frozenset(
+    {
+        *("wrap", "auto_wrap", "enable_wrap"),
+        *(form.format(fsdp1.FSDP) for form in ("{}()", "partial({})", "class({})")),
+    }
+)
+
+
+def split(project: Project) -> list[Project]:
+    """The parts of ``project``, in the order of their first files.
+
+    Files belong together when one imports the other, however indirectly, when they are imported
+    from the same directory, or lie in one. Files that use FSDP1 where no part of them makes a model
+    get models in some other way (a registry, ``importlib``): they stay with all that is in the same
+    repository.
+    """
+    groups = _Groups()
+    for module in project.modules:
+        groups.join(module, ("root", module.root))
+        groups.join(module, ("directory", module.path.parent))  # a notebook in a package, too
+        qualified = {b.qualified for b in module.table.imports}
+        qualified.update(star for _, star in module.table.stars)
+        for name in qualified:
+            found = project.resolve(name, module)
+            if found is not None:
+                groups.join(module, found[0])
+    parts = groups.of(project.modules)
+    if len(parts) > 1:
+        _join_users(parts, groups, project)
+        parts = groups.of(project.modules)
+    if len(parts) == 1:
+        return [project]
+    return [Project([m.source for m in p], project.library, project.read) for p in parts]
+
+
+def _join_users(parts: list[list[Module]], groups: _Groups, project: Project) -> None:
+    """Join what uses models that it does not make with what may make them."""
+    used = [[m for m in part if m.mentions(*fsdp1.WORDS)] for part in parts]
+    without = [part for part, users in zip(parts, used, strict=True) if not _makes(users, project)]
+    users = {module for part in used for module in part}
+    for lacking in without:
+        for module in lacking:
+            if module in users:
+                for other in users:
+                    if home(other) == home(module):
+                        groups.join(module, other)
+
+
+def together(parts: Sequence[Project], troubled: Callable[[Module], bool]) -> list[list[Project]]:
+    """The parts, those that use FSDP1 in one repository together where a module is ``troubled``.
+
+    What stays FSDP1 there may be handed to another part by other means than imports.
+    """
+    repositories = {home(m) for part in parts for m in part.modules if troubled(m)}
+    groups = _Groups()
+    for part in parts:
+        for module in part.modules:
+            repository = home(module)
+            if repository in repositories and module.mentions(*fsdp1.WORDS):
+                groups.join(("repository", repository), part)
+    return groups.of(parts)
+
+
+def joined(parts: Sequence[Project]) -> Project:
+    """One project of several parts, which knows between which of its files no import leads."""
+    sources = [module.source for part in parts for module in part.modules]
+    whole = Project(sources, parts[0].library, [m for part in parts for m in part.read])
+    whole.islands = {m.path: n for n, part in enumerate(parts) for m in part.modules}
+    return whole
+
+
+def home(module: Module) -> Path | None:
+    """The repository that a module is in; None for all that is in none."""
+    return _repository(module.path.parent)
+
+
+def _makes(modules: list[Module], project: Project) -> bool:
+    """Whether FSDP1 models are made in some modules; True when they do not use FSDP1 at all."""
+    found = {
+        references.classify(module, node, canonical).construct
+        for module in modules
+        for node, canonical in references.references(project, module)
+    }
+    return not found or not MAKERS.isdisjoint(found)
+
+
+@cache
+def _repository(directory: Path) -> Path | None:
+    """The nearest directory above that looks like the top of a project; None without any."""
+    if any((directory / name).exists() for name in MARKERS):
+        return directory
+    return None if directory == directory.parent else _repository(directory.parent)
+
+
+class _Groups:
+    """Which things belong together (a disjoint-set forest)."""
+
+    def __init__(self) -> None:
+        self._above: dict[Hashable, Hashable] = {}
+
+    def top(self, thing: Hashable) -> Hashable:
+        above = self._above.setdefault(thing, thing)
+        while above != thing:
+            self._above[thing] = self._above[above]
+            thing, above = above, self._above[above]
+        return thing
+
+    def join(self, first: Hashable, second: Hashable) -> None:
+        self._above[self.top(second)] = self.top(first)
+
+    def of(self, things: Sequence[Thing]) -> list[list[Thing]]:
+        found: dict[Hashable, list[Thing]] = defaultdict(list)
+        for thing in things:
+            found[self.top(thing)].append(thing)
+        return list(found.values())

@@ -1,0 +1,360 @@
+"""What rules may ask about a project, and the form of their answers."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TypeVar, cast
+
+from packaging.version import Version
+
+from fsdp_migrate.analysis import dead_branches
+from fsdp_migrate.analysis.flow import Definition
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.project import Outdated, Project
+from fsdp_migrate.analysis.values import Class, Constant, Made, Tracer, Unknown, Value, Values
+from fsdp_migrate.fsdp1 import declared, references
+from fsdp_migrate.fsdp1.narrowing import Narrowing
+from fsdp_migrate.planning.branches import Branch
+from fsdp_migrate.planning.edits import Code, Mark, Namer, Proposal
+from fsdp_migrate.planning.model import Constructor, Conversion, Decision, Models, Site, Wrapping
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.rule import LoadedRule, Registry
+from fsdp_migrate.planning.shard_plan import ShardPlan
+from fsdp_migrate.planning.target import DEFAULT_TARGET
+
+Cached = TypeVar("Cached")
+
+
+def block_of(parent: ast.AST, statement: ast.stmt) -> list[ast.stmt] | None:
+    """The statement list that holds ``statement``."""
+    for name in ("body", "orelse", "finalbody"):
+        listed = getattr(parent, name, None)
+        if isinstance(listed, list) and statement in listed:
+            return listed
+    return None
+
+
+def sentences(*parts: str) -> str:
+    """Reasons and next steps as prose: a capital in front, a full stop behind."""
+    return " ".join(f"{_capital(part).rstrip('.')}." for part in parts if part)
+
+
+def _capital(text: str) -> str:
+    """A capital letter in front, unless the first word is code."""
+    first = text.split(" ", 1)[0]
+    return text[0].upper() + text[1:] if first.rstrip(",:").isalpha() else text
+
+
+@dataclass(frozen=True, eq=False)
+class Failure:
+    """A rule that ended with an error where it was asked for a decision."""
+
+    site: Site
+    rule: LoadedRule
+    error: BaseException
+
+
+@dataclass(eq=False)
+class Study:
+    """What rules may ask: the project, its values, its models."""
+
+    project: Project
+    registry: Registry
+    target: Version = DEFAULT_TARGET
+    tracer: Tracer = field(init=False)
+    namer: Namer = field(default_factory=Namer)
+    constructors: dict[ast.AST, Constructor] = field(default_factory=dict)
+    plans: dict[Constructor, ShardPlan] = field(default_factory=dict)
+    conversions: dict[ast.AST, Conversion] = field(default_factory=dict)
+    _made: list[tuple[Constructor, str, str]] = field(default_factory=list)
+    run_time: frozenset[ast.AST] = frozenset()  # constructor calls to write in the run-time form
+    run_time_states: bool = False  # kinds of state dicts that only the running program knows
+    partial: bool = False  # stop the program at what is left rather than hold its model back
+    kept: set[ast.AST] = field(default_factory=set)  # calls that stay with their arguments
+    branches: list[Branch] = field(default_factory=list)  # for FSDP1 models, and going
+    found: tuple[list[Site], set[ast.AST]] | None = None  # sites, and what they refer by
+    outdated: list[Site] = field(default_factory=list)  # that only older torch releases run
+    going: dict[Outdated, bool] = field(default_factory=dict)  # which of it is removed
+    gone: set[ast.AST] = field(default_factory=set)  # code that goes, with the sites in it
+    subclassed: bool = False  # the project derives classes from FSDP1's
+    unwritten: list[Constructor] = field(default_factory=list)  # that fully_shard cannot say
+    wrapping: Wrapping = field(default_factory=Wrapping)
+    settled: dict[ast.AST, Decision] = field(default_factory=dict)  # node -> its decision
+    failures: dict[ast.AST, Failure] = field(default_factory=dict)
+    undeleted: set[ast.stmt] = field(default_factory=set)  # ``del`` statements that lose a name
+    _caches: dict[Callable[[Study], object], object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        dead_branches.settle(self.project, self.target)
+        self.tracer = Tracer(self.project)
+        narrowing = Narrowing(self.tracer)
+        self.tracer.narrow, self.tracer.told = narrowing.narrowed, narrowing.verdict
+
+    def again(self, run_time: frozenset[ast.AST], *, states: bool) -> Study:
+        """A fresh study of the same values, in which some sites take another form."""
+        result = Study(
+            self.project, self.registry, self.target, run_time=run_time, run_time_states=states
+        )
+        result.partial = self.partial
+        result.tracer, result.found, result.outdated = self.tracer, self.found, self.outdated
+        result.failures, result._caches = self.failures, self._caches
+        return result
+
+    def cache(self, find: Callable[[Study], Cached]) -> Cached:
+        """What ``find`` says of this project, asked once however many forms are tried.
+
+        A family of rules keeps here what it has found out. The function is the key, so that nobody
+        else can mean the same entry.
+        """
+        if find not in self._caches:
+            self._caches[find] = find(self)
+        return cast(Cached, self._caches[find])
+
+    # -- values ---------------------------------------------------------------------------------
+
+    def values(self, node: ast.expr, module: Module) -> Values:
+        return self.tracer.evaluate(node, module)
+
+    def literal(self, node: ast.expr, module: Module) -> Constant | None:
+        """The constant ``node`` certainly is: written here, or a local name for one.
+
+        A field of a configuration object is not one, whatever its default: command lines change it.
+        """
+        if not isinstance(node, (ast.Constant, ast.Name)):
+            return None
+        if isinstance(node, ast.Name) and not self._assigned_here(node, module):
+            return None
+        found = self.values(node, module)
+        constants = [v for v in found if isinstance(v, Constant)]
+        same = len({repr(v.value) for v in constants}) == 1
+        return constants[0] if same and len(constants) == len(found) else None
+
+    def _assigned_here(self, node: ast.Name, module: Module) -> bool:
+        scope = module.table.scope_of(node).lookup(node.id)
+        if scope is None:
+            return False
+        return all(isinstance(b.value, ast.Constant) for b in scope.bindings[node.id])
+
+    def unknown(self, found: Iterable[Value]) -> str:
+        """Why some of the values cannot be followed, or nothing when all can."""
+        for value in found:
+            if isinstance(value, Unknown):
+                return value.why  # no position: markers must stay true when lines move
+        return ""
+
+    def external(self, node: ast.expr, module: Module) -> frozenset[str]:
+        return self.project.external(node, module)
+
+    def convert(
+        self,
+        node: ast.AST,
+        new: Code | None,
+        message: str,
+        constructor: Constructor,
+        proposal: Proposal | None = None,
+    ) -> bool:
+        """Ask for the value made at ``node`` to become ``new``; False if that contradicts an
+        earlier wish."""
+        known = self.conversions.get(node)
+        if known is None:
+            self.conversions[node] = Conversion(new, message, {constructor}, proposal)
+            return True
+        same = (known.new is None) == (new is None) and (
+            new is None or known.new is None or known.new.preview() == new.preview()
+        )
+        if same:
+            known.constructors.add(constructor)
+        return same
+
+    def make(self, constructor: Constructor, value: Code, name: str) -> None:
+        """Remember that the code emitted for ``constructor`` binds ``name`` to ``value``."""
+        self._made.append((constructor, value.preview(), name))
+
+    def made_before(self, constructor: Constructor, value: Code) -> str:
+        """The name an earlier constructor in the same run of statements bound to ``value``."""
+        table = constructor.module.table
+        block = block_of(table.parents[constructor.statement], constructor.statement)
+        for other, text, name in self._made:
+            earlier = (
+                block is not None
+                and other.module is constructor.module
+                and any(s is other.statement for s in block[: block.index(constructor.statement)])
+            )
+            if earlier and text == value.preview():
+                return name
+        return ""
+
+    # -- models ---------------------------------------------------------------------------------
+
+    @property
+    def no_models(self) -> str:
+        """Why there is nothing to migrate, or an empty text."""
+        if self.constructors:
+            return ""
+        return self.derived or "no model is wrapped with FSDP in the given paths"
+
+    @property
+    def derived(self) -> str:
+        """That the only models are of a class derived from FSDP1's, or an empty text."""
+        if self.constructors or not self.subclassed:
+            return ""
+        return "the models here are of a subclass of FSDP, which stays (FSDP103)"
+
+    def models(self, node: ast.expr, module: Module) -> Models:
+        """The FSDP1 models ``node`` may be."""
+        found = self.values(node, module)
+        made = references.models(found, self.tracer)
+        constructors = frozenset(c for m in made for c in self.made_by(m))
+        if not made and references.is_taken_for_model(node, module, self.tracer):
+            said = declared.model(found, self.tracer)
+            return Models(frozenset(self.constructors.values()), tuple(found) if said.other else ())
+        others = tuple(v for v in found if v not in made)
+        return Models(constructors, others)
+
+    def reached_from(self, module: Module) -> list[Constructor]:
+        """The constructors that a value of ``module`` may get to: all where there are none near."""
+        every = list(self.constructors.values())
+        island = self.project.island(module)
+        return [c for c in every if self.project.island(c.module) == island] or every
+
+    def made_by(self, model: Made) -> Iterator[Constructor]:
+        """The constructor of a model, or the partial of it that was called."""
+        if model.node in self.constructors:
+            yield from self.settings_of(self.constructors[model.node])
+        elif isinstance(model.callee, Class):
+            for cls in self.tracer.lineage(model.callee):
+                if cls.node in self.constructors:
+                    yield self.constructors[cls.node]
+        elif isinstance(model.node, ast.Call):
+            for callee in self.values(model.node.func, model.module):
+                if callee.node in self.constructors:
+                    yield self.constructors[callee.node]
+
+    def settings_of(self, constructor: Constructor) -> tuple[Constructor, ...]:
+        """The constructors whose arguments a model has: ``wrap(x)`` has those of enable_wrap."""
+        return self.wrapping.contexts.get(constructor, (constructor,))
+
+    def traced(self, node: ast.expr, module: Module) -> bool:
+        """Whether tracing, or a type, shows that ``node`` is an FSDP1 model."""
+        found = self.values(node, module)
+        if references.models(found, self.tracer):
+            return True
+        return bool(self.constructors) and declared.model(found, self.tracer).model
+
+    def models_of_static(self, node: ast.expr | None, module: Module) -> Models:
+        """As :meth:`models`, for the model given to an FSDP1 static: it can be nothing else."""
+        found = self.models(node, module) if node is not None else Models(frozenset())
+        if found.constructors:
+            return Models(found.constructors)
+        return Models(frozenset(self.constructors.values()))
+
+    # -- answers --------------------------------------------------------------------------------
+
+    def proposal(self) -> Proposal:
+        return Proposal(self.namer)
+
+    def rewritten(
+        self,
+        site: Site,
+        code: str,
+        message: str,
+        proposal: Proposal | None = None,
+        *,
+        models: Iterable[Constructor] = (),
+        review: str = "",
+        marked: bool = False,
+    ) -> Decision:
+        """Applied; with ``review``, a sentence on what may differ, it is marked for review.
+
+        Args:
+            marked: the proposal holds the marker, at a better place.
+        """
+        edits = list(proposal.edits) if proposal is not None else []
+        outcome = Outcome.REWRITTEN
+        if review:
+            outcome = Outcome.REVIEW
+        if review and not marked:
+            edits.append(Mark(site.module, site.node, code, sentences(review)))
+        return Decision(site, code, outcome, message, review, tuple(edits), frozenset(models))
+
+    def kept_as_is(
+        self, site: Site, code: str, message: str, *, models: Iterable[Constructor] = ()
+    ) -> Decision:
+        """Nothing to write: what stands there does what it did, and a second run finds it again."""
+        return replace(self.rewritten(site, code, message, models=models), kept=True)
+
+    def converted(self, site: Site, code: str, conversion: Conversion) -> Decision:
+        """A value that constructors asked to be converted where it is made."""
+        proposal = conversion.proposal or self.proposal()
+        if conversion.new is not None:
+            assert isinstance(site.node, ast.expr)
+            proposal.replace(site.module, site.node, conversion.new)
+        return self.rewritten(
+            site, code, conversion.message, proposal, models=conversion.constructors
+        )
+
+    def dropped(self, site: Site, code: str, message: str, *, review: str = "") -> Decision:
+        """An argument of a constructor that the emitted code does without."""
+        return self.rewritten(site, code, message, review=review)
+
+    def argument(self, site: Site) -> tuple[ShardPlan, ast.expr, str]:
+        """The plan, value and name of a constructor argument's site."""
+        name = site.construct.rpartition("(")[2].rstrip("=)")
+        for plan in self.plans.values():
+            if plan.constructor.nodes().get(name) is site.node:
+                return plan, plan.constructor.arguments[name], name
+        raise AssertionError(f"{site.construct} belongs to no constructor")
+
+    def left(
+        self,
+        site: Site,
+        code: str,
+        reason: str,
+        help: str,
+        *,
+        models: Iterable[Constructor] = (),
+        quiet: bool = False,
+        final: bool = False,
+        unknown_state: bool = False,
+        at: ast.AST | None = None,
+    ) -> Decision:
+        """Not touched, for ``reason``; ``help`` is what to do by hand.
+
+        Args:
+            at: where the marker stands, if not at the site.
+        """
+        edits = (Mark(site.module, at or site.node, code, sentences(reason, help)),)
+        concerned = frozenset(models)
+        return Decision(
+            site,
+            code,
+            Outcome.LEFT,
+            reason,
+            help,
+            edits,
+            concerned,
+            quiet,
+            final=final,
+            unknown_state=unknown_state,
+        )
+
+    def too_new(
+        self, site: Site, rule: LoadedRule, *, models: Iterable[Constructor] = ()
+    ) -> Decision:
+        """Left, because the target torch does not have what would replace it."""
+        return self.left(
+            site,
+            rule.code,
+            f"what replaces it needs torch {rule.rule.since}, the project's target is "
+            f"{self.target}",
+            "raise the project's torch requirement or pass --target-torch",
+            models=models,
+            quiet=True,
+            final=True,  # the support module needs it as well
+        )
+
+    def defined_by(self, node: ast.expr, module: Module) -> frozenset[Definition]:
+        """The definitions that reach a use of a name or dotted path in its own scope."""
+        return references.definitions(node, module)

@@ -1,0 +1,341 @@
+"""Where the support module goes, what it holds, and how it is imported there."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations, product
+from pathlib import Path
+
+from fsdp_migrate import runtime
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.project import Project
+from fsdp_migrate.planning.edits import Edit, Import, Support
+from fsdp_migrate.syntax.scopes import walk
+from fsdp_migrate.syntax.source import Source
+
+LIBRARY = Path(runtime.__file__).with_name("fsdp2_support.py")
+NAME = "fsdp2_support"
+SIGN = "written by fsdp-migrate"
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Edits with imports where support was needed, the files to write, and what has no place."""
+
+    edits: dict[Module, list[Edit]]
+    files: dict[Path, bytes]
+    unproved: frozenset[Path]  # no import of a support file is known to work there
+
+
+def place(project: Project, edits: Mapping[Module, list[Edit]]) -> Placed:
+    """Turn support needs into imports."""
+    needs: dict[Module, list[Support]] = {}
+    for module, listed in edits.items():
+        found = [e for e in listed if isinstance(e, Support)]
+        if found:
+            needs[module] = found
+    result = {m: [e for e in listed if not isinstance(e, Support)] for m, listed in edits.items()}
+    if not needs:
+        return Placed(result, {}, frozenset())
+    wanted = {m: {need.function for need in listed} for m, listed in needs.items()}
+    homes, unproved = _homes(project, wanted)
+    files: dict[Path, set[str]] = {}
+    placed: dict[Path, list[Module]] = {}
+    for directory, users in homes:
+        functions = {function for module in users for function in wanted[module]}
+        path = _file(project, directory, functions, _taken(project, directory, users, placed))
+        placed[path] = users
+        files[path] = functions
+        for module in users:
+            source = project.roots.spelled(module, path)
+            for need in needs[module]:
+                asname = need.local if need.local != need.function else ""
+                result[module].append(Import(module, source, need.function, asname, need.near))
+    present = {m.path: m.source.data for m in project.modules if m.path in files}
+    contents = {path: _contents(project, path, names) for path, names in files.items()}
+    new = {p: data for p, data in contents.items() if data != present.get(p)}
+    return Placed(result, new, unproved)
+
+
+# -- where --------------------------------------------------------------------------------------
+
+Homes = list[tuple[Path, list[Module]]]
+
+
+def _homes(project: Project, wanted: Mapping[Module, set[str]]) -> tuple[Homes, frozenset[Path]]:
+    """The directories of support files, each with the modules that import the file; and those for
+    which none is proved.
+
+    The members of an enum of one file are not those of another's: where values may meet, modules
+    that need classes share a file, in a directory above them all if there is no better one.
+    """
+    present = {m.path.parent for m in project.modules if is_ours(m)}
+    directories = {m.path.parent for m in wanted} | present
+    for module in wanted:
+        roots = project.roots.of(module)
+        directories |= {p for p in module.path.parents if any(r in p.parents for r in roots)}
+    homes = _shared_out(project, wanted, directories, present)
+    apart = _apart(project, homes, wanted)
+    if apart:
+        above = Path(os.path.commonpath([m.path.parent for m in apart]))
+        homes = _shared_out(project, wanted, directories | {above}, present, notebooks=True)
+        apart = _apart(project, homes, wanted)
+    homes = [(home, [m for m in users if m not in apart]) for home, users in homes]
+    placed = {m for _, users in homes for m in users}
+    unproved = frozenset(m.path for m in wanted.keys() - placed)
+    return [each for each in homes if each[1]], unproved
+
+
+def _shared_out(
+    project: Project,
+    users: Iterable[Module],
+    directories: Iterable[Path],
+    present: Collection[Path],
+    *,
+    notebooks: bool = False,
+) -> Homes:
+    """Who imports a file of which directory: few files, each in the innermost package."""
+    serves: dict[Path, set[Module]] = {}
+    for directory in directories:
+        path = directory / f"{NAME}.py"
+        serves[directory] = {
+            m
+            for m in users
+            # What a kernel can import for sure lies beside the notebook.
+            if (notebooks or m.source.excerpt is None or m.path.parent == directory)
+            and project.roots.spelled(m, path)
+        }
+
+    def rank(directory: Path) -> tuple[object, ...]:
+        served = serves[directory]
+        inside = [m for m in served if m.path.is_relative_to(directory)]
+        package = any(r in directory.parents for m in inside for r in project.roots.of(m))
+        has_one = directory in present
+        return len(served), has_one, package, len(directory.parts), directory.as_posix()
+
+    homes: Homes = []
+    while best := max((d for d in serves if serves[d]), key=rank, default=None):
+        served = serves.pop(best)
+        homes.append((best, sorted(served, key=lambda m: m.display)))
+        serves = {directory: rest - served for directory, rest in serves.items()}
+    return homes
+
+
+def _apart(project: Project, homes: Homes, wanted: Mapping[Module, set[str]]) -> frozenset[Module]:
+    """The modules of one program that would have classes of the same name from different files, or
+    from one file that is imported by two names, which is loaded twice."""
+    found: set[Module] = set()
+    classes = {m: {n for n in _closure(names) if _is_class(n)} for m, names in wanted.items()}
+    roots = project.roots
+    loaded = [
+        (m, {(home, root) for root in roots.starts(m, home / f"{NAME}.py")})
+        for home, users in homes
+        for m in users
+        if classes[m]
+    ]
+    for (first, ways), (second, others) in combinations(loaded, 2):
+        if (
+            ways != others
+            and classes[first] & classes[second]
+            and project.roots.meet(first, second)
+        ):
+            found |= {first, second}
+    return frozenset(found)
+
+
+def _taken(
+    project: Project, directory: Path, users: list[Module], placed: Mapping[Path, list[Module]]
+) -> set[str]:
+    """The names of other files that a bare name might find in place of one in ``directory``."""
+    if not _is_bare(project, directory, users):
+        return set()
+    found = {
+        path.stem
+        for path, others in placed.items()
+        if _is_bare(project, path.parent, others)
+        if any(_in_one_process(project, m, o) for m, o in product(users, others))
+    }
+    roots = {root for m in users for root in (*project.roots.of(m), *project.roots.needed(m))}
+    for root in roots - {directory}:
+        found |= {m.path.stem for m in project.modules if m.path.parent == root}
+        found |= {path.stem for path in root.glob(f"{NAME}*")}
+    for module in users:
+        bare = {b.qualified.partition(".")[0] for b in module.table.imports}
+        elsewhere = {n for n in bare if project.resolve(n, module) is None}
+        found |= {name for name in elsewhere if name.startswith(NAME)}
+    return found
+
+
+def _is_bare(project: Project, directory: Path, users: Iterable[Module]) -> bool:
+    return any(project.roots.spelled(m, directory / f"{NAME}.py") == NAME for m in users)
+
+
+def _in_one_process(project: Project, first: Module, second: Module) -> bool:
+    """Whether one process may load two modules, as pytest does with all that it collects."""
+    return (_is_test(first) and _is_test(second)) or project.roots.meet(first, second)
+
+
+def _is_test(module: Module) -> bool:
+    stem = module.path.stem
+    return stem == "conftest" or stem.startswith("test_") or stem.endswith("_test")
+
+
+def _file(project: Project, directory: Path, wanted: set[str], taken: Collection[str]) -> Path:
+    """Our file in a directory, or the name for a new one that collides with nothing.
+
+    A file that somebody changed serves with what it has; nothing is added to it.
+    """
+    number = 1
+    while True:
+        path = directory / (f"{NAME}.py" if number == 1 else f"{NAME}_{number}.py")
+        present = next((m for m in project.modules if m.path == path), None)
+        if path.stem in taken:
+            pass
+        elif present is not None and is_ours(present):
+            if not _missing(present, wanted) or _is_as_written(present):
+                return path
+        elif present is None and not os.path.lexists(path):
+            return path
+        number += 1
+
+
+def _missing(module: Module, wanted: Iterable[str]) -> set[str]:
+    """The functions that a support file would need for the wanted ones, and has not."""
+    return _closure(wanted) - set(module.table.module.bindings)
+
+
+def _is_as_written(module: Module) -> bool:
+    """Whether a support file is what a run wrote, but for its format."""
+    defined = [n for n in module.source.tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef))]
+    if not {n.name for n in defined} <= set(_definitions()):
+        return False
+    made = Source.parse(_written({n.name for n in defined}))
+    return _substance(made) == _substance(module.source)
+
+
+def _substance(source: Source) -> tuple[list[str], list[str]]:
+    """The statements and comments of a file, in an order that formatters do not change."""
+    comments = [text for _, _, text in source.comments(1, len(source.lines))]
+    names = [
+        f"{getattr(n, 'module', '')}.{alias.name} {alias.asname}"
+        for n in source.tree.body
+        if isinstance(n, (ast.Import, ast.ImportFrom))
+        for alias in n.names
+    ]
+    others = [n for n in source.tree.body if not isinstance(n, (ast.Import, ast.ImportFrom))]
+    return [*sorted(names), *(ast.dump(n) for n in others)], comments
+
+
+def is_ours(module: Module) -> bool:
+    """Whether a module is a support file that an earlier run wrote."""
+    first = ast.get_docstring(module.source.tree) or ""
+    return module.path.stem.startswith(NAME) and SIGN in first.split("\n", 1)[0]
+
+
+def is_from(qualified: str, function: str, importer: Module, project: Project) -> bool:
+    """Whether a dotted name is that of a function in a support file, which may be out of sight."""
+    source, _, name = qualified.rpartition(".")
+    if name != function or not re.fullmatch(rf"{NAME}(_\d+)?", source.rpartition(".")[2]):
+        return False
+    resolved = project.resolve(qualified, importer)
+    return resolved is None or is_ours(resolved[0])
+
+
+# -- what ---------------------------------------------------------------------------------------
+
+
+@cache
+def _library() -> tuple[str, ast.Module]:
+    text = LIBRARY.read_text(encoding="utf-8")
+    return text, ast.parse(text)
+
+
+def _contents(project: Project, path: Path, wanted: set[str]) -> bytes:
+    """The file with the wanted functions, what they call, and their imports."""
+    present = next((m for m in project.modules if m.path == path), None)
+    if present is not None:
+        if not _missing(present, wanted):
+            return present.source.data
+        wanted = wanted | (set(present.table.module.bindings) & set(_definitions()))
+    return _written(_closure(wanted))
+
+
+def _written(names: set[str]) -> bytes:
+    """The file with these functions and no others."""
+    text, tree = _library()
+    used = {used for name in names for used in _names_in(name)}
+    lines = text.split("\n")
+    docstring = ast.get_docstring(tree, clean=False)
+    blocks = [f'"""{docstring}"""\n']
+    blocks.append(_imports(tree, used))
+    for name, node in _definitions().items():
+        if name in names:
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            blocks.append("\n\n" + "\n".join(lines[first - 1 : node.end_lineno]) + "\n")
+    return "".join(blocks).encode()
+
+
+Definition = ast.FunctionDef | ast.ClassDef
+
+
+@cache
+def _definitions() -> dict[str, Definition]:
+    _, tree = _library()
+    return {n.name: n for n in tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+
+
+def _is_class(name: str) -> bool:
+    return isinstance(_definitions()[name], ast.ClassDef)
+
+
+@cache
+def _names_in(name: str) -> frozenset[str]:
+    """The names in a function of the library."""
+    return frozenset(n.id for n in walk(_definitions()[name]) if isinstance(n, ast.Name))
+
+
+def _closure(wanted: Iterable[str]) -> set[str]:
+    """The wanted functions and every function of the library they use."""
+    found: set[str] = set()
+    stack = list(wanted)
+    while stack:
+        name = stack.pop()
+        if name in found:
+            continue
+        found.add(name)
+        stack += _names_in(name) & _definitions().keys()
+    return found
+
+
+def _imports(tree: ast.Module, used: set[str]) -> str:
+    """The library's import lines, cut down to the names in use, in the library's order."""
+    lines: list[str] = []
+    section = -1
+    for node in tree.body:
+        if not isinstance(node, (ast.Import, ast.ImportFrom)):
+            continue
+        names = [a for a in node.names if (a.asname or a.name.split(".")[0]) in used]
+        if not names:
+            continue
+        top = names[0].name if isinstance(node, ast.Import) else node.module or ""
+        current = int(top.startswith("torch"))
+        if section != current:
+            lines.append("")
+            section = current
+        lines.append(_import_line(node, names))
+    return "\n".join(lines) + "\n"
+
+
+def _import_line(node: ast.Import | ast.ImportFrom, names: list[ast.alias]) -> str:
+    spelled = [f"{a.name} as {a.asname}" if a.asname else a.name for a in names]
+    if isinstance(node, ast.Import):
+        return f"import {', '.join(spelled)}"
+    line = f"from {node.module} import {', '.join(spelled)}"
+    if len(line) <= 88:
+        return line
+    return f"from {node.module} import (\n" + "".join(f"    {s},\n" for s in spelled) + ")"

@@ -1,0 +1,125 @@
+"""The gate before writing: is the new file whole?
+
+It must parse and compile, every name that was bound where it is read must still be bound there, and
+every call of torch's must fit its signature in the target torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections import Counter
+from dataclasses import replace
+
+from packaging.version import Version
+
+from fsdp_migrate import signatures
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.rewriting import bound_names, cells
+from fsdp_migrate.syntax import scopes
+from fsdp_migrate.syntax.notebook import SplitError
+from fsdp_migrate.syntax.source import Source, SourceError
+
+
+def defect(module: Module, new: Module, target: Version) -> str:
+    """What is wrong with the new version of a module, or nothing."""
+    try:
+        if new.source.excerpt is None:
+            compile(new.source.tree, module.display, "exec", dont_inherit=True)
+        else:
+            for part in new.source.excerpt.compiled_parts(new.source.text):
+                flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+                compile(part, module.display, "exec", flags, dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        return f"the result does not compile: {error}"
+    table = new.table
+    if not module.table.stars:
+        lost = unbound(table)
+        lost = lost - unbound(module.table) if lost else lost
+        if lost:
+            return f"the result uses names that nothing binds: {', '.join(sorted(lost))}"
+    early = too_early(module.table, table)
+    if early:
+        return f"the result may use a name before it is bound: {early.name} (line {early.line})"
+    wrong = Counter(mismatches(table, target))
+    if wrong:
+        wrong -= Counter(mismatches(module.table, target))
+    return f"the result has a call that does not fit: {next(iter(wrong))}" if wrong else ""
+
+
+def parse(module: Module, new: bytes) -> Module | str:
+    """The module with new bytes, or what is wrong with them."""
+    try:
+        source = Source.parse(new, path=module.path, display=module.display)
+        cells.renewed(module, source)
+    except SourceError as error:
+        return f"the result {error.message} (line {error.line})"
+    except SplitError as error:
+        return str(error)
+    return replace(module, source=source)
+
+
+def unbound(table: scopes.NameTable) -> set[str]:
+    """Names that are read but bound nowhere the language would look."""
+    known = set(dir(builtins)) | {"__file__", "__name__", "__doc__", "__path__", "__spec__"}
+    known |= {"__class__", "__module__", "__qualname__", "__builtins__", "__loader__"}
+    known |= table.module.bindings.keys()
+    found: set[str] = set()
+    for name in table.names:
+        read = name.id not in known and isinstance(name.ctx, ast.Load)
+        if read and table.within[name].lookup(name.id) is None:
+            found.add(name.id)
+    return found
+
+
+def too_early(old: scopes.NameTable, new: scopes.NameTable) -> bound_names.Doubt | None:
+    """The first read that may find nothing bound, and of which the old file was sure.
+
+    The old file may have had no more certainty: of the same name, or of one that was imported for
+    the same place and is no longer.
+    """
+    found = bound_names.doubts(new)
+    if found:  # perhaps because of an ``else`` that only older releases ran, and which is gone
+        found = bound_names.doubts(new, _with_else(old) - _with_else(new))
+    if not found:
+        return None
+    known = bound_names.doubts(old)
+    here = {(d.name, d.place, d.event) for d in known}
+    # What is not imported may be in a function of our own by now, within the one that had it.
+    outer = {(d.name, d.place.split(".")[0], d.event) for d in known if not d.imported}
+    gone = {b.name for b in old.imports} - {b.name for b in new.imports}
+    replaced = {(d.place, d.event) for d in known if d.imported and d.name in gone}
+    fresh = {b.name for b in new.imports} - {b.name for b in old.imports}
+    early = [
+        d
+        for d in found
+        if (d.name, d.place, d.event) not in here
+        and (d.imported or (d.name, d.place.split(".")[0], d.event) not in outer)
+        and not (d.name in fresh and (d.place, d.event) in replaced)
+    ]
+    return min(early, key=lambda d: d.line, default=None)
+
+
+def _with_else(table: scopes.NameTable) -> set[str]:
+    """The conditions that have an ``else``."""
+    chains = (node for node in scopes.walk(table.tree) if isinstance(node, ast.If))
+    return {bound_names.written(node.test) for node in chains if node.orelse}
+
+
+def mismatches(table: scopes.NameTable, target: Version) -> list[str]:
+    """Calls of torch's functions, and of FSDP2's methods, that their signatures do not allow."""
+    offered = signatures.load()
+    found: list[str] = []
+    named = offered.last_names | offered.by_attribute.keys()
+    named |= {binding.name for binding in table.imports if binding.qualified in offered.functions}
+    for call in table.calls:
+        if scopes.last_part(call.func) not in named:
+            continue
+        known = [n for n in table.qualify(call.func) if n in offered.functions]
+        if not known and isinstance(call.func, ast.Attribute) and not table.qualify(call.func):
+            method = offered.by_attribute.get(call.func.attr)
+            known = [method] if method is not None else []
+        problems = [offered.mismatch(name, call, target) for name in known]
+        if problems and all(problems):
+            found.append(problems[0])
+    return found
