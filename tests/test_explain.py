@@ -48,7 +48,7 @@ def test_every_rule_has_a_whole_page(run: Command, code: str) -> None:
 
 def test_every_code_that_a_decision_can_carry_has_a_page() -> None:
     package = Path(pages.__file__).parent
-    files = [*package.rglob("*.py"), *pages.bundled().glob("*.py")]
+    files = [*package.rglob("*.py"), *pages.bundled().rglob("*.py")]
     mentioned = {c for f in files for c in re.findall(r'"(FSDP\d{3})"', f.read_text())}
     assert mentioned <= {page.code for page in pages.pages()}
 

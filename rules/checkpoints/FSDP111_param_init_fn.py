@@ -1,0 +1,85 @@
+"""Materialise a model that only rank 0 has, from rank 0's weights."""
+
+import ast
+
+from fsdp_migrate.analysis.values import Constant, Function, Value
+from fsdp_migrate.families.wrapping import placing
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Code, code
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.rule import Rule
+
+RULE = Rule(
+    code="FSDP111",
+    name="param_init_fn",
+    handles=("FullyShardedDataParallel(param_init_fn=)",),
+)
+
+
+def decide(site: Site, study: Study) -> Decision:
+    plan, value, _ = study.argument(site)
+    values = study.values(value, site.module)
+    real = [v for v in values if not (isinstance(v, Constant) and v.value is None)]
+    if not real:
+        return study.dropped(site, RULE.code, "dropped, it was None")
+    if not all(_only_allocates(v) for v in real):
+        return study.left(
+            site,
+            RULE.code,
+            "param_init_fn does more than to_empty, and in FSDP2 it would see shards",
+            "shard on the meta device, then to_empty() and initialise",
+        )
+    sync = plan.constructor.arguments.get("sync_module_states")
+    flag = study.literal(sync, site.module) if sync is not None else None
+    if sync is None or (flag is not None and not flag.value):
+        return study.left(
+            site,
+            RULE.code,
+            "param_init_fn allocates memory that nothing in this call fills",
+            "shard on the meta device, then to_empty() and load the weights",
+        )
+    plan.from_rank0 = True
+    take, load = plan.support("take_rank0_state"), plan.support("load_rank0_state")
+    state = plan.fresh("rank0_state")
+    give = code("{f}({m}, {s}, {d}{o})", f=load, m=plan.model, s=state, **_where(site, study))
+    first = code("{s} = {f}({m})", s=state, f=take, m=plan.model)
+    comment = "# Only rank 0 has the weights: they are taken before sharding, given after it."
+    if flag is not None:
+        plan.before.append(code(comment + "\n{c}", c=first))
+        plan.after.append(give)
+    else:
+        assert sync is not None
+        condition = plan.sync_condition(sync)
+        plan.before.append(code(comment + "\nif {c}:\n    {x}", c=condition, x=first))
+        plan.after.append(code("if {c}:\n    {x}", c=condition, x=give))
+    return study.rewritten(site, RULE.code, "take_rank0_state, load_rank0_state")
+
+
+def _only_allocates(value: Value) -> bool:
+    """``lambda module: module.to_empty(device=..., recurse=False)``, or a function like it."""
+    if not isinstance(value, Function):
+        return False
+    node = value.node
+    body = [node.body] if isinstance(node, ast.Lambda) else list(node.body)
+    if len(body) != 1:
+        return False
+    call = body[0]
+    if isinstance(call, (ast.Return, ast.Expr)):
+        call = call.value  # type: ignore[assignment]
+    if isinstance(call, ast.IfExp):  # to_empty if rank != 0 else None
+        branches = [call.body, call.orelse]
+        calls = [b for b in branches if isinstance(b, ast.Call)]
+        call = calls[0] if len(calls) == 1 else call
+    return (
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == "to_empty"
+    )
+
+
+def _where(site: Site, study: Study) -> dict[str, Code]:
+    """The device the shards go to, and whether they stay on the CPU."""
+    plan, _, _ = study.argument(site)
+    kind = placing.type_code(plan, study)
+    flag = code(", cpu_offload={o}", o=plan.offloads) if plan.offloads is not None else code("")
+    return {"d": kind, "o": flag}

@@ -1,0 +1,119 @@
+"""Remove the `state_dict_type` context: FSDP2 chooses at the call."""
+
+import ast
+from collections.abc import Iterable
+
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Function
+from fsdp_migrate.families.checkpoints import holders, statedicts
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.rule import Rule
+
+RULE = Rule(
+    code="FSDP301",
+    name="state_dict_context",
+    handles=("FullyShardedDataParallel.state_dict_type",),
+)
+
+
+# Methods of a model that do not ask for its state.
+STATES = frozenset({"state_dict", "load_state_dict", "save_pretrained"})
+OTHERS = ("optim", "sched", "scaler", "loader", "sampler")  # that have states of their own
+DEPTH = 3  # how many calls deep functions of the project are looked into
+QUIET_METHODS = frozenset(
+    {"train", "eval", "parameters", "named_parameters", "modules", "named_modules", "zero_grad"}
+)
+
+
+def decide(site: Site, study: Study) -> Decision:
+    call = site.node
+    if not isinstance(call, ast.Call) or call.func is not site.reference:
+        return study.left(
+            site,
+            RULE.code,
+            f"{ast.unparse(site.reference)} is passed on as a value",
+            "call it in a with statement, and run again",
+            models=study.constructors.values(),
+            quiet=True,
+        )
+    models = statedicts.concerned(statedicts.first_argument(call), site.module, study)
+    setting = statedicts.read(call, site.module, study)
+    place = _item(site, call)
+    if setting.problem or place is None:
+        return _kept(site, study, models)
+    statement, index = place
+    if any(isinstance(n, (ast.Yield, ast.YieldFrom)) for b in statement.body for n in ast.walk(b)):
+        return _kept(site, study, models)  # other code runs in it
+    # Sharded states are what a model gives of itself: nobody need be told.
+    if setting.kind == "FULL" and _is_felt_elsewhere(statement, call, site, study):
+        return _kept(site, study, models)
+    proposal = study.proposal()
+    proposal.unwrap(site.module, statement, index)
+    review = statedicts.LOCAL if setting.local else ""
+    message = f"context removed ({setting})"
+    return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
+
+
+def _kept(site: Site, study: Study, models: Iterable[Constructor]) -> Decision:
+    """The context stays, as a support function's."""
+    proposal = study.proposal()
+    name = proposal.support(site.module, "state_dict_type", site.node)
+    assert isinstance(site.reference, ast.expr)
+    proposal.replace(site.module, site.reference, code("{n}", n=name))
+    study.kept.add(site.node)
+    return study.rewritten(site, RULE.code, "state_dict_type", proposal, models=models)
+
+
+def _item(site: Site, call: ast.Call) -> tuple[ast.With | ast.AsyncWith, int] | None:
+    item = site.module.table.parents[call]
+    if not isinstance(item, ast.withitem) or item.optional_vars is not None:
+        return None
+    statement = site.module.table.parents[item]
+    assert isinstance(statement, (ast.With, ast.AsyncWith))
+    return statement, statement.items.index(item)
+
+
+def _is_felt_elsewhere(
+    statement: ast.With | ast.AsyncWith, context: ast.Call, site: Site, study: Study
+) -> bool:
+    """Whether code that is not rewritten here asks for a state in the block."""
+    return any(
+        node is not context and _asks(node, site.module, study, DEPTH)
+        for body in statement.body
+        for node in ast.walk(body)
+        if isinstance(node, ast.Call)
+    )
+
+
+def _asks(call: ast.Call, module: Module, study: Study, depth: int) -> bool:
+    method = call.func if isinstance(call.func, ast.Attribute) else None
+    names = study.external(call.func, module)
+    if any(name.startswith("torch.") for name in names):
+        return False
+    if method is not None and method.attr in STATES:
+        path = (access_path(method.value) or "").lower()
+        if any(word in path for word in OTHERS):
+            return False
+        parts = holders.held(method.value, module, study)
+        return not parts and not study.models(method.value, module)  # else a site of its own
+    functions = [v for v in study.values(call.func, module) if isinstance(v, Function)]
+    if functions:
+        return depth == 0 or any(_does_ask(each, study, depth - 1) for each in functions)
+    if bool(names) and all(name.startswith("builtins.") for name in names):
+        return False
+    passed = [*call.args, *(k.value for k in call.keywords)]
+    if any(study.models(a, module) or holders.held(a, module, study) for a in passed):
+        return True  # somebody outside has the model
+    on_model = method is not None and bool(study.models(method.value, module))
+    return on_model and method is not None and method.attr not in QUIET_METHODS
+
+
+def _does_ask(function: Function, study: Study, depth: int) -> bool:
+    return any(
+        _asks(node, function.module, study, depth)
+        for node in ast.walk(function.node)
+        if isinstance(node, ast.Call)
+    )

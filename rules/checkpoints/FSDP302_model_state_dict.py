@@ -1,0 +1,152 @@
+"""Get a model's state with `get_model_state_dict`."""
+
+import ast
+from dataclasses import replace
+
+from fsdp_migrate.families.checkpoints import hoisting, holders, snapshots, statedicts
+from fsdp_migrate.families.wrapping import meshes
+from fsdp_migrate.fsdp1 import declared
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Code, Proposal, code
+from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.rule import Finder, Rule
+from fsdp_migrate.planning.shard_plan import DCP
+
+RULE = Rule(
+    code="FSDP302",
+    name="model_state_dict",
+    handles=("FullyShardedDataParallel.state_dict",),
+    finders=(Finder(120, holders.find_calls_on_holders),),
+)
+
+
+def decide(site: Site, study: Study) -> Decision:
+    assert site.receiver is not None
+    found = study.models(site.receiver, site.module)
+    parts = holders.held(site.receiver, site.module, study)
+    models = parts.constructors or found.constructors
+    setting = statedicts.at(site.node, site.module, models, study)
+    setting = statedicts.given(setting, models, study)
+    at_run_time = statedicts.is_for_run_time(setting, study)
+    problem = "" if at_run_time else setting.problem
+    unknown = bool(problem) and problem == setting.problem
+    if not isinstance(site.node, ast.Call):
+        problem = "the state_dict method is passed on as a value"
+    elif site.node.args or site.node.keywords:
+        problem = "state_dict() is called with arguments"
+    if problem:
+        return study.left(
+            site,
+            RULE.code,
+            problem,
+            "use get_model_state_dict with the StateDictOptions that are meant",
+            models=models,
+            quiet=True,
+            unknown_state=unknown,
+        )
+    found_at = hoisting.Standing()
+    if setting.kind == "FULL":
+        found_at = hoisting.standing(site, (site.receiver,), study)
+    if found_at.problem:
+        return study.left(
+            site,
+            RULE.code,
+            found_at.problem,
+            "call get_model_state_dict on every rank, above the condition",
+            models=models,
+            quiet=True,
+        )
+    if at_run_time:
+        return _at_run_time(site, found_at, models, study)
+    proposal = study.proposal()
+    place = found_at.place
+    # DCP knows one first rank, FSDP1 one for each group of ranks that shard a model.
+    several = setting.rank0_only and not all(meshes.is_sharded_by_all(m, study) for m in models)
+    first = place is not None and hoisting.is_saved_by_first(site, place, study)
+    if first and setting == statedicts.DEFAULT:
+        setting = replace(setting, offload=True, rank0_only=True)
+    others = any("DistributedDataParallel" in getattr(v, "made_by", "") for v in found.others)
+    others = others or declared.model(frozenset(found.others), study.tracer).other
+    # What every rank has is not gathered: DCP would hand out the parameters themselves.
+    several = several or others or statedicts.is_replicated(models, study)
+    if parts:  # what is not in them is on every rank, and where it is
+        several = several or setting.rank0_only or setting.offload or not parts.certain
+    if (several and setting.kind == "FULL") or snapshots.is_kept(site, study):
+        new, message = _copied(site, setting, proposal, place)
+    else:
+        new, message = _new(site, setting, proposal, place)
+    if place is not None:
+        message += f", gathered above '{place.guard}'"
+    review, marked = hoisting.put(site, found_at, new, "state", proposal, RULE.code)
+    if others and setting.kind != "FULL":
+        marked = False
+        review = "the model may also be wrapped by DDP here, whose 'module.' prefix is now removed"
+    return study.rewritten(
+        site, RULE.code, message, proposal, models=models, review=review, marked=marked
+    )
+
+
+def _at_run_time(
+    site: Site, found: hoisting.Standing, models: frozenset[Constructor], study: Study
+) -> Decision:
+    """The model knows which state it gives, once it was set to one."""
+    assert site.receiver is not None
+    proposal = study.proposal()
+    message, review, marked = "kept: the model is set to the state it gives", "", False
+    model = hoisting.spelled(site.receiver, found.place)
+    new = code("{m}.state_dict()", m=model)
+    surely = statedicts.is_surely_set(site.node, site.module, models, study)
+    if not surely:
+        message = "model_state_dict"
+        near = site.node if found.place is None else found.place.statement
+        new = code("{f}({m})", f=proposal.support(site.module, message, near), m=model)
+    if found.place is not None or not surely:
+        review, marked = hoisting.put(site, found, new, "state", proposal, RULE.code)
+    if found.place is not None:
+        message += f", gathered above '{found.place.guard}'"
+    return study.rewritten(
+        site, RULE.code, message, proposal, models=models, review=review, marked=marked
+    )
+
+
+def _new(
+    site: Site, setting: statedicts.Setting, proposal: Proposal, place: hoisting.Place | None
+) -> tuple[Code, str]:
+    """The call that gives the same state, and what it is called in reports."""
+    assert site.receiver is not None
+    module = site.module
+    near = site.node if place is None else place.statement
+    model = hoisting.spelled(site.receiver, place)
+    if setting.kind == "FULL" and setting.offload != setting.rank0_only:
+        return _copied(site, setting, proposal, place)
+    get = proposal.name(module, DCP, "get_model_state_dict", near)
+    flags = ["full_state_dict=True"] if setting.kind == "FULL" else []
+    flags += ["cpu_offload=True"] if setting.offload else []
+    if flags:
+        options = proposal.name(module, DCP, "StateDictOptions", near)
+        new = code("{g}({m}, options={o}({f}))", g=get, m=model, o=options, f=", ".join(flags))
+    else:
+        new = code("{g}({m})", g=get, m=model)
+    return new, f"get_model_state_dict ({setting})"
+
+
+def _copied(
+    site: Site, setting: statedicts.Setting, proposal: Proposal, place: hoisting.Place | None
+) -> tuple[Code, str]:
+    """As :func:`_new`, in tensors that no training changes."""
+    assert site.receiver is not None
+    if setting.kind != "FULL":
+        state, message = _new(site, setting, proposal, place)
+        name = proposal.fresh(site.module, site.node, "name", loop=True)
+        value = proposal.fresh(site.module, site.node, "value", loop=True)
+        template = f"{{{{{name}: {value}.clone() for {name}, {value} in {{s}}.items()}}}}"
+        return code(template, s=state), f"copies of {message}"
+    near = site.node if place is None else place.statement
+    new = code(
+        "{f}({m}, cpu_offload={c}, rank0_only={r})",
+        f=proposal.support(site.module, "full_model_state", near),
+        m=hoisting.spelled(site.receiver, place),
+        c=str(setting.offload),
+        r=str(setting.rank0_only),
+    )
+    return new, "full_model_state"

@@ -1,0 +1,207 @@
+"""Get an optimizer's state by parameter name."""
+
+import ast
+from dataclasses import replace
+
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.families.checkpoints import hoisting, statedicts
+from fsdp_migrate.fsdp1.references import enclosing_function
+from fsdp_migrate.planning.context import Study, block_of
+from fsdp_migrate.planning.edits import Code, Proposal, code
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.planning.shard_plan import DCP
+
+RULE = Rule(
+    code="FSDP304",
+    name="optimizer_state_dict",
+    handles=(
+        "FullyShardedDataParallel.optim_state_dict",
+        "FullyShardedDataParallel.full_optim_state_dict",
+        "FullyShardedDataParallel.sharded_optim_state_dict",
+    ),
+)
+
+
+ARGUMENTS = {
+    "optim_state_dict": ("model", "optim", "optim_state_dict", "group"),
+    "full_optim_state_dict": ("model", "optim", "optim_input", "rank0_only", "group"),
+    "sharded_optim_state_dict": ("model", "optim", "group"),
+}
+
+LOADING = "torch.distributed.checkpoint"
+READERS = frozenset(
+    f"{LOADING}{part}.{name}"
+    for part in ("", ".state_dict_loader")
+    for name in ("load", "load_state_dict")
+)
+
+
+def decide(site: Site, study: Study) -> Decision:
+    name = site.construct.rpartition(".")[2]
+    call = site.node
+    bound = statedicts.arguments(call, ARGUMENTS[name]) if isinstance(call, ast.Call) else None
+    model = bound.get("model") if bound else None
+    models = study.models_of_static(model, site.module).constructors
+    setting = statedicts.at(site.node, site.module, models, study)
+    by_setting = name == "optim_state_dict"
+    at_run_time = by_setting and statedicts.is_for_run_time(setting, study)
+    held = _held_state(bound, site)
+    problem = _unreadable(bound, held)
+    if by_setting and not problem:
+        problem = "" if at_run_time else setting.problem
+    unknown = bool(problem) and problem == setting.problem
+    rank0_only: bool | None = setting.optim_rank0_only
+    if name == "full_optim_state_dict":
+        rank0_only = rank0 = _rank0_only(bound, site, study)
+        setting = replace(setting, optim_offload=True, optim_rank0_only=bool(rank0))
+    sharded = name == "sharded_optim_state_dict" or (by_setting and setting.kind == "SHARDED")
+    found_at = hoisting.Standing()
+    if not problem and not sharded:
+        assert bound is not None
+        needed = (bound["model"], bound["optim"])
+        found_at = hoisting.standing(site, needed, study)
+        problem = found_at.problem
+        if rank0_only is None and found_at.place is not None:
+            problem = "rank0_only is only known at run time"
+    if problem:
+        return study.left(
+            site,
+            RULE.code,
+            problem,
+            "use get_optimizer_state_dict with the StateDictOptions that are meant",
+            models=models,
+            unknown_state=unknown,
+        )
+    assert bound is not None
+    proposal = study.proposal()
+    if held is not None:
+        proposal.delete(site.module, held)
+    place = found_at.place
+    if at_run_time:
+        message = "optim_state_dict"
+        get = proposal.support(site.module, message, site.node)
+        new = code("{g}({m}, {o})", g=get, m=bound["model"], o=bound["optim"])
+    elif sharded:
+        filled = _is_read_into(site, study)
+        new, message = _sharded(bound, site, proposal, filled=filled)
+    else:
+        near = site.node if place is None else place.statement
+        get = proposal.support(site.module, "full_optimizer_state", near)
+        flags = ", rank0_only=True" if setting.optim_rank0_only else ""
+        flags = flags if rank0_only is not None else ", rank0_only={r}"
+        flags += "" if setting.optim_offload else ", cpu_offload=False"
+        new = code(
+            f"{{g}}({{m}}, {{o}}{flags})",
+            g=get,
+            m=hoisting.spelled(bound["model"], place),
+            o=hoisting.spelled(bound["optim"], place),
+            r=bound.get("rank0_only", ""),
+        )
+        message = "full_optimizer_state"
+    if place is not None:
+        message += f", gathered above '{place.guard}'"
+    review, marked = hoisting.put(site, found_at, new, "optimizer_state", proposal, RULE.code)
+    return study.rewritten(
+        site, RULE.code, message, proposal, models=models, review=review, marked=marked
+    )
+
+
+def _unreadable(bound: dict[str, ast.expr] | None, held: ast.Assign | None) -> str:
+    """Why a call cannot be understood, or an empty text."""
+    if bound is None or "model" not in bound or "optim" not in bound:
+        return "its arguments cannot be read"
+    if statedicts.has_group(bound):
+        return "the state is gathered over a process group of its own"
+    state = bound.get("optim_state_dict")
+    if state is None or held is not None or _is_own_state(state, bound["optim"]):
+        return ""
+    return f"the state to gather is passed as {ast.unparse(state)}"
+
+
+def _held_state(bound: dict[str, ast.expr] | None, site: Site) -> ast.Assign | None:
+    """``state = optimizer.state_dict()`` in front of the call, when ``state`` is for it alone."""
+    state, optimizer = (bound or {}).get("optim_state_dict"), (bound or {}).get("optim")
+    if not isinstance(state, ast.Name) or optimizer is None:
+        return None
+    table = site.module.table
+    block = block_of(table.parents[site.statement], site.statement)
+    scope = table.scope_of(state)
+    uses = [n for n in table.names if n.id == state.id and table.scope_of(n) is scope]
+    if block is None or len(uses) != 2 or not scope.is_function:
+        return None
+    assigned = [
+        s
+        for s in block[: block.index(site.statement)]
+        if isinstance(s, ast.Assign) and s.targets == [n for n in uses if n is not state]
+    ]
+    for statement in assigned:
+        between = block[block.index(statement) + 1 : block.index(site.statement)]
+        steps = (n for s in between for n in ast.walk(s) if isinstance(n, ast.Attribute))
+        if _is_own_state(statement.value, optimizer) and not any(n.attr == "step" for n in steps):
+            return statement
+    return None
+
+
+def _is_own_state(state: ast.expr, optimizer: ast.expr) -> bool:
+    """``optimizer.state_dict()``, which is what FSDP1 takes when it is given nothing."""
+    if isinstance(state, ast.Constant):
+        return state.value is None
+    if not isinstance(state, ast.Call) or state.args or state.keywords:
+        return False
+    method, path = state.func, access_path(optimizer)
+    if not isinstance(method, ast.Attribute) or method.attr != "state_dict":
+        return False
+    return path is not None and access_path(method.value) == path
+
+
+def _rank0_only(bound: dict[str, ast.expr] | None, site: Site, study: Study) -> bool | None:
+    """The argument of ``full_optim_state_dict``; None when only the running program knows."""
+    given = (bound or {}).get("rank0_only")
+    if given is None:
+        return True
+    flag = study.literal(given, site.module)
+    return None if flag is None else bool(flag.value)
+
+
+def _sharded(
+    bound: dict[str, ast.expr], site: Site, proposal: Proposal, *, filled: bool
+) -> tuple[Code, str]:
+    """The sharded state: ``filled`` also when the optimizer has not stepped, to be read into."""
+    model, optimizer = bound["model"], bound["optim"]
+    if not filled:
+        get = proposal.support(site.module, "sharded_optimizer_state", site.node)
+        new = code("{g}({m}, {o})", g=get, m=model, o=optimizer)
+        return new, "sharded_optimizer_state"
+    get = proposal.name(site.module, DCP, "get_optimizer_state_dict", site.node)
+    path = access_path(model)
+    if path is not None and not _follows_model_state(site, path):
+        reshard = proposal.support(site.module, "reshard_parameters", site.node)
+        line = code("{f}({m})", f=reshard, m=path)
+        proposal.insert_before(site.module, site.statement, line)
+    return code("{g}({m}, {o})", g=get, m=model, o=optimizer), "get_optimizer_state_dict"
+
+
+def _is_read_into(site: Site, study: Study) -> bool:
+    """Whether DCP reads a checkpoint further down in the same function."""
+    function = enclosing_function(site.module, site.node)
+    return any(
+        study.external(call.func, site.module) & READERS
+        for call in site.module.table.calls
+        if enclosing_function(site.module, call) is function
+        and site.module.position(call) > site.position
+    )
+
+
+def _follows_model_state(site: Site, path: str) -> bool:
+    """Whether the model's own state is asked for shortly before, which reshards its parameters."""
+    table = site.module.table
+    block = block_of(table.parents[site.statement], site.statement) or [site.statement]
+    for statement in block[: block.index(site.statement) + 1]:
+        for node in ast.walk(statement):
+            method = node.func if isinstance(node, ast.Call) else None
+            if isinstance(method, ast.Attribute) and method.attr == "state_dict":
+                earlier = site.module.position(method) < site.position
+                if earlier and access_path(method.value) == path:
+                    return True
+    return False

@@ -1,0 +1,93 @@
+"""Drop state dict types and configurations whose calls were migrated."""
+
+import ast
+
+from fsdp_migrate.families.checkpoints import statedicts
+from fsdp_migrate.families.names.deletions import drop_assignment
+from fsdp_migrate.families.wrapping import vocabulary
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.rule import Rule
+
+RULE = Rule(
+    code="FSDP307",
+    name="state_dict_values",
+    handles=(
+        "StateDictType",
+        "StateDictConfig",
+        "FullStateDictConfig",
+        "LocalStateDictConfig",
+        "ShardedStateDictConfig",
+        "OptimStateDictConfig",
+        "FullOptimStateDictConfig",
+        "LocalOptimStateDictConfig",
+        "ShardedOptimStateDictConfig",
+        "StateDictSettings",
+        "annotation(StateDictType)",
+        "annotation(StateDictConfig)",
+        "annotation(FullStateDictConfig)",
+        "annotation(LocalStateDictConfig)",
+        "annotation(ShardedStateDictConfig)",
+        "annotation(OptimStateDictConfig)",
+        "annotation(FullOptimStateDictConfig)",
+        "annotation(LocalOptimStateDictConfig)",
+        "annotation(ShardedOptimStateDictConfig)",
+        "annotation(StateDictSettings)",
+        "isinstance(StateDictType)",
+        "isinstance(StateDictConfig)",
+        "isinstance(FullStateDictConfig)",
+        "isinstance(LocalStateDictConfig)",
+        "isinstance(ShardedStateDictConfig)",
+        "isinstance(OptimStateDictConfig)",
+        "isinstance(FullOptimStateDictConfig)",
+        "isinstance(LocalOptimStateDictConfig)",
+        "isinstance(ShardedOptimStateDictConfig)",
+        "isinstance(StateDictSettings)",
+    ),
+    since="2.4",
+)
+
+
+def decide(site: Site, study: Study) -> Decision:
+    uses = statedicts.config_users(site)
+    if uses and not any(_is_kept(use, site, study) for use in uses):
+        owners = [_owner(use, site, study) for use in uses]
+        settled = [o for o in owners if o is not None]
+        if len(settled) == len(owners):
+            proposal = study.proposal()
+            drop_assignment(site.statement, site.module, study, proposal)
+            models = frozenset[object]().union(*(o.models for o in settled))
+            return study.rewritten(
+                site,
+                RULE.code,
+                "its settings moved into StateDictOptions",
+                proposal,
+                models=models,  # type: ignore[arg-type]
+            )
+    name = vocabulary.name_of(site.construct)
+    if name == "StateDictType" or study.run_time_states or study.kept:
+        return vocabulary.keep(site, name, study, RULE.code)
+    return study.left(
+        site,
+        RULE.code,
+        study.derived or f"{site.construct} is used as a value",
+        "replace it together with the code that reads it",
+        models=study.constructors.values(),
+        unknown_state=True,
+    )
+
+
+def _is_kept(use: ast.Name, site: Site, study: Study) -> bool:
+    return not study.kept.isdisjoint(site.module.table.ancestors(use))
+
+
+def _owner(use: ast.Name, site: Site, study: Study) -> Decision | None:
+    """The migrated call whose argument ``use`` is."""
+    for parent in site.module.table.ancestors(use):
+        settled = study.settled.get(parent)
+        if settled is not None and settled.outcome is not Outcome.LEFT:
+            return settled
+        if isinstance(parent, ast.stmt):
+            return None
+    return None

@@ -1,0 +1,147 @@
+"""Give whole states to `save_pretrained` and to functions of other libraries."""
+
+import ast
+
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.families.checkpoints import hoisting, holders, ranks, statedicts
+from fsdp_migrate.fsdp1.references import STATE_FUNCTION
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Code, code
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.planning.shard_plan import DCP
+from fsdp_migrate.syntax.scopes import COMPREHENSIONS
+
+RULE = Rule(
+    code="FSDP308",
+    name="save_pretrained",
+    handles=(
+        "FullyShardedDataParallel.save_pretrained",
+        "function that asks a model for its state",
+    ),
+)
+
+
+def decide(site: Site, study: Study) -> Decision:
+    assert site.receiver is not None
+    if site.construct == STATE_FUNCTION:
+        return _function(site, site.receiver, study)
+    models = study.models(site.receiver, site.module).constructors
+    call = site.node
+    if isinstance(call, ast.Call) and any(k.arg == "state_dict" for k in call.keywords):
+        return study.rewritten(site, RULE.code, "already given its state", models=models)
+    problem = ""
+    if not isinstance(call, ast.Call) or any(k.arg is None for k in call.keywords):
+        problem = "the arguments of save_pretrained cannot be read"
+    elif ranks.guard(call, site.module) is not None:
+        problem = f"it stands under '{ranks.guard(call, site.module)}'"
+    if problem:
+        return study.left(
+            site,
+            RULE.code,
+            problem,
+            "gather the state on every rank and pass it as state_dict=",
+            models=models,
+            quiet=True,
+        )
+    assert isinstance(call, ast.Call)
+    proposal = study.proposal()
+    get = proposal.name(site.module, DCP, "get_model_state_dict", call)
+    options = proposal.name(site.module, DCP, "StateDictOptions", call)
+    state = code(
+        "{g}({m}, options={o}(full_state_dict=True))",
+        g=get,
+        m=ast.unparse(site.receiver),
+        o=options,
+    )
+    proposal.add_keyword(site.module, call, "state_dict", state)
+    return study.rewritten(site, RULE.code, "given the whole state", proposal, models=models)
+
+
+HELP = "call it on every rank, in a statement of its own, and give it the whole state"
+
+
+def _function(site: Site, model: ast.expr, study: Study) -> Decision:
+    """A function of another library that asks the model by itself."""
+    module = site.module
+    parts = holders.held(model, module, study)
+    models = parts.constructors or study.models(model, module).constructors
+    setting = statedicts.at(site.node, module, models, study)
+    at_run_time = statedicts.is_for_run_time(setting, study)
+    at_run_time = at_run_time and statedicts.is_surely_set(site.node, module, models, study)
+    if setting.problem and not at_run_time:
+        return study.left(
+            site, RULE.code, setting.problem, HELP, models=models, quiet=True, unknown_state=True
+        )
+    call = site.node
+    assert isinstance(call, ast.Call)
+    earlier = _before(site, study)
+    others = [e for e in earlier if e.receiver and ast.unparse(e.receiver) != ast.unparse(model)]
+    kept = ""
+    if at_run_time:
+        kept = "kept: the model is set to the state it gives"
+    elif setting.kind != "FULL":
+        kept = "kept: a model gives its shards"
+    elif statedicts.is_in_context(call, module, models, study):
+        kept = "kept: the context says which state it is"
+    elif earlier and not others:
+        kept = "in the context of the call before it"
+    if kept:
+        return study.rewritten(site, RULE.code, kept, models=models)
+    found = hoisting.standing(site, (model,), study, fixed=True)
+    new = _in_context(site)
+    problem = found.problem
+    if new is None or access_path(model) is None or others:
+        problem = problem or "no statement can stand around it that asks for the whole state"
+    if problem:
+        return study.left(site, RULE.code, problem, HELP, models=models, quiet=True)
+    assert new is not None
+    proposal = study.proposal()
+    flags = [", cpu_offload=True"] if setting.offload else []
+    flags += [", rank0_only=True"] if setting.rank0_only else []
+    head = code(
+        "with {c}({m}{f}):",
+        c=proposal.support(module, "whole_states", call),
+        m=ast.unparse(model),
+        f="".join(flags),
+    )
+    block = code("{h}\n    {s}{r}", h=head, s=new, r=_remark(site))
+    proposal.replace_statement(module, site.statement, block)
+    message = "whole_states around it"
+    return study.rewritten(site, RULE.code, message, proposal, models=models, review=found.review)
+
+
+def _before(site: Site, study: Study) -> list[Site]:
+    """Other such calls in the statement, which come first."""
+    return [
+        other
+        for other in holders.asking(study, site.module)
+        if other.statement is site.statement and other.position < site.position
+    ]
+
+
+def _remark(site: Site) -> str:
+    """The comment behind the statement, to stay there."""
+    last = site.statement.end_lineno or site.statement.lineno
+    found = site.module.source.comments(last, last)
+    return f"  {found[0][2]}" if found else ""
+
+
+def _in_context(site: Site) -> Code | None:
+    """The statement of a call, to stand in a block; None if it cannot."""
+    statement, table = site.statement, site.module.table
+    for parent in table.ancestors(site.node):
+        if parent is statement:
+            break
+        if isinstance(parent, (ast.Lambda, *COMPREHENSIONS)):
+            return None
+    match statement:
+        case ast.Expr(value=value):
+            return code("{v}", v=value)
+        case ast.Return(value=ast.expr() as value):
+            return code("return {v}", v=value)
+        case ast.Assign(targets=[target], value=value):
+            return code("{t} = {v}", t=target, v=value)
+        case ast.AnnAssign(target=target, annotation=kind, value=ast.expr() as value):
+            return code("{t}: {k} = {v}", t=target, k=kind, v=value)
+    return None

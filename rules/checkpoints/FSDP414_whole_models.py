@@ -1,0 +1,33 @@
+"""Copy models before they are sharded, and save states instead of models."""
+
+from fsdp_migrate.families.checkpoints import copies
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.rule import Finder, Rule
+
+RULE = Rule(
+    code="FSDP414",
+    name="whole_models",
+    handles=("copy of a model", "pickled model"),
+    finders=(Finder(180, copies.find_copied_models),),
+)
+
+
+def decide(site: Site, study: Study) -> Decision:
+    assert site.receiver is not None
+    models = study.models(site.receiver, site.module).constructors
+    if site.construct == copies.COPY:
+        return study.left(
+            site,
+            RULE.code,
+            "a sharded model cannot be copied",
+            "copy the model before it is sharded, and shard both alike",
+            models=models,
+        )
+    return study.left(
+        site,
+        RULE.code,
+        "a sharded model cannot be pickled",
+        "save its state with get_model_state_dict, and build the model before loading it",
+        models=models,
+    )

@@ -1,0 +1,143 @@
+"""Test for the class of a module with `isinstance`."""
+
+import ast
+
+from fsdp_migrate.analysis.values import Display, Value
+from fsdp_migrate.families.modules import classes
+from fsdp_migrate.families.wrapping import models
+from fsdp_migrate.fsdp1.api import PACKAGE
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Code, code, join
+from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.rule import Finder, Rule
+
+RULE = Rule(
+    code="FSDP413",
+    name="exact_class",
+    handles=("exact class", "class name", "class as a key"),
+    finders=(
+        Finder(150, classes.find_exact_class_tests),
+        Finder(160, classes.find_class_names),
+        Finder(170, classes.find_class_keys),
+    ),
+)
+
+
+PREFIX = "FSDP"
+# Torch derives the output layer of its attention from Linear.
+DERIVED_LINEAR = ("MultiheadAttention", "Transformer")
+
+
+def decide(site: Site, study: Study) -> Decision:
+    if site.construct == classes.NAMED:
+        return _name(site, study)
+    concerned = _concerned(site, study)
+    if site.construct == classes.KEY:
+        return _left(site, concerned, study, "something is looked up by the class of a module")
+    assert isinstance(site.node, ast.Compare)
+    test = classes.read(site.node, site.module)
+    if classes.names_wrapper(test):
+        return _wrapper(site, test, concerned, study)
+    proposal = study.proposal()
+    if test.by_name:
+        if _asks_for_prefix(test):
+            return _left(site, concerned, study, "the class is asked for by a name like FSDP2's")
+        new = code('{k}.removeprefix("{p}")', k=test.kind, p=PREFIX)
+        proposal.replace(site.module, test.kind, new)
+        return study.rewritten(
+            site, RULE.code, "compared without the prefix", proposal, models=concerned
+        )
+    wanted, review = _wanted(test, site, concerned, study)
+    negation = "not " if test.is_negated else ""
+    new = code("{n}isinstance({m}, {c})", n=negation, m=test.subject, c=wanted)
+    if negation and isinstance(site.module.table.parents[site.node], ast.Compare):
+        return _left(site, concerned, study, "the test is part of another comparison")
+    proposal.replace(site.module, site.node, new)
+    return study.rewritten(site, RULE.code, "isinstance", proposal, models=concerned, review=review)
+
+
+def _concerned(site: Site, study: Study) -> frozenset[Constructor]:
+    found: frozenset[Constructor] = frozenset()
+    if site.receiver is not None:
+        found = study.models(site.receiver, site.module).constructors
+    return found or frozenset(study.constructors.values())
+
+
+def _name(site: Site, study: Study) -> Decision:
+    """The name of the class as it was before the module was sharded."""
+    found = _concerned(site, study)
+    assert isinstance(site.node, ast.Attribute)
+    proposal = study.proposal()
+    message = "without the prefix"
+    proposal.replace(site.module, site.node, code('{k}.removeprefix("{p}")', k=site.node, p=PREFIX))
+    return study.rewritten(site, RULE.code, message, proposal, models=found)
+
+
+def _wrapper(
+    site: Site, test: classes.Test, models: frozenset[Constructor], study: Study
+) -> Decision:
+    if test.is_membership:
+        return _left(site, models, study, "FSDP1's wrapper is asked for by name, among others")
+    proposal = study.proposal()
+    name = proposal.name(site.module, PACKAGE, "FSDPModule", site.node)
+    assert isinstance(site.node, ast.expr)
+    negation = "not " if test.is_negated else ""
+    new = code("{n}isinstance({m}, {c})", n=negation, m=test.subject, c=name)
+    proposal.replace(site.module, site.node, new)
+    return study.rewritten(site, RULE.code, "isinstance", proposal, models=models)
+
+
+def _left(site: Site, models: frozenset[Constructor], study: Study, reason: str) -> Decision:
+    return study.left(
+        site,
+        RULE.code,
+        f"{reason}, and sharded modules have a class of their own",
+        "test with isinstance",
+        models=models,
+        quiet=True,
+    )
+
+
+def _asks_for_prefix(test: classes.Test) -> bool:
+    return any(
+        isinstance(node, ast.Constant) and str(node.value).startswith(PREFIX)
+        for node in ast.walk(test.other)
+    )
+
+
+def _wanted(
+    test: classes.Test, site: Site, concerned: frozenset[Constructor], study: Study
+) -> tuple[Code, str]:
+    """The class or classes as ``isinstance`` takes them, and what may differ."""
+    parts, wanted = [test.other], code("{c}", c=test.other)
+    if isinstance(test.other, (ast.Tuple, ast.List, ast.Set)):
+        parts = test.other.elts
+        together = join(", ", [code("{e}", e=e) for e in parts])
+        wanted = code("({c})", c=together) if len(parts) > 1 else together
+    elif test.is_membership:
+        values = study.values(test.other, site.module)
+        parts = [e for v in values for e in _elements(v)] or parts
+        if any(not isinstance(v.node, ast.Tuple) for v in values):
+            wanted = code("tuple({c})", c=test.other)
+    subclasses: list[str] = []
+    for part in parts:
+        known = classes.known_subclasses(part, study, site.module)
+        if known is None:
+            return wanted, "the test is now true for subclasses as well"
+        subclasses += known
+        if "torch.nn.Linear" in study.external(part, site.module) and any(
+            models.may_contain(c.wrapped, c.module, layer, study)
+            for c in concerned
+            if "module" in c.arguments
+            for layer in DERIVED_LINEAR
+        ):
+            subclasses.append("the output layer of torch's attention")
+    if not subclasses:
+        return wanted, ""
+    names = " and ".join(dict.fromkeys(subclasses))
+    return wanted, f"the test is now true for subclasses as well, here for {names}"
+
+
+def _elements(value: Value) -> list[ast.expr]:
+    node = value.node if isinstance(value, Display) else None
+    return node.elts if isinstance(node, (ast.Tuple, ast.List, ast.Set)) else []

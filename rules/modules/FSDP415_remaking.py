@@ -1,0 +1,37 @@
+"""Make the parts of a model before it is sharded."""
+
+from fsdp_migrate.families.modules import remaking
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.rule import Finder, Rule
+
+RULE = Rule(
+    code="FSDP415",
+    name="remaking",
+    handles=("module of a sharded model replaced", "sharded parameter initialized"),
+    finders=(Finder(190, remaking.find_replaced_modules),),
+)
+
+
+def decide(site: Site, study: Study) -> Decision:
+    assert site.receiver is not None
+    found = study.models(site.receiver, site.module)
+    if site.construct == remaking.DRAWN:
+        return study.rewritten(
+            site,
+            RULE.code,
+            "kept, with other numbers",
+            models=found.constructors,
+            review=(
+                "the values drawn for sharded parameters are others than in FSDP1, and on the CPU "
+                "the same on every rank: draw them before the model is sharded"
+            ),
+        )
+    return study.left(
+        site,
+        RULE.code,
+        "nobody averages the gradients of a module that comes into a sharded model",
+        "put it into the model before that is sharded",
+        models=found.constructors,
+        quiet=True,
+    )

@@ -1,0 +1,46 @@
+"""Parts of a model that a step may leave out."""
+
+from packaging.version import Version
+
+from fsdp_migrate.families.modules import unused
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.rule import Finder, Rule
+from fsdp_migrate.planning.shard_plan import placement_problem
+
+RULE = Rule(
+    code="FSDP420",
+    name="unused_parameters",
+    handles=("unused part",),
+    finders=(Finder(220, in_project=unused.find_unused_parts),),
+)
+
+
+SETTER = "set_reduce_scatter_unused_params"
+KNOWN = Version("2.13")  # to have the setter
+
+
+def decide(site: Site, study: Study) -> Decision:
+    constructor = next(c for c in study.constructors.values() if c.call is site.receiver)
+    found = unused.of(constructor, study)
+    assert found is not None
+    by_root = unused.is_owned_by_root(found.unused, constructor, study)
+    plan = study.plans.get(constructor)
+    placed = plan is not None and not placement_problem(constructor)
+    if study.target >= KNOWN and by_root and placed:
+        assert plan is not None
+        plan.after.append(code("{m}.{s}(True, recurse=False)", m=plan.model, s=SETTER))
+        message = "parameters that a step does not use get gradients of zero, as in FSDP1"
+        return study.rewritten(site, RULE.code, message, models=[constructor])
+    named = ", ".join(f"{u.cls.node.name}.{part}" for u in found.unused for part in u.parts[:2])
+    owner = "the model" if by_root else "the unit that holds them"
+    return study.rewritten(
+        site,
+        RULE.code,
+        f"a step may not use {named}",
+        models=[constructor],
+        review=f"parameters that a step does not use ({named}) had gradients of zero in FSDP1, and "
+        "have none now; where ranks use different ones, gradients are mixed up. Unless all are "
+        f"used in every step, call {SETTER}(True, recurse=False) of {owner}, from torch 2.13",
+    )

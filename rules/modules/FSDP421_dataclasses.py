@@ -1,0 +1,60 @@
+"""Let FSDP2 look into dataclasses that a model is given or returns, before torch 2.12."""
+
+from collections.abc import Iterator
+
+from fsdp_migrate.families.modules import dataclass_nodes
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.rule import Finder, Rule
+
+
+def _dataclasses(study: Study) -> Iterator[Site]:
+    return (found.site for found in dataclass_nodes.findings(study))
+
+
+RULE = Rule(
+    code="FSDP421",
+    name="dataclasses",
+    handles=("dataclass of a model",),
+    finders=(Finder(250, in_project=_dataclasses),),
+)
+
+
+BY_HAND = (
+    "return a tuple or a dict, or register it with torch.export.register_dataclass once it can be "
+    "made again from its fields, or raise the target to torch 2.12"
+)
+
+
+def decide(site: Site, study: Study) -> Decision:
+    found = [d for d in dataclass_nodes.findings(study) if d.site is site]
+    models = found[0].constructors(study)
+    name = found[0].cls.node.name
+    reason = dataclass_nodes.problem(found[0], study)
+    if reason:
+        blind = (
+            f"fully_shard before torch {dataclass_nodes.OUTPUTS} finds no outputs in {name}, so "
+            + (
+                "that nothing may train"
+                if found[0].of_unit
+                else "that the root only trains if outputs of a unit require gradients"
+            )
+            if found[0].is_output
+            else f"fully_shard before torch {dataclass_nodes.INPUTS} casts no inputs in {name}"
+        )
+        return study.left(
+            site,
+            RULE.code,
+            f"{blind}, and it is not registered as a pytree node here: {reason}",
+            BY_HAND,
+            models=models,
+            quiet=found[0].of_unit,
+            final=True,
+        )
+    module, node = found[0].cls.module, found[0].cls.node
+    proposal = study.proposal()
+    register = proposal.name(module, "torch.export", "register_dataclass", node)
+    proposal.insert_after(module, node, code("{r}({c})", r=register, c=name))
+    message = f"{name} is registered as a pytree node, which fully_shard looks into"
+    return study.rewritten(site, RULE.code, message, proposal, models=models)

@@ -1,0 +1,50 @@
+"""Drop FSDP1 names that are imported and never used."""
+
+import ast
+
+from fsdp_migrate.fsdp1.references import promised
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.syntax import string_annotations
+
+RULE = Rule(code="FSDP100", name="imports", handles=("import",), since="2.4")
+
+
+def decide(site: Site, study: Study) -> Decision:
+    assert isinstance(site.node, ast.alias)
+    name = site.node.asname or site.node.name
+    statement = site.module.table.parents[site.node]
+    assert isinstance(statement, (ast.Import, ast.ImportFrom))
+    asked_for = name in study.project.asked_for(site.module)
+    commented = name in string_annotations.in_type_comments(site.module.source)
+    offered = site.module.is_package or name in promised(site.module) or asked_for
+    table = site.module.table
+    scope = site.module.table.scope_of(statement)
+    offered = offered or (scope.is_class and study.project.mentions(f".{name}"))
+    silenced = "noqa" in site.module.source.lines[statement.lineno - 1]
+    if commented and not offered:
+        return study.left(
+            site,
+            RULE.code,
+            f"a type comment names {name}",
+            "name what the annotated code takes now, and drop the import",
+        )
+    if offered or silenced:
+        return study.left(
+            site,
+            RULE.code,
+            f"{name} is imported here for others to use",
+            "drop it once nobody does",
+        )
+    if len(scope.bindings.get(name, ())) > 1:
+        used = any(table.within[n].lookup(name) is scope for n in table.names_by_id.named(name))
+        return study.left(
+            site,
+            RULE.code,
+            f"nothing uses {name}, which is bound or deleted elsewhere as well",
+            "drop it here" if used else "drop both",
+        )
+    proposal = study.proposal()
+    proposal.remove_import(site.module, site.node)
+    return study.rewritten(site, RULE.code, "removed, nothing uses it", proposal)

@@ -1,0 +1,272 @@
+"""FSDP1 names that no rule knows."""
+
+import ast
+
+from fsdp_migrate.families.names import passing
+from fsdp_migrate.families.wrapping import chosen
+from fsdp_migrate.fsdp1.api import FLAT_FIELDS, FSDP, PACKAGE, UNMISTAKABLE
+from fsdp_migrate.fsdp1.references import COMMAND, FLAT
+from fsdp_migrate.planning import string_references
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.rule import Rule
+
+RULE = Rule(code="FSDP499", name="no_rule", handles=("*",), since="2.4")
+
+
+HANDLES = (
+    "go over the parameters instead; to free or gather a unit, call reshard() or unshard() of the "
+    "module, which do no harm to one that is replicated"
+)
+FLAT_HELP = "go over the parameters instead, which are DTensors of their own name and shape"
+# What to use in place of an attribute that FSDP2 models have not.
+INSTEAD = {
+    "_handle": HANDLES,
+    "_handles": HANDLES,
+    "_all_handles": HANDLES,
+    "_has_params": "ask isinstance(module, FSDPModule), and whether the unit has parameters",
+    "compute_device": "keep the device that the model is sharded on, or ask the mesh for its type",
+    "mixed_precision": "keep the policy that the model is sharded with, and ask that",
+    "sharding_strategy": "keep the setting, or ask the mesh of a parameter: one rank in its last "
+    "dimension means NO_SHARD, two dimensions otherwise mean hybrid sharding",
+    "params": FLAT_HELP,
+    "training_state": "keep a flag of the project's own",
+}
+
+
+def decide(site: Site, study: Study) -> Decision:
+    if isinstance(getattr(site.reference, "ctx", None), ast.Store):
+        return study.left(
+            site,
+            RULE.code,
+            f"{ast.unparse(site.reference)} is replaced, which a migrated model would not feel",
+            "do what it is replaced for on the FSDP2 model, or drop it",
+            models=study.constructors.values(),
+            quiet=True,
+        )
+    kind, _, named = site.construct.rstrip(")").partition("(")
+    if kind == "attribute by name":
+        return _asked_by_name(named, site, study)
+    if kind == "name":
+        return _named(named, site, study)
+    if site.construct == string_references.TEXT:
+        return study.left(
+            site,
+            RULE.code,
+            "this string holds code that imports FSDP1",
+            "migrate that code by hand, or in a file of its own",
+        )
+    if kind == "bytes":
+        return study.left(
+            site,
+            RULE.code,
+            "FSDP2 has no such part in its names",
+            "drop what was done for FSDP1's names",
+        )
+    if site.construct == COMMAND:
+        return _command(site, study)
+    if site.construct.startswith("unbound("):
+        return _unbound(site, study)
+    asked = site.module.table.parents[site.node]
+    if isinstance(asked, ast.Call) and getattr(asked.func, "id", "") == "getattr":
+        return study.left(
+            site,
+            RULE.code,
+            "what is looked up on FSDP1's class passes over an FSDP2 model without an error",
+            "spell it out, and run again",
+            models=study.constructors.values(),
+            quiet=True,
+        )
+    flat = site.construct.startswith(f"{FLAT}._") and site.receiver is not None
+    name = site.construct.removeprefix(f"{FSDP}.")
+    if name != site.construct or flat:
+        reason = f"an FSDP2 model has no {name}"
+        help_ = INSTEAD.get(name, "drop what was done with it")
+        if flat:
+            reason = f"an FSDP2 model has no flat parameters, and so no {name.rpartition('.')[2]}"
+            help_ = FLAT_HELP
+        quiet = isinstance(site.reference, ast.Attribute) and passing.is_passed_over(
+            site.reference, site.module, study
+        )
+        if quiet and name in ORDER:
+            message = "kept: it is passed over for an FSDP2 model"
+            return study.rewritten(
+                site,
+                RULE.code,
+                message,
+                models=_concerned(site, study),
+                review=PREFETCHING,
+            )
+        return study.left(
+            site,
+            RULE.code,
+            reason,
+            help_,
+            models=_concerned(site, study) if quiet else (),
+            quiet=quiet,
+        )
+    listed = isinstance(asked, (ast.Tuple, ast.List, ast.Set))
+    if kind == "value" and listed and study.constructors:
+        return study.left(
+            site,
+            RULE.code,
+            "FSDP stands among classes that FSDP2 models may be told by",
+            "put FSDPModule in its place if they are for isinstance, and run again",
+            models=study.constructors.values(),
+            quiet=True,
+        )
+    reason, help_ = _plainly(site.construct)
+    if site.construct == chosen.VALUE and chosen.is_called(site, study):
+        models = study.reached_from(site.module)  # what it makes may be taken for theirs
+        return study.left(site, RULE.code, reason, help_, models=models, quiet=True)
+    return study.left(site, RULE.code, reason, help_)
+
+
+# What FSDP1 keeps of the order it gathers in: when it gathers changes no number.
+ORDER = frozenset({"_exec_order_data"})
+PREFETCHING = (
+    "what is set here for FSDP1's prefetching no longer has an effect: FSDP2 prefetches by itself, "
+    "set_modules_to_forward_prefetch and set_modules_to_backward_prefetch say how far"
+)
+
+
+def _plainly(construct: str) -> tuple[str, str]:
+    """What is used of FSDP1, and what to do about it, in words for who meets it in the code."""
+    kind, _, inner = construct.partition("(")
+    whole = inner.rstrip(")") or construct
+    name = whole.rpartition(".")[2]
+    private = "private " if whole.startswith("private:") else ""
+    if kind == "value":
+        return (
+            f"FSDP1's {name} is handed on, and what is done with it is not seen here",
+            "hand on fully_shard, FSDPModule or what else it is used for",
+        )
+    if kind == "isinstance":
+        return (
+            f"FSDP1's {private}{name} is asked for, of which migrated code makes none",
+            "ask for what takes its place, or drop the question",
+        )
+    if kind == "annotation":
+        return (
+            f"FSDP1's {private}{name} is the type here, of which migrated code makes none",
+            "write the type of what takes its place",
+        )
+    if private:
+        return f"{name} is private to FSDP1, and knows nothing of FSDP2 models", (
+            PRIVATE.get(name, "do what it is used for on the FSDP2 model, or drop it")
+        )
+    return f"there is no FSDP2 form of {construct} that is known to do the same", (
+        "migrate it by hand"
+    )
+
+
+# What to use in place of functions that are private to FSDP1.
+PRIVATE = {
+    "_is_fsdp_flattened": "ask whether the parameter is a DTensor; one that is still on the meta "
+    "device is in no sharded unit",
+    "_lazy_init": "drop it: an FSDP2 model needs no such call before its parameters are used",
+    "_recursive_wrap": "go over the modules and wrap those that the policy picks",
+}
+
+
+def _named(named: str, site: Site, study: Study) -> Decision:
+    """FSDP1 that is got by its name. A model that it wraps would meet code that was migrated."""
+    parent = site.module.table.parents[site.node]
+    function = parent.func if isinstance(parent, ast.Call) else None
+    name = getattr(function, "attr", getattr(function, "id", ""))
+    replaced = isinstance(site.node, ast.Constant) and name in string_references.REPLACERS
+    if replaced and not _is_torchs(site.node):
+        return _replaced(named, parent, site, study)
+    makes_models = named in {FSDP, PACKAGE, f"{PACKAGE}.fully_sharded_data_parallel"}
+    wraps = makes_models and not replaced and not _asked(site.node)
+    named = named.removeprefix("private:")
+    return study.left(
+        site,
+        RULE.code,
+        f"{named} of FSDP1 is got by its name" if named != PACKAGE else "FSDP1 is got by its name",
+        "import it by a statement, and run again, or migrate it by hand",
+        models=study.constructors.values() if wraps else (),
+        quiet=wraps,
+    )
+
+
+def _is_torchs(node: ast.AST) -> bool:
+    return string_references.DOTTED.fullmatch(str(getattr(node, "value", ""))) is not None
+
+
+def _replaced(named: str, call: ast.AST, site: Site, study: Study) -> Decision:
+    """``patch("train.FSDP")``: migrated code has no such name, and does not ask for it."""
+    keywords = call.keywords if isinstance(call, ast.Call) else []
+    quiet = any(k.arg in {"create", "raising"} for k in keywords)  # a missing name is no error
+    named = named.removeprefix("private:")
+    return study.left(
+        site,
+        RULE.code,
+        f"{named} is replaced by its name, which migrated code does not use",
+        "replace fully_shard in its place" if named == FSDP else "replace what takes its place",
+        models=study.constructors.values() if quiet else (),
+        quiet=quiet,
+    )
+
+
+def _asked(node: ast.AST) -> bool:
+    """``hasattr(fsdp, "FullyShardedDataParallel")`` gets nothing."""
+    return isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"hasattr", "delattr"}
+
+
+def _asked_by_name(named: str, site: Site, study: Study) -> Decision:
+    """``getattr(model, "clip_grad_norm_", None)`` is quiet about what an FSDP2 model has not."""
+    assert isinstance(site.node, ast.Call)
+    assert site.receiver is not None
+    asked = getattr(site.node.func, "id", "")
+    quiet = asked == "hasattr" or len(site.node.args) > 2
+    private = named in UNMISTAKABLE | FLAT_FIELDS
+    help_ = f"call {named} on the model where it is FSDP1's, and run again"
+    return study.left(
+        site,
+        RULE.code,
+        f"an FSDP2 model has no {named}",
+        FLAT_HELP if named in FLAT_FIELDS else INSTEAD.get(named, help_) if private else help_,
+        models=_concerned(site, study),
+        quiet=quiet and not (private and not passing.matters(site.node, site.module)),
+    )
+
+
+def _concerned(site: Site, study: Study) -> frozenset[Constructor]:
+    """The models that a site may be about: all, where nothing tells which."""
+    assert site.receiver is not None
+    known = study.models(site.receiver, site.module).constructors
+    return known or frozenset(study.constructors.values())
+
+
+def _command(site: Site, study: Study) -> Decision:
+    """What a notebook runs and is not Python; it may do to a model what no longer fits it."""
+    excerpt = site.module.source.excerpt
+    assert excerpt is not None
+    assert isinstance(site.node, ast.Name)
+    mask = excerpt.masks[site.node.id]
+    meets_models = mask.shares_names and not mask.text.endswith("?")
+    return study.left(
+        site,
+        RULE.code,
+        "a command of the notebook that is not read as Python speaks of FSDP1 or of its models",
+        "migrate it by hand",
+        models=study.constructors.values() if meets_models else (),
+        quiet=meets_models,
+    )
+
+
+def _unbound(site: Site, study: Study) -> Decision:
+    """A method of a model that is looked up on FSDP1's class: on FSDP2's it gives shards."""
+    method = ast.unparse(site.reference)
+    models = frozenset(study.constructors.values())
+    if isinstance(site.node, ast.Call) and site.node.args:
+        models = study.models(site.node.args[0], site.module).constructors or models
+    return study.left(
+        site,
+        RULE.code,
+        f"{method} is FSDP1's own, whatever model it is given",
+        f"call {method.rpartition('.')[2]} on the model, and run again",
+        models=models,
+        quiet=True,
+    )

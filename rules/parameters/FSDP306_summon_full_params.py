@@ -1,0 +1,178 @@
+"""Gather whole parameters with `full_params` instead of `summon_full_params`."""
+
+import ast
+from collections.abc import Iterable
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.checkpoints import statedicts
+from fsdp_migrate.families.wrapping.methods import Methods, entries
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code, join
+from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.rule import Rule
+
+RULE = Rule(
+    code="FSDP306",
+    name="summon_full_params",
+    handles=(
+        "FullyShardedDataParallel.summon_full_params",
+        "FullyShardedDataParallel.apply",
+    ),
+)
+
+
+ARGUMENTS = ("module", "recurse", "writeback", "rank0_only", "offload_to_cpu", "with_grads")
+CALLS = frozenset({"generate", "forward", "__call__"})
+
+
+def decide(site: Site, study: Study) -> Decision:
+    if site.construct.endswith(".apply"):
+        return _apply(site, study)
+    call = site.node
+    bound = statedicts.arguments(call, ARGUMENTS) if isinstance(call, ast.Call) else None
+    model = bound.get("module") if bound else None
+    models = study.models_of_static(model, site.module).constructors
+    if bound is None or model is None:
+        return _left(site, "the arguments of summon_full_params cannot be read", models, study)
+    assert isinstance(call, ast.Call)
+    runs = _runs_model(site, study)
+    if runs is None:
+        return _left(site, "no with statement here enters the context", models, study)
+    flags = {
+        name: value
+        for name, value in bound.items()
+        if name != "module" and not (name == "recurse" and _is_true(value, site, study))
+    }
+    if runs and not flags.keys() <= {"recurse", "writeback"}:
+        return _left(site, "the block runs the model, on parameters elsewhere", models, study)
+    if runs:
+        flags.pop("writeback", None)
+    proposal = study.proposal()
+    function = "unsharded" if runs else "full_params"
+    arguments = [code("{m}", m=model), *(code("{n}={v}", n=n, v=v) for n, v in flags.items())]
+    name = proposal.support(site.module, function, call)
+    proposal.replace(site.module, call, code("{f}({a})", f=name, a=join(", ", arguments)))
+    lowers = runs and any(c.is_open or c.has("mixed_precision") for c in models)
+    return study.rewritten(
+        site, RULE.code, function, proposal, models=models, review=LOWERED if lowers else ""
+    )
+
+
+LOWERED = "under mixed precision the model runs on parameters in param_dtype here, FSDP1 had fp32"
+
+
+def _left(site: Site, problem: str, models: Iterable[Constructor], study: Study) -> Decision:
+    help = "unshard() and reshard() the FSDP modules around it, or gather what it reads"
+    return study.left(site, RULE.code, problem, help, models=models, quiet=True)
+
+
+def _is_true(node: ast.expr, site: Site, study: Study) -> bool:
+    flag = study.literal(node, site.module)
+    return flag is not None and flag.value is True
+
+
+def _runs_model(site: Site, study: Study) -> bool | None:
+    """Whether the block calls the model; None when there is no block to be seen."""
+    statements = _entered(site, study)
+    if not statements:
+        return None
+    for statement in statements:
+        for body in statement.body:
+            for node in ast.walk(body):
+                if not isinstance(node, ast.Call):
+                    continue
+                called = node.func
+                if isinstance(called, ast.Attribute) and _method_runs(called, site, study):
+                    return True
+                if study.models(called, site.module):
+                    return True
+    return False
+
+
+def _method_runs(called: ast.Attribute, site: Site, study: Study) -> bool:
+    """Whether a method calls the model, its parts, or gathers parameters elsewhere."""
+    if called.attr in CALLS:
+        return True
+    registered = {entry.function for entry in entries(study)}
+    return any(
+        use.runs or use.calls_self or use.function in registered
+        for use in Methods(study).uses(called.value, called.attr, site.module)
+    )
+
+
+def _entered(site: Site, study: Study) -> list[ast.With | ast.AsyncWith]:
+    """The ``with`` statements that enter the context: directly, under a name or a condition, or
+    through a function that makes it."""
+    table = site.module.table
+    child: ast.AST = site.node
+    made = False  # by a lambda, which the statement calls
+    for parent in table.ancestors(child):
+        if isinstance(parent, ast.withitem):
+            return _statement(parent, site.module)
+        if isinstance(parent, ast.Lambda) and not made:
+            made = True
+        elif isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
+            return _under_name(parent.targets[0], site.module, made=made)
+        elif isinstance(parent, ast.Return) and not made:
+            return _through_function(parent, site.module, study)
+        elif not isinstance(parent, ast.IfExp):
+            return []
+    return []
+
+
+def _statement(item: ast.AST, module: Module) -> list[ast.With | ast.AsyncWith]:
+    statement = module.table.parents[item]
+    return [statement] if isinstance(statement, (ast.With, ast.AsyncWith)) else []
+
+
+def _under_name(name: ast.Name, module: Module, *, made: bool) -> list[ast.With | ast.AsyncWith]:
+    """Where ``with name:`` stands, or ``with name():`` when what has the name makes the context."""
+    table = module.table
+    found = []
+    for node in table.names:
+        if node.id != name.id or table.within[node] is not table.within[name] or node is name:
+            continue
+        used: ast.AST = node
+        if made and isinstance(table.parents[node], ast.Call):
+            used = table.parents[node]
+        item = table.parents[used]
+        if isinstance(item, ast.withitem) and item.context_expr is used:
+            found += _statement(item, module)
+    return found
+
+
+def _through_function(
+    statement: ast.Return, module: Module, study: Study
+) -> list[ast.With | ast.AsyncWith]:
+    """Where the calls of the function are entered; nothing when one of them is not."""
+    scope = module.table.scope_of(statement).function()
+    if scope is None or not isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return []
+    found = []
+    for caller in study.tracer.callers(scope.node, module):
+        item = caller.module.table.parents[caller.call]
+        if not isinstance(item, ast.withitem):
+            return []
+        found += _statement(item, caller.module)
+    return found
+
+
+def _apply(site: Site, study: Study) -> Decision:
+    assert site.receiver is not None
+    models = study.models(site.receiver, site.module).constructors
+    statement = site.statement
+    alone = isinstance(statement, ast.Expr) and statement.value is site.node
+    if not alone or not isinstance(site.node, ast.Call):
+        return study.left(
+            site,
+            RULE.code,
+            "apply() ran on whole parameters in FSDP1 and runs on shards in FSDP2",
+            "initialise before sharding, or gather the parameters around it",
+            models=models,
+            quiet=True,
+        )
+    proposal = study.proposal()
+    name = proposal.support(site.module, "full_params", site.node)
+    new = code("with {f}({m}):\n    {c}", f=name, m=ast.unparse(site.receiver), c=site.node)
+    proposal.replace_statement(site.module, statement, new)
+    return study.rewritten(site, RULE.code, "apply under full_params", proposal, models=models)

@@ -1,0 +1,32 @@
+"""Cast buffers after sharding where `MixedPrecision(buffer_dtype=...)` did."""
+
+from fsdp_migrate.families.precision import precision
+from fsdp_migrate.families.wrapping import models
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.rule import Rule
+
+RULE = Rule(code="FSDP203", name="buffer_dtype", handles=("MixedPrecision(buffer_dtype=)",))
+
+
+def decide(site: Site, study: Study) -> Decision:
+    constructors = precision.users(site, study)
+    review = ""
+    for constructor in constructors:
+        plan = study.plans[constructor]
+        try:
+            cast = precision.cast_buffers(plan, study)
+        except precision.Unreadable as problem:
+            return study.left(
+                site, RULE.code, str(problem), "cast the buffers by hand after sharding"
+            )
+        if not cast:
+            continue
+        if models.may_save_float_buffers(constructor.wrapped, constructor.module, study):
+            review = (
+                "persistent float buffers are now saved in buffer_dtype, FSDP1 saved them in "
+                "their original dtype"
+            )
+    return study.rewritten(
+        site, RULE.code, "buffers are cast after sharding", models=constructors, review=review
+    )

@@ -1,0 +1,12 @@
+"""Make subclasses of `FullyShardedDataParallel` functions, or modules around the sharded one."""
+
+from fsdp_migrate.families.subclasses import subclasses
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.rule import Rule
+
+RULE = Rule(code="FSDP103", name="subclass", handles=("class(FullyShardedDataParallel)",))
+
+
+def decide(site: Site, study: Study) -> Decision:
+    return subclasses.left(site, study)

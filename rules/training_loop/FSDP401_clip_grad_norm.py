@@ -1,0 +1,151 @@
+"""Clip gradients with `torch.nn.utils.clip_grad_norm_`."""
+
+import ast
+
+from fsdp_migrate.families.checkpoints import statedicts
+from fsdp_migrate.families.parameters.parameters import CLIP, CLIP_LIST
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Code, code, join
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.rule import Rule
+
+RULE = Rule(
+    code="FSDP401",
+    name="clip_grad_norm",
+    handles=(
+        "FullyShardedDataParallel.clip_grad_norm_",
+        "torch.nn.utils.clip_grad_norm_(parameters)",
+        "torch.nn.utils.clip_grad_norm_(list)",
+    ),
+)
+
+
+def decide(site: Site, study: Study) -> Decision:
+    if site.construct == CLIP:
+        return _torchs_own(site, study)
+    if site.construct == CLIP_LIST:
+        return _of_a_list(site, study)
+    assert site.receiver is not None
+    models = study.models(site.receiver, site.module).constructors
+    call = site.node
+    bound = None
+    if isinstance(call, ast.Call):
+        bound = statedicts.arguments(call, ("max_norm", "norm_type"))
+    if bound is None or "max_norm" not in bound:
+        return study.left(
+            site,
+            RULE.code,
+            "the arguments of clip_grad_norm_ cannot be read",
+            "use torch.nn.utils.clip_grad_norm_(model.parameters(), ...)",
+            models=models,
+        )
+    assert isinstance(call, ast.Call)
+    proposal = study.proposal()
+    norm_type = code("")
+    if "norm_type" in bound:
+        norm_type = code(", norm_type={n}", n=bound["norm_type"])
+    parts: dict[str, Code | ast.expr | str] = {
+        "m": site.receiver,
+        "x": bound["max_norm"],
+        "n": norm_type,
+    }
+    ignores = any(c.is_open or c.has("ignored_modules") or c.has("ignored_states") for c in models)
+    if ignores or not _is_finite(bound.get("norm_type"), site, study):
+        parts["f"] = proposal.support(site.module, "clip_grad_norm_", call)
+        new = Code("{f}({m}, {x}{n})", parts)
+    else:
+        utils = proposal.module_name(site.module, "torch.nn.utils", "nn_utils", call)
+        parts["f"] = f"{utils}.clip_grad_norm_"
+        new = Code("{f}({m}.parameters(), {x}{n})", parts)
+        if not isinstance(site.module.table.parents[call], ast.Expr):
+            new = code("{c}.full_tensor()", c=new)
+    proposal.replace(site.module, call, new)
+    message = "torch.nn.utils.clip_grad_norm_"
+    return study.rewritten(site, RULE.code, message, proposal, models=models)
+
+
+def _torchs_own(site: Site, study: Study) -> Decision:
+    """On FSDP1's parameters it computed the norm of this rank's part."""
+    assert site.receiver is not None
+    assert isinstance(site.node, ast.Call)
+    found = study.models(site.receiver, site.module)
+    if _is_alternative(site):
+        message = "kept: it is for models that are not FSDP's"
+        return study.rewritten(site, RULE.code, message, models=found.constructors)
+    bound = statedicts.arguments(site.node, ("parameters", "max_norm", "norm_type"))
+    used = not isinstance(site.module.table.parents[site.node], ast.Expr)
+    infinite = bound is not None and not _is_finite(bound.get("norm_type"), site, study)
+    proposal = study.proposal()
+    if bound is not None and "max_norm" in bound and (used or infinite):
+        function = proposal.support(site.module, "clip_grad_norm_", site.node)
+        norm_type = code("")
+        if "norm_type" in bound:
+            norm_type = code(", norm_type={n}", n=bound["norm_type"])
+        proposal.replace(
+            site.module,
+            site.node,
+            code("{f}({m}, {x}{n})", f=function, m=site.receiver, x=bound["max_norm"], n=norm_type),
+        )
+    return study.rewritten(
+        site,
+        RULE.code,
+        "the norm of all ranks",
+        proposal,
+        models=found.constructors,
+        review=LOCAL if found.certain else "",
+    )
+
+
+def _of_a_list(site: Site, study: Study) -> Decision:
+    """As :func:`_torchs_own`, of some of a model's parameters."""
+    assert site.receiver is not None
+    assert isinstance(site.node, ast.Call)
+    found = study.models(site.receiver, site.module)
+    models = found.constructors
+    if _is_alternative(site):
+        message = "kept: it is for models that are not FSDP's"
+        return study.rewritten(site, RULE.code, message, models=models)
+    bound = statedicts.arguments(site.node, ("parameters", "max_norm", "norm_type"))
+    if bound is None or not _is_finite(bound.get("norm_type"), site, study):
+        return study.left(
+            site,
+            RULE.code,
+            "each rank would clip by a norm of its own part here",
+            "clip with the 2-norm, or reduce the norm with full_tensor() before scaling",
+            models=models,
+            quiet=True,
+        )
+    proposal = study.proposal()
+    ignores = any(c.is_open or c.has("ignored_modules") or c.has("ignored_states") for c in models)
+    used = not isinstance(site.module.table.parents[site.node], ast.Expr)
+    if used and found.certain and not ignores:
+        given = [code("{v}", v=value) for value in site.node.args]
+        given += [code(f"{k.arg}={{v}}", v=k.value) for k in site.node.keywords]
+        call = code("{f}({a}).full_tensor()", f=site.node.func, a=join(", ", given))
+        proposal.replace(site.module, site.node, call)
+    return study.rewritten(
+        site, RULE.code, "the norm of all ranks", proposal, models=models, review=LOCAL
+    )
+
+
+LOCAL = "FSDP1 clipped by the norm of each rank's own part here; this clips by the norm of all"
+
+
+def _is_alternative(site: Site) -> bool:
+    """Whether the code is for models that are not FSDP's."""
+    child: ast.AST = site.node
+    for parent in site.module.table.ancestors(site.node):
+        if isinstance(parent, ast.If) and child in parent.orelse:
+            calls = [n.func for n in ast.walk(parent.test) if isinstance(n, ast.Call)]
+            if any(isinstance(f, ast.Name) and f.id in {"isinstance", "hasattr"} for f in calls):
+                return True
+        child = parent
+    return False
+
+
+def _is_finite(norm_type: ast.expr | None, site: Site, study: Study) -> bool:
+    """Whether the norm is certainly not the infinity norm."""
+    if norm_type is None:
+        return True
+    value = study.literal(norm_type, site.module)
+    return value is not None and isinstance(value.value, (int, float))

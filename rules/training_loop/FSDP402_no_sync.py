@@ -1,0 +1,153 @@
+"""Accumulate gradients with `set_requires_gradient_sync`."""
+
+import ast
+from collections.abc import Iterator
+
+from fsdp_migrate.families.precision import precision
+from fsdp_migrate.families.wrapping import strategy
+from fsdp_migrate.fsdp1.references import enclosing_function
+from fsdp_migrate.planning.context import Study, block_of, sentences
+from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.syntax.scopes import FUNCTIONS
+
+RULE = Rule(code="FSDP402", name="no_sync", handles=("FullyShardedDataParallel.no_sync",))
+
+
+DROPPED = (
+    "zero_grad() no longer drops gradients that wait for their reduction: where it comes between "
+    "micro-batches, they go into the step"
+)
+UNSEEN = (
+    "gradients that wait for their reduction are not in p.grad: what reads or clips gradients "
+    "between micro-batches passes over them, do it before the step"
+)
+
+
+def decide(site: Site, study: Study) -> Decision:
+    assert site.receiver is not None
+    assert isinstance(site.node, ast.expr)
+    models = study.models(site.receiver, site.module).constructors
+    keeps = {strategy.of(c, study) in strategy.RESHARD_NEVER for c in models}
+    if len(keeps) > 1:
+        return study.left(
+            site,
+            RULE.code,
+            "models of different sharding strategies meet here",
+            "call set_requires_gradient_sync on each",
+            models=models,
+        )
+    proposal = study.proposal()
+    name = proposal.support(site.module, "no_sync", site.node)
+    keep = ", keep_unsharded=True" if keeps == {True} else ""
+    if isinstance(site.node, ast.Call):
+        new = code("{f}({m}{k})", f=name, m=site.receiver, k=keep)
+    else:
+        partial = proposal.name(site.module, "functools", "partial", site.node)
+        new = code("{p}({f}, {m}{k})", p=partial, f=name, m=site.receiver, k=keep)
+    proposal.replace(site.module, site.node, new)
+    reviews = []
+    if any(strategy.of(c, study) is None for c in models):
+        reviews.append(
+            "if the strategy is SHARD_GRAD_OP, pass keep_unsharded=True here, or parameters are "
+            "gathered again for every micro-batch"
+        )
+    if any(_accumulates_wider(c, study) for c in models):
+        reviews.append(
+            "unsynchronised gradients are now accumulated in reduce_dtype, which is more "
+            "precise than FSDP1's param_dtype"
+        )
+    if any(map(_gives_up, ast.walk(enclosing_function(site.module, site.node)))):
+        reviews.append(
+            "zero_grad() no longer drops gradients that wait for their reduction: where a step is "
+            "given up below, they go into the next one"
+        )
+    if between := _between(site):
+        reviews.append(between)
+    review = sentences(*reviews) if len(reviews) > 1 else "".join(reviews)
+    return study.rewritten(
+        site, RULE.code, "no_sync(model)", proposal, models=models, review=review
+    )
+
+
+def _gives_up(node: ast.AST) -> bool:
+    """Whether a branch drops gradients and leaves, with neither a backward nor a step in it."""
+    if not isinstance(node, ast.If):
+        return False
+    for block in (node.body, node.orelse):
+        if not block or not isinstance(block[-1], (ast.Continue, ast.Break, ast.Return)):
+            continue
+        called = {
+            n.func.attr
+            for statement in block
+            for n in ast.walk(statement)
+            if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)
+        }
+        if "zero_grad" in called and not called & {"step", "backward"}:
+            return True
+    return False
+
+
+def _between(site: Site) -> str:
+    """What to review where gradients are dropped or read before the step they add up to."""
+    blocks = list(_blocks(site))
+    for block, first in blocks:
+        for statement in block[first:]:
+            called = _called(statement)
+            if "step" in called:
+                break
+            if "zero_grad" in called and isinstance(statement, ast.Expr):
+                return DROPPED
+    block, _ = blocks[-1]
+    if not any(isinstance(s, ast.If) and "step" in _called(s) for s in block):
+        return ""
+    flat = [s for s in block if not isinstance(s, (ast.If, ast.For, ast.While))]
+    if any("step" in _called(s) for s in flat if isinstance(s, ast.Expr)):
+        return ""
+    for statement in flat:
+        if "zero_grad" in _called(statement):
+            return DROPPED
+        read = [n for n in ast.walk(statement) if isinstance(n, ast.Attribute)]
+        if any(n.attr == "grad" and n.lineno > site.node.lineno for n in read):
+            return UNSEEN
+        if _called(statement) & {"clip_grad_norm_", "clip_grad_value_"}:
+            return UNSEEN
+    return ""
+
+
+def _blocks(site: Site) -> Iterator[tuple[list[ast.stmt], int]]:
+    """The statement lists around a site up to its loop, with where it goes on behind the site."""
+    child: ast.AST = site.statement
+    for parent in site.module.table.ancestors(child):
+        if isinstance(child, ast.stmt):
+            block = block_of(parent, child) or [child]
+            yield block, block.index(child) + 1
+        if isinstance(parent, (ast.For, ast.While, *FUNCTIONS)):
+            return
+        child = parent
+
+
+def _called(statement: ast.AST) -> set[str]:
+    """The names of the methods and functions that a statement calls."""
+    return {
+        n.func.attr if isinstance(n.func, ast.Attribute) else getattr(n.func, "id", "")
+        for n in ast.walk(statement)
+        if isinstance(n, ast.Call)
+    }
+
+
+def _accumulates_wider(constructor: Constructor, study: Study) -> bool:
+    node = constructor.arguments.get("mixed_precision")
+    if node is None:
+        return constructor.is_open
+    try:
+        found, _ = precision.read(node, constructor.module, study)
+    except precision.Unreadable:
+        return True
+    return any(
+        each.spelled("reduce_dtype")
+        and each.spelled("param_dtype")
+        and each.spelled("reduce_dtype") != each.spelled("param_dtype")
+        for each in found
+    )

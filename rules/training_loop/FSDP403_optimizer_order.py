@@ -1,0 +1,129 @@
+"""Build the optimizer after the model is sharded, from sharded parameters."""
+
+import ast
+
+from fsdp_migrate.analysis.values import Class
+from fsdp_migrate.families.parameters import attributes, collected
+from fsdp_migrate.families.training_loop import ordering, running
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.rule import Finder, Rule
+
+RULE = Rule(
+    code="FSDP403",
+    name="optimizer_order",
+    handles=("early optimizer", "early parameters", "kept parameters", "late optimizer"),
+    finders=(
+        Finder(10, ordering.find_early_optimizers, always=True),
+        Finder(20, collected.find_early_parameters, always=True),
+        Finder(40, running.find_late_optimizers),
+        Finder(230, in_project=collected.find_kept_parameters),
+    ),
+)
+
+
+def decide(site: Site, study: Study) -> Decision:
+    assert isinstance(site.node, ast.Call)
+    if site.construct == running.CONSTRUCT:
+        return _late(site, site.node, study)
+    if site.construct == collected.IN_MODELS:
+        return _kept(site, study)
+    if site.construct == collected.CONSTRUCT:
+        return _early(site, site.node, study)
+    found = ordering.early_optimizer(site.node, site.module, study)
+    assert found is not None
+    models = _models(found.wrap, site, study)
+    built, wrapped = site.statement, site.module.table.statement(found.wrap)
+    problem = ordering.move_problem(built, wrapped, site.module)
+    if problem:
+        return study.left(
+            site,
+            RULE.code,
+            f"the optimizer is built before its model is wrapped, and {problem}",
+            "build it after the model is sharded, or it trains nothing",
+            models=models,
+            quiet=True,
+        )
+    proposal = study.proposal()
+    proposal.move_after(site.module, built, wrapped)
+    review = ""
+    if not all(_keeps_parameters(c, study) for c in models):
+        review = (
+            "FSDP1 without use_orig_params=True gave this optimizer parameters that it never "
+            "trained; now it trains them"
+        )
+    return study.rewritten(
+        site, RULE.code, "moved behind the sharding", proposal, models=models, review=review
+    )
+
+
+def _kept(site: Site, study: Study) -> Decision:
+    """Parameters in a list of the model's own, which FSDP1 may have kept."""
+    constructor = next(c for c in study.constructors.values() if c.call is site.receiver)
+    assert isinstance(site.reference, ast.ClassDef)
+    module = next(m for m in study.project.modules if site.reference in m.table.scopes)
+    kept = collected.kept_by(Class(site.reference, module))
+    named = ", ".join(f"{site.reference.name}.{name}" for name in kept)
+    reason = (
+        f"{named} goes on holding the parameters that fully_shard replaces, which train nothing"
+    )
+    advice = "take the parameters from their layers where they are used"
+    if attributes.keeps(constructor, study) is False:  # use_orig_params is a setting
+        return study.rewritten(
+            site,
+            RULE.code,
+            "FSDP1 may have kept them",
+            models=[constructor],
+            review=f"{reason}; FSDP1 kept them with use_orig_params=True: {advice}",
+        )
+    return study.left(site, RULE.code, reason, advice, models=[constructor], quiet=True)
+
+
+def _early(site: Site, call: ast.Call, study: Study) -> Decision:
+    found = collected.read(call, site.module, study)
+    assert found is not None
+    models = _models(found.wrap, site, study)
+    behind = site.module.table.statement(found.wrap)
+    problem = "they are passed on before that"
+    if not found.passed_on:
+        loop = isinstance(found.statement, ast.For)
+        filled = found.names if loop else frozenset()
+        problem = ordering.move_problem(found.statement, behind, site.module, filled)
+    if problem:
+        return study.left(
+            site,
+            RULE.code,
+            f"parameters are collected before their model is wrapped, and {problem}",
+            "collect them after the model is sharded, which makes new ones",
+            models=models,
+            quiet=True,
+        )
+    proposal = study.proposal()
+    proposal.move_after(site.module, found.statement, behind)
+    return study.rewritten(site, RULE.code, "moved behind the sharding", proposal, models=models)
+
+
+def _late(site: Site, call: ast.Call, study: Study) -> Decision:
+    found = running.read(call, site.module, study)
+    assert found is not None
+    proposal = study.proposal()
+    function = proposal.support(site.module, "reshard_parameters", found.before)
+    lines = [code("{f}({m})", f=function, m=ast.unparse(model)) for model in found.models]
+    proposal.insert_before(site.module, found.before, *lines)
+    models = {c for m in found.models for c in study.models(m, site.module).constructors}
+    return study.rewritten(site, RULE.code, "resharded first", proposal, models=models)
+
+
+def _models(wrap: ast.Call, site: Site, study: Study) -> frozenset[Constructor]:
+    if wrap in study.constructors:
+        return frozenset(study.settings_of(study.constructors[wrap]))
+    return study.models(wrap, site.module).constructors
+
+
+def _keeps_parameters(constructor: Constructor, study: Study) -> bool:
+    node = constructor.arguments.get("use_orig_params")
+    if node is None:
+        return False
+    flag = study.literal(node, constructor.module)
+    return flag is not None and flag.value is True

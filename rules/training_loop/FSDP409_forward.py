@@ -1,0 +1,92 @@
+"""Call the model, not its `forward`."""
+
+import ast
+
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.families.subclasses import derived
+from fsdp_migrate.families.wrapping import methods
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.rule import Rule
+
+RULE = Rule(code="FSDP409", name="forward", handles=("FullyShardedDataParallel.forward",))
+
+
+DESCRIBES = frozenset({"functools.wraps", "functools.update_wrapper"})
+RUNS = (".checkpoint", "functools.partial")
+
+
+def decide(site: Site, study: Study) -> Decision:
+    assert site.receiver is not None
+    assert isinstance(site.reference, ast.expr)
+    models = study.models(site.receiver, site.module).constructors
+    outer = site.module.table.parents[site.reference]
+    names = study.external(outer.func, site.module) if isinstance(outer, ast.Call) else frozenset()
+    if any(name.startswith("inspect.") or name in DESCRIBES for name in names):
+        return study.rewritten(site, RULE.code, "kept: it is not called here", models=models)
+    if any(derived.defines(c, "__call__", study) for c in models):
+        return study.left(
+            site,
+            RULE.code,
+            "the class of this model has a __call__ of its own, around forward",
+            "move what forward is given before the call into a method of that class",
+            models=models,
+            quiet=True,
+        )
+    runs = site.node is outer or any(name.endswith(RUNS) for name in names)
+    if not runs and _is_replaced(site):
+        casts = methods.casts_inputs(models, study)
+        return study.rewritten(
+            site,
+            RULE.code,
+            "kept: hooks run around what replaces it",
+            models=models,
+            review=CAST if casts else "",
+        )
+    if not runs:
+        return study.left(
+            site,
+            RULE.code,
+            "what is done with this forward is not seen here",
+            "where it is called, call the model",
+            models=models,
+        )
+    proposal = study.proposal()
+    proposal.replace(site.module, site.reference, code("{m}", m=site.receiver))
+    return study.rewritten(site, RULE.code, "the model itself", proposal, models=models)
+
+
+CAST = "under mixed precision, what replaces forward now gets inputs in param_dtype"
+
+
+def _is_replaced(site: Site) -> bool:
+    """Whether a forward is only used by what takes its place on the same model."""
+    assert site.receiver is not None
+    table = site.module.table
+    places = [
+        statement
+        for attribute in table.attributes
+        if attribute.attr == "forward" and isinstance(attribute.ctx, ast.Store)
+        if access_path(attribute.value) == access_path(site.receiver) is not None
+        for statement in [table.statement(attribute)]
+        if table.scope_of(statement).function() is table.scope_of(site.node).function()
+    ]
+    kept = site.statement
+    if kept in places:
+        return True
+    target = kept.targets[0] if isinstance(kept, ast.Assign) else None
+    if not places or not isinstance(target, ast.Name) or kept.value is not site.reference:  # type: ignore[attr-defined]
+        return False
+    scope = table.within[target]
+    uses = [
+        name
+        for name in table.names
+        if name.id == target.id
+        and isinstance(name.ctx, ast.Load)
+        and table.within[name].lookup(name.id) is scope
+    ]
+    return all(
+        table.statement(name) in places or table.within[name].function() is not scope.function()
+        for name in uses
+    )

@@ -1,0 +1,28 @@
+"""Leave optimizers whose steps fail on sharded parameters."""
+
+from fsdp_migrate.families.training_loop import ordering
+from fsdp_migrate.families.training_loop.ordering import UNSUPPORTED
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.rule import Finder, Rule
+
+RULE = Rule(
+    code="FSDP410",
+    name="flattening_optimizer",
+    handles=("optimizer that flattens", "optimizer without DTensors"),
+    finders=(Finder(30, ordering.find_flattening_optimizers),),
+)
+
+
+def decide(site: Site, study: Study) -> Decision:
+    assert site.receiver is not None
+    reason = "LBFGS flattens parameters, which fails on sharded ones of the whole shape"
+    if site.construct == UNSUPPORTED:
+        reason = "the first step of this optimizer fails on sharded parameters"
+    return study.left(
+        site,
+        RULE.code,
+        reason,
+        "take another optimizer",
+        models=study.models(site.receiver, site.module).constructors,
+    )

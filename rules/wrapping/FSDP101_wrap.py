@@ -1,0 +1,69 @@
+"""Wrap a model with `fully_shard` instead of `FullyShardedDataParallel`."""
+
+from fsdp_migrate.families.modules import checkpointing
+from fsdp_migrate.families.wrapping import wrapped
+from fsdp_migrate.families.wrapping.methods import plan_registration
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.planning.shard_plan import placement_problem, render
+
+RULE = Rule(
+    code="FSDP101",
+    name="wrap",
+    handles=("FullyShardedDataParallel()", "partial(FullyShardedDataParallel)"),
+)
+
+
+def decide(site: Site, study: Study) -> Decision:
+    constructor = study.constructors[site.node]
+    models = [constructor]
+    if constructor.problem:
+        never = None
+        if "module" in constructor.arguments:
+            never = wrapped.in_any_form(constructor, study)
+        if never is not None:
+            return study.left(
+                site,
+                RULE.code,
+                never.reason,
+                never.help,
+                models=[constructor, *never.models],
+                quiet=bool(never.models),
+                final=True,
+            )
+        return study.left(
+            site,
+            RULE.code,
+            f"the arguments of FSDP cannot be read: {constructor.problem}",
+            "write them out at the call",
+            models=models,
+        )
+    refused = wrapped.refusal(constructor, study)
+    if refused is not None:
+        return study.left(
+            site,
+            RULE.code,
+            refused.reason,
+            refused.help,
+            models=[constructor, *refused.models],
+            quiet=bool(refused.models),  # one FSDP in the other
+            final=refused.final,
+        )
+    plan = study.plans[constructor]
+    plan_registration(plan, study)
+    if not plan.is_compact:
+        problem = placement_problem(constructor)
+        if problem:
+            return study.left(
+                site,
+                RULE.code,
+                f"several statements are needed in place of this FSDP call, but {problem}",
+                "assign the wrapped model to a name in a statement of its own",
+                models=models,
+            )
+    late = checkpointing.following(constructor, study)
+    if late is not None:
+        checkpointing.move_behind(plan, late, study)
+    render(plan)
+    return study.rewritten(site, RULE.code, "fully_shard", plan.proposal, models=models)

@@ -1,0 +1,71 @@
+"""Write an auto wrap policy out as a loop over the modules it picks."""
+
+from fsdp_migrate.families.wrapping import policies
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.rule import Rule
+
+RULE = Rule(
+    code="FSDP102",
+    name="auto_wrap_policy",
+    handles=(
+        "FullyShardedDataParallel(auto_wrap_policy=)",
+        "transformer_auto_wrap_policy",
+        "lambda_auto_wrap_policy",
+        "size_based_auto_wrap_policy",
+        "always_wrap_policy",
+        "_or_policy",
+        "_module_wrap_policy",
+        "ModuleWrapPolicy",
+        "CustomPolicy",
+    ),
+)
+
+
+def decide(site: Site, study: Study) -> Decision:
+    if site.construct == RULE.handles[0]:
+        return _argument(site, study)
+    return _origin(site, study)
+
+
+def _argument(site: Site, study: Study) -> Decision:
+    plan, value, _ = study.argument(site)
+    try:
+        use = policies.use(value, plan, study)
+    except policies.Unreadable as problem:
+        wrong = isinstance(problem, policies.NoPolicy)
+        help = "write the loop over the modules by hand"
+        return study.left(site, RULE.code, str(problem), help, final=wrong)
+    plan.setup.extend(use.setup)
+    plan.targets, plan.walk = use.targets, use.walk
+    return study.rewritten(site, RULE.code, use.message, review=use.review)
+
+
+def _origin(site: Site, study: Study) -> Decision:
+    conversion = study.conversions.get(site.node)
+    origin = policies.import_of(site.node, site.module)
+    if conversion is None and origin is not None:
+        conversion = study.conversions.get(origin)
+    if conversion is None:
+        help = "delete it, or migrate the code that uses it together with it"
+        if any(_is_unknown(c, study) for c in study.constructors.values()):
+            help = "keep it if a model gets it in a way that is not seen here, or delete it"
+        return study.left(
+            site,
+            RULE.code,
+            study.derived or "no FSDP constructor in the given paths uses this policy",
+            help,
+        )
+    proposal = study.proposal()
+    if conversion.new is not None:
+        policies.convert(site, conversion.new, proposal)
+    models = conversion.constructors
+    return study.rewritten(site, RULE.code, conversion.message, proposal, models=models)
+
+
+def _is_unknown(constructor: Constructor, study: Study) -> bool:
+    """Whether a model is wrapped by a policy that may be any."""
+    policy = constructor.arguments.get("auto_wrap_policy")
+    if policy is None:
+        return constructor.is_open
+    return bool(study.unknown(study.values(policy, constructor.module)))

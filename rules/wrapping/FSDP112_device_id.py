@@ -1,0 +1,45 @@
+"""Take the device from the mesh instead of `device_id`."""
+
+import ast
+
+from fsdp_migrate.families.wrapping import devices, placing, strategy
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.planning.shard_plan import ShardPlan
+
+RULE = Rule(code="FSDP112", name="device_id", handles=("FullyShardedDataParallel(device_id=)",))
+
+
+def decide(site: Site, study: Study) -> Decision:
+    plan, value, _ = study.argument(site)
+    if isinstance(value, ast.Constant) and value.value is None:
+        return study.dropped(site, RULE.code, "dropped, it was None")
+    device = devices.read(plan.constructor, study)
+    grouped = plan.constructor.has("process_group") and "mesh" in plan.everywhere
+    has_mesh = plan.constructor.has("device_mesh") or grouped
+    made_current = placing.make_current(plan, study)
+    if not device.is_accelerator and not has_mesh:
+        asked = plan.constructor.has("sharding_strategy")
+        at_run_time = asked and strategy.of(plan.constructor, study) is None
+        if "mesh" not in plan.everywhere and not at_run_time:  # sharding_kwargs makes its own
+            _explicit_mesh(plan, study)
+        return study.rewritten(site, RULE.code, "the mesh says which device")
+    if made_current:
+        return study.rewritten(site, RULE.code, made_current)
+    placing.keep_effects(plan, study)
+    return study.dropped(site, RULE.code, "dropped, the current device is used")
+
+
+def _explicit_mesh(plan: ShardPlan, study: Study) -> None:
+    init = plan.name("torch.distributed.device_mesh", "init_device_mesh")
+    kind = placing.type_code(plan, study)
+    shape = f"({plan.dist()}.get_world_size(),)"
+    make = code("{i}({k}, {s})", i=init, k=kind, s=shape)
+    name = study.made_before(plan.constructor, make)
+    if not name:
+        name = plan.fresh("mesh")
+        plan.setup.append(code("{n} = {m}", n=name, m=make))
+        study.make(plan.constructor, make, name)
+    plan.everywhere["mesh"] = code("{n}", n=name)

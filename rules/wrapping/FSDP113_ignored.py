@@ -1,0 +1,64 @@
+"""Keep ignored parameters out of sharding with `ignored_params`."""
+
+import ast
+
+from fsdp_migrate.analysis.values import Constant, Unknown
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Code, code
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.rule import Rule
+
+RULE = Rule(
+    code="FSDP113",
+    name="ignored",
+    handles=(
+        "FullyShardedDataParallel(ignored_modules=)",
+        "FullyShardedDataParallel(ignored_states=)",
+    ),
+    since="2.7",
+)
+
+
+REVIEW = "ignored parameters stay plain tensors: build the optimizer with foreach=False"
+
+
+def decide(site: Site, study: Study) -> Decision:
+    plan, value, name = study.argument(site)
+    if isinstance(value, ast.Constant) and value.value is None:
+        return study.dropped(site, RULE.code, "dropped, it was None")
+    if "ignored_params" in plan.everywhere:
+        return study.left(
+            site,
+            RULE.code,
+            "both ignored_modules and ignored_states are given, which FSDP1 refuses",
+            "give one of them",
+            final=True,
+        )
+    listed = plan.fresh(name)
+    if isinstance(value, (ast.List, ast.Tuple)):
+        plan.setup.append(code("{n} = {v}", n=listed, v=value))
+    else:
+        values = study.values(value, site.module)
+        certain = not any(isinstance(v, (Constant, Unknown)) for v in values)
+        given = code("{v}" if certain else "{v} or ()", v=value)
+        plan.setup.append(code("{n} = list({g})", n=listed, g=given))
+    if name == "ignored_modules":
+        parameters = code("{{p for m in {n} for p in m.parameters()}}", n=listed)
+        modules: Code | None = code("{{m for x in {n} for m in x.modules()}}", n=listed)
+    else:
+        nn = plan.proposal.module_name(site.module, "torch.nn", "nn", plan.constructor.reference)
+        parameters = code(
+            "{{p for x in {n} for p in (x.parameters() if isinstance(x, {nn}.Module) else [x])}}",
+            n=listed,
+            nn=nn,
+        )
+        modules = code(
+            "{{m for x in {n} if isinstance(x, {nn}.Module) for m in x.modules()}}",
+            n=listed,
+            nn=nn,
+        )
+    name = plan.fresh("ignored_params")
+    plan.setup.append(code("{n} = {p}", n=name, p=parameters))
+    plan.everywhere["ignored_params"] = code("{n}", n=name)
+    plan.ignored = modules
+    return study.rewritten(site, RULE.code, "ignored_params", review=REVIEW)

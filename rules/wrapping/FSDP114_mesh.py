@@ -1,0 +1,85 @@
+"""Name the ranks with a device mesh instead of a process group."""
+
+import ast
+
+from fsdp_migrate.analysis.values import Constant, Unknown
+from fsdp_migrate.families.wrapping import meshes, placing, strategy
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.rule import Rule
+
+RULE = Rule(
+    code="FSDP114",
+    name="mesh",
+    handles=(
+        "FullyShardedDataParallel(device_mesh=)",
+        "FullyShardedDataParallel(process_group=)",
+        "unnamed mesh",
+    ),
+)
+
+
+def decide(site: Site, study: Study) -> Decision:
+    if site.construct == "unnamed mesh":
+        return study.converted(site, RULE.code, study.conversions[site.node])
+    _, value, name = study.argument(site)
+    if isinstance(value, ast.Constant) and value.value is None:
+        return study.dropped(site, RULE.code, "dropped, it was None")
+    return _mesh(site, study) if name == "device_mesh" else _group(site, study)
+
+
+def _mesh(site: Site, study: Study) -> Decision:
+    plan, value, _ = study.argument(site)
+    chosen = strategy.of(plan.constructor, study)
+    found = meshes.read(value, site.module, study)
+    if found.dimensions == {2} and chosen in {"FULL_SHARD", "SHARD_GRAD_OP"}:
+        return study.left(
+            site,
+            RULE.code,
+            f"{chosen} on a 2-D mesh used only its first dimension in FSDP1",
+            "pass the 1-D slice that is meant, mesh['name']",
+        )
+    if found.dimensions and max(found.dimensions) > 2:
+        reason = "the mesh has more than two dimensions"
+        return study.left(site, RULE.code, reason, "pass a slice of it", final=True)
+    if found.dimensions == {1} and chosen in strategy.HYBRID:
+        reason = f"{chosen} on a mesh of one dimension is an error in FSDP1"
+        help_ = "build a 2-D mesh, or shard over the one that is given"
+        return study.left(site, RULE.code, reason, help_, final=True)
+    for call, module in found.unnamed:
+        meshes.name_dimensions(call, module, plan, study)
+    if chosen is not None:  # a run-time strategy hands the mesh to sharding_kwargs itself
+        plan.everywhere["mesh"] = code("{m}", m=value)
+    return study.rewritten(site, RULE.code, "mesh")
+
+
+def _group(site: Site, study: Study) -> Decision:
+    plan, value, _ = study.argument(site)
+    if study.external(value, site.module) & meshes.WORLD:
+        return study.dropped(site, RULE.code, "dropped, the default mesh is WORLD")
+    chosen = strategy.of(plan.constructor, study)
+    if chosen is None and not isinstance(value, ast.Tuple):
+        return study.left(
+            site,
+            RULE.code,
+            "the strategy, and with it whether this is one process group or two, is only known at "
+            "run time",
+            "build the mesh that is meant with DeviceMesh.from_group or init_device_mesh",
+        )
+    if isinstance(value, ast.Tuple) or chosen in strategy.HYBRID or chosen is None:
+        return study.left(
+            site,
+            RULE.code,
+            "a tuple of process groups says how to shard and replicate",
+            'build one mesh with init_device_mesh(..., mesh_dim_names=("replicate", "shard"))',
+        )
+    mesh_class = plan.name("torch.distributed.device_mesh", "DeviceMesh")
+    name = plan.fresh("mesh")
+    kind = placing.type_code(plan, study)
+    group = code("{g}", g=value)
+    if any(isinstance(v, (Constant, Unknown)) for v in study.values(value, site.module)):
+        group = code("{g} or {d}.group.WORLD", g=value, d=plan.dist())
+    plan.setup.append(code("{n} = {c}.from_group({g}, {k})", n=name, c=mesh_class, g=group, k=kind))
+    plan.everywhere["mesh"] = code("{n}", n=name)
+    return study.rewritten(site, RULE.code, "mesh over the same ranks")

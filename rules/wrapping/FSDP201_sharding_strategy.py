@@ -1,0 +1,22 @@
+"""Say a sharding strategy with `reshard_after_forward` and a mesh."""
+
+from fsdp_migrate.families.wrapping import strategy
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.rule import Rule
+
+RULE = Rule(
+    code="FSDP201",
+    name="sharding_strategy",
+    handles=(
+        "FullyShardedDataParallel(sharding_strategy=)",
+        "ShardingStrategy",
+        "annotation(ShardingStrategy)",
+    ),
+)
+
+
+def decide(site: Site, study: Study) -> Decision:
+    if site.construct == RULE.handles[0]:
+        return strategy.argument(site, study, RULE.code)
+    return strategy.reference(site, study, RULE.code)
