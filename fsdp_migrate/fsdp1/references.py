@@ -13,7 +13,7 @@ from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.analysis.values import Class, Computed, Made, Tracer, Unknown, Values
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import declared, unwrapping
-from fsdp_migrate.planning.model import Site
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.syntax import string_annotations, type_expressions
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 

@@ -15,9 +15,10 @@ from fsdp_migrate.analysis import dead_branches
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Outdated
 from fsdp_migrate.fsdp1.references import promised
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Proposal
-from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.syntax import suppressions
 from fsdp_migrate.syntax.scopes import FUNCTIONS, walk

@@ -21,11 +21,12 @@ from fsdp_migrate.families.subclasses import derived, subclasses
 from fsdp_migrate.families.wrapping import chosen, policies, roles, run_time, vocabulary, wrapping
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.migration import dead_code, partial
 from fsdp_migrate.planning import branches, pages, string_references, support_file
 from fsdp_migrate.planning.context import Failure, Study
 from fsdp_migrate.planning.edits import carried
-from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.outcome import Outcome, place
 from fsdp_migrate.planning.rule import CODE, LoadedRule
 from fsdp_migrate.planning.shard_plan import ShardPlan

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.wrapping import vocabulary
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of, sentences
 from fsdp_migrate.planning.edits import Code, Edit, Insert, Mark, code, join
-from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.syntax import guards
 

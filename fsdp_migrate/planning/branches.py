@@ -20,7 +20,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.analysis.values import Function, Tracer
 from fsdp_migrate.fsdp1.api import FSDP, canonical, is_fsdp2_class
-from fsdp_migrate.planning.model import Site
+from fsdp_migrate.fsdp1.site import Site
 
 VERSION = "version"
 FSDP1_ONLY = f"{VERSION}(FSDP1)"

@@ -16,9 +16,10 @@ from fsdp_migrate.analysis.project import Outdated, Project
 from fsdp_migrate.analysis.values import Class, Constant, Made, Tracer, Unknown, Value, Values
 from fsdp_migrate.fsdp1 import declared, references
 from fsdp_migrate.fsdp1.narrowing import Narrowing
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.branches import Branch
 from fsdp_migrate.planning.edits import Code, Mark, Namer, Proposal
-from fsdp_migrate.planning.model import Constructor, Conversion, Decision, Models, Site, Wrapping
+from fsdp_migrate.planning.model import Constructor, Conversion, Decision, Models, Wrapping
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.rule import LoadedRule, Registry
 from fsdp_migrate.planning.shard_plan import ShardPlan

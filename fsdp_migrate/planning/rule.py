@@ -25,7 +25,8 @@ from fsdp_migrate.planning.pages import bundled
 
 if TYPE_CHECKING:
     from fsdp_migrate.analysis.module import Module
-    from fsdp_migrate.planning.model import Decision, Site
+    from fsdp_migrate.fsdp1.site import Site
+    from fsdp_migrate.planning.model import Decision
 
 __all__ = [
     "CODE",

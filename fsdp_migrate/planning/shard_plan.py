@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.edits import Code, Proposal, code, join
-from fsdp_migrate.planning.model import Constructor, Site, is_none
+from fsdp_migrate.planning.model import Constructor, is_none
 from fsdp_migrate.syntax.scopes import COMPREHENSIONS
 
 FULLY_SHARD = "torch.distributed.fsdp"

@@ -11,8 +11,8 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Computed, Constant, ModuleValue, Unknown
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import references as sites
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Site
 from fsdp_migrate.syntax import string_annotations
 
 NAME = "name({})"

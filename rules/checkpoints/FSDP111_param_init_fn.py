@@ -4,9 +4,10 @@ import ast
 
 from fsdp_migrate.analysis.values import Constant, Function, Value
 from fsdp_migrate.families.wrapping import placing
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
-from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 
 RULE = Rule(

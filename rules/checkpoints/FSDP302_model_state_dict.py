@@ -6,9 +6,10 @@ from dataclasses import replace
 from fsdp_migrate.families.checkpoints import hoisting, holders, snapshots, statedicts
 from fsdp_migrate.families.wrapping import meshes
 from fsdp_migrate.fsdp1 import declared
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, Proposal, code
-from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Finder, Rule
 from fsdp_migrate.planning.shard_plan import DCP
 

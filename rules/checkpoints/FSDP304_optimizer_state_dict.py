@@ -6,9 +6,10 @@ from dataclasses import replace
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.families.checkpoints import hoisting, statedicts
 from fsdp_migrate.fsdp1.references import enclosing_function
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
 from fsdp_migrate.planning.edits import Code, Proposal, code
-from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import DCP
 

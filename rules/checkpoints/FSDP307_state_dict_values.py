@@ -5,8 +5,9 @@ import ast
 from fsdp_migrate.families.checkpoints import statedicts
 from fsdp_migrate.families.names.deletions import drop_assignment
 from fsdp_migrate.families.wrapping import vocabulary
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.rule import Rule
 

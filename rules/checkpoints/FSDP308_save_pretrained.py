@@ -5,9 +5,10 @@ import ast
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.families.checkpoints import hoisting, holders, ranks, statedicts
 from fsdp_migrate.fsdp1.references import STATE_FUNCTION
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
-from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import DCP
 from fsdp_migrate.syntax.scopes import COMPREHENSIONS

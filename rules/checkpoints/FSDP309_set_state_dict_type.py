@@ -5,9 +5,10 @@ from collections.abc import Iterable
 
 from fsdp_migrate.analysis.values import Made
 from fsdp_migrate.families.checkpoints import holders, statedicts
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
-from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
 
 RULE = Rule(

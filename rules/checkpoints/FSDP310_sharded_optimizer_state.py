@@ -6,9 +6,10 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.families.checkpoints import optimstates, statedicts
 from fsdp_migrate.fsdp1.api import FSDP
 from fsdp_migrate.fsdp1.references import enclosing_function
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
-from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 
 RULE = Rule(

@@ -1,8 +1,9 @@
 """Copy models before they are sharded, and save states instead of models."""
 
 from fsdp_migrate.families.checkpoints import copies
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Finder, Rule
 
 RULE = Rule(

@@ -8,11 +8,12 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.modules import classes
 from fsdp_migrate.fsdp1 import references, unwrapping
 from fsdp_migrate.fsdp1.api import FSDP, PACKAGE
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning import branches, string_references
 from fsdp_migrate.planning.branches import VERSION, Branch
 from fsdp_migrate.planning.context import Study, sentences
 from fsdp_migrate.planning.edits import Proposal, code, join
-from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.rule import Finder, Rule
 from fsdp_migrate.syntax import string_annotations, type_expressions

@@ -13,9 +13,10 @@ from fsdp_migrate.families.names import passing, surgery
 from fsdp_migrate.families.wrapping import strategy
 from fsdp_migrate.fsdp1 import unwrapping
 from fsdp_migrate.fsdp1.api import PACKAGE
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code, join
-from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.syntax.scopes import COMPREHENSIONS, FUNCTIONS
 

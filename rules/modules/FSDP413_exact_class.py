@@ -6,9 +6,10 @@ from fsdp_migrate.analysis.values import Display, Value
 from fsdp_migrate.families.modules import classes
 from fsdp_migrate.families.wrapping import models
 from fsdp_migrate.fsdp1.api import PACKAGE
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
-from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Finder, Rule
 
 RULE = Rule(

@@ -1,8 +1,9 @@
 """Make the parts of a model before it is sharded."""
 
 from fsdp_migrate.families.modules import remaking
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Finder, Rule
 
 RULE = Rule(

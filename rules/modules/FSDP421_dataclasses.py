@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 from fsdp_migrate.families.modules import dataclass_nodes
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
-from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Finder, Rule
 
 

@@ -3,8 +3,9 @@
 import ast
 
 from fsdp_migrate.fsdp1.references import promised
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.syntax import string_annotations
 

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fsdp_migrate.analysis.project import Lead
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning import string_references
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.syntax import string_annotations
 

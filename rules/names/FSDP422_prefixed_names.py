@@ -1,8 +1,9 @@
 """Mark tests of names that FSDP1 had put its own part into."""
 
 from fsdp_migrate.families.names import prefixed_names
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Finder, Rule
 
 RULE = Rule(

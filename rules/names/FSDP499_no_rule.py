@@ -6,9 +6,10 @@ from fsdp_migrate.families.names import passing
 from fsdp_migrate.families.wrapping import chosen
 from fsdp_migrate.fsdp1.api import FLAT_FIELDS, FSDP, PACKAGE, UNMISTAKABLE
 from fsdp_migrate.fsdp1.references import COMMAND, FLAT
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning import string_references
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
 
 RULE = Rule(code="FSDP499", name="no_rule", handles=("*",), since="2.4")

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.checkpoints import statedicts
 from fsdp_migrate.families.wrapping.methods import Methods, entries
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code, join
-from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
 
 RULE = Rule(

@@ -25,9 +25,10 @@ from fsdp_migrate.families.parameters.parameters import (
 )
 from fsdp_migrate.families.parameters.vectors import PIECES, VECTOR, WRITTEN, flattened
 from fsdp_migrate.families.parameters.writes import WRITE, is_item, may_be_evaluated, models_of
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
-from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Finder, Rule
 
 RULE = Rule(

@@ -1,8 +1,9 @@
 """Carry attributes over to the parameters that `fully_shard` makes."""
 
 from fsdp_migrate.families.parameters import attributes
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Finder, Rule
 
 RULE = Rule(

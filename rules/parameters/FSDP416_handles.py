@@ -4,9 +4,10 @@ import ast
 from collections.abc import Iterable
 
 from fsdp_migrate.families.parameters.parameters import STALE, trained
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, Proposal, code
-from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
 
 RULE = Rule(code="FSDP416", name="handles", handles=("private:_traversal_utils._get_fsdp_handles",))

@@ -1,8 +1,9 @@
 """Parameters of classes of their own lose their class."""
 
 from fsdp_migrate.families.parameters import parameter_classes
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Finder, Rule
 
 RULE = Rule(

@@ -10,9 +10,10 @@ from fsdp_migrate.families.training_loop import hooks
 from fsdp_migrate.families.wrapping import models
 from fsdp_migrate.families.wrapping.roles import Role, role
 from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
-from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Finder, Rule
 from fsdp_migrate.planning.shard_plan import Precision, ShardPlan, with_default
 

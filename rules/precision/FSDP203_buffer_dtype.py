@@ -2,8 +2,9 @@
 
 from fsdp_migrate.families.precision import precision
 from fsdp_migrate.families.wrapping import models
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 
 RULE = Rule(code="FSDP203", name="buffer_dtype", handles=("MixedPrecision(buffer_dtype=)",))

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from fsdp_migrate.families.precision import precision
 from fsdp_migrate.families.wrapping import strategy
 from fsdp_migrate.fsdp1.references import enclosing_function
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of, sentences
 from fsdp_migrate.planning.edits import code
-from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 

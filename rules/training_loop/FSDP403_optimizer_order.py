@@ -5,9 +5,10 @@ import ast
 from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.parameters import attributes, collected
 from fsdp_migrate.families.training_loop import ordering, running
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
-from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Finder, Rule
 
 RULE = Rule(

@@ -6,9 +6,10 @@ from typing import NamedTuple
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Function
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of, sentences
 from fsdp_migrate.planning.edits import code
-from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 
 RULE = Rule(code="FSDP407", name="reshard", handles=("private:_runtime_utils._reshard",))

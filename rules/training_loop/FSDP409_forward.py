@@ -5,9 +5,10 @@ import ast
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.families.subclasses import derived
 from fsdp_migrate.families.wrapping import methods
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
-from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 
 RULE = Rule(code="FSDP409", name="forward", handles=("FullyShardedDataParallel.forward",))

@@ -2,8 +2,9 @@
 
 from fsdp_migrate.families.training_loop import ordering
 from fsdp_migrate.families.training_loop.ordering import UNSUPPORTED
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Finder, Rule
 
 RULE = Rule(

@@ -3,8 +3,9 @@
 from fsdp_migrate.families.modules import checkpointing
 from fsdp_migrate.families.wrapping import wrapped
 from fsdp_migrate.families.wrapping.methods import plan_registration
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import placement_problem, render
 

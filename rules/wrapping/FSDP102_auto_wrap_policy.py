@@ -1,8 +1,9 @@
 """Write an auto wrap policy out as a loop over the modules it picks."""
 
 from fsdp_migrate.families.wrapping import policies
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
 
 RULE = Rule(

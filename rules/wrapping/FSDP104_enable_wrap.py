@@ -4,8 +4,9 @@ import ast
 
 from fsdp_migrate.families.wrapping import run_time, wrapping
 from fsdp_migrate.families.wrapping.roles import Role, role
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import ShardPlan, placement_problem, render_context
 

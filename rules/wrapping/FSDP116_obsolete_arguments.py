@@ -1,7 +1,8 @@
 """Drop constructor arguments that FSDP2 does not need."""
 
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 
 RULE = Rule(

@@ -1,8 +1,9 @@
 """Say a sharding strategy with `reshard_after_forward` and a mesh."""
 
 from fsdp_migrate.families.wrapping import strategy
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 
 RULE = Rule(

@@ -4,8 +4,9 @@ import ast
 
 from fsdp_migrate.families.wrapping import vocabulary
 from fsdp_migrate.fsdp1.api import canonical
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Decision, Site
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 
 RULE = Rule(

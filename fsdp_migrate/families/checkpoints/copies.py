@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Site
 
 COPY = "copy of a model"
 PICKLE = "pickled model"

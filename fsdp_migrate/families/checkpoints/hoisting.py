@@ -15,9 +15,9 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Constant, FunctionNode, Made, Value
 from fsdp_migrate.families.checkpoints import holders, ranks, statedicts
 from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, sentences
 from fsdp_migrate.planning.edits import Code, Proposal, code
-from fsdp_migrate.planning.model import Site
 from fsdp_migrate.syntax.scopes import COMPREHENSIONS, FUNCTIONS
 
 DEPTH = 3  # how many callers up a condition on the rank is looked for

@@ -16,8 +16,9 @@ from fsdp_migrate.analysis.values import Class, Display, Made, Value
 from fsdp_migrate.families.wrapping import roles
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Constructor, Site
+from fsdp_migrate.planning.model import Constructor
 
 METHODS = frozenset({"state_dict", "load_state_dict"})
 LOOPS = (ast.For, ast.AsyncFor, ast.While)

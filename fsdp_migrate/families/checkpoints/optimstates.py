@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.families.checkpoints import statedicts
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Site
 
 NEW_ORDER = ("model", "optim", "optim_state_dict", "is_named_optimizer", "load_directly", "group")
 OLD_ORDER = ("optim_state_dict", "model", "optim", "is_named_optimizer", "load_directly", "group")

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Site
 
 DEPTH = 3  # how many callers up a returned state is followed
 CONTAINERS = frozenset({"append", "appendleft", "setdefault", "insert"})

@@ -19,8 +19,9 @@ from fsdp_migrate.families.checkpoints import holders
 from fsdp_migrate.families.wrapping import strategy
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.references import enclosing_function
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Constructor, Site
+from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 MIXED = "it is called inside and outside a state_dict_type context"

@@ -18,8 +18,8 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Function
 from fsdp_migrate.families.wrapping import models
 from fsdp_migrate.fsdp1.references import definitions
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Site
 from fsdp_migrate.syntax.scopes import FUNCTIONS, Kind
 
 CONSTRUCT = "exact class"

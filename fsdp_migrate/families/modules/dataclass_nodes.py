@@ -22,8 +22,9 @@ from fsdp_migrate.analysis.values import Class, Display, External, Made, Unknown
 from fsdp_migrate.families.wrapping import models, policies
 from fsdp_migrate.families.wrapping.methods import FunctionNode, Methods, entries, wrapped_by
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Constructor, Site, Wrapped
+from fsdp_migrate.planning.model import Constructor, Wrapped
 from fsdp_migrate.syntax.scopes import FUNCTIONS, Kind, children, walk
 
 CONSTRUCT = "dataclass of a model"

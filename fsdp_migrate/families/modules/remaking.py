@@ -15,8 +15,8 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Made
 from fsdp_migrate.families.parameters.parameters import METHODS, WHOLE
 from fsdp_migrate.fsdp1.references import definitions
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Site
 
 REPLACED = "module of a sharded model replaced"
 DRAWN = "sharded parameter initialized"

@@ -23,8 +23,9 @@ from fsdp_migrate.analysis.values import Class, External, Made, Values
 from fsdp_migrate.families.training_loop.ordering import last_name
 from fsdp_migrate.families.wrapping import methods, models, policies
 from fsdp_migrate.families.wrapping.methods import FunctionNode, Methods
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Constructor, Site
+from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.scopes import children, walk
 
 CONSTRUCT = "unused part"

@@ -17,8 +17,8 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Function
 from fsdp_migrate.families.parameters import parameters
 from fsdp_migrate.fsdp1.references import enclosing_function
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Site
 from fsdp_migrate.syntax.scopes import FUNCTIONS, walk
 
 CONSTRUCT = "prefixed name"

@@ -15,9 +15,10 @@ from fsdp_migrate.analysis.values import Class, Made, Unknown
 from fsdp_migrate.families.parameters.parameters import METHODS
 from fsdp_migrate.families.wrapping import models
 from fsdp_migrate.fsdp1.references import definitions
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
-from fsdp_migrate.planning.model import Constructor, Site
+from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.planning.shard_plan import ShardPlan
 from fsdp_migrate.syntax.scopes import Kind
 

@@ -29,8 +29,8 @@ from fsdp_migrate.families.training_loop.ordering import (
 from fsdp_migrate.families.wrapping import models
 from fsdp_migrate.families.wrapping.methods import LEAVES
 from fsdp_migrate.fsdp1.references import definitions
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Site
 from fsdp_migrate.syntax.scopes import Scope, children, walk
 
 CONSTRUCT = "early parameters"

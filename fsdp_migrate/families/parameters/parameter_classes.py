@@ -17,8 +17,9 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Display, External, Function, Made, Values
 from fsdp_migrate.families.parameters import attributes
 from fsdp_migrate.families.wrapping import models
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Constructor, Site
+from fsdp_migrate.planning.model import Constructor
 
 FOUR_BIT = "4-bit parameters"
 SUBCLASS = "class of parameters"

@@ -17,8 +17,9 @@ from fsdp_migrate.analysis.values import Class, Made
 from fsdp_migrate.families.training_loop import ordering, reductions
 from fsdp_migrate.families.wrapping import roles, strategy
 from fsdp_migrate.fsdp1.references import enclosing_function
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Constructor, Site
+from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.scopes import FUNCTIONS, walk
 
 SHAPE = "parameter shape"

@@ -14,8 +14,8 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.parameters.parameters import is_gathered, listed
 from fsdp_migrate.families.training_loop import ordering
 from fsdp_migrate.families.training_loop.reductions import bases
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Site
 
 VECTOR = "parameters in a vector"
 WRITTEN = "parameters from a vector"

@@ -14,8 +14,9 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.parameters.parameters import is_gathered
 from fsdp_migrate.families.training_loop import ordering
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
-from fsdp_migrate.planning.model import Constructor, Site
+from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 WRITE = "parameter write"

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Constant, External, Made
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, Proposal, code, join
-from fsdp_migrate.planning.model import Constructor, Site
+from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.planning.shard_plan import ShardPlan
 
 FIELDS = (

@@ -20,9 +20,10 @@ from fsdp_migrate.families.wrapping import run_time
 from fsdp_migrate.families.wrapping.wrapped import OF_FSDP2
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.references import OF_MODELS
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
-from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.syntax import type_expressions
 from fsdp_migrate.syntax.scopes import FUNCTIONS, walk
 

@@ -15,9 +15,10 @@ from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.subclasses import derived
 from fsdp_migrate.families.wrapping import methods, run_time
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
-from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.model import Constructor, Decision
 
 RULE = "FSDP103"
 

@@ -16,8 +16,8 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Function, Value
 from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
-from fsdp_migrate.planning.model import Site
 from fsdp_migrate.syntax.scopes import Scope, walk
 
 PARAMETER_METHODS = frozenset({"parameters", "named_parameters"})

@@ -26,8 +26,9 @@ from fsdp_migrate.families.training_loop.ordering import (
     named_like_an_optimizer,
 )
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
-from fsdp_migrate.planning.model import Constructor, Site
+from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax import guards
 from fsdp_migrate.syntax.scopes import Scope, walk
 

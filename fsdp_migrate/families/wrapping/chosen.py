@@ -10,8 +10,9 @@ import ast
 
 from fsdp_migrate.analysis.values import External
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Constructor, Site
+from fsdp_migrate.planning.model import Constructor
 
 VALUE = f"value({fsdp1.FSDP})"
 MAKES = f"{fsdp1.FSDP}()"

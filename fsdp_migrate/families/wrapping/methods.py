@@ -27,8 +27,9 @@ from fsdp_migrate.analysis.values import Class, Display, External, Function, Mad
 from fsdp_migrate.families.wrapping import roles
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.references import models
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.edits import Code, Proposal, code
-from fsdp_migrate.planning.model import Constructor, Site
+from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.planning.shard_plan import FULLY_SHARD, ShardPlan, placement_problem
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 

@@ -16,9 +16,10 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.wrapping import methods, vocabulary, wrapped, wrapping
 from fsdp_migrate.families.wrapping.roles import Role, role
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
-from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.model import Constructor, Decision
 
 FUNCTION = "shard"
 CLASS = "ShardedModule"  # of the support module as well: it hands its arguments to ``shard``

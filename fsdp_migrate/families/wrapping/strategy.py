@@ -15,9 +15,10 @@ from packaging.version import Version
 from fsdp_migrate.analysis.values import Constant, External, Value
 from fsdp_migrate.families.wrapping import devices, placing, vocabulary
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
-from fsdp_migrate.planning.model import Constructor, Decision, Site
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.shard_plan import ShardPlan
 
 RESHARD_NEVER = frozenset({"SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"})

@@ -18,8 +18,8 @@ from fsdp_migrate.planning.model import Constructor, successor
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 if TYPE_CHECKING:
+    from fsdp_migrate.fsdp1.site import Site
     from fsdp_migrate.planning.context import Study
-    from fsdp_migrate.planning.model import Site
 
 CONTEXT = "enable_wrap"
 WRAP = "wrap"
