@@ -289,6 +289,18 @@ def _definitions() -> dict[str, Definition]:
     return {n.name: n for n in tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
 
 
+def parameters(name: str) -> str | None:
+    """The parameters of a support function, as they stand in its ``def``; None of what is none."""
+    function = _definitions().get(name)
+    return ast.unparse(function.args) if isinstance(function, ast.FunctionDef) else None
+
+
+def is_spelled(qualified: str) -> bool:
+    """Whether a dotted name is one of a support file, by its spelling alone."""
+    source, _, _ = qualified.rpartition(".")
+    return re.fullmatch(rf"{NAME}(_\d+)?", source.rpartition(".")[2]) is not None
+
+
 def _is_class(name: str) -> bool:
     return isinstance(_definitions()[name], ast.ClassDef)
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import ast
 import builtins
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
 from packaging.version import Version
 
 from fsdp_migrate import signatures
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.planning import support_file
 from fsdp_migrate.rewriting import bound_names, cells
 from fsdp_migrate.syntax import scopes
 from fsdp_migrate.syntax.notebook import SplitError
@@ -107,7 +109,8 @@ def _with_else(table: scopes.NameTable) -> set[str]:
 
 
 def mismatches(table: scopes.NameTable, target: Version) -> list[str]:
-    """Calls of torch's functions, and of FSDP2's methods, that their signatures do not allow."""
+    """Calls of torch's functions, FSDP2's methods and our support functions that their signatures
+    do not allow."""
     offered = signatures.load()
     found: list[str] = []
     named = offered.last_names | offered.by_attribute.keys()
@@ -122,4 +125,17 @@ def mismatches(table: scopes.NameTable, target: Version) -> list[str]:
         problems = [offered.mismatch(name, call, target) for name in known]
         if problems and all(problems):
             found.append(problems[0])
-    return found
+    return [*found, *_misfits_of_support(table)]
+
+
+def _misfits_of_support(table: scopes.NameTable) -> Iterator[str]:
+    """Calls of functions of a support file that its signatures do not allow."""
+    if not any(support_file.NAME in binding.qualified for binding in table.imports):
+        return
+    for call in table.calls:
+        for name in table.qualify(call.func):
+            function = name.rpartition(".")[2] if support_file.is_spelled(name) else ""
+            parameters = support_file.parameters(function)
+            problem = signatures.misfit(call, parameters) if parameters is not None else ""
+            if problem:
+                yield f"{function} of the support module: {problem}"

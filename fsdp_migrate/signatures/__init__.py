@@ -67,19 +67,25 @@ class Table:
         parameters = self.parameters(name, target)
         if parameters is None:
             return f"{name} is not in torch {target}"
-        bound = _signature(parameters)
-        starred = any(isinstance(a, ast.Starred) for a in call.args)
-        positional = [None for a in call.args if not isinstance(a, ast.Starred)]
-        keywords = {k.arg: None for k in call.keywords if k.arg is not None}
-        open_ended = starred or len(keywords) < len(call.keywords)
-        try:
-            if open_ended:
-                bound.bind_partial(*positional, **keywords)
-            else:
-                bound.bind(*positional, **keywords)
-        except TypeError as error:
-            return f"{name} in torch {target}: {error}"
-        return ""
+        problem = misfit(call, parameters)
+        return f"{name} in torch {target}: {problem}" if problem else ""
+
+
+def misfit(call: ast.Call, parameters: str) -> str:
+    """Why a call does not fit parameters, as they stand in a ``def``, or nothing when it does."""
+    bound = _signature(parameters)
+    starred = any(isinstance(a, ast.Starred) for a in call.args)
+    positional = [None for a in call.args if not isinstance(a, ast.Starred)]
+    keywords = {k.arg: None for k in call.keywords if k.arg is not None}
+    open_ended = starred or len(keywords) < len(call.keywords)
+    try:
+        if open_ended:
+            bound.bind_partial(*positional, **keywords)
+        else:
+            bound.bind(*positional, **keywords)
+    except TypeError as error:
+        return str(error)
+    return ""
 
 
 @cache
