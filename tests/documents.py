@@ -1,7 +1,7 @@
 """Renew what is generated in README.md and docs/: ``python -m tests.documents [PART ...]``.
 
-``rules`` is the table of rules, ``coverage`` the tables of ``tests/coverage``. ``corpus`` runs the
-tool on the published packages of ``tests/corpus/requirements.txt`` and takes minutes;
+``rules`` are the tables of rules, ``coverage`` those of ``tests/coverage``. ``corpus`` runs the tool
+on the published packages of ``tests/corpus/requirements.txt`` and takes minutes;
 ``FSDP_MIGRATE_CORPUS`` names a directory to keep the downloads in.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from fsdp_migrate.planning.pages import pages
+from fsdp_migrate.planning.pages import Page, pages
 from tests.corpus import packages
 from tests.coverage import OUTCOMES, Row, construct, runtime, silent
 
@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 CORPUS = ROOT / "docs" / "corpus.md"
 COVERAGE = ROOT / "docs" / "coverage.md"
+RULES = ROOT / "docs" / "rules.md"
 
 
 def between(name: str, text: str, new: str) -> str:
@@ -40,13 +41,24 @@ def between(name: str, text: str, new: str) -> str:
 
 
 def rules() -> str:
-    """The table of rules."""
-    rows = [f"| {page.code} | {page.summary} |" for page in pages()]
-    return "\n".join(["| rule | what it does |", "|---|---|", *rows])
+    """A table of rules for every family, each with a link to its page."""
+    families: dict[str, list[Page]] = {}
+    for page in pages():
+        families.setdefault(page.path.parent.name, []).append(page)
+    parts = []
+    for family, found in sorted(families.items()):
+        rows = [f"| [{p.code}]({_link(p)}) | {p.summary} |" for p in found]
+        title = family.replace("_", " ").capitalize()
+        parts.append("\n".join([f"## {title}", "", "| rule | what it does |", "|---|---|", *rows]))
+    return "\n\n".join(parts)
 
 
-def with_rules(readme: str) -> str:
-    return between("rules", readme, rules())
+def _link(page: Page) -> str:
+    return f"../{page.path.with_suffix('.md').relative_to(ROOT).as_posix()}"
+
+
+def with_rules(document: str) -> str:
+    return between("rules", document, rules())
 
 
 def coverage(rows: Sequence[Row], sections: dict[str, str]) -> str:
@@ -123,7 +135,7 @@ def renew_corpus() -> None:
 
 def main(parts: Sequence[str]) -> None:
     if not parts or "rules" in parts:
-        README.write_text(with_rules(README.read_text(encoding="utf-8")), encoding="utf-8")
+        RULES.write_text(with_rules(RULES.read_text(encoding="utf-8")), encoding="utf-8")
     if not parts or "coverage" in parts:
         COVERAGE.write_text(with_coverage(COVERAGE.read_text(encoding="utf-8")), encoding="utf-8")
     if not parts or "corpus" in parts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,8 +13,8 @@ from tests import documents
 from tests.documents import README, ROOT
 
 
-def test_the_table_of_rules_is_current() -> None:
-    text = README.read_text(encoding="utf-8")
+def test_the_tables_of_rules_are_current() -> None:
+    text = documents.RULES.read_text(encoding="utf-8")
     assert documents.with_rules(text) == text
 
 
@@ -50,9 +51,18 @@ def test_every_option_in_the_readme_exists() -> None:
             assert option in shown, f"{command} has no {option}"
 
 
-@pytest.mark.parametrize("link", re.findall(r"\]\(((?!https?:)[^)#]+)", README.read_text("utf-8")))
-def test_links_lead_somewhere(link: str) -> None:
-    assert (ROOT / link).exists()
+LINKED = [
+    README,
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+
+
+@pytest.mark.parametrize("document", LINKED, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    for link in re.findall(r"\]\(((?!https?:)[^)#\s]+)", document.read_text("utf-8")):
+        assert (document.parent / link).exists(), link
 
 
 def test_the_first_two_commands_are_the_newcomers() -> None:
