@@ -1,7 +1,7 @@
 """Renew what is generated in README.md and docs/: ``python -m tests.documents [PART ...]``.
 
-``rules`` are the tables of rules, ``coverage`` those of ``tests/coverage``. ``corpus`` runs the tool
-on the published packages of ``tests/corpus/requirements.txt`` and takes minutes;
+``rules`` are the tables of rules, ``coverage`` those of ``tests/coverage``. ``corpus`` runs the
+tool on the published packages of ``tests/corpus/requirements.txt`` and takes minutes;
 ``FSDP_MIGRATE_CORPUS`` names a directory to keep the downloads in.
 """
 
