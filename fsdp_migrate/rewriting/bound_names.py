@@ -89,6 +89,8 @@ class _Order:
         self.summary = _Summary()  # and what it needs
         # What was bound with a function that is not always: who calls it has come that way.
         self.companions: dict[Key, State] = {}
+        # The same for each of several functions of one name, which branches define.
+        self.made_with: dict[Scope, State] = {}
         self.unbound: State = set()  # what was deleted anywhere
         self.loops: list[list[State]] = []  # what is bound where a loop is left by ``break``
         self.event = ""
@@ -120,8 +122,11 @@ class _Order:
         companions = self.companions.get((self.table.module, name), set()) - self.unbound
         self.event = "later"
         for key in lost:
-            if key not in companions:
+            if key not in companions and not self.is_made_with(scope, key):
                 self.doubt(key, needs[key])
+
+    def is_made_with(self, scope: Scope, key: Key) -> bool:
+        return key in self.made_with.get(scope, ()) and key not in self.unbound
 
     # -- reads ----------------------------------------------------------------------------------
 
@@ -221,7 +226,8 @@ class _Order:
                 continue
             for inner in scopes:
                 for other, node in self.of(inner).needs.items():
-                    found.setdefault(other, node)
+                    if not self.is_made_with(inner, other):
+                        found.setdefault(other, node)
         if self.owner is self.table.module:  # else a function may have been read in part only
             self.needed_directly[key] = found
         return found
@@ -358,7 +364,10 @@ class _Order:
             if self.conditions:
                 atoms = _atoms(node.test, holds)
                 inner |= {fact[2] for fact in state if len(fact) == 3 and fact[1] <= atoms}
-            ends.append(None if known is (not holds) else self.block(body, inner, scope))
+            end = None if known is (not holds) else self.block(body, inner, scope)
+            ends.append(end)
+            if end is not None and scope is self.table.module:
+                self.note_made_with(body, end)
         yes, no = ends
         joined = self.join(ends)
         if yes is not None and no is not None and joined is not None and _is_steady(node.test):
@@ -368,6 +377,14 @@ class _Order:
                 self.conditions[atoms] = asked
                 joined |= {("if", atoms, key) for key in bound - other if len(key) == 2}
         return joined
+
+    def note_made_with(self, body: Sequence[ast.stmt], end: State) -> None:
+        """Who calls a function that is made in a branch has what the branch binds."""
+        for statement in body:
+            for node in walk(statement):
+                inner = self.table.scopes.get(node)
+                if inner is not None and inner.is_function:
+                    self.made_with.setdefault(inner, set()).update(end)
 
     def join(self, states: Iterable[State | None]) -> State | None:
         """What is bound on every way that goes on."""
