@@ -328,6 +328,17 @@ LATE = {
     ),
 }
 SURE = {
+    "the opposite condition": (
+        "import b\n\n\ndef f(step):\n    if step == 0:\n        return\n    print(b.x)\n",
+        "import b\n\n\ndef f(step):\n    if step != 0:\n        x = b.x\n    if b.y or step == 0:\n"
+        "        return\n    print(x)\n",
+    ),
+    "functions of one name on branches": (
+        "import b\nif b.x:\n    from a import old\n    def f(): old()\nelse:\n"
+        "    from c import old\n    def f(): old()\n",
+        "import b\nif b.x:\n    from a import old\n    def f(): old()\nelse:\n"
+        "    from c import new\n    def f(): new()\n",
+    ),
     "no more certain than before": (
         "import b\nif b.x:\n    from a import old\nold()\n",
         "import b\nif b.x:\n    from a import new\nnew()\n",

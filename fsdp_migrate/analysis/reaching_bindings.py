@@ -62,6 +62,12 @@ def uses(binding: Binding, module: Module) -> list[ast.Name]:
     return [name for name in found if binding in bindings(name, module)]
 
 
+def is_attribute(binding: Binding, module: Module) -> bool:
+    """Whether an import in a class body may be read as an attribute of the class: ``self.FSDP``."""
+    read = module.table.attributes_by_name.named(binding.name) if binding.scope.is_class else ()
+    return any(isinstance(node.ctx, ast.Load) for node in read)
+
+
 def at_end(every: Sequence[Binding], scope: Scope, module: Module) -> Sequence[Binding]:
     """Those of a name's bindings that can be there when all statements of its scope have run:
     what another module imports."""

@@ -486,6 +486,8 @@ def dead_imports(project: Project, module: Module, used: set[ast.AST]) -> Iterat
         alias = binding.node
         if not isinstance(alias, ast.alias) or not fsdp1.canonical(binding.qualified):
             continue
+        if reaching_bindings.is_attribute(binding, module):
+            continue
         uses = [n for n in reaching_bindings.uses(binding, module) if isinstance(n.ctx, ast.Load)]
         if (not uses and binding.name not in in_strings) or binding.name in offered:
             canonical = fsdp1.canonical(binding.qualified)

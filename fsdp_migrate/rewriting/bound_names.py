@@ -42,6 +42,11 @@ MODULE_ATTRIBUTES = frozenset(
 )
 ALWAYS = frozenset(dir(builtins)) | MODULE_ATTRIBUTES
 ENDS = frozenset(("sys.exit", "exit", "quit", "os._exit", "os.abort"))
+OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.NotEq: ast.Eq,
+    ast.IsNot: ast.Is,
+    ast.NotIn: ast.In,
+}
 FAILED_IMPORTS = frozenset(("ImportError", "ModuleNotFoundError", "Exception", "BaseException"))
 
 
@@ -616,6 +621,11 @@ def _atoms(test: ast.expr, holds: bool) -> Atoms:
         return _atoms(test.operand, not holds)
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) is holds:
         return frozenset().union(*(_atoms(value, holds) for value in test.values))
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        opposite = OPPOSITES.get(type(test.ops[0]))
+        if opposite is not None:  # ``a != b`` is ``a == b`` that does not hold
+            plain = ast.Compare(test.left, [opposite()], test.comparators)
+            return frozenset({(written(plain), not holds)})
     return frozenset({(written(test), holds)})
 
 

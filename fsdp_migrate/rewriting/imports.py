@@ -282,7 +282,7 @@ def _unused_after(
         strings = [each.string for each in annotations if binding.name in each.names]
         if gone.isdisjoint(named) and gone.isdisjoint(strings):
             continue
-        if _may_be_another(binding) or binding.scope.is_class:  # ``self.FSDP``
+        if _may_be_another(binding) or reaching_bindings.is_attribute(binding, module):
             continue
         uses = [*reaching_bindings.uses(binding, module), *strings]
         lost = [n for n in uses if n in gone]
