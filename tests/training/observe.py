@@ -24,7 +24,7 @@ def watch(file: Path) -> None:
     destroy = dist.destroy_process_group
 
     def observe_and_destroy(*args: Any, **kwargs: Any) -> None:
-        torch.save([snapshot(model) for model in roots()], file)
+        torch.save(sorted(map(snapshot, roots()), key=looks), file)
         destroy(*args, **kwargs)
 
     dist.destroy_process_group = observe_and_destroy
@@ -37,13 +37,24 @@ def plain(name: str) -> str:
 
 
 def roots() -> list[nn.Module]:
-    """Sharded models that are not part of another, in an order that both versions have."""
+    """Sharded models that are not part of another, in an order that all ranks have."""
     kinds = (FSDPModule, FullyShardedDataParallel)
     # By type, not isinstance: some objects are proxies of what is gone.
     found = [m for m in gc.get_objects() if issubclass(type(m), kinds)]
     inner = {id(m) for model in found for m in model.modules() if m is not model}
     outer = [m for m in found if id(m) not in inner]
     return sorted(outer, key=lambda m: sorted(plain(n) for n, _ in m.named_parameters()))
+
+
+def looks(state: dict[str, Any]) -> list[tuple[object, ...]]:
+    """What a model's snapshot is sorted by: models of one kind differ in shapes, or in values.
+
+    Both versions have the same values but for rounding, which one decimal place does not show.
+    """
+    return [
+        (name, tuple(p.shape), round(p.double().sum().item(), 1))
+        for name, p in sorted(state["parameters"].items())
+    ]
 
 
 def snapshot(model: nn.Module) -> dict[str, Any]:
