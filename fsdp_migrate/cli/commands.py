@@ -236,8 +236,12 @@ def _show_run(run: Run, *, verbose: bool) -> None:
 
 
 def _undo_command(run: Run) -> str:
+    from fsdp_migrate.rewriting import journal
+
     here = config.project_root(Path.cwd()) == run.config.root
-    return "fsdp-migrate undo" if here else f"fsdp-migrate undo {config.shown(run.config.root)}"
+    others = journal.outside(run.found.trees, run.config.root.resolve())
+    named = [] if here and not others else [run.config.root, *others]
+    return " ".join(["fsdp-migrate undo", *map(config.shown, named)])
 
 
 def _tell_notes(run: Run) -> None:

@@ -101,7 +101,7 @@ def mentioning(
     absolute, refused = given(paths)
     parents = [p if p.is_dir() else p.parent for p in absolute]
     root = Path(os.path.commonpath(parents)) if parents else Path.cwd()
-    found = Found(root, tuple(dict.fromkeys(map(_tree, absolute))), unread=refused)
+    found = Found(root, tuple(dict.fromkeys(map(tree, absolute))), unread=refused)
     walk = _Walk(_spec(exclude), str(base or found.root), found)
     for path in absolute:
         walk.add(path)
@@ -122,10 +122,10 @@ def given(paths: Sequence[Path]) -> tuple[list[Path], list[tuple[Path, str]]]:
         PathProblem: a path cannot be used.
     """
     ends = {path: leads_out(path) for path in map(checked, paths)}
-    trees = [_tree(path) for path, end in ends.items() if end is None and path.is_dir()]
+    trees = [tree(path) for path, end in ends.items() if end is None and path.is_dir()]
     taken, refused = [], []
     for path, end in ends.items():
-        if end is None or any(end.is_relative_to(tree) for tree in trees):
+        if end is None or any(end.is_relative_to(top) for top in trees):
             taken.append(path)
         else:
             refused.append((path, f"a link leads out of its project, to {end}; name that instead"))
@@ -185,7 +185,7 @@ def check_output(path: Path) -> None:
         raise OSError(errno.ELOOP, f"a link leads out of its project, to {end}", str(path))
 
 
-def _tree(path: Path) -> Path:
+def tree(path: Path) -> Path:
     """What may be written for a path: the directory; of a file its project, or, without one, the
     directory that its packages are in."""
     real = _real(path)
@@ -193,10 +193,17 @@ def _tree(path: Path) -> Path:
         return real
     home = project(path.parent)
     if home is None:
-        home = path.parent
-        while (home / "__init__.py").is_file():
-            home = home.parent
+        outermost = packages(path.parent)
+        home = path.parent if outermost is None else outermost.parent
     return _real(home) if real.is_relative_to(_real(home)) else real.parent
+
+
+def packages(directory: Path) -> Path | None:
+    """The outermost of the packages that a directory is in, itself included."""
+    outermost = None
+    while (directory / "__init__.py").is_file() and directory != directory.parent:
+        outermost, directory = directory, directory.parent
+    return outermost
 
 
 def read(path: Path, within: Sequence[Path] = ()) -> bytes:
