@@ -92,7 +92,8 @@ def _place(path: Path, cell: int, line: int, *, trust_rules: bool) -> int:
 
 
 def undo(paths: Sequence[Path]) -> int:
-    """Put the last rewrite under the first of ``paths`` back, in the others too if it wrote there."""
+    """Put the last rewrite under the first of ``paths`` back; the others are trees that it may
+    have written in too."""
     import os
 
     from fsdp_migrate.cli import config

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -102,6 +103,9 @@ def mentioning(
     parents = [p if p.is_dir() else p.parent for p in absolute]
     root = Path(os.path.commonpath(parents)) if parents else Path.cwd()
     found = Found(root, tuple(dict.fromkeys(map(tree, absolute))), unread=refused)
+    unread = [str(n) for n, pattern in enumerate(exclude, 1) if not _is_pattern(pattern)]
+    if unread:  # they are not quoted: the file may be no configuration of the user's
+        raise PathProblem(f"exclude: git could not read pattern {', '.join(unread)} of the list")
     walk = _Walk(_spec(exclude), str(base or found.root), found)
     for path in absolute:
         walk.add(path)
@@ -175,14 +179,19 @@ def _real(path: Path) -> Path:
 
 
 def check_output(path: Path) -> None:
-    """Refuse to write a report through a link that stands in a project and leads out of it.
+    """Refuse to write a report through a link that stands in a project and leads out of it, or
+    into what is no file, but for the devices of the system.
 
     Raises:
         OSError: it does.
     """
     end = leads_out(path.absolute())
-    if end is not None and Path("/dev") not in path.parents:
+    if Path("/dev") in path.parents:
+        return  # the user's own streams
+    if end is not None:
         raise OSError(errno.ELOOP, f"a link leads out of its project, to {end}", str(path))
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise OSError(errno.EINVAL, "is there and is not a regular file", str(path))
 
 
 def tree(path: Path) -> Path:
@@ -377,7 +386,20 @@ def _spec(lines: Sequence[str]) -> GitIgnoreSpec | None:
         return None
     from pathspec import GitIgnoreSpec
 
-    return GitIgnoreSpec.from_lines(lines)
+    try:
+        return GitIgnoreSpec.from_lines(lines)
+    except (ValueError, re.error):  # git passes over what is no pattern
+        return GitIgnoreSpec.from_lines([line for line in lines if _is_pattern(line)])
+
+
+def _is_pattern(line: str) -> bool:
+    from pathspec import GitIgnoreSpec
+
+    try:
+        GitIgnoreSpec.from_lines([line])
+    except (ValueError, re.error):
+        return False
+    return True
 
 
 def _specs_above(top: Path) -> Specs:
@@ -385,8 +407,11 @@ def _specs_above(top: Path) -> Specs:
     repository = git_root(top)
     if repository is None:
         return ()
-    # Git allows this one to be a link: it is the user's.
-    specs = _with((), str(repository), os.path.realpath(f"{repository}/.git/info/exclude"))
+    specs: Specs = ()
+    # Git allows this one to be a link, and follows it anywhere.
+    exclude = _real(repository / ".git" / "info" / "exclude")
+    if exclude.is_relative_to(_real(repository)):
+        specs = _with(specs, str(repository), str(exclude))
     for directory in reversed(top.parents):
         if directory.is_relative_to(repository):
             specs = _with(specs, str(directory), f"{directory}/.gitignore")

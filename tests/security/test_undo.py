@@ -745,6 +745,24 @@ def test_links_in_a_tree_lead_to_nothing_outside(world: World) -> None:
     assert (world.repo / "train.py").read_text() == SHARDS
 
 
+@pytest.mark.parametrize("kind", ["pipe", "link to a pipe", "link to a device", "folder"])
+def test_a_report_is_written_into_files_only(world: World, kind: str) -> None:
+    planted = world.repo / "r.json"
+    if kind == "pipe":
+        os.mkfifo(planted)
+    elif kind == "folder":
+        planted.mkdir()
+    elif kind == "link to a device":
+        planted.symlink_to("/dev/zero")
+    else:
+        os.mkfifo(world.repo / "pipe")
+        planted.symlink_to("pipe")
+    answer = process(world, "check", "train.py", "-o", "r.json")
+    assert answer.returncode == 2
+    assert "error: r.json: " in answer.stderr
+    assert process(world, "check", "--exit-zero", "train.py", "-o", "/dev/stdout").returncode == 0
+
+
 @pytest.mark.parametrize("linked", ["secret.py", "new.txt"])
 def test_a_report_is_not_written_through_a_link(world: World, linked: str) -> None:
     (world.repo / "report.txt").symlink_to(world.outside / linked)
@@ -870,6 +888,49 @@ def test_ignore_files_are_not_read_through_links(world: World) -> None:
     with world.untouched():
         assert world.run("rewrite", ".").code == 0
     assert (world.repo / "train.py").read_text() == SHARDS
+
+
+@pytest.mark.parametrize("way", ["file", "folder", "whole"])
+def test_gits_own_ignore_file_stays_in_the_repository(world: World, way: str) -> None:
+    """git follows a link there; what it leads to is not the repository's to read out."""
+    (world.outside / "info").mkdir()
+    (world.outside / "info" / "exclude").write_text("train.py\n!\n")
+    git = world.repo / ".git"
+    if way == "file":
+        (git / "info" / "exclude").symlink_to(world.outside / "info" / "exclude")
+    else:
+        shutil.rmtree(git / "info" if way == "folder" else git)
+        target = world.outside / "info" if way == "folder" else world.outside
+        (git / "info" if way == "folder" else git).symlink_to(target)
+    with world.untouched():
+        assert world.run("rewrite", ".").code == 0
+    assert (world.repo / "train.py").read_text() == SHARDS
+
+
+@pytest.mark.parametrize("name", [".gitignore", ".git/info/exclude", "kept"])
+@pytest.mark.parametrize("line", ["!", "secret\\", "secret[z-a]"])
+def test_a_pattern_that_is_none_is_neither_obeyed_nor_quoted(
+    world: World, name: str, line: str
+) -> None:
+    (world.repo / name).write_text(f"{line}\nother.py\n")
+    (world.repo / "other.py").write_text(WRAPS)
+    if name == "kept":
+        (world.repo / ".git" / "info" / "exclude").symlink_to("../../kept")
+    answer = world.run("rewrite", ".")
+    assert answer.code == 0, answer.err
+    assert "secret" not in answer.err
+    assert (world.repo / "train.py").read_text() == SHARDS
+    assert (world.repo / "other.py").read_text() == WRAPS
+
+
+@pytest.mark.parametrize("pattern", ["!", "secret\\", "secret[z-a]"])
+def test_a_configured_pattern_that_is_none_is_refused(world: World, pattern: str) -> None:
+    listed = json.dumps(["old", pattern])
+    (world.repo / "pyproject.toml").write_text(f"[tool.fsdp-migrate]\nexclude = {listed}\n")
+    answer = world.run("rewrite", ".")
+    assert answer.code == 2
+    assert "exclude: git could not read pattern 2 of the list" in answer.err
+    assert "secret" not in answer.err
 
 
 # -- several at once ------------------------------------------------------------------------------
