@@ -103,6 +103,38 @@ def test_every_control_character_is_escaped() -> None:
         assert shown.text(chr(number)) == f"\\u{number:04x}"
 
 
+INVISIBLE = [
+    *(0xAD, 0x180E, *range(0x200B, 0x200E), *range(0x2060, 0x2065), 0xFEFF),
+    *(0xE0000, 0xE0041, 0xE007F),
+]
+
+
+def test_what_nobody_sees_is_shown_in_names() -> None:
+    for number in INVISIBLE:
+        found = shown.line(f"a{chr(number)}b")
+        assert found.isascii()
+        assert len(found) > 3
+    family = "\U0001f468\u200d\U0001f469"
+    assert shown.text(family) == family  # what is joined in a text stays so
+    assert shown.line("\ufe0e模型\u00e9") == "\ufe0e模型\u00e9"
+
+
+@pytest.mark.parametrize("form", ["full", "concise", "github", "markdown", "html"])
+def test_no_two_names_look_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Command, form: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number in (*INVISIBLE, 9):
+        (tmp_path / f"a{chr(number)}b.py").write_text(f"{HEAD}FSDP(\n")
+        (tmp_path / f"c{chr(number)}d.py").write_text(f"{HEAD}m = FSDP(net)\n")
+    answer = run("check", "--format", form, ".")
+    said = answer.out + answer.err
+    for number in INVISIBLE:
+        assert f"a{chr(number)}b" not in said
+        assert f"c{chr(number)}d" not in said
+    assert not re.search("[ac]\t[bd]", said)
+
+
 # -- text -----------------------------------------------------------------------------------------
 
 
