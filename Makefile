@@ -33,10 +33,10 @@ $(ready): pyproject.toml
 	@touch $@
 
 demo: $(ready)
-	@rm -rf $(demo) build/state && mkdir -p $(demo) && touch $(demo)/pyproject.toml
+	@rm -rf $(demo) && mkdir -p $(demo) && touch $(demo)/pyproject.toml
 	@cp -R fixtures/demo/before $(demo)/before && cp -R fixtures/demo/before $(demo)/after
 	@printf '\n$$ fsdp-migrate rewrite after\n'
-	@cd $(demo) && FSDP_MIGRATE_STATE=$(abspath build/state) \
+	@state=$$(mktemp -d) && trap 'rm -rf "$$state"' EXIT && cd $(demo) && FSDP_MIGRATE_STATE="$$state" \
 		$(abspath $(bin))/fsdp-migrate rewrite --allow-dirty after
 	@printf '\n$$ git diff --no-index --stat before after\n'
 	@cd $(demo) && git --no-pager diff --no-index --stat before after || test $$? = 1

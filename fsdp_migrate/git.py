@@ -30,11 +30,22 @@ _OPTIONS = (
     "-c",
     f"core.hooksPath={os.devnull}",
 )
+_SECONDS = 60  # a pipe in the place of a file would be waited for
 _REPOSITORYS = (b"local", b"worktree")
 
 
 class GitError(Exception):
     """git is not there, or could not answer. The message is its first line."""
+
+
+class NoGitError(GitError):
+    """There is no program git."""
+
+
+def is_repository(root: Path) -> bool:
+    """Whether git could take the ``.git`` in a directory for a repository."""
+    found = root / ".git"
+    return found.is_file() or all((found / name).exists() for name in ("HEAD", "objects", "refs"))
 
 
 def ask(root: Path, *arguments: str, given: bytes = b"") -> bytes:
@@ -51,15 +62,23 @@ def ask(root: Path, *arguments: str, given: bytes = b"") -> bytes:
 def _run(
     root: Path, arguments: tuple[str, ...], settings: Mapping[str, str], given: bytes
 ) -> bytes:
-    environment = _environment(os.environ, settings)
+    environment = _environment(os.environ, settings, root)
     program = shutil.which("git", path=environment["PATH"])
     if program is None:
-        raise GitError("there is no git")
+        raise NoGitError("there is no git")
     command = [program, *_OPTIONS, *arguments]
     try:
         answer = subprocess.run(
-            command, cwd=root, env=environment, input=given, capture_output=True, check=False
+            command,
+            cwd=root,
+            env=environment,
+            input=given,
+            capture_output=True,
+            check=False,
+            timeout=_SECONDS,
         )
+    except subprocess.TimeoutExpired as error:
+        raise GitError(f"git gave no answer in {_SECONDS} seconds") from error
     except OSError as error:
         raise GitError(str(error)) from error
     if answer.returncode:
@@ -68,15 +87,27 @@ def _run(
     return answer.stdout
 
 
-def _environment(inherited: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:
+def _environment(
+    inherited: Mapping[str, str], settings: Mapping[str, str], root: Path
+) -> dict[str, str]:
     kept = {n: v for n, v in inherited.items() if not n.startswith("GIT_") or n in _KEPT}
-    # An entry that is empty or relative leads into the repository.
     listed = inherited.get("PATH", os.defpath).split(os.pathsep)
-    kept["PATH"] = os.pathsep.join(filter(os.path.isabs, listed))
+    kept["PATH"] = os.pathsep.join(entry for entry in listed if not _within(entry, root))
     numbered = {"GIT_CONFIG_COUNT": str(len(settings))}
     for number, (key, value) in enumerate(settings.items()):
         numbered |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    return {**kept, **_SETTINGS, **numbered}
+    # What is not a repository here is not asked about as a part of one above.
+    return {**kept, **_SETTINGS, **numbered, "GIT_CEILING_DIRECTORIES": str(root.parent)}
+
+
+def _within(entry: str, root: Path) -> bool:
+    """Whether a directory of programs, or the git in it, is the repository's: an entry that is
+    empty or relative leads there too."""
+    if not os.path.isabs(entry):
+        return True
+    reals = (os.path.realpath(path) for path in (entry, os.path.join(entry, "git"), root))
+    directory, program, top = map(Path, reals)
+    return directory.is_relative_to(top) or program.is_relative_to(top)
 
 
 def _config(inherited: Mapping[str, str]) -> dict[str, str]:

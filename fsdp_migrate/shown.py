@@ -11,9 +11,11 @@ import re
 # C0, DEL, C1; what separates lines or turns text about; halves of characters; no characters.
 _LEFT_IN_TEXT = r"\x00-\x08\x0b-\x1f\x7f-\x9f"
 _EVERYWHERE = r"\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff"
+# What nobody sees: in a name it makes two look alike; in a text it may join or part letters.
+INVISIBLE = r"\xad\u180e\u200b-\u200d\u2060-\u2064\ufeff\U000e0000-\U000e007f"
 _TEXT = re.compile(f"[{_LEFT_IN_TEXT}{_EVERYWHERE}]")
 # CI services take "##[warning]" and "##vso[...]" for commands wherever they stand in a line.
-_LINE = re.compile(rf"[\t\n{_LEFT_IN_TEXT}{_EVERYWHERE}]|(?<=#)#(?=\w*\[)")
+_LINE = re.compile(rf"[\t\n{_LEFT_IN_TEXT}{_EVERYWHERE}{INVISIBLE}]|(?<=#)#(?=\w*\[)")
 
 
 def line(value: str) -> str:
@@ -37,6 +39,12 @@ def in_json(document: str) -> str:
     Only its strings can hold such characters.
     """
     return _TEXT.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
+
+
+def number(character: str) -> str:
+    """A character by its number, always in the same form."""
+    code = ord(character)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
 def _escaped(found: re.Match[str]) -> str:

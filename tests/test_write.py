@@ -312,7 +312,7 @@ def test_a_kill_between_two_files_can_be_undone(root: Path) -> None:
     program = f"""
 import os, signal
 from pathlib import Path
-from fsdp_migrate import write
+from fsdp_migrate.rewriting import write
 replace = os.replace
 def killed(source, target):
     replace(source, target)

@@ -91,8 +91,9 @@ def _place(path: Path, cell: int, line: int, *, trust_rules: bool) -> int:
     return SEE
 
 
-def undo(path: Path) -> int:
-    """Put the last rewrite under ``path`` back."""
+def undo(paths: Sequence[Path]) -> int:
+    """Put the last rewrite under the first of ``paths`` back; the others are trees that it may
+    have written in too."""
     import os
 
     from fsdp_migrate.cli import config
@@ -101,13 +102,18 @@ def undo(path: Path) -> int:
     from fsdp_migrate.rewriting import journal, write
 
     try:
-        root = config.project_root(gate.checked(path))
-        undone = write.undo(root)
+        taken, refused = gate.given(paths)
+        for path, reason in refused:
+            raise gate.PathProblem(f"{config.shown(path)}: {reason}")
+        root = config.project_root(taken[0])
+        undone = write.undo(root, [gate.tree(path) for path in taken[1:]])
     except (InputError, OSError) as error:
         console.problem(str(error))
         return BAD
     if undone is None:
-        console.problem(f"{root}: no rewrite to undo")
+        console.problem(
+            f"{root}: no rewrite to undo; one of several projects is kept with the first"
+        )
         if os.path.lexists(root / journal.INSIDE):
             inside = config.shown(root / journal.INSIDE)
             console.problem(f"{inside}: a journal inside the tree is not trusted and was not used")

@@ -405,12 +405,15 @@ def explain(
 
 @app.command(cls=_Command)
 def undo(
-    path: Annotated[Path, _argument("PATH", "a file or directory of the project [here]")] = Path(),
+    paths: Annotated[
+        list[Path] | None,
+        _argument("PATH", "a file or directory of the project [here]; others it was run with"),
+    ] = None,
 ) -> int:
     """Put the last rewrite back."""
     from fsdp_migrate.cli import light_commands
 
-    return light_commands.undo(path)
+    return light_commands.undo(paths or [Path()])
 
 
 @app.command(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -101,7 +102,10 @@ def mentioning(
     absolute, refused = given(paths)
     parents = [p if p.is_dir() else p.parent for p in absolute]
     root = Path(os.path.commonpath(parents)) if parents else Path.cwd()
-    found = Found(root, tuple(dict.fromkeys(map(_tree, absolute))), unread=refused)
+    found = Found(root, tuple(dict.fromkeys(map(tree, absolute))), unread=refused)
+    unread = [str(n) for n, pattern in enumerate(exclude, 1) if not _is_pattern(pattern)]
+    if unread:  # they are not quoted: the file may be no configuration of the user's
+        raise PathProblem(f"exclude: git could not read pattern {', '.join(unread)} of the list")
     walk = _Walk(_spec(exclude), str(base or found.root), found)
     for path in absolute:
         walk.add(path)
@@ -122,10 +126,10 @@ def given(paths: Sequence[Path]) -> tuple[list[Path], list[tuple[Path, str]]]:
         PathProblem: a path cannot be used.
     """
     ends = {path: leads_out(path) for path in map(checked, paths)}
-    trees = [_tree(path) for path, end in ends.items() if end is None and path.is_dir()]
+    trees = [tree(path) for path, end in ends.items() if end is None and path.is_dir()]
     taken, refused = [], []
     for path, end in ends.items():
-        if end is None or any(end.is_relative_to(tree) for tree in trees):
+        if end is None or any(end.is_relative_to(top) for top in trees):
             taken.append(path)
         else:
             refused.append((path, f"a link leads out of its project, to {end}; name that instead"))
@@ -175,17 +179,22 @@ def _real(path: Path) -> Path:
 
 
 def check_output(path: Path) -> None:
-    """Refuse to write a report through a link that stands in a project and leads out of it.
+    """Refuse to write a report through a link that stands in a project and leads out of it, or
+    into what is no file, but for the devices of the system.
 
     Raises:
         OSError: it does.
     """
     end = leads_out(path.absolute())
-    if end is not None and Path("/dev") not in path.parents:
+    if Path("/dev") in path.parents:
+        return  # the user's own streams
+    if end is not None:
         raise OSError(errno.ELOOP, f"a link leads out of its project, to {end}", str(path))
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise OSError(errno.EINVAL, "is there and is not a regular file", str(path))
 
 
-def _tree(path: Path) -> Path:
+def tree(path: Path) -> Path:
     """What may be written for a path: the directory; of a file its project, or, without one, the
     directory that its packages are in."""
     real = _real(path)
@@ -193,10 +202,17 @@ def _tree(path: Path) -> Path:
         return real
     home = project(path.parent)
     if home is None:
-        home = path.parent
-        while (home / "__init__.py").is_file():
-            home = home.parent
+        outermost = packages(path.parent)
+        home = path.parent if outermost is None else outermost.parent
     return _real(home) if real.is_relative_to(_real(home)) else real.parent
+
+
+def packages(directory: Path) -> Path | None:
+    """The outermost of the packages that a directory is in, itself included."""
+    outermost = None
+    while (directory / "__init__.py").is_file() and directory != directory.parent:
+        outermost, directory = directory, directory.parent
+    return outermost
 
 
 def read(path: Path, within: Sequence[Path] = ()) -> bytes:
@@ -370,7 +386,20 @@ def _spec(lines: Sequence[str]) -> GitIgnoreSpec | None:
         return None
     from pathspec import GitIgnoreSpec
 
-    return GitIgnoreSpec.from_lines(lines)
+    try:
+        return GitIgnoreSpec.from_lines(lines)
+    except (ValueError, re.error):  # git passes over what is no pattern
+        return GitIgnoreSpec.from_lines([line for line in lines if _is_pattern(line)])
+
+
+def _is_pattern(line: str) -> bool:
+    from pathspec import GitIgnoreSpec
+
+    try:
+        GitIgnoreSpec.from_lines([line])
+    except (ValueError, re.error):
+        return False
+    return True
 
 
 def _specs_above(top: Path) -> Specs:
@@ -378,8 +407,11 @@ def _specs_above(top: Path) -> Specs:
     repository = git_root(top)
     if repository is None:
         return ()
-    # Git allows this one to be a link: it is the user's.
-    specs = _with((), str(repository), os.path.realpath(f"{repository}/.git/info/exclude"))
+    specs: Specs = ()
+    # Git allows this one to be a link, and follows it anywhere.
+    exclude = _real(repository / ".git" / "info" / "exclude")
+    if exclude.is_relative_to(_real(repository)):
+        specs = _with(specs, str(repository), str(exclude))
     for directory in reversed(top.parents):
         if directory.is_relative_to(repository):
             specs = _with(specs, str(directory), f"{directory}/.gitignore")

@@ -36,6 +36,8 @@ UNPROVED = (
     "in pyproject.toml, and run again",
 )
 
+CARRIAGE_RETURNS = "its lines end in a carriage return alone; convert them, and run again"
+
 Key = tuple[Path, tuple[int, int], str]
 
 
@@ -171,17 +173,20 @@ def _attempt(
 ) -> Result:
     """Decide, unless the decisions are ``known``, and edit; ``settle`` asks what is left then."""
     result = Result(modules=len(project.modules))
-    dropped: dict[Module, str] = {}
+    odd = {m: CARRIAGE_RETURNS for m in project.modules if _in_carriage_returns(m)}
+    dropped: dict[Module, str] = dict(odd)
     while True:
         decisions = list(known)
-        if dropped or options.unproved or not known:
+        again = len(dropped) > len(odd) or bool(options.unproved)
+        if again or not known:
             study = Study(project, registry, options.target, partial=options.partial)
             decisions = decide.decide(study)
             result.proposed = decisions
-            if not dropped and not options.unproved:
+            if not again:
                 result.problems += map(_problem, study.failures.values())
         decisions = _without(decisions, dropped, options)
-        placed = support_file.place(project, _edits(decisions, options))
+        edits = _edits(decisions, options)
+        placed = support_file.place(project, {m: e for m, e in edits.items() if m not in odd})
         if placed.unproved:
             options = replace(options, unproved=options.unproved | placed.unproved)
             continue
@@ -197,6 +202,11 @@ def _attempt(
         for module, message in failed.items():
             dropped[module] = message
             result.problems.append(Problem(module.display, message, ours=True))
+
+
+def _in_carriage_returns(module: Module) -> bool:
+    text = module.source.text
+    return "\r" in text and "\n" not in text and module.source.excerpt is None
 
 
 def _problem(failure: Failure) -> Problem:

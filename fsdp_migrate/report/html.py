@@ -10,7 +10,7 @@ from fsdp_migrate import __version__
 from fsdp_migrate.planning import pages
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.report.event import Coverage, Event, Remark, Summary, by_file
-from fsdp_migrate.report.page import page, text
+from fsdp_migrate.report.page import one_line, page, text
 from fsdp_migrate.report.text import (
     counts,
     headline,
@@ -124,7 +124,7 @@ def _body(found: Sequence[Event], total: Summary) -> Iterator[str]:
         number = ids[path]
         yield f'<section aria-labelledby="file{number}">'
         yield (
-            f'<h2 id="file{number}">{text(path)}<small>{own.sites} '
+            f'<h2 id="file{number}">{one_line(path)}<small>{own.sites} '
             f"{plural('site', own.sites)}{_share(own)}</small></h2>"
         )
         before, after = total.contents.get(path, ("", ""))
@@ -137,7 +137,7 @@ def _body(found: Sequence[Event], total: Summary) -> Iterator[str]:
         yield "</section>"
     for path, (before, after) in total.contents.items():
         if path not in files and before != after:
-            yield f'<section aria-label="{text(path)}">\n<h2>{text(path)}'
+            yield f'<section aria-label="{one_line(path)}">\n<h2>{one_line(path)}'
             yield f"<small>{'changed' if before else 'added'}</small></h2>"
             yield from _diff(before, after, opened=bool(before))
             yield "</section>"
@@ -155,7 +155,7 @@ def _header(found: Sequence[Event], total: Summary) -> Iterator[str]:
     if total.sites:
         yield _bar(total)
     for line in problem_lines(total):
-        yield f'<p class="lead"><strong>Error:</strong> {text(line)}</p>'
+        yield f'<p class="lead"><strong>Error:</strong> {one_line(line)}</p>'
     for note in total.notes if total.sites else ():
         yield f'<p class="hint">{text(note)}</p>'
     kinds = {_kind(e) for e in found}
@@ -178,7 +178,7 @@ def _files(files: dict[str, Coverage]) -> Iterator[str]:
         cells = "".join(f'<td class="n">{n}</td>' for n in numbers)
         share = f"{own.percent} %" if own.counted else ""
         yield (
-            f'<tr><td><a href="#file{number}">{text(path)}</a></td>{cells}'
+            f'<tr><td><a href="#file{number}">{one_line(path)}</a></td>{cells}'
             f'<td class="n">{share}</td><td>{_bar(own)}</td></tr>'
         )
     yield "</tbody></table></div>\n</nav>"
@@ -204,7 +204,7 @@ def _kind(event: Event) -> str:
 def _line(event: Event, number: int) -> str:
     next_step = f"<small>{text(_sentence(event.help))}</small>" if event.help else ""
     return (
-        f'<li><a href="#site{number}">{text(event.path)}:{event.line}</a> '
+        f'<li><a href="#site{number}">{one_line(event.path)}:{event.line}</a> '
         f"{_rule(event.code)} {text(headline(event))}{next_step}</li>"
     )
 
@@ -212,7 +212,7 @@ def _line(event: Event, number: int) -> str:
 def _remark(found: Remark) -> str:
     next_step = f"<small>{text(_sentence(found.help))}</small>" if found.help else ""
     return (
-        f"<li>{text(found.path)}:{found.line} {_rule(found.code)} {text(remark(found))}"
+        f"<li>{one_line(found.path)}:{found.line} {_rule(found.code)} {text(remark(found))}"
         f"{next_step}</li>"
     )
 
@@ -228,7 +228,7 @@ def _site(event: Event, number: int, lines: Sequence[str]) -> Iterator[str]:
         f'<h3><span class="tag">{_NAMES[kind]}</span> {_rule(event.code)} '
         f"{text(shown(event.construct))}</h3>"
     )
-    yield f'<p class="where">{text(event.path)}:{event.line}:{event.column}</p>'
+    yield f'<p class="where">{one_line(event.path)}:{event.line}:{event.column}</p>'
     yield f'<pre class="code">{"".join(_excerpt(event, lines))}</pre>'
     arrow = "" if event.outcome is Outcome.LEFT else "&rarr; "
     if event.message:

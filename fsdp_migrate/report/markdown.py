@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from fsdp_migrate import shown as printable
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.report.event import Coverage, Event, Remark, Summary, by_file
 from fsdp_migrate.report.text import headline, plural, problem_lines, remarks, shown, title
@@ -18,7 +19,10 @@ SHARE = 16_000  # and in one table
 CELL = 400
 
 _MARKUP = re.compile(r"([\\`*_\[\]<>|#~$&])")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROL = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+    rf"{printable.INVISIBLE}]"
+)
 
 
 def render(found: list[Event], total: Summary) -> str:
@@ -150,4 +154,4 @@ def code(value: str) -> str:
 def _visible(value: str) -> str:
     """Line ends as spaces, and what does not show, or turns text around, by its number."""
     joined = " ".join(value.split())
-    return _CONTROL.sub(lambda m: f"\\u{ord(m[0]):04x}", joined)
+    return _CONTROL.sub(lambda m: printable.number(m[0]), joined)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from html import escape
 
+from fsdp_migrate import shown
+
 STYLE = """
 :root { color-scheme: light dark; --text: #1c2024; --dim: #60666d; --page: #fbfbfa; --card: #fff;
   --line: #e3e3e0; --good: #1a7f4b; --bad: #c42b2b; --open: #9a6700; }
@@ -41,7 +43,8 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-a
 
 # What HTML forbids or a reader cannot see, and what turns the text around it about.
 _UNSEEN = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff]"
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff"
+    rf"{shown.INVISIBLE}]"
 )
 
 
@@ -59,4 +62,9 @@ def page(title: str, style: str, body: str) -> str:
 
 def text(value: str) -> str:
     """A text as HTML; characters that do not show by their number."""
-    return escape(_UNSEEN.sub(lambda m: f"\\u{ord(m[0]):04x}", value))
+    return escape(_UNSEEN.sub(lambda m: shown.number(m[0]), value))
+
+
+def one_line(value: str) -> str:
+    """A name or a sentence as HTML, on one line."""
+    return text(shown.line(value))

@@ -28,6 +28,8 @@ INSIDE = ".fsdp-migrate"  # where earlier versions kept journals in the tree
 MANIFEST = "run.json"
 VERSION = 2
 KEPT_RUNS = 10
+# Where platforms keep a user's state, below the home directory.
+_USUAL = (".local/state/fsdp-migrate", "Library/Application Support/fsdp-migrate")
 _OTHERS_WRITE, _OTHERS_ANY = 0o022, 0o077
 
 
@@ -128,11 +130,34 @@ def _check(path: Path, root: Path, base: Path, kind: int = stat.S_IFDIR) -> None
         reason = "belongs to another user"
     elif status.st_mode & others:
         reason = "is open to other users"
-    elif path == base and path.resolve().is_relative_to(root) and gate.project(root) is not None:
-        reason = f"lies in the project {root}"
+    elif path == base and (around := _around(base, root)) is not None:
+        reason = f"lies in the project {around}"
     else:
         return
     raise _unusable(path, reason)
+
+
+def _around(base: Path, root: Path) -> Path | None:
+    """What of the tree a state directory lies in, for whoever made the tree made that too.
+
+    Where the platform keeps the user's state, only a project around it matters: a home directory
+    may be a tree.
+    """
+    usual = base in [Path(os.path.expanduser("~"), place) for place in _USUAL]
+    if usual:
+        whole = root if gate.project(root) is not None else None
+    else:
+        whole = gate.git_root(root) or gate.packages(root) or root
+    return whole if whole is not None and base.resolve().is_relative_to(whole) else None
+
+
+def outside(trees: Sequence[Path], root: Path, given: Sequence[Path] = ()) -> list[Path]:
+    """The trees that lie neither in the repository around ``root``, or beside the packages that it
+    is in, nor in one of ``given``."""
+    packages = gate.packages(root)
+    whole = gate.git_root(root) or (root if packages is None else packages.parent)
+    bounds = (whole, *given)
+    return [tree for tree in trees if not any(tree.is_relative_to(bound) for bound in bounds)]
 
 
 # -- runs -----------------------------------------------------------------------------------------
@@ -203,8 +228,11 @@ def record(run: Path, root: Path, trees: Sequence[Path], entries: Sequence[Entry
     os.replace(run / f"{MANIFEST}.new", run / MANIFEST)
 
 
-def entries_of(run: Path, root: Path, base: Path) -> tuple[list[Path], list[Entry]]:
-    """The trees and files of a run, each file proved to lie in one of the trees.
+def entries_of(
+    run: Path, root: Path, base: Path, given: Sequence[Path] = ()
+) -> tuple[list[Path], list[Entry]]:
+    """The trees and files of a run, each file proved to lie in one of the trees, and each tree in
+    the repository of ``root`` or in a tree that the user has ``given``.
 
     Raises:
         WriteError: the journal is not to be trusted; the message names the entry.
@@ -217,12 +245,19 @@ def entries_of(run: Path, root: Path, base: Path) -> tuple[list[Path], list[Entr
         if data["version"] != VERSION:
             raise ValueError(f"version {data['version']}")
         written_in = data["root"]
-        trees = [Path(tree) for tree in data["trees"]]
+        trees = [_absolute(tree) for tree in data["trees"]]
         entries = [_entry(**file) for file in data["files"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise WriteError(f"{manifest}: is not a journal of this version ({error})") from error
     if written_in != str(root):
         raise WriteError(f"{manifest}: is a journal of {written_in}, so nothing was put back")
+    elsewhere = outside(trees, root, given)
+    if elsewhere:
+        listed = " ".join(map(str, elsewhere))
+        raise WriteError(
+            f"the last rewrite of {root} wrote outside of it too, so nothing was put back; to put "
+            f"back all of it: fsdp-migrate undo {root} {listed}"
+        )
     for entry in entries:
         reason = _misplaced(entry.path, trees)
         if reason:
@@ -235,9 +270,13 @@ def _entry(path: object, after: object, before: object, backup: object) -> Entry
         raise TypeError(f"{path!r} is no entry")
     if not (before is None or isinstance(before, str)) or not re.fullmatch(r"\d+\.bak", backup):
         raise TypeError(f"{path!r} has the copy {backup!r}")
+    return Entry(_absolute(path), after, before, backup)
+
+
+def _absolute(path: str) -> Path:
     if os.path.normpath(path) != path or not os.path.isabs(path):
         raise ValueError(f"{path!r} is not where a file really is")
-    return Entry(Path(path), after, before, backup)
+    return Path(path)
 
 
 def _misplaced(path: Path, trees: Sequence[Path]) -> str:

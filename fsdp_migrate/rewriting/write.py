@@ -213,10 +213,11 @@ def _uninterrupted() -> Iterator[Callable[[], None]]:
 # -- undoing --------------------------------------------------------------------------------------
 
 
-def undo(root: Path) -> Undone | None:
+def undo(root: Path, given: Sequence[Path] = ()) -> Undone | None:
     """Put the last run back; None when there is none.
 
-    If a file was edited after the run, nothing is touched and the run stays in the journal.
+    If a file was edited after the run, nothing is touched and the run stays in the journal. A run
+    that wrote outside of the repository of ``root`` is put back if those trees are ``given`` too.
 
     Raises:
         WriteError: a file cannot be put back, or the journal cannot be read or trusted.
@@ -227,11 +228,11 @@ def undo(root: Path) -> Undone | None:
         return None
     with journal.opened(root, state) as home, _uninterrupted():
         runs = journal.runs(home)
-        return _undo(runs[-1], root, state) if runs else None
+        return _undo(runs[-1], root, state, given) if runs else None
 
 
-def _undo(run: Path, root: Path, state: Path) -> Undone:
-    trees, entries = journal.entries_of(run, root, state)
+def _undo(run: Path, root: Path, state: Path, given: Sequence[Path]) -> Undone:
+    trees, entries = journal.entries_of(run, root, state, given)
     found = {entry: _digest_of(entry.path) for entry in entries}
     conflicts = [named(e, root) for e, digest in found.items() if digest not in {e.before, e.after}]
     if conflicts:

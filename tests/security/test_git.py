@@ -209,6 +209,123 @@ def test_a_program_of_the_repository_is_not_git(
     assert not mark.exists()
 
 
+@pytest.mark.parametrize("way", ["directory", "link to it", "link to the program"])
+def test_a_program_in_the_repository_is_not_git(
+    repository: Path, run: Command, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """An absolute entry that a tool for environments has put first."""
+    mark = repository.parent / "ran"
+    program = repository / "tools" / "bin" / "git"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\ntouch {mark}\n")
+    program.chmod(0o755)
+    entry = program.parent if way == "directory" else repository.parent / "bin"
+    if way == "link to it":
+        entry.symlink_to(program.parent)
+    elif way == "link to the program":
+        entry.mkdir()
+        (entry / "git").symlink_to(program)
+    monkeypatch.setenv("PATH", f"{entry}:{os.environ['PATH']}")
+    change(repository)
+    assert run("rewrite", "a.py").code == 2
+    assert git.files(repository, "HEAD", ".")
+    assert not mark.exists()
+
+
+# -- where git cannot answer ----------------------------------------------------------------------
+
+
+def pipe(name: str) -> Callable[[Path], None]:
+    def plant(root: Path) -> None:
+        (root / ".git" / name).unlink()
+        os.mkfifo(root / ".git" / name)
+
+    return plant
+
+
+def configured(text: str) -> Callable[[Path], None]:
+    return lambda root: (root / ".git" / "config").write_text(text) and None
+
+
+UNANSWERED: dict[str, Callable[[Path], None]] = {
+    "config is a pipe": pipe("config"),
+    "index is a pipe": pipe("index"),
+    "an endless file": configured("[include]\n\tpath = /dev/zero\n"),
+    "an extension": configured(
+        "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tfoo = true\n"
+    ),
+    "no configuration": configured("[\x1b[2J\n"),
+    "a spoilt index": lambda root: (root / ".git" / "index").write_bytes(b"x" * 64) and None,
+}
+
+
+@pytest.mark.parametrize("name", UNANSWERED)
+def test_changes_are_not_overwritten_where_git_cannot_answer(
+    repository: Path, run: Command, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(git, "_SECONDS", 2)
+    change(repository)
+    before = (repository / "a.py").read_bytes()
+    UNANSWERED[name](repository)
+    answer = run("rewrite", ".")
+    assert answer.code == 2
+    assert "git cannot say whether the files have uncommitted changes: " in answer.err
+    assert "--allow-dirty" in answer.err
+    assert len(answer.err.splitlines()) == 1
+    assert "\x1b" not in answer.err
+    assert (repository / "a.py").read_bytes() == before
+    assert run("rewrite", "--allow-dirty", ".").code == 0
+    assert run("rewrite", ".").code == 0, "nothing is written, and nobody has to be asked"
+
+
+def test_a_repository_of_somebody_else_is_not_overwritten(repository: Path, run: Command) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root may give files away")
+    change(repository)
+    for path in (repository, repository / ".git"):
+        os.chown(path, 1234, 1234)
+    answer = run("rewrite", ".")
+    assert answer.code == 2
+    assert "git cannot say" in answer.err
+
+
+def test_without_git_the_rewrite_goes_on_and_says_so(
+    repository: Path, run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(repository.parent))
+    answer = run("rewrite", ".")
+    assert answer.code == 0
+    assert "there is no git, so nobody looked for uncommitted changes" in answer.err
+
+
+@pytest.mark.parametrize("flag", ["--assume-unchanged", "--skip-worktree"])
+def test_changes_that_git_was_told_to_overlook_count(
+    repository: Path, run: Command, flag: str
+) -> None:
+    (repository / "b.py").write_text(WRAPS)
+    ask(repository, "add", "-A")
+    ask(repository, "commit", "-q", "-m", "two")
+    ask(repository, "update-index", flag, "a.py", "b.py")
+    change(repository)
+    answer = run("rewrite", ".")
+    assert answer.code == 2
+    assert "uncommitted changes in a.py: " in answer.err
+    (repository / "a.py").write_text(WRAPS)
+    assert run("rewrite", ".").code == 0
+
+
+def test_a_folder_called_like_a_repository_hides_no_changes(repository: Path, run: Command) -> None:
+    (repository / "sub").mkdir()
+    (repository / "sub" / "c.py").write_text(WRAPS)
+    ask(repository, "add", "-A")
+    ask(repository, "commit", "-q", "-m", "two")
+    (repository / "sub" / ".git").mkdir()
+    (repository / "sub" / "c.py").write_text(WRAPS.replace("net", "ten"))
+    answer = run("rewrite", "sub")
+    assert answer.code == 2
+    assert "uncommitted changes in sub/c.py" in answer.err
+
+
 @pytest.mark.parametrize(
     "name", ["GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE", "GIT_OBJECT_DIRECTORY", "core.worktree"]
 )

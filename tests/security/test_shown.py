@@ -19,7 +19,7 @@ from fsdp_migrate.report import markdown
 from fsdp_migrate.verify.compare.gate import Gate, Status
 from fsdp_migrate.verify.report import RENDERERS
 from fsdp_migrate.verify.report.model import Report, Verdict
-from tests.commandline import Command, answering
+from tests.commandline import ROOT, Command, answering
 from tests.terminal import COLOUR, at_terminal
 from tests.verify.test_reporting import evidence, full
 
@@ -101,6 +101,38 @@ def test_every_control_character_is_escaped() -> None:
         assert shown.line(chr(number)).isprintable()
     for number in (*range(0xD800, 0xE000, 97), 0xDFFF):
         assert shown.text(chr(number)) == f"\\u{number:04x}"
+
+
+INVISIBLE = [
+    *(0xAD, 0x180E, *range(0x200B, 0x200E), *range(0x2060, 0x2065), 0xFEFF),
+    *(0xE0000, 0xE0041, 0xE007F),
+]
+
+
+def test_what_nobody_sees_is_shown_in_names() -> None:
+    for number in INVISIBLE:
+        found = shown.line(f"a{chr(number)}b")
+        assert found.isascii()
+        assert len(found) > 3
+    family = "\U0001f468\u200d\U0001f469"
+    assert shown.text(family) == family  # what is joined in a text stays so
+    assert shown.line("\ufe0e模型\u00e9") == "\ufe0e模型\u00e9"
+
+
+@pytest.mark.parametrize("form", ["full", "concise", "github", "markdown", "html"])
+def test_no_two_names_look_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Command, form: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number in (*INVISIBLE, 9):
+        (tmp_path / f"a{chr(number)}b.py").write_text(f"{HEAD}FSDP(\n")
+        (tmp_path / f"c{chr(number)}d.py").write_text(f"{HEAD}m = FSDP(net)\n")
+    answer = run("check", "--format", form, ".")
+    said = answer.out + answer.err
+    for number in INVISIBLE:
+        assert f"a{chr(number)}b" not in said
+        assert f"c{chr(number)}d" not in said
+    assert not re.search("[ac]\t[bd]", said)
 
 
 # -- text -----------------------------------------------------------------------------------------
@@ -417,3 +449,38 @@ def test_reports_of_verify_show_and_do_not_obey(piece: str) -> None:
 @pytest.mark.parametrize("number", [0, 8, 11, 27, 0x85, 0xD800, 0xFFFE, 0xFFFF])
 def test_xml_holds_no_character_that_xml_forbids(number: int) -> None:
     ET.fromstring(RENDERERS["junit"](report(f"a{chr(number)}b")).encode())
+
+
+def test_no_file_of_the_repository_is_an_option_of_the_action(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Command
+) -> None:
+    for name in ("--exit-zero", "--exit-zero.py", "a.py"):
+        (tmp_path / name).write_text(f"{HEAD}m = FSDP(net)\n")
+    action = (ROOT / "action.yml").read_text()
+    lines = action[action.index("ARGS: ") :].split("run: ", 1)[1].removeprefix("|\n")
+    program = f'fsdp-migrate() {{ printf "%s\\n" "$@"; }}\n{lines}'
+    said = subprocess.run(
+        ["bash", "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PATHS": "* a.py", "ARGS": "-q"},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    expected = ["check", "--format", "github", "-q", "--", "*", "a.py"]
+    assert said.stdout.splitlines() == expected
+    monkeypatch.chdir(tmp_path)
+    assert run("check", "--format", "github", "--", "--exit-zero.py", "a.py").code == 1
+
+
+def test_carriage_returns_alone_are_no_defect_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Command
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = f"{HEAD}m = FSDP(net)\nFlatParameter(m)\n".replace("\n", "\r").encode()
+    (tmp_path / "a.py").write_bytes(data)
+    answer = run("rewrite", "-v", ".")
+    assert answer.code == 1
+    assert "its lines end in a carriage return alone" in answer.out
+    assert "defect" not in answer.out + answer.err
+    assert (tmp_path / "a.py").read_bytes() == data

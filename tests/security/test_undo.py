@@ -345,7 +345,58 @@ def test_a_checkout_of_a_journal_is_refused(world: World, monkeypatch: pytest.Mo
     with world.untouched(project):
         answer = world.run("undo", "project")
     assert answer.code == 2
-    assert "kept/runs: is open to other users" in answer.err
+    assert f"kept: lies in the project {world.repo}" in answer.err
+
+
+AROUND: dict[str, Callable[[World], Path]] = {
+    "a repository around the project": lambda world: world.repo / "project",
+    "no project": lambda world: world.top / "plain",
+    "no project, below": lambda world: world.top / "plain" / "project",
+    "packages": lambda world: world.top / "packages" / "project",
+}
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("where", ["beside", "in", "through a link"])
+def test_a_planted_journal_writes_nothing_outside(
+    world: World, monkeypatch: pytest.MonkeyPatch, around: str, where: str
+) -> None:
+    """Permissions are as they should be: a checkout with a umask of 077, an archive."""
+    project = AROUND[around](world)
+    project.mkdir(parents=True)
+    if around == "a repository around the project":
+        (project / "pyproject.toml").write_text("")
+    if around == "packages":
+        (project / "__init__.py").write_text("")
+        (project.parent / "__init__.py").write_text("")
+    base = (project if where == "in" else project.parent) / "st"
+    run = journal._home(project, base) / "000001"
+    run.mkdir(parents=True)
+    (run / "0.bak").write_bytes(b"theirs")
+    entry = {"path": str(world.outside / "secret.py"), "backup": "0.bak"}
+    entry |= {"after": digest(SECRET), "before": digest(b"theirs")}
+    manifest = {"version": journal.VERSION, "root": str(project), "files": [entry]}
+    (run / journal.MANIFEST).write_text(json.dumps(manifest | {"trees": [str(world.outside)]}))
+    for path in (base, *base.rglob("*")):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    if where == "through a link":
+        (world.top / "via").symlink_to(base.parent)
+        base = world.top / "via" / "st"
+    monkeypatch.setenv(journal.VARIABLE, str(base))
+    with world.untouched(project):
+        answer = world.run("undo", project)
+    assert answer.code == 2
+    assert not answer.out
+    assert "lies in the project" in answer.err or "nothing was put back" in answer.err
+
+
+def test_a_project_named_through_a_planted_link_is_not_undone(world: World) -> None:
+    world.run("rewrite", world.outside)
+    (world.repo / "linked").symlink_to(world.outside)
+    with world.untouched(world.repo):
+        answer = world.run("undo", "linked")
+    assert answer.code == 2
+    assert "a link leads out of its project" in answer.err
 
 
 @pytest.mark.parametrize("place", ["below a file", "a file", "relative", "not to be made"])
@@ -413,10 +464,18 @@ def test_files_in_the_home_directory_can_be_rewritten(
     home.mkdir()
     (home / "train.py").write_text(WRAPS)
     monkeypatch.chdir(home)
-    monkeypatch.setenv(journal.VARIABLE, str(home / ".local" / "state"))
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.delenv(journal.VARIABLE)
     assert world.run("rewrite", ".").code == 0
     assert world.run("undo").code == 0
     assert (home / "train.py").read_text() == WRAPS
+    for name, place in ((journal.VARIABLE, "kept"), ("XDG_STATE_HOME", "xdg")):
+        monkeypatch.setenv(name, str(home / place))
+        answer = world.run("rewrite", ".")
+        monkeypatch.delenv(name)
+        assert answer.code == 2
+        assert f"lies in the project {home}" in answer.err
 
 
 # -- links between a rewrite and its undo ---------------------------------------------------------
@@ -539,13 +598,37 @@ def test_a_file_is_not_replaced_outside_of_the_trees(world: World) -> None:
             write.write(world.repo, {path: b"x"}, {path: SECRET})
 
 
-def test_other_trees_that_were_given_are_written_and_put_back(world: World) -> None:
-    answer = world.run("rewrite", ".", world.outside)
+@pytest.mark.parametrize("named", ["directory", "file"])
+def test_other_trees_that_were_given_are_written_and_put_back(world: World, named: str) -> None:
+    """Only where they are given again: a journal alone does not lead out of the repository."""
+    other = world.outside if named == "directory" else world.outside / "train.py"
+    answer = world.run("rewrite", ".", other)
     assert answer.code == 0
     assert (world.outside / "train.py").read_text() == SHARDS
-    assert world.run("undo").code == 0
+    assert f"Undo: fsdp-migrate undo . {world.outside}" in " ".join(answer.out.split())
+    with world.untouched(world.repo):
+        alone = world.run("undo")
+        others = world.run("undo", world.outside)
+    assert alone.code == others.code == 2
+    assert not alone.out + others.out
+    assert f"to put back all of it: fsdp-migrate undo {world.repo} {world.outside}" in alone.err
+    assert "one of several projects is kept with the first" in others.err
+    assert world.run("undo", ".", other).code == 0
     assert (world.outside / "train.py").read_text() == WRAPS
     assert (world.repo / "train.py").read_text() == WRAPS
+
+
+def test_projects_of_one_repository_are_put_back_together(world: World) -> None:
+    for name in ("a", "b"):
+        (world.repo / name).mkdir()
+        (world.repo / name / "pyproject.toml").write_text("")
+        (world.repo / name / "train.py").write_text(WRAPS)
+    assert world.run("rewrite", "a", "b").code == 0
+    assert world.run("undo", "b").code == 2
+    assert (world.repo / "b" / "train.py").read_text() == SHARDS
+    assert world.run("undo", "a").code == 0
+    assert (world.repo / "a" / "train.py").read_text() == WRAPS
+    assert (world.repo / "b" / "train.py").read_text() == WRAPS
 
 
 def test_files_of_one_package_share_a_support_module_without_a_project(
@@ -647,7 +730,7 @@ def test_links_that_stay_within_what_is_given_are_followed(world: World) -> None
     (world.repo / "away.py").symlink_to("../outside/train.py")
     assert world.run("rewrite", "away.py", world.outside).code == 0
     assert (world.outside / "train.py").read_text() == SHARDS
-    assert world.run("undo").code == 0
+    assert world.run("undo", ".", world.outside).code == 0
     assert (world.outside / "train.py").read_text() == WRAPS
     assert world.run("undo").code == 0
     assert (world.repo / "train.py").read_text() == WRAPS
@@ -660,6 +743,24 @@ def test_links_in_a_tree_lead_to_nothing_outside(world: World) -> None:
     with world.untouched():
         assert world.run("rewrite", ".").code == 0
     assert (world.repo / "train.py").read_text() == SHARDS
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link to a pipe", "link to a device", "folder"])
+def test_a_report_is_written_into_files_only(world: World, kind: str) -> None:
+    planted = world.repo / "r.json"
+    if kind == "pipe":
+        os.mkfifo(planted)
+    elif kind == "folder":
+        planted.mkdir()
+    elif kind == "link to a device":
+        planted.symlink_to("/dev/zero")
+    else:
+        os.mkfifo(world.repo / "pipe")
+        planted.symlink_to("pipe")
+    answer = process(world, "check", "train.py", "-o", "r.json")
+    assert answer.returncode == 2
+    assert "error: r.json: " in answer.stderr
+    assert process(world, "check", "--exit-zero", "train.py", "-o", "/dev/stdout").returncode == 0
 
 
 @pytest.mark.parametrize("linked", ["secret.py", "new.txt"])
@@ -789,12 +890,55 @@ def test_ignore_files_are_not_read_through_links(world: World) -> None:
     assert (world.repo / "train.py").read_text() == SHARDS
 
 
+@pytest.mark.parametrize("way", ["file", "folder", "whole"])
+def test_gits_own_ignore_file_stays_in_the_repository(world: World, way: str) -> None:
+    """git follows a link there; what it leads to is not the repository's to read out."""
+    (world.outside / "info").mkdir()
+    (world.outside / "info" / "exclude").write_text("train.py\n!\n")
+    git = world.repo / ".git"
+    if way == "file":
+        (git / "info" / "exclude").symlink_to(world.outside / "info" / "exclude")
+    else:
+        shutil.rmtree(git / "info" if way == "folder" else git)
+        target = world.outside / "info" if way == "folder" else world.outside
+        (git / "info" if way == "folder" else git).symlink_to(target)
+    with world.untouched():
+        assert world.run("rewrite", ".").code == 0
+    assert (world.repo / "train.py").read_text() == SHARDS
+
+
+@pytest.mark.parametrize("name", [".gitignore", ".git/info/exclude", "kept"])
+@pytest.mark.parametrize("line", ["!", "secret\\", "secret[z-a]"])
+def test_a_pattern_that_is_none_is_neither_obeyed_nor_quoted(
+    world: World, name: str, line: str
+) -> None:
+    (world.repo / name).write_text(f"{line}\nother.py\n")
+    (world.repo / "other.py").write_text(WRAPS)
+    if name == "kept":
+        (world.repo / ".git" / "info" / "exclude").symlink_to("../../kept")
+    answer = world.run("rewrite", ".")
+    assert answer.code == 0, answer.err
+    assert "secret" not in answer.err
+    assert (world.repo / "train.py").read_text() == SHARDS
+    assert (world.repo / "other.py").read_text() == WRAPS
+
+
+@pytest.mark.parametrize("pattern", ["!", "secret\\", "secret[z-a]"])
+def test_a_configured_pattern_that_is_none_is_refused(world: World, pattern: str) -> None:
+    listed = json.dumps(["old", pattern])
+    (world.repo / "pyproject.toml").write_text(f"[tool.fsdp-migrate]\nexclude = {listed}\n")
+    answer = world.run("rewrite", ".")
+    assert answer.code == 2
+    assert "exclude: git could not read pattern 2 of the list" in answer.err
+    assert "secret" not in answer.err
+
+
 # -- several at once ------------------------------------------------------------------------------
 
 
 def test_runs_at_the_same_time_leave_one_journal_each(world: World) -> None:
     program = (
-        "import sys\nfrom pathlib import Path\nfrom fsdp_migrate import write\n"
+        "import sys\nfrom pathlib import Path\nfrom fsdp_migrate.rewriting import write\n"
         "for i in range(4):\n"
         "    path = Path(sys.argv[1])\n"
         "    write.write(path.parent, {path: f'{path.name} {i}'.encode()})\n"

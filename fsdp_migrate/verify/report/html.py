@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fsdp_migrate.report.page import page, text
+from fsdp_migrate.report.page import one_line, page, text
 from fsdp_migrate.verify.compare.gate import Gate, Status
 from fsdp_migrate.verify.compare.gates.training import Row
 from fsdp_migrate.verify.launch.outcome import Outcome
@@ -61,7 +61,7 @@ def _body(report: Report) -> Iterator[str]:
         ("after", report.after),
         ("setting", report.setting),
     ):
-        yield f"<dt>{name}</dt><dd>{_text(value)}</dd>"
+        yield f"<dt>{name}</dt><dd>{one_line(value)}</dd>"
     yield "</dl></header>"
     for role, outcome in report.outcomes.items():
         yield from _outcome(role, outcome)
