@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdp_migrate.errors import InputError
+from fsdp_migrate.errors import ConfigError, InputError
 
 if TYPE_CHECKING:  # imported where there is something to ignore
     from pathspec import GitIgnoreSpec
@@ -53,6 +54,7 @@ ENVIRONMENT = frozenset({"pyvenv.cfg", "conda-meta"})
 # Every spelling by which FSDP1 is reached: the package, the class and its usual alias.
 WORDS = (b"fsdp", b"FSDP", b"FullySharded")
 COMMENT = b"fsdp-migrate"  # a comment of ours
+MOST_STARS = 3  # in one part of a pattern: the time to match grows with their power
 MANY = 5_000  # files that are worth several processes
 
 
@@ -102,7 +104,7 @@ def mentioning(
     parents = [p if p.is_dir() else p.parent for p in absolute]
     root = Path(os.path.commonpath(parents)) if parents else Path.cwd()
     found = Found(root, tuple(dict.fromkeys(map(_tree, absolute))), unread=refused)
-    walk = _Walk(_spec(exclude), str(base or found.root), found)
+    walk = _Walk(_excluding(exclude), str(base or found.root), found)
     for path in absolute:
         walk.add(path)
     files = walk.files()
@@ -358,14 +360,44 @@ def _with(specs: Specs, directory: str, file: str) -> Specs:
         if not stat.S_ISREG(os.lstat(file).st_mode):
             return specs
         with open(file, encoding="utf-8", errors="replace") as stream:
-            spec = _spec(stream.read().split("\n"))
+            spec = _spec(filter(_is_pattern, stream.read().split("\n")))
     except OSError:
         return specs
     return specs if spec is None else (*specs, (directory, spec))
 
 
-def _spec(lines: Sequence[str]) -> GitIgnoreSpec | None:
+def _excluding(patterns: Sequence[str]) -> GitIgnoreSpec | None:
+    """What the user leaves out.
+
+    Raises:
+        ConfigError: a pattern is none.
+    """
+    for pattern in patterns:
+        if not _is_pattern(pattern):
+            raise ConfigError(
+                f"exclude: {pattern[:80]!r} is not a pattern, or has more than {MOST_STARS} '*' "
+                "in one part of its path"
+            )
+    return _spec(patterns)
+
+
+def _is_pattern(line: str) -> bool:
+    """Whether a line of an ignore file can be matched, and in a time that does not explode."""
+    from pathspec import GitIgnoreSpec
+
+    parts = line.split("/")
+    if max(parts.count("**"), *(part.count("*") for part in parts)) > MOST_STARS:
+        return False
+    try:
+        GitIgnoreSpec.from_lines([line])
+    except (ValueError, re.error, OverflowError, RecursionError):
+        return False
+    return True
+
+
+def _spec(given: Iterable[str]) -> GitIgnoreSpec | None:
     """The patterns of an ignore file; None when there are none."""
+    lines = list(given)
     if all(not line.strip() or line.startswith("#") for line in lines):
         return None
     from pathspec import GitIgnoreSpec

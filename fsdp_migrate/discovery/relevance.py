@@ -18,10 +18,11 @@ from fsdp_migrate.discovery.import_graph import Neighbours
 from fsdp_migrate.fsdp1 import api as fsdp1
 
 # Every import and every dotted path that leads to FSDP1's package holds one of these.
+GAP = rb"(?:\s|\\\r?\n|#[^\n]*\n)*"  # what may stand around a dot
 PACKAGE = re.compile(
-    rb"\bdistributed\s*\.\s*fsdp\b"
-    rb"|\bdistributed\s+import\b\s*(?:\([^)]*|(?:[^\n\\]|\\\r?\n)*)\bfsdp\b"
-    rb"|\.fsdp\.[A-Za-z_]"
+    rb"\bdistributed%s\.%sfsdp\b"
+    rb"|\bdistributed(?:\s|\\\r?\n)+import\b(?:\s|\\\r?\n)*(?:\([^)]*|(?:[^\n\\]|\\\r?\n)*)\bfsdp\b"
+    rb"|\.%sfsdp%s\.%s[A-Za-z_]" % (GAP, GAP, GAP, GAP, GAP)
 )
 PARENT = b"distributed"
 SUPPORT = "fsdp2_support"

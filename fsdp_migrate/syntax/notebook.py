@@ -110,6 +110,8 @@ class Notebook:
             raise NotebookError(f"is not JSON: {error.msg} (line {error.lineno})") from None
         except RecursionError:
             raise NotebookError("is not a notebook: it is nested too deeply") from None
+        except ValueError as error:  # a number with too many digits
+            raise NotebookError(f"is not a notebook: {error}") from None
         return cls(path or Path("<notebook>"), text, tuple(cells))
 
     def line(self, cell: Cell, line: int) -> int:
