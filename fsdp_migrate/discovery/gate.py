@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdp_migrate.errors import ConfigError, InputError
+from fsdp_migrate.syntax import spelled
 
 if TYPE_CHECKING:  # imported where there is something to ignore
     from pathspec import GitIgnoreSpec
@@ -49,8 +50,7 @@ SKIPPED = frozenset(
         "venv",
     }
 )
-# What a directory holds when it is a virtual environment, whatever its name.
-ENVIRONMENT = frozenset({"pyvenv.cfg", "conda-meta"})
+PROGRAMS = frozenset({"bin", "lib", "Lib", "Scripts"})  # what an environment has, one at least
 # Every spelling by which FSDP1 is reached: the package, the class and its usual alias.
 WORDS = (b"fsdp", b"FSDP", b"FullySharded")
 COMMENT = b"fsdp-migrate"  # a comment of ours
@@ -243,7 +243,14 @@ def _look(file: str) -> bytes | str | None:
             data = stream.read()
     except OSError as error:
         return error.strerror or str(error)
-    return data if one in data or two in data or three in data else None
+    if one in data or two in data or three in data:
+        return data
+    text = spelled.unescaped(data) if file.endswith(NOTEBOOK) and b"\\u" in data else data
+    try:
+        text = spelled.names(text)
+    except ValueError as error:
+        return str(error)
+    return data if one in text or two in text or three in text else None
 
 
 def _each(
@@ -299,7 +306,7 @@ class _Walk:
                 self._found.unread.append((Path(directory), error.strerror or str(error)))
                 continue
             names = {entry.name for entry in entries}
-            if directory != top and not ENVIRONMENT.isdisjoint(names):
+            if directory != top and _is_environment(directory, names):
                 continue
             if ".gitignore" in names:
                 specs = _with(specs, directory, f"{directory}/.gitignore")
@@ -337,6 +344,19 @@ class _Walk:
             if result is not None:
                 verdict = result
         return verdict
+
+
+def _is_environment(directory: str, names: set[str]) -> bool:
+    """Whether a directory is a virtual environment, whatever its name."""
+    if PROGRAMS.isdisjoint(names):
+        return False
+    try:
+        if "conda-meta" in names and os.listdir(f"{directory}/conda-meta"):
+            return True
+        with open(f"{directory}/pyvenv.cfg", "rb") as file:
+            return re.search(rb"(?m)^home[ \t]*=", file.read(10_000)) is not None
+    except OSError:
+        return False
 
 
 def _is_python(path: Path) -> bool:
