@@ -215,7 +215,7 @@ def test_files_that_make_4_bit_layers_are_read(tmp_path: Path) -> None:
 def test_foreign_trees_are_left_out(tmp_path: Path) -> None:
     inside = ("src", ".venv/lib", "venv", "node_modules/x", ".git/hooks", "lib/site-packages/torch")
     lay(tmp_path, {f"{directory}/a.py": USE for directory in inside})
-    lay(tmp_path, {"env39/pyvenv.cfg": "", "env39/lib/a.py": USE})
+    lay(tmp_path, {"env39/pyvenv.cfg": "home = /usr/bin\n", "env39/lib/a.py": USE})
     lay(tmp_path, {"conda/conda-meta/history": "", "conda/lib/a.py": USE})
     assert candidates(tmp_path) == {"src/a.py"}
 

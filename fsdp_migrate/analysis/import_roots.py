@@ -381,10 +381,10 @@ def installed_from(path: Path) -> Path | None:
 @cache
 def _packages(directory: Path) -> list[Path]:
     """The packages that a project installs, as far as its ``pyproject.toml`` says it."""
-    import tomllib
+    from fsdp_migrate import toml
 
     try:
-        data = tomllib.loads((directory / "pyproject.toml").read_text(encoding="utf-8"))
+        data = toml.loads((directory / "pyproject.toml").read_bytes())
     except (OSError, ValueError):
         return []
     match data:

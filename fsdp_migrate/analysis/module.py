@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from fsdp_migrate.analysis import flow
 from fsdp_migrate.analysis.load_order import Loading
 from fsdp_migrate.syntax import scopes as names
+from fsdp_migrate.syntax import spelled
 from fsdp_migrate.syntax.scopes import NameTable, Scope
 from fsdp_migrate.syntax.source import Source, SourceError
 
@@ -89,9 +90,15 @@ class Module:
         """Whether any of ``words`` stands anywhere in the file: far cheaper than its tree."""
         known = self._mentioned.get(words)
         if known is None:
-            known = any(word.encode() in self.source.data for word in words)
+            known = any(word.encode() in self._names for word in words)
             self._mentioned[words] = known
         return known
+
+    @cached_property
+    def _names(self) -> bytes:
+        if self.source.encoding in {"utf-8", "ascii", "iso-8859-1"}:
+            return spelled.names(self.source.data)
+        return spelled.names(self.source.text.encode(errors="replace")) + self.source.data
 
     def may_have(self, name: str) -> bool:
         """Whether its code gives it an attribute of that name, or may."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Answer, Project
@@ -582,7 +582,7 @@ def _is_earlier(numbers: Sequence[int], target: Version) -> bool:
 def _version(text: str) -> Version | None:
     try:
         return Version(text)
-    except InvalidVersion:
+    except ValueError:  # not a version, or one with too long a number
         return None
 
 

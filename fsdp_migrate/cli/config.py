@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from fsdp_migrate.discovery import gate
 from fsdp_migrate.errors import ConfigError
@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # imported where torch is required: it takes longer to load t
     from packaging.specifiers import Specifier
 
 DEFAULT_LINE, SHORTEST_LINE = 100, 40
+LONGEST_SHOWN = 80  # characters of a value that a message repeats
 TABLE = "[tool.fsdp-migrate]"
 KEYS = frozenset(
     {"target-torch", "select", "ignore", "exclude", "rule-paths", "line-length", "verify"}
@@ -106,8 +107,10 @@ def _toml(path: Path) -> dict[str, Any]:
         return {}
     import tomllib
 
+    from fsdp_migrate import toml
+
     try:
-        return tomllib.loads(gate.read(path).decode("utf-8"))
+        return toml.loads(gate.read(path))
     except tomllib.TOMLDecodeError as error:
         message, line = str(error), ""
         found = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", message, re.DOTALL)
@@ -116,6 +119,8 @@ def _toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{shown(path)}{line}: is not TOML: {message}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{shown(path)}: is not TOML: it must be in UTF-8 ({error})") from None
+    except ValueError as error:
+        raise ConfigError(f"{shown(path)}: is no TOML that is read: {error}") from None
     except OSError as error:
         raise ConfigError(f"{shown(path)}: cannot be read: {error.strerror or error}") from None
 
@@ -214,7 +219,7 @@ def _release(clause: Specifier) -> Version:
     """``2.6`` of ``==2.6.*`` and of ``>=2.6.1``; what is no version is as old as can be."""
     try:
         version = Version(clause.version.removesuffix(".*"))
-    except InvalidVersion:  # "===" compares strings
+    except ValueError:  # "===" compares strings, and no number may have thousands of digits
         return Version("0")
     return Version(f"{version.major}.{version.minor}")
 
@@ -227,8 +232,8 @@ def parse_target(text: str, origin: str) -> Version:
     """
     try:
         version = Version(text)
-    except InvalidVersion:
-        raise ConfigError(f"{origin}: {text!r} is not a torch version") from None
+    except ValueError:
+        raise ConfigError(f"{origin}: {text[:LONGEST_SHOWN]!r} is not a torch version") from None
     if version < FIRST:
         raise ConfigError(f"{origin}: torch {text} has no FSDP2; the new code needs {OLDEST}")
     return Version(f"{version.major}.{version.minor}")
@@ -264,10 +269,10 @@ def _listed(data: dict[str, Any]) -> list[object]:
 def _parsed(text: str) -> Requirement | None:
     if re.match(r"torch(?![\w-])", text) is None:
         return None
-    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.requirements import Requirement
 
     try:
         requirement = Requirement(text)
-    except InvalidRequirement:
+    except ValueError:  # no requirement, or one with too long a number
         return None
     return requirement if requirement.name == "torch" else None

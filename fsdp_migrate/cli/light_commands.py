@@ -50,10 +50,10 @@ def _rule_paths() -> Sequence[Path]:
     for directory in (Path.cwd(), *Path.cwd().parents):
         pyproject = directory / "pyproject.toml"
         if pyproject.is_file():
-            import tomllib
+            from fsdp_migrate import toml
 
             try:
-                data = tomllib.loads(gate.read(pyproject).decode("utf-8"))
+                data = toml.loads(gate.read(pyproject))
                 names = list(map(str, data["tool"]["fsdp-migrate"]["rule-paths"]))
             except (OSError, ValueError, KeyError, TypeError):
                 return []  # the commands that depend on it complain

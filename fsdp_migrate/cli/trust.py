@@ -98,7 +98,7 @@ def users_file() -> Path:
 
 def _of_user(root: Path) -> str:
     """Who trusts the rules of the project at ``root``, by the user's configuration."""
-    import tomllib
+    from fsdp_migrate import toml
 
     path = users_file()
     told = shown.path(str(path))
@@ -107,7 +107,7 @@ def _of_user(root: Path) -> str:
     if any(p.is_relative_to(root) for p in (path.absolute(), path.resolve())):
         raise ConfigError(f"{told}: lies in the project, which cannot trust itself")
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = toml.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise ConfigError(f"{told}: {error}") from None
     unknown = sorted(set(data) - {KEY})

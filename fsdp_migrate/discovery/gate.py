@@ -18,7 +18,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdp_migrate.errors import InputError
+from fsdp_migrate.errors import ConfigError, InputError
+from fsdp_migrate.syntax import spelled
 
 if TYPE_CHECKING:  # imported where there is something to ignore
     from pathspec import GitIgnoreSpec
@@ -49,11 +50,11 @@ SKIPPED = frozenset(
         "venv",
     }
 )
-# What a directory holds when it is a virtual environment, whatever its name.
-ENVIRONMENT = frozenset({"pyvenv.cfg", "conda-meta"})
+PROGRAMS = frozenset({"bin", "lib", "Lib", "Scripts"})  # what an environment has, one at least
 # Every spelling by which FSDP1 is reached: the package, the class and its usual alias.
 WORDS = (b"fsdp", b"FSDP", b"FullySharded")
 COMMENT = b"fsdp-migrate"  # a comment of ours
+MOST_STARS = 3  # in one part of a pattern: the time to match grows with their power
 MANY = 5_000  # files that are worth several processes
 
 
@@ -103,10 +104,7 @@ def mentioning(
     parents = [p if p.is_dir() else p.parent for p in absolute]
     root = Path(os.path.commonpath(parents)) if parents else Path.cwd()
     found = Found(root, tuple(dict.fromkeys(map(tree, absolute))), unread=refused)
-    unread = [str(n) for n, pattern in enumerate(exclude, 1) if not _is_pattern(pattern)]
-    if unread:  # they are not quoted: the file may be no configuration of the user's
-        raise PathProblem(f"exclude: git could not read pattern {', '.join(unread)} of the list")
-    walk = _Walk(_spec(exclude), str(base or found.root), found)
+    walk = _Walk(_excluding(exclude), str(base or found.root), found)
     for path in absolute:
         walk.add(path)
     files = walk.files()
@@ -257,7 +255,14 @@ def _look(file: str) -> bytes | str | None:
             data = stream.read()
     except OSError as error:
         return error.strerror or str(error)
-    return data if one in data or two in data or three in data else None
+    if one in data or two in data or three in data:
+        return data
+    text = spelled.unescaped(data) if file.endswith(NOTEBOOK) and b"\\u" in data else data
+    try:
+        text = spelled.names(text)
+    except ValueError as error:
+        return str(error)
+    return data if one in text or two in text or three in text else None
 
 
 def _each(
@@ -313,7 +318,7 @@ class _Walk:
                 self._found.unread.append((Path(directory), error.strerror or str(error)))
                 continue
             names = {entry.name for entry in entries}
-            if directory != top and not ENVIRONMENT.isdisjoint(names):
+            if directory != top and _is_environment(directory, names):
                 continue
             if ".gitignore" in names:
                 specs = _with(specs, directory, f"{directory}/.gitignore")
@@ -353,6 +358,19 @@ class _Walk:
         return verdict
 
 
+def _is_environment(directory: str, names: set[str]) -> bool:
+    """Whether a directory is a virtual environment, whatever its name."""
+    if PROGRAMS.isdisjoint(names):
+        return False
+    try:
+        if "conda-meta" in names and os.listdir(f"{directory}/conda-meta"):
+            return True
+        with open(f"{directory}/pyvenv.cfg", "rb") as file:
+            return re.search(rb"(?m)^home[ \t]*=", file.read(10_000)) is not None
+    except OSError:
+        return False
+
+
 def _is_python(path: Path) -> bool:
     """By its suffix, or, for scripts without one, by the interpreter they ask for."""
     if path.suffix:
@@ -374,32 +392,49 @@ def _with(specs: Specs, directory: str, file: str) -> Specs:
         if not stat.S_ISREG(os.lstat(file).st_mode):
             return specs
         with open(file, encoding="utf-8", errors="replace") as stream:
-            spec = _spec(stream.read().split("\n"))
+            spec = _spec(filter(_is_pattern, stream.read().split("\n")))
     except OSError:
         return specs
     return specs if spec is None else (*specs, (directory, spec))
 
 
-def _spec(lines: Sequence[str]) -> GitIgnoreSpec | None:
+def _excluding(patterns: Sequence[str]) -> GitIgnoreSpec | None:
+    """What the user leaves out.
+
+    Raises:
+        ConfigError: a pattern is none.
+    """
+    wrong = [str(n) for n, pattern in enumerate(patterns, 1) if not _is_pattern(pattern)]
+    if wrong:  # they are not quoted: the file may be no configuration of the user's
+        raise ConfigError(
+            f"exclude: pattern {', '.join(wrong)} of the list cannot be read, or has more than "
+            f"{MOST_STARS} '*' in one part of its path"
+        )
+    return _spec(patterns)
+
+
+def _is_pattern(line: str) -> bool:
+    """Whether a line of an ignore file can be matched, and in a time that does not explode."""
+    from pathspec import GitIgnoreSpec
+
+    parts = line.split("/")
+    if max(parts.count("**"), *(part.count("*") for part in parts)) > MOST_STARS:
+        return False
+    try:
+        GitIgnoreSpec.from_lines([line])
+    except (ValueError, re.error, OverflowError, RecursionError):
+        return False
+    return True
+
+
+def _spec(given: Iterable[str]) -> GitIgnoreSpec | None:
     """The patterns of an ignore file; None when there are none."""
+    lines = list(given)
     if all(not line.strip() or line.startswith("#") for line in lines):
         return None
     from pathspec import GitIgnoreSpec
 
-    try:
-        return GitIgnoreSpec.from_lines(lines)
-    except (ValueError, re.error):  # git passes over what is no pattern
-        return GitIgnoreSpec.from_lines([line for line in lines if _is_pattern(line)])
-
-
-def _is_pattern(line: str) -> bool:
-    from pathspec import GitIgnoreSpec
-
-    try:
-        GitIgnoreSpec.from_lines([line])
-    except (ValueError, re.error):
-        return False
-    return True
+    return GitIgnoreSpec.from_lines(lines)
 
 
 def _specs_above(top: Path) -> Specs:

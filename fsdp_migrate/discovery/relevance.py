@@ -16,12 +16,14 @@ from fsdp_migrate.discovery import gate
 from fsdp_migrate.discovery.gate import NOTEBOOK, Found
 from fsdp_migrate.discovery.import_graph import Neighbours
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.syntax import spelled
 
 # Every import and every dotted path that leads to FSDP1's package holds one of these.
+GAP = rb"(?:\s|\\\r?\n|#[^\n]*\n)*"  # what may stand around a dot
 PACKAGE = re.compile(
-    rb"\bdistributed\s*\.\s*fsdp\b"
-    rb"|\bdistributed\s+import\b\s*(?:\([^)]*|(?:[^\n\\]|\\\r?\n)*)\bfsdp\b"
-    rb"|\.fsdp\.[A-Za-z_]"
+    rb"\bdistributed%s\.%sfsdp\b"
+    rb"|\bdistributed(?:\s|\\\r?\n)+import\b(?:\s|\\\r?\n)*(?:\([^)]*|(?:[^\n\\]|\\\r?\n)*)\bfsdp\b"
+    rb"|\.%sfsdp%s\.%s[A-Za-z_]" % (GAP, GAP, GAP, GAP, GAP)
 )
 PARENT = b"distributed"
 SUPPORT = "fsdp2_support"
@@ -110,10 +112,17 @@ def _reaches(data: bytes) -> bool:
 def _code(path: Path, data: bytes) -> bytes:
     """The Python in a file. Of notebooks it is what lies between outputs and markup."""
     if path.suffix != NOTEBOOK:
-        return data
+        return _as_read(data)
     from fsdp_migrate.syntax import notebook
 
-    return notebook.code(data)
+    return _as_read(notebook.code(data))
+
+
+def _as_read(data: bytes) -> bytes:
+    try:
+        return spelled.names(data)
+    except ValueError:  # reading it will say why it cannot be read
+        return data
 
 
 def _tell_apart(

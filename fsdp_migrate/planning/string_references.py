@@ -162,7 +162,7 @@ def attributes(study: Study, module: Module, *, has_fsdp: bool) -> Iterator[Site
 
 def in_bytes(module: Module) -> Iterator[Site]:
     """Sites for byte strings that hold parts of FSDP1's parameter names."""
-    if not any(name.encode() in module.source.data for name in sites.WRAPPER_NAMES):
+    if not any(module.mentions(name) for name in sites.WRAPPER_NAMES):
         return
     for node in module.table.parents:
         if not isinstance(node, ast.Constant) or not isinstance(node.value, bytes):

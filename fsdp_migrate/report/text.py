@@ -172,6 +172,8 @@ def files(total: Summary) -> list[str]:
 
 def counts(total: Summary) -> str:
     if not total.sites:
+        if any(problem.ours for problem in total.problems):
+            return "the analysis failed: it is not known what there is of FSDP1"
         return f"no FSDP1 found in {total.files} {plural('file', total.files)}"
     ignored = f", {total.ignored} ignored" if total.ignored else ""
     return (
@@ -184,7 +186,8 @@ def counts(total: Summary) -> str:
 def title(total: Summary) -> str:
     """The whole report in one line."""
     if not total.sites:
-        return "no FSDP1 found"
+        failed = any(problem.ours for problem in total.problems)
+        return "the analysis failed" if failed else "no FSDP1 found"
     if not total.counted:
         return "all of FSDP1 is ignored"
     return f"{total.percent} % of FSDP1 can be migrated"

@@ -20,6 +20,8 @@ from json.decoder import JSONDecoder
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from fsdp_migrate.syntax import spelled
+
 SUFFIX = ".ipynb"
 # Cell magics that run the rest of the cell as Python in the notebook's own names.
 TRANSPARENT = frozenset(
@@ -110,6 +112,8 @@ class Notebook:
             raise NotebookError(f"is not JSON: {error.msg} (line {error.lineno})") from None
         except RecursionError:
             raise NotebookError("is not a notebook: it is nested too deeply") from None
+        except ValueError as error:  # a number with too many digits
+            raise NotebookError(f"is not a notebook: {error}") from None
         return cls(path or Path("<notebook>"), text, tuple(cells))
 
     def line(self, cell: Cell, line: int) -> int:
@@ -322,7 +326,7 @@ def code(data: bytes) -> bytes:
         cells = Notebook.read(data).cells
         return "\n".join(cell.text for cell in cells).encode("utf-8", "replace")
     except NotebookError:
-        return re.sub(rb'"?\\n"?', b"\n", data)
+        return re.sub(rb'"?\\n"?', b"\n", spelled.unescaped(data))
 
 
 # -- what is not Python ---------------------------------------------------------------------------

@@ -64,6 +64,8 @@ class Source:
             line = data.count(b"\n", 0, error.start) + 1
             message = f"cannot be decoded as {error.encoding}: byte 0x{data[error.start]:02x}"
             raise SourceError(message, line) from None
+        except Exception as error:  # a codec may raise anything
+            raise SourceError(f"cannot be decoded: {error}") from None
         return cls(path, display or path.as_posix(), data, encoding, text)
 
     @cached_property
