@@ -439,7 +439,7 @@ class _Places:
     def _guarded(self, need: Import) -> list[ImportStatement]:
         """The imports of FSDP1 that a new name replaces, where a ``try``, an ``if`` or another
         block guards them all: the new name may be as unsure as they are, and no surer."""
-        table, loading = self.module.table, self.module.loading
+        loading = self.module.loading
         if not self._needs_guard(need):
             return []
         types = self._is_type(need.near)
@@ -447,11 +447,16 @@ class _Places:
         guards = running or (self.fsdp1s if types else [])
         if not self._is_one_block(guards):
             return []
-        return [
+        every = self._imports_of(self.module.table.module)
+        serving = [
             s
-            for s in guards
-            if (types or loading.serves(s, need.near)) and _position(s) > self._path_set(need)
+            for s in every
+            if self.module.table.parents[s] is self.module.table.parents[guards[0]]
+            and self._is_one_block([s, guards[0]])
+            and (types or loading.serves(s, need.near))
+            and _position(s) > self._path_set(need)
         ]
+        return serving if any(s in guards for s in serving) else []
 
     def _needs_guard(self, need: Import) -> bool:
         """Whether an import fails without torch, or without what the file's own guards ask for."""
@@ -479,11 +484,9 @@ class _Places:
 
     def _torchs(self) -> list[ImportStatement]:
         """The imports of torch, wherever they stand."""
-        return [
-            self.module.table.statement(b.node)
-            for b in self.module.table.imports
-            if b.qualified.partition(".")[0] == "torch"
-        ]
+        table = self.module.table
+        nodes = {b.node for b in table.imports if b.qualified.partition(".")[0] == "torch"}
+        return [s for s in table.import_statements if not nodes.isdisjoint(s.names)]
 
     def _at_loading(self, statement: ImportStatement) -> bool:
         """Whether an import may run while the module is loaded."""
@@ -515,14 +518,8 @@ class _Places:
         table = self.module.table
         if any(near is quoted.string for quoted in string_annotations.in_annotations(table)):
             return True
-        postponed = any(
-            isinstance(s, ast.ImportFrom)
-            and s.module == "__future__"
-            and any(alias.name == "annotations" for alias in s.names)
-            for s in table.import_statements
-        )
         inner = near
-        for outer in table.ancestors(near) if postponed else ():
+        for outer in table.ancestors(near) if table.postpones_annotations else ():
             if inner in (getattr(outer, "annotation", None), getattr(outer, "returns", None)):
                 return True
             inner = outer
