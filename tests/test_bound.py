@@ -438,6 +438,7 @@ def test_any_order_of_statements_can_be_imported(pieces: list[str]) -> None:
     assert binding.failure(files, "train.py") is None
     result, after = migrate(files)
     assert not result.problems, text
+    assert not any(check.UNSURE in d.message for d in result.decisions), text
     assert not isinstance(binding.failure(after, "train.py"), binding.OF_NAMES), after["train.py"]
     assert binding.complaints(files, after) == []
 
@@ -516,7 +517,8 @@ def loads_without(missing: str, files: dict[str, str], directory: Path, then: st
         "    import torch.distributed\n    torch.distributed.is_available = lambda: False\n"
         f"import train\n{then}"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr + files["train.py"]
 
 

@@ -411,7 +411,7 @@ class Project:
         return [lead for lead in leads if known and not fsdp1.is_same(lead.name, known[0])]
 
     def placeholders(self, node: ast.AST, module: Module) -> list[Binding]:
-        """What else a reference finds where FSDP1 is missing: ``except ImportError: FSDP = None``."""
+        """What else a reference finds where FSDP1 is missing, such as None or a class."""
         head = _split(node)[0] if isinstance(node, (ast.Name, ast.Attribute)) else None
         bound = self._reaching(head, module) if head is not None else ()
         missing = [b for b in bound if reaching_bindings.is_placeholder(b)]

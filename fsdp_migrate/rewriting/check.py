@@ -24,6 +24,9 @@ from fsdp_migrate.syntax.notebook import SplitError
 from fsdp_migrate.syntax.source import Source, SourceError
 
 
+UNSURE = "the result may use a name before it is bound"  # a doubt, and no proof of a mistake
+
+
 def defect(module: Module, new: Module, target: Version) -> str:
     """What is wrong with the new version of a module, or nothing."""
     try:
@@ -43,7 +46,7 @@ def defect(module: Module, new: Module, target: Version) -> str:
             return f"the result uses names that nothing binds: {', '.join(sorted(lost))}"
     early = too_early(module.table, table)
     if early:
-        return f"the result may use a name before it is bound: {early.name} (line {early.line})"
+        return f"{UNSURE}: {early.name} (line {early.line})"
     wrong = Counter(mismatches(table, target))
     if wrong:
         wrong -= Counter(mismatches(module.table, target))
