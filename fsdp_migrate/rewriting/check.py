@@ -23,7 +23,6 @@ from fsdp_migrate.syntax import scopes
 from fsdp_migrate.syntax.notebook import SplitError
 from fsdp_migrate.syntax.source import Source, SourceError
 
-
 UNSURE = "the result may use a name before it is bound"  # a doubt, and no proof of a mistake
 
 
