@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -446,5 +449,136 @@ def test_any_order_of_statements_can_be_imported(pieces: list[str]) -> None:
     assert binding.failure(files, "train.py") is None
     result, after = migrate(files)
     assert not result.problems, text
+    assert not any(check.UNSURE in d.message for d in result.decisions), text
     assert not isinstance(binding.failure(after, "train.py"), binding.OF_NAMES), after["train.py"]
     assert binding.complaints(files, after) == []
+
+
+# -- where torch or its FSDP is missing -------------------------------------------------------
+
+USES = """
+def wrap(model):
+    return FSDP(model)
+
+
+def full(model):
+    with FSDP.summon_full_params(model):
+        return list(model.parameters())
+"""
+CLIPS = "\n\ndef clip(model):\n    return model.clip_grad_norm_(1.0)\n"
+FLAG = "import torch\nflag = torch.distributed.is_available()\nif flag:\n"
+GUARDED = {
+    "a try and a flag": (
+        f"try:\n    import torch\n    {FSDP}\n    HAVE = True\n"
+        f"except ImportError:\n    torch = None\n    HAVE = False\n{USES}{CLIPS}"
+    ),
+    "a try below other imports": (
+        f"import os\ntry:\n    {FSDP}\nexcept ImportError:\n    FSDP = None\n{USES}"
+    ),
+    "a try that ends in None, and a flag": (
+        f"try:\n    {FSDP}\n    HAVE = True\nexcept ImportError:\n    FSDP = None\n"
+        f"    HAVE = False\n{USES}"
+    ),
+    "an error that is passed over": (
+        f"import contextlib\nwith contextlib.suppress(ImportError):\n    {FSDP}\n{USES}"
+    ),
+    "functions alone": (
+        f"import os\n\n\ndef wrap(model):\n    {FSDP}\n    return FSDP(model)\n{CLIPS}\n\n"
+        "def full(model):\n    with wrap(model).summon_full_params(model):\n        pass\n"
+    ),
+    "for types, in strings": (
+        f"import typing\nif typing.TYPE_CHECKING:\n    {FSDP}\n\n\n"
+        f'def wrap(model) -> "FSDP":\n    {FSDP}\n    return FSDP(model)\n\n\n'
+        'def clip(model: "typing.Optional[FSDP]"):\n    return model.clip_grad_norm_(1.0)\n'
+    ),
+    "for types that are not evaluated": (
+        "from __future__ import annotations\nfrom typing import TYPE_CHECKING\n"
+        f"if TYPE_CHECKING:\n    {FSDP}\n\n\n"
+        f"def wrap(model) -> FSDP:\n    {FSDP}\n    return FSDP(model)\n\n\n"
+        "def clip(model: FSDP) -> float:\n    return model.clip_grad_norm_(1.0)\n"
+    ),
+}
+ASKED = {
+    "a flag": f"{FLAG}    {FSDP}\n{USES}",
+    "a flag and None": f"{FLAG}    {FSDP}\nelse:\n    FSDP = None\n{USES}",
+    "a flag, and a use without FSDP1's names": (
+        f"{FLAG}    {FSDP}\n\n\ndef wrap(model):\n    return FSDP(model)\n\n\n"
+        "def full(model):\n    with wrap(model).summon_full_params(model):\n        pass\n"
+    ),
+}
+STAND_INS = {
+    "a class": f"try:\n    {FSDP}\nexcept ImportError:\n    class FSDP: pass\n",
+    "a class and a flag": (
+        f"try:\n    {FSDP}\n    HAVE = True\nexcept ImportError:\n    HAVE = False\n"
+        "    class FSDP:\n        def __init__(self, *args): raise RuntimeError('no FSDP')\n"
+    ),
+    "no class": f"try:\n    {FSDP}\nexcept ImportError:\n    FSDP = ()\n",
+    "a class behind a flag": f"{FLAG}    {FSDP}\nelse:\n    class FSDP: pass\n",
+}
+
+
+def loads_without(missing: str, files: dict[str, str], directory: Path, then: str = "") -> None:
+    """Import a file in a Python of its own that lacks a module, with torch's FSDP off."""
+    for name, text in files.items():
+        (directory / name).write_text(text, encoding="utf-8")
+    program = (
+        f"import sys\nsys.path.insert(0, {str(directory)!r})\n"
+        f"for name in {missing!r}.split():\n    sys.modules[name] = None\n"
+        "if 'torch' not in sys.modules:\n"
+        "    import torch.distributed\n    torch.distributed.is_available = lambda: False\n"
+        f"import train\n{then}"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr + files["train.py"]
+
+
+@pytest.mark.parametrize("text", GUARDED.values(), ids=GUARDED)
+@pytest.mark.parametrize("missing", ["torch.distributed.fsdp", "torch"])
+def test_a_guard_goes_on_guarding(text: str, missing: str, tmp_path: Path) -> None:
+    if missing == "torch":
+        missing = "torch torch.distributed torch.distributed.fsdp"
+    loads_without(missing, {"train.py": text}, tmp_path)
+    result, after = migrate({"train.py": text})
+    assert not result.problems
+    assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN}, after["train.py"]
+    loads_without(missing, after, tmp_path)
+
+
+@pytest.mark.parametrize("text", ASKED.values(), ids=ASKED)
+def test_a_question_goes_on_guarding(text: str, tmp_path: Path) -> None:
+    loads_without("torch.distributed.fsdp", {"train.py": text}, tmp_path)
+    result, after = migrate({"train.py": text})
+    assert not result.problems
+    assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN}, after["train.py"]
+    loads_without("torch.distributed.fsdp", after, tmp_path)
+
+
+@pytest.mark.parametrize("text", [*GUARDED.values(), *ASKED.values()], ids=[*GUARDED, *ASKED])
+def test_what_is_guarded_works_where_it_is_there(text: str) -> None:
+    _, after = migrate({"train.py": text})
+    assert binding.failure(after, "train.py") is None, after["train.py"]
+    again, _ = migrate(after)
+    assert not again.changes
+
+
+@pytest.mark.parametrize("text", STAND_INS.values(), ids=STAND_INS)
+def test_a_stand_in_goes_on_standing_in(text: str, tmp_path: Path) -> None:
+    text += "\n\ndef is_sharded(model):\n    return isinstance(model, FSDP)\n"
+    text += "\n\ndef wrap(model):\n    return FSDP(model)\n"
+    result, after = migrate({"train.py": text})
+    assert not result.problems
+    assert {d.outcome for d in result.decisions} == {Outcome.LEFT}
+    asked = "assert not train.is_sharded(1)\n"
+    loads_without("torch.distributed.fsdp", after, tmp_path, asked)
+
+
+@pytest.mark.parametrize("future", ["", "from __future__ import annotations\n"])
+def test_an_annotation_that_is_evaluated_has_a_stand_in(future: str, tmp_path: Path) -> None:
+    text = f"{future}try:\n    {FSDP}\nexcept ImportError:\n    FSDP = None\n\n\n"
+    text += "def same(model: FSDP): return model\n\n\ndef wrap(model): return FSDP(model)\n"
+    result, after = migrate({"train.py": text})
+    assert not result.problems
+    expected = Outcome.REWRITTEN if future else Outcome.LEFT
+    assert {d.outcome for d in result.decisions} == {expected}
+    loads_without("torch.distributed.fsdp", after, tmp_path)

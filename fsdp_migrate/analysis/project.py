@@ -410,6 +410,13 @@ class Project:
         known = sorted(filter(None, (fsdp1.canonical(lead.name) for lead in leads)))
         return [lead for lead in leads if known and not fsdp1.is_same(lead.name, known[0])]
 
+    def placeholders(self, node: ast.AST, module: Module) -> list[Binding]:
+        """What else a reference finds where FSDP1 is missing, such as None or a class."""
+        head = _split(node)[0] if isinstance(node, (ast.Name, ast.Attribute)) else None
+        bound = self._reaching(head, module) if head is not None else ()
+        missing = [b for b in bound if reaching_bindings.is_placeholder(b)]
+        return [b for b in missing if not isinstance(b.node, ast.Delete)]
+
     def _leads(self, node: ast.expr, module: Module) -> Iterator[Lead]:
         head, rest = _split(node)
         if head is None:

@@ -201,7 +201,8 @@ def _attempt(
         # A file that cannot be edited takes the migrations it belongs to down with it.
         for module, message in failed.items():
             dropped[module] = message
-            result.problems.append(Problem(module.display, message, ours=True))
+            if not message.startswith(check.UNSURE):
+                result.problems.append(Problem(module.display, message, ours=True))
 
 
 def _in_carriage_returns(module: Module) -> bool:

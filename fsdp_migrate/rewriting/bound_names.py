@@ -68,12 +68,15 @@ class _Summary:
     needs: dict[Key, ast.Name] = field(default_factory=dict)
 
 
-def doubts(table: NameTable, holding: Collection[str] = ()) -> set[Doubt]:
+def doubts(
+    table: NameTable, holding: Collection[str] = (), wanting: Collection[str] = ()
+) -> set[Doubt]:
     """The reads of a module that may fail because nothing is bound to the name yet, or any more.
 
-    ``holding`` are conditions, as :func:`written` gives them, that are known to hold.
+    ``holding`` are conditions, as :func:`written` gives them, that are known to hold;
+    ``wanting`` names that are as good as unbound where they are None.
     """
-    return _Order(table, holding).run()
+    return _Order(table, holding, wanting).run()
 
 
 def written(condition: ast.expr) -> str:
@@ -82,9 +85,12 @@ def written(condition: ast.expr) -> str:
 
 
 class _Order:
-    def __init__(self, table: NameTable, holding: Collection[str]) -> None:
+    def __init__(
+        self, table: NameTable, holding: Collection[str], wanting: Collection[str]
+    ) -> None:
         self.table = table
         self.holding = holding
+        self.wanting = wanting
         self.conditions: dict[Atoms, frozenset[str]] = {}  # of facts -> the names they ask
         self.found: set[Doubt] = set()
         self.summaries: dict[Scope, _Summary] = {}
@@ -99,11 +105,7 @@ class _Order:
         self.unbound: State = set()  # what was deleted anywhere
         self.loops: list[list[State]] = []  # what is bound where a loop is left by ``break``
         self.event = ""
-        self.postponed = any(
-            isinstance(node, ast.ImportFrom) and node.module == "__future__"
-            and any(alias.name == "annotations" for alias in node.names)
-            for node in table.import_statements
-        )  # fmt: skip
+        self.postponed = table.postpones_annotations
         self.inside: dict[Scope, list[Scope]] = {}
         for scope in table.scopes.values():
             if scope.parent is not None:
@@ -332,8 +334,10 @@ class _Order:
                 return None
             case ast.Assign(targets=targets, value=value):
                 self.evaluate(value, state, scope)
+                nothing = isinstance(value, ast.Constant) and value.value is None
                 for target in targets:
-                    self.evaluate(target, state, scope)
+                    if not (nothing and getattr(target, "id", "") in self.wanting):
+                        self.evaluate(target, state, scope)
                 return state
             case ast.AugAssign(target=target, value=value):
                 if isinstance(target, ast.Name):
@@ -433,8 +437,7 @@ class _Order:
         level = node.level if isinstance(node, ast.ImportFrom) else 0
         top = module.split(".")[0]
         foreign = not level and (top in sys.stdlib_module_names or top == "torch")
-        ours = module.rpartition(".")[2].startswith("fsdp2_support")  # which imports torch alone
-        if not (foreign or ours) and scope is self.table.module:
+        if not (foreign or _is_support(module)) and scope is self.table.module:
             # It may be of the project, import this module back, and call what there is of it.
             for fact in list(state):
                 if len(fact) == 2 and self.is_defined(fact):
@@ -641,7 +644,8 @@ def _is_exhaustive(cases: Sequence[ast.match_case]) -> bool:
 
 
 def _surely_imports(body: Sequence[ast.stmt]) -> bool:
-    """Whether statements do nothing but import what is installed wherever migrated code runs."""
+    """Whether statements do nothing but import what is installed wherever migrated code runs, and
+    say so in a flag."""
 
     def known(name: str) -> bool:
         top = name.split(".", maxsplit=1)[0]
@@ -649,11 +653,29 @@ def _surely_imports(body: Sequence[ast.stmt]) -> bool:
 
     for node in body:
         if isinstance(node, ast.ImportFrom):
-            if node.level or not known(node.module or ""):
+            module = node.module or ""
+            if not _is_support(module) and (node.level or not known(module)):
                 return False
-        elif not isinstance(node, ast.Import) or not all(known(a.name) for a in node.names):
+        elif isinstance(node, ast.Import):
+            if not all(known(alias.name) for alias in node.names):
+                return False
+        elif not _sets_flag(node):
             return False
     return True
+
+
+def _sets_flag(node: ast.stmt) -> bool:
+    """Whether a statement is as plain as ``HAVE_TORCH = True``, which cannot fail."""
+    return (
+        isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Constant)
+        and all(isinstance(target, ast.Name) for target in node.targets)
+    )
+
+
+def _is_support(module: str) -> bool:
+    """Whether a module is a support file, which imports torch alone."""
+    return module.rpartition(".")[2].startswith("fsdp2_support")
 
 
 def _only_imports_fail(handler: ast.ExceptHandler) -> bool:

@@ -16,11 +16,14 @@ from packaging.version import Version
 
 from fsdp_migrate import signatures
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning import support_file
 from fsdp_migrate.rewriting import bound_names, cells
 from fsdp_migrate.syntax import scopes
 from fsdp_migrate.syntax.notebook import SplitError
 from fsdp_migrate.syntax.source import Source, SourceError
+
+UNSURE = "the result may use a name before it is bound"  # a doubt, and no proof of a mistake
 
 
 def defect(module: Module, new: Module, target: Version) -> str:
@@ -42,7 +45,7 @@ def defect(module: Module, new: Module, target: Version) -> str:
             return f"the result uses names that nothing binds: {', '.join(sorted(lost))}"
     early = too_early(module.table, table)
     if early:
-        return f"the result may use a name before it is bound: {early.name} (line {early.line})"
+        return f"{UNSURE}: {early.name} (line {early.line})"
     wrong = Counter(mismatches(table, target))
     if wrong:
         wrong -= Counter(mismatches(module.table, target))
@@ -91,6 +94,10 @@ def too_early(old: scopes.NameTable, new: scopes.NameTable) -> bound_names.Doubt
     outer = {(d.name, d.place.split(".")[0], d.event) for d in known if not d.imported}
     gone = {b.name for b in old.imports} - {b.name for b in new.imports}
     replaced = {(d.place, d.event) for d in known if d.imported and d.name in gone}
+    # FSDP1's own names may be missing where their import is guarded; so may what replaces them.
+    fsdp1s = {b.name for b in old.imports if fsdp1.is_in_package(b.qualified)}
+    unsure = bound_names.doubts(old, wanting=fsdp1s)
+    replaced |= {(d.place, d.event) for d in unsure if d.name in fsdp1s}
     fresh = {b.name for b in new.imports} - {b.name for b in old.imports}
     early = [
         d

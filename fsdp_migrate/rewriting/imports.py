@@ -33,7 +33,7 @@ from fsdp_migrate.planning.edits import (
 )
 from fsdp_migrate.rewriting import layout, sequence
 from fsdp_migrate.syntax import string_annotations
-from fsdp_migrate.syntax.scopes import Binding, Kind, Scope, children, differ, walk
+from fsdp_migrate.syntax.scopes import Binding, Kind, Scope, children, differ, last_part, walk
 
 if TYPE_CHECKING:
     from fsdp_migrate.syntax.notebook import Excerpt
@@ -388,13 +388,17 @@ class _Places:
         self.module = module
         self.going = going
         self.local = local
+        self.fsdp1s = [s for s in self._imports_of(module.table.module) if self._is_fsdp1s(s)]
         self.scopes = {need: self._scope(need) for need in needed}
         self.together: dict[tuple[Scope, str, str, str], list[Import]] = defaultdict(list)
         # A name that a function imports is its own everywhere in it.
         lost = {(n.local, self.scopes[n]) for n in needed if not self._inside(n)}
+        self.lazy: dict[Scope, list[Import]] = defaultdict(list)
         for need in needed:
             if (need.local, self.scopes[need]) in lost:
-                self.scopes[need] = module.table.module
+                self.scopes[need] = self._lazy(need) or module.table.module
+                if self.scopes[need] is not module.table.module:
+                    self.lazy[self.scopes[need]].append(need)
             key = (self.scopes[need], need.source, need.name, need.asname)
             self.together[key].append(need)
 
@@ -402,11 +406,13 @@ class _Places:
         """In the order of the file; for all places that need the name, where there are such."""
         scope, table = self.scopes[need], self.module.table
         if scope is not table.module:
-            return self._inside(need)
+            return [] if need in self.lazy.get(scope, ()) else self._inside(need)
         every = self._imports_of(scope)
         if need.source.partition(".")[0] != "torch":
             every = [s for s in every if not self.module.loading.may_fail(s)]
         alike = self.together[scope, need.source, need.name, need.asname]
+        if all(map(self._guarded, alike)):
+            return self._guarded(need)
         loading = self.module.loading
         for group in (alike, [need]):
             sure = [s for s in every if all(loading.has_run(s, n.near) for n in group)]
@@ -423,9 +429,101 @@ class _Places:
 
     def in_front(self, need: Import) -> ast.stmt | None:
         """The statement that needs a name first, where no import is sure to have run before it."""
-        if self.scopes[need] is not self.module.table.module:
+        scope = self.scopes[need]
+        if scope is self.module.table.module:
+            return self.module.loading.first(need.near)
+        body = getattr(scope.node, "body", [])
+        around = {a for n in self.lazy.get(scope, ()) for a in self.module.table.ancestors(n.near)}
+        return next((statement for statement in body if statement in around), None)
+
+    def _guarded(self, need: Import) -> list[ImportStatement]:
+        """The imports of FSDP1 that a new name replaces, where a ``try``, an ``if`` or another
+        block guards them all: the new name may be as unsure as they are, and no surer."""
+        loading = self.module.loading
+        if not self._needs_guard(need):
+            return []
+        types = self._is_type(need.near)
+        running = [s for s in self.fsdp1s if not self._for_types(s)]
+        guards = running or (self.fsdp1s if types else [])
+        if not self._is_one_block(guards):
+            return []
+        every = self._imports_of(self.module.table.module)
+        serving = [
+            s
+            for s in every
+            if self.module.table.parents[s] is self.module.table.parents[guards[0]]
+            and self._is_one_block([s, guards[0]])
+            and (types or loading.serves(s, need.near))
+            and _position(s) > self._path_set(need)
+        ]
+        return serving if any(s in guards for s in serving) else []
+
+    def _needs_guard(self, need: Import) -> bool:
+        """Whether an import fails without torch, or without what the file's own guards ask for."""
+        top = need.source.partition(".")[0]
+        if self.module.source.excerpt is not None or top in sys.stdlib_module_names:
+            return False
+        if top != "torch" or need.source.startswith("torch.distributed"):
+            return True
+        return not any(self._is_unguarded(s) for s in self._torchs())
+
+    def _lazy(self, need: Import) -> Scope | None:
+        """The function that imports a name for itself: one of a file that imports torch in
+        functions only, or guards FSDP1's names and does not use them here."""
+        if not self._needs_guard(need) or self._guarded(need):
             return None
-        return self.module.loading.first(need.near)
+        torchs = self._torchs()
+        running = [s for s in torchs if self._at_loading(s)]
+        guards = [s for s in self.fsdp1s if not self._for_types(s)]
+        if not torchs or (running and not self._is_one_block(guards)):
+            return None
+        scope = self.module.table.scope_of(need.near).function()
+        while scope is not None and isinstance(scope.node, ast.Lambda) and scope.parent is not None:
+            scope = scope.parent.function()
+        return scope
+
+    def _torchs(self) -> list[ImportStatement]:
+        """The imports of torch, wherever they stand."""
+        table = self.module.table
+        nodes = {b.node for b in table.imports if b.qualified.partition(".")[0] == "torch"}
+        return [s for s in table.import_statements if not nodes.isdisjoint(s.names)]
+
+    def _at_loading(self, statement: ImportStatement) -> bool:
+        """Whether an import may run while the module is loaded."""
+        function = self.module.table.scope_of(statement).function()
+        return function is None and not self._for_types(statement)
+
+    def _is_unguarded(self, statement: ImportStatement) -> bool:
+        return isinstance(self.module.table.parents[statement], ast.Module)
+
+    def _is_one_block(self, guards: Sequence[ImportStatement]) -> bool:
+        """Whether there are imports, and all stand in one block below the level of the module."""
+        blocks = {
+            (self.module.table.parents[s], name)
+            for s in guards
+            for name, block in ast.iter_fields(self.module.table.parents[s])
+            if isinstance(block, list) and s in block
+        }
+        return len(blocks) == 1 and not self._is_unguarded(guards[0])
+
+    def _for_types(self, statement: ImportStatement) -> bool:
+        """Whether an import stands in an ``if TYPE_CHECKING`` block."""
+        parent = self.module.table.parents[statement]
+        if not isinstance(parent, ast.If) or statement not in parent.body:
+            return False
+        return last_part(parent.test) == "TYPE_CHECKING"
+
+    def _is_type(self, near: ast.AST) -> bool:
+        """Whether a name is needed in an annotation that is not evaluated."""
+        table = self.module.table
+        if any(near is quoted.string for quoted in string_annotations.in_annotations(table)):
+            return True
+        inner = near
+        for outer in table.ancestors(near) if table.postpones_annotations else ():
+            if inner in (getattr(outer, "annotation", None), getattr(outer, "returns", None)):
+                return True
+            inner = outer
+        return False
 
     def _path_set(self, need: Import) -> tuple[int, int]:
         """Behind where the project's modules are found: where ``sys.path`` was set last by then."""
@@ -451,7 +549,7 @@ class _Places:
             if not hidden and any(b.qualified.startswith("torch.distributed") for b in imports):
                 return scope
             scope = scope.parent
-        return table.module
+        return self._lazy(need) or table.module
 
     def _inside(self, need: Import) -> list[ImportStatement]:
         found = self._imports_of(self.scopes[need])

@@ -313,6 +313,16 @@ class NameTable:
                 return block.index(statement) <= block.index(each)
         return False
 
+    @cached_property
+    def postpones_annotations(self) -> bool:
+        """Whether ``from __future__ import annotations`` keeps them from being evaluated."""
+        return any(
+            isinstance(node, ast.ImportFrom)
+            and node.module == "__future__"
+            and any(alias.name == "annotations" for alias in node.names)
+            for node in self.import_statements
+        )
+
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         current = self.parents.get(node)
         while current is not None:

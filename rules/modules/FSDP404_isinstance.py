@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from fsdp_migrate.analysis import reaching_bindings
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.modules import classes
 from fsdp_migrate.fsdp1 import references, unwrapping
@@ -71,6 +72,17 @@ def decide(site: Site, study: Study) -> Decision:
             study.no_models,
             "give the path that wraps the model as well",
         )
+    stands_in = _placeholder(site, study)
+    if stands_in:
+        return study.left(
+            site,
+            RULE.code,
+            f"where torch's {old} cannot be imported, {stands_in} stands in for it, and nothing "
+            "for the new name",
+            f"use {NEW_NAMES.get(old, 'OffloadPolicy')} here, and give it such a stand-in as well",
+            models=models,
+            quiet=True,
+        )
     branch = next((b for b in study.branches if b.asks is site.node), None)
     if branch is not None:
         return _branch(branch, site, study)
@@ -121,6 +133,21 @@ def decide(site: Site, study: Study) -> Decision:
     assert isinstance(site.reference, ast.expr)
     proposal.replace(site.module, site.reference, code("{n}", n=name))
     return study.rewritten(site, RULE.code, new, proposal, models=models)
+
+
+def _placeholder(site: Site, study: Study) -> str:
+    """What the old name is where torch's FSDP cannot be imported, if the code here works with it.
+
+    ``isinstance(model, None)`` does not, while an annotation that is evaluated may be anything.
+    """
+    kind, table = site.construct.partition("(")[0], site.module.table
+    if kind == "annotation" and table.postpones_annotations:
+        return ""
+    for binding in study.project.placeholders(site.reference, site.module):
+        nothing = isinstance(binding.value, ast.Constant)
+        if not (kind == "isinstance" and nothing):
+            return reaching_bindings.in_words(binding)
+    return ""
 
 
 def _stops_there(holder: ast.AST, module: Module) -> bool:
