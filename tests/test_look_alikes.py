@@ -321,6 +321,67 @@ def test_settings_that_may_be_another_librarys_hold_their_model_back() -> None:
     assert unmarked(after["example.py"]) == source
 
 
+# What makes the other model, in a file of its own, and the classes for it.
+OTHER_MODELS = {
+    "fairscale's": f"def other(net):\n    {FAIRSCALE}    return FSDP(net)\n",
+    "XLA's, by a dotted name": "import torch_xla.distributed.fsdp as xla\n\n\n"
+    "def other(net):\n    return xla.XlaFullyShardedDataParallel(net)\n",
+    "what fairscale's function wraps": "from fairscale.nn import auto_wrap\n\n\n"
+    "def other(net):\n    return auto_wrap(net)\n",
+    "a subclass of fairscale's": f"{FAIRSCALE}\n\nclass Sharded(FSDP):\n    pass\n\n\n"
+    "def other(net):\n    return Sharded(net)\n",
+    "the project's own": f"{OWN}\n\ndef other(net):\n    return FSDP(net)\n",
+    "a class that has the methods": "class Sharded:\n    def clip_grad_norm_(self, limit): ...\n"
+    "    def state_dict(self): ...\n\n\ndef other(net):\n    return Sharded()\n",
+}
+EITHER = (
+    "from other import other\n\n\n"
+    "def wrap(net):\n    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n"
+    "    return FSDP(net)\n\n\n"
+    "def train(net, kind):\n    model = other(net) if kind else wrap(net)\n"
+)
+
+
+@pytest.mark.parametrize("asked", ["model.clip_grad_norm_(1.0)", "save(model.state_dict())"])
+@pytest.mark.parametrize("other", OTHER_MODELS.values(), ids=OTHER_MODELS)
+def test_a_model_that_either_class_may_make_is_left_with_the_reason(other: str, asked: str) -> None:
+    source = f"{EITHER}    {asked}\n"
+    result, after = migrate({"example.py": source, "other.py": other})
+    assert {d.outcome for d in result.decisions} == {Outcome.LEFT}
+    assert CODE in {d.code for d in result.decisions}
+    assert unmarked(after["example.py"]) == source
+    assert after["other.py"] == other
+    assert not migrate(after)[0].changes
+
+
+# Where a model is told apart, or what is done is right for both.
+@pytest.mark.parametrize("other", OTHER_MODELS.values(), ids=OTHER_MODELS)
+def test_what_is_asked_of_torchs_model_alone_is_migrated(other: str) -> None:
+    source = (
+        f"{TORCH}{EITHER}    if isinstance(model, FSDP):\n        model.clip_grad_norm_(1.0)\n"
+        "    model(net).backward()\n    return model.parameters()\n"
+    )
+    result, after = migrate({"example.py": source, "other.py": other})
+    assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN}
+    assert "nn_utils.clip_grad_norm_(model.parameters(), 1.0)" in after["example.py"]
+
+
+PLAIN = {
+    "a plain module": "def other(net):\n    return net\n",
+    "DDP's": "from torch.nn.parallel import DistributedDataParallel\n\n\n"
+    "def other(net):\n    return DistributedDataParallel(net)\n",
+    "a class without the methods": "import torch\n\n\nclass Net(torch.nn.Module):\n"
+    "    def forward(self, x): ...\n\n\ndef other(net):\n    return Net()\n",
+}
+
+
+@pytest.mark.parametrize("other", PLAIN.values(), ids=PLAIN)
+def test_a_model_that_may_be_a_plain_one_is_migrated(other: str) -> None:
+    source = f"{EITHER}    model.clip_grad_norm_(1.0)\n    return model.state_dict()\n"
+    result, _ = migrate({"example.py": source, "other.py": other})
+    assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN}
+
+
 def test_an_import_of_another_class_stays_when_nothing_uses_its_name_any_more() -> None:
     source = f"def wrap(model, xla):\n    {XLA}    {TORCH}    return FSDP(model)\n"
     _, after = migrate({"example.py": source})

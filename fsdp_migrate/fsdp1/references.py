@@ -470,6 +470,22 @@ def is_model(value: object, tracer: Tracer) -> bool:
     return value.node in tracer.wraps or fsdp1.canonical(value.made_by) == fsdp1.FSDP
 
 
+def look_alike(value: object, method: str, tracer: Tracer) -> str:
+    """The class of an object that is none of FSDP1's models, and answers to ``method`` as they do:
+    others call it FSDP too, or it is the project's own, and has such a method. Or nothing."""
+    if not isinstance(value, Made) or is_model(value, tracer):
+        return ""
+    names = [value.made_by]
+    if isinstance(value.callee, Class):
+        lineage = tracer.lineage(value.callee)
+        own = [cls.node.name for cls in lineage if fsdp1.is_alike(cls.node.name)]
+        own += [value.callee.node.name] if tracer.has_attribute(value.callee, method) else []
+        if own:
+            return f"the project's own {own[0]}"
+        names = sorted(tracer.external_bases(value.callee))
+    return next((name for name in names if fsdp1.is_alike(name)), "")
+
+
 def models(values: Values, tracer: Tracer) -> list[Made]:
     return [v for v in values if isinstance(v, Made) and is_model(v, tracer)]
 
