@@ -175,6 +175,41 @@ def test_what_stands_for_a_missing_class_is_no_look_alike(fallback: str) -> None
     compile(after["example.py"], "example.py", "exec")
 
 
+TESTS = {
+    "is None": "    if FSDP is None:\n        raise ImportError\n",
+    "is not None": "    assert None is not FSDP, model\n",
+    "a condition": "    model = model if FSDP else None\n",
+    "a negated one": "    if not FSDP:\n        raise ImportError\n",
+    "one of two": "    if model and FSDP:\n        print(model)\n",
+    "a truth value": "    print(bool(FSDP))\n",
+}
+
+
+@pytest.mark.parametrize("test", TESTS.values(), ids=TESTS)
+def test_what_asks_for_a_missing_class_is_left_and_holds_nothing_back(test: str) -> None:
+    source = (
+        attempt(TORCH, "FSDP = None\n") + f"\n\ndef wrap(model):\n{test}    return FSDP(model)\n"
+    )
+    result, after = migrate({"example.py": source})
+    by_code = {d.code: d for d in result.decisions}
+    assert {c: d.outcome for c, d in by_code.items()} == {
+        "FSDP101": Outcome.REWRITTEN,
+        "FSDP404": Outcome.LEFT,
+    }
+    assert "could be imported" in by_code["FSDP404"].message
+    assert test in unmarked(after["example.py"])
+    assert "FullyShardedDataParallel as FSDP" in after["example.py"]
+    assert not migrate(after)[0].changes
+
+
+@pytest.mark.parametrize("use", ["model.kind is FSDP", "model and FSDP", "FSDP or model"])
+def test_what_hands_the_class_on_or_compares_it_is_no_such_test(use: str) -> None:
+    source = f"{TORCH}\n\ndef wrap(model):\n    print({use})\n    return FSDP(model)\n"
+    result, _ = migrate({"example.py": source})
+    assert not any("could be imported" in d.message for d in result.decisions)
+    assert Outcome.LEFT in {d.outcome for d in result.decisions}
+
+
 # What never leads to torch's FSDP, although it is spelled alike: no site, in trees without it.
 WITHOUT = {
     "its own class": "class FullyShardedDataParallel:\n"
