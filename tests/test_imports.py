@@ -208,3 +208,48 @@ def test_a_name_for_fsdp2s_class_is_known() -> None:
     assert Outcome.LEFT not in {d.outcome for d in result.decisions}
     assert "return 1" not in after["a.py"]
     assert "if isinstance(model, Two):\n        return 2" in after["a.py"]
+
+
+# -- imports that lose their uses, and stay -----------------------------------------------------
+
+FSDP = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+BUILD = "\n\ndef build(net):\n    return FSDP(net)\n"
+STAYING = {
+    "deleted": {"example.py": f"{FSDP}model = FSDP(make())\ndel FSDP\n"},
+    "on a line with others": {
+        "example.py": f"import torch; {FSDP}model = FSDP(make())\ndel FSDP\n"
+    },
+    "deleted, and imported again": {
+        "example.py": f"{FSDP}first = FSDP(make())\ndel FSDP\n{FSDP}second = FSDP(make())\n"
+    },
+    "replaced by its name": {
+        "train/__init__.py": "from .example import FSDP, build\n",
+        "train/example.py": FSDP + BUILD,
+        "test_it.py": "from unittest import mock\n\nfrom train import FSDP, build\n\n\n"
+        'def test():\n    with mock.patch("train.example.FSDP"):\n        build(1)\n',
+    },
+    "for others": {
+        "package/__init__.py": FSDP + BUILD,
+        "user.py": "from package import FSDP\nkind = FSDP\n",
+    },
+}
+
+
+@pytest.mark.parametrize("files", STAYING.values(), ids=STAYING)
+def test_an_import_that_stays_without_a_use_is_left_by_the_first_run(files: dict[str, str]) -> None:
+    result, after = migrate(files)
+    assert not result.problems
+    imports = [d for d in result.decisions if d.site.construct.startswith("import(")]
+    assert [(d.code, d.outcome) for d in imports] == [("FSDP100", Outcome.LEFT)]
+    display = imports[0].site.module.display
+    assert "TODO(fsdp-migrate FSDP100)" in after[display]
+    assert "FullyShardedDataParallel as FSDP, fully_shard" in after[display]
+    again, _ = migrate(after)
+    assert not again.changes
+
+
+def test_an_import_that_a_comment_ignores_gets_no_marker() -> None:
+    ignored = FSDP.replace("\n", "  # fsdp-migrate: ignore[FSDP100]\n")
+    _, after = migrate({"example.py": f"{ignored}model = FSDP(make())\ndel FSDP\n"})
+    assert "TODO" not in after["example.py"]
+    assert "fully_shard(make())" in after["example.py"]

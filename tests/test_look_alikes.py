@@ -175,6 +175,41 @@ def test_what_stands_for_a_missing_class_is_no_look_alike(fallback: str) -> None
     compile(after["example.py"], "example.py", "exec")
 
 
+TESTS = {
+    "is None": "    if FSDP is None:\n        raise ImportError\n",
+    "is not None": "    assert None is not FSDP, model\n",
+    "a condition": "    model = model if FSDP else None\n",
+    "a negated one": "    if not FSDP:\n        raise ImportError\n",
+    "one of two": "    if model and FSDP:\n        print(model)\n",
+    "a truth value": "    print(bool(FSDP))\n",
+}
+
+
+@pytest.mark.parametrize("test", TESTS.values(), ids=TESTS)
+def test_what_asks_for_a_missing_class_is_left_and_holds_nothing_back(test: str) -> None:
+    source = (
+        attempt(TORCH, "FSDP = None\n") + f"\n\ndef wrap(model):\n{test}    return FSDP(model)\n"
+    )
+    result, after = migrate({"example.py": source})
+    by_code = {d.code: d for d in result.decisions}
+    assert {c: d.outcome for c, d in by_code.items()} == {
+        "FSDP101": Outcome.REWRITTEN,
+        "FSDP404": Outcome.LEFT,
+    }
+    assert "could be imported" in by_code["FSDP404"].message
+    assert test in unmarked(after["example.py"])
+    assert "FullyShardedDataParallel as FSDP" in after["example.py"]
+    assert not migrate(after)[0].changes
+
+
+@pytest.mark.parametrize("use", ["model.kind is FSDP", "model and FSDP", "FSDP or model"])
+def test_what_hands_the_class_on_or_compares_it_is_no_such_test(use: str) -> None:
+    source = f"{TORCH}\n\ndef wrap(model):\n    print({use})\n    return FSDP(model)\n"
+    result, _ = migrate({"example.py": source})
+    assert not any("could be imported" in d.message for d in result.decisions)
+    assert Outcome.LEFT in {d.outcome for d in result.decisions}
+
+
 # What never leads to torch's FSDP, although it is spelled alike: no site, in trees without it.
 WITHOUT = {
     "its own class": "class FullyShardedDataParallel:\n"
@@ -319,6 +354,67 @@ def test_settings_that_may_be_another_librarys_hold_their_model_back() -> None:
     result, after = migrate({"example.py": source})
     assert all(d.outcome is Outcome.LEFT for d in result.decisions)
     assert unmarked(after["example.py"]) == source
+
+
+# What makes the other model, in a file of its own, and the classes for it.
+OTHER_MODELS = {
+    "fairscale's": f"def other(net):\n    {FAIRSCALE}    return FSDP(net)\n",
+    "XLA's, by a dotted name": "import torch_xla.distributed.fsdp as xla\n\n\n"
+    "def other(net):\n    return xla.XlaFullyShardedDataParallel(net)\n",
+    "what fairscale's function wraps": "from fairscale.nn import auto_wrap\n\n\n"
+    "def other(net):\n    return auto_wrap(net)\n",
+    "a subclass of fairscale's": f"{FAIRSCALE}\n\nclass Sharded(FSDP):\n    pass\n\n\n"
+    "def other(net):\n    return Sharded(net)\n",
+    "the project's own": f"{OWN}\n\ndef other(net):\n    return FSDP(net)\n",
+    "a class that has the methods": "class Sharded:\n    def clip_grad_norm_(self, limit): ...\n"
+    "    def state_dict(self): ...\n\n\ndef other(net):\n    return Sharded()\n",
+}
+EITHER = (
+    "from other import other\n\n\n"
+    "def wrap(net):\n    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n"
+    "    return FSDP(net)\n\n\n"
+    "def train(net, kind):\n    model = other(net) if kind else wrap(net)\n"
+)
+
+
+@pytest.mark.parametrize("asked", ["model.clip_grad_norm_(1.0)", "save(model.state_dict())"])
+@pytest.mark.parametrize("other", OTHER_MODELS.values(), ids=OTHER_MODELS)
+def test_a_model_that_either_class_may_make_is_left_with_the_reason(other: str, asked: str) -> None:
+    source = f"{EITHER}    {asked}\n"
+    result, after = migrate({"example.py": source, "other.py": other})
+    assert {d.outcome for d in result.decisions} == {Outcome.LEFT}
+    assert CODE in {d.code for d in result.decisions}
+    assert unmarked(after["example.py"]) == source
+    assert after["other.py"] == other
+    assert not migrate(after)[0].changes
+
+
+# Where a model is told apart, or what is done is right for both.
+@pytest.mark.parametrize("other", OTHER_MODELS.values(), ids=OTHER_MODELS)
+def test_what_is_asked_of_torchs_model_alone_is_migrated(other: str) -> None:
+    source = (
+        f"{TORCH}{EITHER}    if isinstance(model, FSDP):\n        model.clip_grad_norm_(1.0)\n"
+        "    model(net).backward()\n    return model.parameters()\n"
+    )
+    result, after = migrate({"example.py": source, "other.py": other})
+    assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN}
+    assert "nn_utils.clip_grad_norm_(model.parameters(), 1.0)" in after["example.py"]
+
+
+PLAIN = {
+    "a plain module": "def other(net):\n    return net\n",
+    "DDP's": "from torch.nn.parallel import DistributedDataParallel\n\n\n"
+    "def other(net):\n    return DistributedDataParallel(net)\n",
+    "a class without the methods": "import torch\n\n\nclass Net(torch.nn.Module):\n"
+    "    def forward(self, x): ...\n\n\ndef other(net):\n    return Net()\n",
+}
+
+
+@pytest.mark.parametrize("other", PLAIN.values(), ids=PLAIN)
+def test_a_model_that_may_be_a_plain_one_is_migrated(other: str) -> None:
+    source = f"{EITHER}    model.clip_grad_norm_(1.0)\n    return model.state_dict()\n"
+    result, _ = migrate({"example.py": source, "other.py": other})
+    assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN}
 
 
 def test_an_import_of_another_class_stays_when_nothing_uses_its_name_any_more() -> None:

@@ -271,6 +271,19 @@ def is_same(qualified: str, short: str) -> bool:
     return qualified.startswith("torch.") and qualified.rpartition(".")[2] == last
 
 
+def is_alike(qualified: str) -> bool:
+    """Whether a dotted path that is not torch's ends in a name that FSDP's class goes by, or in
+    that of a function that wraps with it."""
+    if qualified.startswith("torch."):
+        return False
+    last = qualified.rpartition(".")[2]
+    return last.endswith((FSDP, "FSDP")) or last in WRAPPING
+
+
+# The functions that wrap with FSDP in the libraries that had it before torch, and in torch.
+WRAPPING = frozenset({"auto_wrap", "wrap"})
+
+
 def is_module(qualified: str) -> bool:
     """Whether a dotted path is ``torch.distributed.fsdp`` or one of FSDP1's modules in it."""
     return qualified == PACKAGE or qualified in _LEGACY_MODULES

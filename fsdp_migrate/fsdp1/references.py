@@ -180,6 +180,8 @@ def classify(module: Module, node: ast.expr, canonical: str) -> Site:
     if isinstance(parent, ast.Call) and parent.args[:1] == [node] and _is_partial(parent):
         construct = f"partial({canonical})" if canonical == fsdp1.FSDP else canonical
         return Site(construct, module, parent, node)
+    if canonical == fsdp1.FSDP and is_tested(node, module):
+        return Site(f"tested({canonical})", module, node, node)
     if canonical == fsdp1.FSDP and isinstance(parent, ast.Compare):
         return Site(f"compared({canonical})", module, parent, node)
     if canonical == fsdp1.FSDP and unwrapping.listed_for(node, module):
@@ -187,6 +189,24 @@ def classify(module: Module, node: ast.expr, canonical: str) -> Site:
     if canonical == fsdp1.FSDP:
         return Site(f"value({canonical})", module, node, node)
     return Site(canonical, module, node, node)
+
+
+def is_tested(node: ast.expr, module: Module) -> bool:
+    """Whether a name is only asked whether it is there: ``FSDP is None``, ``x if FSDP else y``."""
+    match module.table.parents[node]:
+        case (
+            ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test) | ast.Assert(test=test)
+        ):
+            return test is node
+        case ast.UnaryOp(op=ast.Not()) | ast.Call(func=ast.Name(id="bool")):
+            return True
+        case ast.Compare(left=left, comparators=[right]):
+            other = right if left is node else left
+            return isinstance(other, ast.Constant) and other.value is None
+        case ast.BoolOp(op=op, values=values) as both:
+            handed_on = isinstance(op, ast.Or) or values[-1] is node
+            return not handed_on or is_tested(both, module)
+    return False
 
 
 def of_alias(site: Site, project: Project) -> Site | None:
@@ -468,6 +488,22 @@ def is_model(value: object, tracer: Tracer) -> bool:
         bases = tracer.external_bases(value.callee)
         return any(fsdp1.canonical(name) == fsdp1.FSDP for name in bases)
     return value.node in tracer.wraps or fsdp1.canonical(value.made_by) == fsdp1.FSDP
+
+
+def look_alike(value: object, method: str, tracer: Tracer) -> str:
+    """The class of an object that is none of FSDP1's models, and answers to ``method`` as they do:
+    others call it FSDP too, or it is the project's own, and has such a method. Or nothing."""
+    if not isinstance(value, Made) or is_model(value, tracer):
+        return ""
+    names = [value.made_by]
+    if isinstance(value.callee, Class):
+        lineage = tracer.lineage(value.callee)
+        own = [cls.node.name for cls in lineage if fsdp1.is_alike(cls.node.name)]
+        own += [value.callee.node.name] if tracer.has_attribute(value.callee, method) else []
+        if own:
+            return f"the project's own {own[0]}"
+        names = sorted(tracer.external_bases(value.callee))
+    return next((name for name in names if fsdp1.is_alike(name)), "")
 
 
 def models(values: Values, tracer: Tracer) -> list[Made]:

@@ -464,6 +464,7 @@ def _ask(site: Site, study: Study) -> Decision:
         decision = None
     else:
         decision = run_time.settings(site, study) or _of_what_stays(site, study)
+        decision = decision or _of_look_alikes(site, study)
         decision = decision or derived.of_own_state(site, study)
     if decision is None:
         try:
@@ -515,6 +516,29 @@ def _of_what_stays(site: Site, study: Study) -> Decision | None:
         "migrate that class first",
         models=constructors,
         quiet=bool(constructors),
+    )
+
+
+def _of_look_alikes(site: Site, study: Study) -> Decision | None:
+    """Left, where the model may also be made by a class that another library, or the project, calls
+    FSDP, or that has the method itself: it does not do what FSDP1's does."""
+    if site.receiver is None:
+        return None
+    found = study.values(site.receiver, site.module)
+    name = site.construct.removeprefix(f"{fsdp1.FSDP}.")
+    others = sorted(filter(None, (references.look_alike(v, name, study.tracer) for v in found)))
+    constructors = study.models(site.receiver, site.module).constructors
+    if not others or not constructors:
+        return None
+    rule = study.registry.find(LOOK_ALIKE)
+    assert rule is not None, "the rule for look-alikes is missing"
+    return study.left(
+        site,
+        rule.code,
+        f"the model here may also be made by {' or '.join(dict.fromkeys(others))}",
+        "do this where the model is made, or where isinstance tells that it is torch's FSDP",
+        models=constructors,
+        quiet=True,
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
@@ -14,6 +15,7 @@ from fsdp_migrate import workers
 from fsdp_migrate.analysis.module import Library, Module
 from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.migration import components, decide, partial
 from fsdp_migrate.planning import pages, rule, support_file
 from fsdp_migrate.planning.context import Failure, Study, sentences
@@ -175,6 +177,7 @@ def _attempt(
     result = Result(modules=len(project.modules))
     odd = {m: CARRIAGE_RETURNS for m in project.modules if _in_carriage_returns(m)}
     dropped: dict[Module, str] = dict(odd)
+    unused: list[Decision] = []  # about imports that lose their uses, and stay
     while True:
         decisions = list(known)
         again = len(dropped) > len(odd) or bool(options.unproved)
@@ -184,16 +187,22 @@ def _attempt(
             result.proposed = decisions
             if not again:
                 result.problems += map(_problem, study.failures.values())
-        decisions = _without(decisions, dropped, options)
+        decisions = _without(sorted([*decisions, *unused], key=decide.order), dropped, options)
         edits = _edits(decisions, options)
         placed = support_file.place(project, {m: e for m, e in edits.items() if m not in odd})
         if placed.unproved:
             options = replace(options, unproved=options.unproved | placed.unproved)
             continue
         failed: dict[Module, str] = {}
+        found: list[Decision] = []
         if edit:
-            failed = _edit(project, decisions, placed, options, registry, result, settle=settle)
+            edited = _edit(project, decisions, placed, options, registry, result, settle=settle)
+            failed, found = edited
         failed = {m: why for m, why in failed.items() if m not in dropped}
+        if found and not failed:
+            unused += found
+            continue
+        unused.clear()
         if not failed:
             result.changes = cells.joined(project.modules, result.changes)
             result.decisions = decisions
@@ -295,8 +304,9 @@ def _edit(
     result: Result,
     *,
     settle: bool = True,
-) -> dict[Module, str]:
-    """Fill ``result.changes``; return the modules whose edits failed, with the reason."""
+) -> tuple[dict[Module, str], list[Decision]]:
+    """Fill ``result.changes``; return the modules whose edits failed, with the reason, and what is
+    to be said of imports that nothing uses any more."""
     from fsdp_migrate.rewriting.apply import EditError, apply_edits
 
     failed: dict[Module, str] = {}
@@ -345,7 +355,7 @@ def _edit(
     result.changes.update(written)
     only_comments = all(isinstance(e, Mark) for each in resolved.values() for e in each)
     if failed or not settle or only_comments:
-        return failed
+        return failed, []
     return _unsettled(project, decisions, renewed, written, options, registry)
 
 
@@ -356,13 +366,15 @@ def _unsettled(
     written: Mapping[Path, bytes],
     options: Options,
     registry: Registry,
-) -> dict[Module, str]:
-    """The modules that a second run would rewrite again, or in which it would find more to leave.
+) -> tuple[dict[Module, str], list[Decision]]:
+    """The modules that a second run would rewrite again, or in which it would find more to leave:
+    an edit kept, or made, FSDP1 code that no decision answers for.
 
-    Either means that an edit kept, or made, FSDP1 code that no decision answers for.
+    Imports that stay for others have lost their uses only now: what a second run says of them is
+    handed back, for this one to say.
     """
     if not renewed:
-        return {}
+        return {}, []
     kept = [renewed.get(m.path, m) for m in project.modules if m.path not in written]
     sources = [m.source for m in kept]
     sources += [Source.parse(data, path=path) for path, data in written.items()]
@@ -371,12 +383,14 @@ def _unsettled(
     after.version_tests = project.version_tests  # no edit changes what torch is compared with
     study = Study(after, registry, options.target)
     again: dict[Path, str] = {}
+    unused: list[Decision] = []
     refused = {(path, construct) for path, _, construct in options.refused}
     remaining = Counter(d.site.module.path for d in decisions if _stays(d))
     for decision in _without(decide.decide(study), {}, replace(options, refused=frozenset())):
         path = decision.site.module.path
         if decision.site.construct.startswith("import("):
-            continue  # a name kept for other modules
+            unused += _as_before(decision, project, [*decisions, *unused])
+            continue
         if (path, decision.site.construct) in refused:
             continue
         if decision.site.receiver is not None and not study.constructors:
@@ -390,7 +404,39 @@ def _unsettled(
                 )
         elif decision.outcome is not Outcome.LEFT:
             again[path] = f"a second run would rewrite it again ({decision.code})"
-    return {m: again[m.path] for m in project.modules if m.path in again and m.path in renewed}
+    failed = {m: again[m.path] for m in project.modules if m.path in again and m.path in renewed}
+    return failed, unused
+
+
+def _as_before(
+    decision: Decision, project: Project, decisions: Sequence[Decision]
+) -> Iterator[Decision]:
+    """What is left of an edited file's imports, for the import as it stood before the edits.
+
+    Nothing where that has a decision already.
+    """
+    path, construct, name = decision.site.module.path, decision.site.construct, _name(decision.site)
+    said = {d.site.node: d for d in decisions if d.site.construct == construct}
+    if decision.outcome is not Outcome.LEFT or any(
+        d.outcome is Outcome.LEFT and d.site.module.path == path and _name(d.site) == name
+        for d in said.values()
+    ):
+        return
+    for module in project.modules:
+        for binding in module.table.imports if module.path == path else ():
+            node = binding.node
+            same = f"import({fsdp1.canonical(binding.qualified)})" == construct
+            if same and binding.name == name and isinstance(node, ast.alias) and node not in said:
+                left = replace(decision, site=Site(construct, module, node, node))
+                marker = _marked(left, left.message, left.help) if decision.edits else ()
+                yield replace(left, edits=marker)
+                return
+
+
+def _name(site: Site) -> str:
+    """The name that an import gives."""
+    assert isinstance(site.node, ast.alias)
+    return site.node.asname or site.node.name
 
 
 def _stays(decision: Decision) -> bool:

@@ -517,6 +517,14 @@ class _Editor(cst.CSTTransformer):
         leading += [cst.EmptyLine(comment=cst.Comment(comment)) for comment in new]
         return line.with_changes(leading_lines=leading)
 
+    def with_markers(
+        self, nodes: Sequence[ast.AST | None], line: cst.SimpleStatementLine
+    ) -> cst.SimpleStatementLine:
+        plans = [self.plan.statements[n] for n in nodes if n in self.plan.statements]
+        marked = self.marked(line, [mark for plan in plans for mark in plan.marks])
+        assert isinstance(marked, cst.SimpleStatementLine)
+        return marked
+
     def above(self, node: ast.AST, line: cst.CSTNode) -> Sequence[cst.EmptyLine]:
         """The comments above a statement; those over a module's first are in its header."""
         leading: Sequence[cst.EmptyLine] = getattr(line, "leading_lines", ())

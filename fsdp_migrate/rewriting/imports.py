@@ -62,6 +62,11 @@ class Editor(Protocol):
     def statement(self, node: ast.AST, line: Line) -> list[Line]:
         """What stands in place of a statement."""
 
+    def with_markers(
+        self, nodes: Sequence[ast.AST | None], line: cst.SimpleStatementLine
+    ) -> cst.SimpleStatementLine:
+        """A line that stays, below the markers that are asked for its statements."""
+
     def splice(
         self, old: cst.SimpleStatementLine, lines: list[Line]
     ) -> cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentinel:
@@ -141,7 +146,8 @@ class ImportPlan:
         placed = self._statements(above, editor, indent)
         if smalls:
             smalls[-1] = smalls[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
-            placed.append((updated.with_changes(body=smalls, leading_lines=()), section))
+            kept = updated.with_changes(body=smalls, leading_lines=())
+            placed.append((editor.with_markers(nodes, kept), section))
         placed += self._statements(below, editor, indent)
         if not placed:
             return editor.gone(updated.leading_lines, about_it=False)
@@ -150,10 +156,11 @@ class ImportPlan:
         starts_section = starts_section and not _opens_block(nodes[0], editor.module)
         if starts_section and not any(line.comment is None for line in leading):
             leading.insert(0, cst.EmptyLine(indent=False))
-        lines = [placed[0][0].with_changes(leading_lines=leading)]
+        first = placed[0][0]
+        lines = [first.with_changes(leading_lines=[*leading, *first.leading_lines])]
         for (_, before), (line, after) in pairwise(placed):
             blank = [cst.EmptyLine(indent=False)] if before != after else []
-            lines.append(line.with_changes(leading_lines=blank))
+            lines.append(line.with_changes(leading_lines=[*blank, *line.leading_lines]))
         return lines[0] if len(lines) == 1 else cst.FlattenSentinel(lines)
 
     def _comes_apart(self, nodes: Sequence[ast.AST | None], editor: Editor) -> bool:

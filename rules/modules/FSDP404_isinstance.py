@@ -32,6 +32,7 @@ RULE = Rule(
         "isinstance(FullyShardedDataParallel)",
         "annotation(FullyShardedDataParallel)",
         "compared(FullyShardedDataParallel)",
+        "tested(FullyShardedDataParallel)",
         "listed(FullyShardedDataParallel)",
         "hasattr(FullyShardedDataParallel)",
         "version",
@@ -57,6 +58,13 @@ def decide(site: Site, study: Study) -> Decision:
         return _quoted(site, study)
     if kind == VERSION:
         return _version(site, study)
+    if kind == "tested":
+        return study.left(
+            site,
+            RULE.code,
+            "this asks whether FSDP1 could be imported, and migrated code needs fully_shard",
+            "set fully_shard to None where its import fails, and ask for that",
+        )
     if kind == "compared":
         return _compared(site, study)
     if kind == "hasattr":
