@@ -668,6 +668,57 @@ def test_a_script_of_a_package_starts_in_both_ways_as_before(
             run(start, tmp_path, environment)
 
 
+LIBRARY = "libs/common/tool.py"
+BY_ITS_NAME = "from tool import whole\n"
+BY_ITS_PACKAGE = "from common.tool import whole\n"
+
+
+@pytest.mark.parametrize("package", [False, True])
+@pytest.mark.parametrize("head", ["", HEAD])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (BY_ITS_NAME, BY_ITS_PACKAGE),
+        ("import tool\n\nprint(tool.whole)\n", "import common.tool\n"),
+        ("from tool import *\n", "from common import tool\n"),
+    ],
+)
+def test_a_library_that_programs_import_by_two_names_is_left(
+    first: str, second: str, head: str, package: bool
+) -> None:
+    tree = {LIBRARY: USER, "a/train.py": head + first, "b/train.py": head + second}
+    if package:
+        tree["libs/common/__init__.py"] = ""
+    result, after = migrate(tree)
+    assert {d.outcome for d in result.decisions if d.site.module.path.stem == "tool"} == {
+        Outcome.LEFT
+    }
+    assert not any("fsdp2_support" in text for text in (*after, *after.values()))
+
+
+@pytest.mark.parametrize(
+    ("text", "spelled"), [(BY_ITS_NAME, "fsdp2_support"), (BY_ITS_PACKAGE, ".fsdp2_support")]
+)
+def test_a_library_that_programs_import_by_one_name_is_not(
+    text: str, spelled: str, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    tree = {LIBRARY: USER, "a/train.py": HEAD + text, "b/train.py": text}
+    result, after = migrate(tree)
+    assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN}
+    assert source_of(after[LIBRARY]) == [spelled]
+    write(after, tmp_path)
+    for name in ("a/train.py", "b/train.py"):
+        run(script(name, ".", "libs" if "common" in text else "libs/common"), tmp_path, environment)
+
+
+@pytest.mark.parametrize("text", ["import tool\n\nprint(tool.other)\n", "from tool import other\n"])
+def test_somebody_elses_package_of_the_same_name_is_none_of_the_projects(text: str) -> None:
+    tree = {LIBRARY: USER, "a/train.py": HEAD + BY_ITS_PACKAGE, "b/train.py": HEAD + text}
+    result, after = migrate({**tree, "libs/common/__init__.py": ""})
+    assert Outcome.LEFT not in {d.outcome for d in result.decisions}
+    assert source_of(after[LIBRARY])
+
+
 def test_classes_that_meet_are_never_of_two_files() -> None:
     tree = {
         "a/x.py": CONFIG,
