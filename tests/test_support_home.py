@@ -697,7 +697,7 @@ def test_a_library_that_programs_import_by_two_names_is_left(
 
 
 @pytest.mark.parametrize(
-    ("text", "spelled"), [(BY_ITS_NAME, "fsdp2_support"), (BY_ITS_PACKAGE, ".fsdp2_support")]
+    ("text", "spelled"), [(BY_ITS_NAME, "fsdp2_support"), (BY_ITS_PACKAGE, "common.fsdp2_support")]
 )
 def test_a_library_that_programs_import_by_one_name_is_not(
     text: str, spelled: str, tmp_path: Path, environment: dict[str, str]

@@ -111,47 +111,24 @@ class Roots:
         asked = parts if name in ("", "*") else [*parts, name]
         resolved = self._resolve(".".join(asked), module)
         if resolved is None:
-            yield from self._elsewhere(module, parts, name, alias)
             return
         target, rest = resolved
         dotted = asked[: len(asked) - rest.count(".") - 1] if rest else asked
-        if not _ends_with(_location(target), dotted):
+        if target.location.parts[-len(dotted) :] != tuple(dotted):
             return
-        root = _location(target).parents[len(dotted) - 1]
+        root = target.location.parents[len(dotted) - 1]
         # A file in a package is not what is installed by its name, unless it has what is asked for.
         read = {rest.split(".")[0]} if rest else _read_off(module, alias.asname or dotted[0])
         if (
             (len(dotted) > 1 and not rest)
             or not self.is_package(root)
+            or name == "*"
             or not read.isdisjoint(target.table.module.bindings)
         ):
             # A function that only the script calls may import from beside it, in a package too.
-            sure = sure and not (later and self.is_package(root))
+            # What a star asks for is not known.
+            sure = sure and not ((later or name == "*") and self.is_package(root))
             yield Step(root, False, sure, self._chain(root, asked), target.path.parent)
-
-    def _elsewhere(
-        self, module: Module, parts: list[str], name: str, alias: ast.alias
-    ) -> Iterator[Step]:
-        """The step of an import that names a file under analysis, and has all it asks for there,
-        in a directory that only the path of the running program leads to."""
-        submodule = [([*parts, name], "")] if name not in ("", "*") else []
-        for dotted, wanted in [*submodule, (parts, name)]:
-            found = [m for m in self._by_last[dotted[-1]] if _ends_with(_location(m), dotted)]
-            if len(found) != 1:
-                continue
-            has = found[0].table.module.bindings.keys()
-            read = {wanted} - {"*"} if wanted else _read_off(module, alias.asname or dotted[0])
-            if (len(dotted) > 1 and not wanted) or read <= has:
-                root = _location(found[0]).parents[len(dotted) - 1]
-                yield Step(root, False, False, (found[0],), found[0].path.parent)
-
-    @cached_property
-    def _by_last(self) -> Mapping[str, list[Module]]:
-        """The modules by the last parts of the dotted names they are imported by."""
-        found: dict[str, list[Module]] = defaultdict(list)
-        for module in self._modules:
-            found[_location(module).name].append(module)
-        return found
 
     def _chain(self, base: Path, parts: Iterable[str]) -> tuple[Module, ...]:
         """The modules that are loaded for a dotted name which starts from a directory."""
@@ -390,15 +367,6 @@ class Roots:
         there, here = _first(root, path), _first(root, module.path)
         crossings = self._crossings.get(root, set())
         return (here, there) in crossings and (there, here) not in crossings
-
-
-def _location(module: Module) -> Path:
-    """A module's file without its ending, or the directory of a package."""
-    return module.path.parent if module.is_package else module.path.with_suffix("")
-
-
-def _ends_with(location: Path, dotted: Sequence[str]) -> bool:
-    return location.parts[-len(dotted) :] == tuple(dotted)
 
 
 def _first(root: Path, path: Path) -> Path:
