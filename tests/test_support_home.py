@@ -248,11 +248,76 @@ LAYOUTS = {
         [script("train/main.py"), script("main.py", "train")],
         ["train"],
     ),
-    "a script in a package directory that imports nothing": Layout(
-        {"train/__init__.py": "", "train/main.py": USER + GUARD, "train/other.py": "X = 1\n"},
-        [script("train/main.py"), script("main.py", "train")],
+    "a script in a package directory that imports nothing, beside one that does": Layout(
+        {
+            "train/__init__.py": "",
+            "train/main.py": USER + GUARD,
+            "train/other.py": f"from config import X\n{GUARD}",
+            "train/config.py": "X = 1\n",
+        },
+        [script("train/main.py"), script("main.py", "train"), script("train/other.py")],
         ["train"],
         {"train/main.py": "fsdp2_support"},
+    ),
+    "a script in a package that imports from its package by name": Layout(
+        {
+            "pkg/__init__.py": "",
+            "pkg/model.py": "X = 1\n",
+            "pkg/train.py": f"from pkg.model import X\n{USER}{GUARD}",
+        },
+        [module("pkg.train"), script("pkg/train.py", ".", "."), script("train.py", "pkg", "..")],
+        ["pkg"],
+        {"pkg/train.py": "pkg.fsdp2_support"},
+    ),
+    "a script in a package that imports from beside it": Layout(
+        {
+            "pkg/__init__.py": "",
+            "pkg/model.py": "X = 1\n",
+            "pkg/train.py": f"from model import X\n{USER}{GUARD}",
+        },
+        [script("pkg/train.py"), script("train.py", "pkg"), module("pkg.train", ".", "pkg")],
+        ["pkg"],
+        {"pkg/train.py": "fsdp2_support"},
+    ),
+    "a script in a package that imports relatively": Layout(
+        {
+            "pkg/__init__.py": "",
+            "pkg/model.py": "X = 1\n",
+            "pkg/train.py": f"from .model import X\n{USER}{GUARD}",
+        },
+        [module("pkg.train"), imported("pkg.train", ".")],
+        ["pkg"],
+        {"pkg/train.py": ".fsdp2_support"},
+    ),
+    "a script in a package that an entry point names": Layout(
+        {
+            "pyproject.toml": (
+                '[project]\nname = "my-tool"\nversion = "1"\n'
+                'scripts = {go = "pkg.deep.cli:whole"}\n'
+            ),
+            "pkg/__init__.py": "",
+            "pkg/deep/__init__.py": "",
+            "pkg/deep/cli.py": USER + GUARD,
+        },
+        [
+            imported("pkg.deep.cli", "."),
+            module("pkg.deep.cli"),
+            script("pkg/deep/cli.py", ".", "."),
+        ],
+        ["pkg/deep"],
+        {"pkg/deep/cli.py": "pkg.deep.fsdp2_support"},
+    ),
+    "a directory without an __init__ that imports from itself by name": Layout(
+        {"src/model.py": "X = 1\n", "src/train.py": f"from src.model import X\n{USER}"},
+        [module("src.train"), script("src/train.py", ".", ".")],
+        ["src"],
+        {"src/train.py": "src.fsdp2_support"},
+    ),
+    "a directory without an __init__ where nothing imports anything": Layout(
+        {"src/train.py": USER + GUARD},
+        [script("src/train.py"), script("train.py", "src")],
+        ["src"],
+        {"src/train.py": "fsdp2_support"},
     ),
     "namespace packages": Layout(
         {
@@ -535,6 +600,17 @@ def test_programs_start_as_before(
 
 
 NOT_BOTH = {
+    "a script in a package, of which no import tells how it is started": {
+        "pkg/__init__.py": "",
+        "pkg/a.py": USER + GUARD,
+        "pkg/b.py": "X = 1\n",
+    },
+    "the same beside one that imports from the package by name": {
+        "pkg/__init__.py": "",
+        "pkg/a.py": USER + GUARD,
+        "pkg/b.py": "X = 1\n",
+        "pkg/c.py": f"from pkg.b import X\n{GUARD}",
+    },
     "a script that is imported as a part of its package": {
         "pkg/__init__.py": "",
         "pkg/a.py": USER + GUARD,
@@ -571,6 +647,76 @@ def test_where_no_import_works_in_every_way_it_is_left(tree: Mapping[str, str]) 
     result, after = migrate(proved)
     assert all(d.outcome is Outcome.REWRITTEN for d in result.decisions)
     assert source_of(after["pkg/a.py"]) == ["pkg.fsdp2_support"]
+
+
+def test_a_script_of_a_package_starts_in_both_ways_as_before(
+    tmp_path: Path,
+    environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """What needs no support module is migrated; what does is left, and nothing breaks."""
+    plain = f"{HEAD}\n\ndef wrapped(net):\n    return FSDP(net)\n{GUARD}"
+    write({"pkg/__init__.py": "", "pkg/a.py": USER + GUARD, "pkg/plain.py": plain}, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    answer = answering(capfdbinary)("rewrite", ".", "--allow-dirty")
+    assert answer.code == 1, answer
+    assert "100 % migrated" not in answer.out
+    assert "fully_shard" in (tmp_path / "pkg/plain.py").read_text()
+    for name in ("a", "plain"):
+        for start in (script(f"pkg/{name}.py"), script(f"{name}.py", "pkg"), module(f"pkg.{name}")):
+            run(start, tmp_path, environment)
+
+
+LIBRARY = "libs/common/tool.py"
+BY_ITS_NAME = "from tool import whole\n"
+BY_ITS_PACKAGE = "from common.tool import whole\n"
+
+
+@pytest.mark.parametrize("package", [False, True])
+@pytest.mark.parametrize("head", ["", HEAD])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (BY_ITS_NAME, BY_ITS_PACKAGE),
+        ("import tool\n\nprint(tool.whole)\n", "import common.tool\n"),
+        ("from tool import *\n", "from common import tool\n"),
+    ],
+)
+def test_a_library_that_programs_import_by_two_names_is_left(
+    first: str, second: str, head: str, package: bool
+) -> None:
+    tree = {LIBRARY: USER, "a/train.py": head + first, "b/train.py": head + second}
+    if package:
+        tree["libs/common/__init__.py"] = ""
+    result, after = migrate(tree)
+    assert {d.outcome for d in result.decisions if d.site.module.path.stem == "tool"} == {
+        Outcome.LEFT
+    }
+    assert not any("fsdp2_support" in text for text in (*after, *after.values()))
+
+
+@pytest.mark.parametrize(
+    ("text", "spelled"), [(BY_ITS_NAME, "fsdp2_support"), (BY_ITS_PACKAGE, "common.fsdp2_support")]
+)
+def test_a_library_that_programs_import_by_one_name_is_not(
+    text: str, spelled: str, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    tree = {LIBRARY: USER, "a/train.py": HEAD + text, "b/train.py": text}
+    result, after = migrate(tree)
+    assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN}
+    assert source_of(after[LIBRARY]) == [spelled]
+    write(after, tmp_path)
+    for name in ("a/train.py", "b/train.py"):
+        run(script(name, ".", "libs" if "common" in text else "libs/common"), tmp_path, environment)
+
+
+@pytest.mark.parametrize("text", ["import tool\n\nprint(tool.other)\n", "from tool import other\n"])
+def test_somebody_elses_package_of_the_same_name_is_none_of_the_projects(text: str) -> None:
+    tree = {LIBRARY: USER, "a/train.py": HEAD + BY_ITS_PACKAGE, "b/train.py": HEAD + text}
+    result, after = migrate({**tree, "libs/common/__init__.py": ""})
+    assert Outcome.LEFT not in {d.outcome for d in result.decisions}
+    assert source_of(after[LIBRARY])
 
 
 def test_classes_that_meet_are_never_of_two_files() -> None:

@@ -9,6 +9,7 @@ its package, by another as a script. What is to be imported in it must work in a
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,6 +32,7 @@ class Step:
     relative: bool
     sure: bool  # no condition stands before it, and an error in it would end the program
     loads: tuple[Module, ...]
+    into: Path  # the directory of the file that it names
 
 
 class Roots:
@@ -51,6 +53,7 @@ class Roots:
         self._files = {module.path: module for module in modules}
         self._steps: dict[Module, list[Step]] = {}
         self._packages: dict[Path, bool] = {}
+        self._scripts: dict[Path, bool] = {}
         self._loading: dict[Module, frozenset[Module]] = {}
 
     # -- what the imports tell ---------------------------------------------------------------
@@ -90,7 +93,7 @@ class Roots:
                 elif statement.level <= len(module.path.parents):
                     base = module.path.parents[statement.level - 1]
                     loads = self._chain(base, [*parts, alias.name])
-                    yield Step(base, True, sure, loads)
+                    yield Step(base, True, sure, loads, base.joinpath(*parts))
 
     def _absolute(
         self,
@@ -111,20 +114,21 @@ class Roots:
             return
         target, rest = resolved
         dotted = asked[: len(asked) - rest.count(".") - 1] if rest else asked
-        path = target.path.parent if target.is_package else target.path.with_suffix("")
-        if path.parts[-len(dotted) :] != tuple(dotted):
+        if target.location.parts[-len(dotted) :] != tuple(dotted):
             return
-        root = Path(*path.parts[: -len(dotted)])
+        root = target.location.parents[len(dotted) - 1]
         # A file in a package is not what is installed by its name, unless it has what is asked for.
         read = {rest.split(".")[0]} if rest else _read_off(module, alias.asname or dotted[0])
         if (
             (len(dotted) > 1 and not rest)
             or not self.is_package(root)
+            or name == "*"
             or not read.isdisjoint(target.table.module.bindings)
         ):
             # A function that only the script calls may import from beside it, in a package too.
-            sure = sure and not (later and self.is_package(root))
-            yield Step(root, False, sure, self._chain(root, asked))
+            # What a star asks for is not known.
+            sure = sure and not ((later or name == "*") and self.is_package(root))
+            yield Step(root, False, sure, self._chain(root, asked), target.path.parent)
 
     def _chain(self, base: Path, parts: Iterable[str]) -> tuple[Module, ...]:
         """The modules that are loaded for a dotted name which starts from a directory."""
@@ -175,6 +179,8 @@ class Roots:
                 self._load(module, installed, found)
             if module.source.excerpt is not None or self._is_script(module):
                 self._load(module, module.path.parent, found)
+                if installed is None and self._may_be_part(module):
+                    self._load(module, self._outside(module), found)
         for module in sorted(modules, key=lambda m: m in imported):
             if not found[module]:
                 for root in self._guessed(module):
@@ -214,11 +220,31 @@ class Roots:
             map(_asks_for_main, module.source.tree.body)
         )
 
+    def _may_be_part(self, script: Module) -> bool:
+        """Whether ``python -m`` may start a script as well, for all that imports tell: its own,
+        and those beside it, which tell that its directory is one of scripts."""
+        directory = script.path.parent
+        told = any(directory.is_relative_to(root) for root in self.needed(script))
+        if told or script.source.excerpt is not None:
+            return False
+        part = self.is_package(directory) or _is_relative(self.steps(script))
+        return part and not self._holds_scripts(directory)
+
+    def _holds_scripts(self, directory: Path) -> bool:
+        """Whether a directory must be on the path for the sake of a module in it."""
+        known = self._scripts.get(directory)
+        if known is None:
+            beside = sorted(p for p in self._library.paths if p.parent == directory)
+            below = [m for m in self._modules if m.path.is_relative_to(directory)]
+            loaded = (*below, *filter(None, map(self._load_library, beside)))
+            known = any(directory in self.needed(module) for module in loaded)
+            self._scripts[directory] = known
+        return known
+
     def _guessed(self, module: Module) -> list[Path]:
         """Where the name of a module starts that nothing in sight loads."""
         directory = module.path.parent
-        relative = [s.base for s in self.steps(module) if s.relative]
-        if not relative and not self.is_package(directory):
+        if not _is_relative(self.steps(module)) and not self.is_package(directory):
             return [directory]
         bases = dict.fromkeys(s.base for s in self.steps(module) if not s.relative)
         inside = [root for root in bases if directory.is_relative_to(root)]
@@ -228,14 +254,17 @@ class Roots:
                 for root in sorted(self.all_needed)
                 if directory == root or _first(root, directory) in self._entered[root]
             ]
-        if inside:
-            return inside
-        package = min([directory, *relative], key=lambda p: len(p.parts))
+        return inside or [self._outside(module)]
+
+    def _outside(self, module: Module) -> Path:
+        """Where the name of a module starts as a part of the package that it lies in."""
+        relative = [s.base for s in self.steps(module) if s.relative]
+        package = min([module.path.parent, *relative], key=lambda p: len(p.parts))
         # The folder of a checkout has whatever name: it is no package because it looks like one.
         root = package.parent if relative or not _is_repository(package) else package
         while self.is_package(root) and not _is_repository(root):
             root = root.parent
-        return [root]
+        return root
 
     @cached_property
     def _entered(self) -> Mapping[Path, set[Path]]:
@@ -316,10 +345,21 @@ class Roots:
         """Whether names from a root lead into a directory: through packages, or as others do."""
         if not all(part.isidentifier() for part in directory.relative_to(root).parts):
             return False
-        return self._is_regular(root, directory) or any(
+        if self._is_regular(root, directory) or directory in self._named[root]:
+            return True
+        return any(
             root in ways and module.path.is_relative_to(directory)
             for module, ways in self._loaded.items()
         )
+
+    @cached_property
+    def _named(self) -> Mapping[Path, set[Path]]:
+        """By root: the directories through which the names of sure imports lead."""
+        found: dict[Path, set[Path]] = defaultdict(set)
+        for step in (s for m in self._modules for s in self.steps(m)):
+            if step.sure and not step.relative:
+                found[step.base] |= {step.into, *step.into.parents}
+        return found
 
     def _leads(self, module: Module, root: Path, path: Path) -> bool:
         """Whether ``module``, or what it lies beside, imports from the package of a file outside
@@ -398,9 +438,13 @@ def _packages(directory: Path) -> list[Path]:
             ]
         case {"tool": {"setuptools": dict(table)}} if {"packages", "package-dir"} & table.keys():
             return _of_setuptools(directory, table)
-        case {"project": {"name": str(name)}} | {"tool": {"poetry": {"name": str(name)}}}:
-            package = name.replace("-", "_").replace(".", "_").lower()
-            return _below(directory / "src") or [directory / package]
+        case {"project": {"name": str(name)} as table} | {
+            "tool": {"poetry": {"name": str(name)} as table}
+        }:
+            started = [v for v in dict(table.get("scripts", {})).values() if isinstance(v, str)]
+            tops = {name.replace("-", "_").replace(".", "_").lower()}
+            tops |= {re.split("[.:]", entry.strip())[0] for entry in started}
+            return _below(directory / "src") or [directory / top for top in sorted(tops)]
     return []
 
 

@@ -100,6 +100,11 @@ class Module:
             return spelled.names(self.source.data)
         return spelled.names(self.source.text.encode(errors="replace")) + self.source.data
 
+    @property
+    def location(self) -> Path:
+        """The file without its ending, or the directory of a package."""
+        return self.path.parent if self.is_package else self.path.with_suffix("")
+
     def may_have(self, name: str) -> bool:
         """Whether its code gives it an attribute of that name, or may."""
         if self.surely_defines(name):

@@ -6,7 +6,7 @@ import ast
 import builtins
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -188,7 +188,18 @@ class Project:
                 found = self._at(path) if path is not None else None
                 if found is not None:
                     return found
+        candidates = candidates or [
+            m for m in self._by_last[parts[-1]] if m.location.parts[-len(parts) :] == tuple(parts)
+        ]
         return candidates[0] if len(candidates) == 1 and not standard else None
+
+    @cached_property
+    def _by_last(self) -> Mapping[str, list[Module]]:
+        """The modules by the last parts of their names, which any directory above may start."""
+        found: dict[str, list[Module]] = defaultdict(list)
+        for module in self.modules:
+            found[module.location.name].append(module)
+        return found
 
     def _is_root(self, directory: Path, importer: Module) -> bool:
         """Whether names are known to start from a directory, so that it may hide Python's own."""

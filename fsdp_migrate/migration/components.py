@@ -35,7 +35,7 @@ def split(project: Project) -> list[Project]:
     get models in some other way (a registry, ``importlib``): they stay with all that is in the same
     repository.
     """
-    groups = _Groups()
+    groups, modules = _Groups(), set(project.modules)
     for module in project.modules:
         groups.join(module, ("root", module.root))
         groups.join(module, ("directory", module.path.parent))  # a notebook in a package, too
@@ -45,6 +45,8 @@ def split(project: Project) -> list[Project]:
             found = project.resolve(name, module)
             if found is not None:
                 groups.join(module, found[0])
+        for target in {m for step in project.roots.steps(module) for m in step.loads} & modules:
+            groups.join(module, target)
     parts = groups.of(project.modules)
     if len(parts) > 1:
         _join_users(parts, groups, project)
