@@ -9,6 +9,7 @@ import pytest
 
 from fsdp_migrate.cli import session
 from fsdp_migrate.migration.engine import Options
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
 from tests import standins
 from tests.migrating import migrate, unmarked
@@ -132,13 +133,17 @@ BRANCHES = {
 }
 
 
+def is_import(decision: Decision) -> bool:
+    return decision.site.construct.startswith("import(")
+
+
 @pytest.mark.parametrize("other", [FAIRSCALE, XLA], ids=["fairscale", "XLA"])
 @pytest.mark.parametrize("form", BRANCHES.values(), ids=BRANCHES)
 def test_every_branch_is_taken_for_itself(form: str, other: str) -> None:
     source = form.format(torchs=TORCH, other=other)
     result, after = migrate({"example.py": source})
     assert not result.problems
-    (decision,) = result.decisions
+    (decision,) = (d for d in result.decisions if not is_import(d))  # one may stay, for a ``del``
     assert decision.outcome is Outcome.REWRITTEN
     assert "fully_shard(" in after["example.py"]
     assert other.strip() in after["example.py"]
@@ -292,7 +297,7 @@ def test_a_module_that_binds_two_classes_hands_on_both() -> None:
 def test_a_module_hands_on_what_a_name_is_in_the_end() -> None:
     files = {"wrap.py": TORCH + "first = FSDP(make())\n" + FAIRSCALE, "example.py": USER}
     result, after = migrate(files)
-    assert [d.outcome for d in result.decisions] == [Outcome.REWRITTEN]
+    assert [d.outcome for d in result.decisions if not is_import(d)] == [Outcome.REWRITTEN]
     assert after["example.py"] == USER
     assert "first = fully_shard(make())" in after["wrap.py"]
     assert FAIRSCALE in after["wrap.py"]
