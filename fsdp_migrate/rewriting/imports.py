@@ -242,7 +242,8 @@ def plan(
         statement = module.table.parents[alias]
         result.statements[statement].dropped.add(alias)
     going = _going(edits)
-    places = _Places(module, needed, going, local)
+    open_ = {e.node for e in edits if isinstance(e, DropBranch | DropElse)}
+    places = _Places(module, needed, going, open_, local)
     found = {need: places.of(need) for need in dict.fromkeys(needed)}
     for need in sorted(found, key=lambda need: len(found[need])):
         _place(module, need, found[need], result, places)
@@ -390,10 +391,12 @@ class _Places:
         module: Module,
         needed: Sequence[Import],
         going: set[ast.AST],
+        open_: set[ast.If],
         local: frozenset[str],
     ) -> None:
         self.module = module
         self.going = going
+        self.open = open_  # of which one part goes: the other is no condition any more
         self.local = local
         self.fsdp1s = [s for s in self._imports_of(module.table.module) if self._is_fsdp1s(s)]
         self.scopes = {need: self._scope(need) for need in needed}
@@ -501,7 +504,8 @@ class _Places:
         return function is None and not self._for_types(statement)
 
     def _is_unguarded(self, statement: ImportStatement) -> bool:
-        return isinstance(self.module.table.parents[statement], ast.Module)
+        parent = self.module.table.parents[statement]
+        return isinstance(parent, ast.Module) or parent in self.open
 
     def _is_one_block(self, guards: Sequence[ImportStatement]) -> bool:
         """Whether there are imports, and all stand in one block below the level of the module."""
