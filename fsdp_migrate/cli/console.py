@@ -117,6 +117,12 @@ def ask(question: str) -> str:
     else:
         sys.stdout.write(question)
     sys.stdout.flush()
+    # A Ctrl-C that comes just before a read begins is only answered when the read ends: so we wait
+    # in short pieces, and read when there is a line.
+    from select import select
+
+    while not select([sys.stdin], [], [], 0.1)[0]:
+        pass
     line = sys.stdin.readline()
     if not line:
         raise EOFError
