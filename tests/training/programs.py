@@ -193,13 +193,6 @@ def written(
     return Pair(scratch / "before" / entry, scratch / "after" / entry)
 
 
-def last_place(number: str) -> float:
-    """What one unit of the last printed decimal place is worth; nothing of a whole number."""
-    mantissa, _, exponent = number.lower().partition("e")
-    decimals = len(mantissa.partition(".")[2])
-    return 10.0 ** (int(exponent or 0) - decimals) if decimals else 0.0
-
-
 def compare(before: Run, after: Run, *, tolerance: float = 1e-6, atol: float = 1e-9) -> int:
     """Compare everything the ranks printed: words must be equal, numbers close.
 
@@ -214,12 +207,9 @@ def compare(before: Run, after: Run, *, tolerance: float = 1e-6, atol: float = 1
             same_words = NUMBER.sub("#", first) == NUMBER.sub("#", second)
             assert same_words, f"rank {rank}: {first!r} became {second!r}"
             pairs = zip(NUMBER.findall(first), NUMBER.findall(second), strict=True)
-            for x, y in pairs:
-                a, b = float(x), float(y)
+            for a, b in ((float(x), float(y)) for x, y in pairs):
                 count += 1
-                # However close two numbers are, a rounding to the last place may part them.
-                near = max(atol, last_place(x) * 1.01)
-                same = math.isclose(a, b, rel_tol=tolerance, abs_tol=near)
+                same = math.isclose(a, b, rel_tol=tolerance, abs_tol=atol)
                 assert same or (math.isnan(a) and math.isnan(b)), (
                     f"rank {rank}: {first!r} became {second!r}"
                 )

@@ -20,6 +20,7 @@ class Case:
     arguments: tuple[str, ...] = ()
     tolerance: float = 1e-6
     atol: float = 1e-7  # of trained parameters
+    printed: float = 1e-9  # absolute, of what is printed: sums of float32 that cancel need more
     ranks: int = 2
     numbers: int = 3  # at least so many are printed, by all ranks together
     target: str = ""  # the release of torch that the later version is for
@@ -112,7 +113,7 @@ CASES = (
     *(Case("registered", ("--states", kind)) for kind in ("full", "sharded")),
     Case("registered", ("--strategy", "SHARD_GRAD_OP")),
     *(
-        Case("subclassed", ("--kind", kind), 5e-6)
+        Case("subclassed", ("--kind", kind), 5e-6, printed=1e-7)
         for kind in ("plain", "wide", "rank0", "counted", "parts")
     ),
     *(Case("subclassed", ("--kind", kind)) for kind in ("saving", "saving on rank 0")),
@@ -138,7 +139,8 @@ def test_trains_the_same(case: Case, launcher: Launcher, tmp_path: Path) -> None
     both = pair(f"rewriting/{case.program}", tmp_path, case.target)
     before = launcher.script(both.before, *case.arguments, fsdp1="allow", ranks=case.ranks)
     after = launcher.script(both.after, *case.arguments, fsdp1="forbid", ranks=case.ranks)
-    assert compare(before, after, tolerance=case.tolerance) >= case.numbers
+    found = compare(before, after, tolerance=case.tolerance, atol=case.printed)
+    assert found >= case.numbers
     assert compare_models(before, after, tolerance=10 * case.tolerance, atol=case.atol)
 
 
