@@ -47,15 +47,15 @@ def run(arguments: list[str]) -> int:
             console.out(f"fsdp-migrate {__version__}")
             return 0
         case ["explain", *topic] if len(topic) < 2 and not "".join(topic).startswith("-"):
-            from fsdp_migrate.cli import light_commands
+            from fsdp_migrate.cli.explain import explain
 
-            return light_commands.explain(topic[0] if topic else None)
+            return explain(topic[0] if topic else None)
         case ["check", *paths] if paths and not any(path.startswith("-") for path in paths):
             from pathlib import Path
 
-            from fsdp_migrate.cli import commands
+            from fsdp_migrate.cli.check import check
 
-            return commands.check([Path(path) for path in paths])
+            return check([Path(path) for path in paths])
     from fsdp_migrate.cli import parser
 
     return parser.run(arguments)

@@ -18,8 +18,8 @@ from typer.models import CommandInfo
 
 from fsdp_migrate import __version__
 from fsdp_migrate.cli import console
+from fsdp_migrate.cli.exit_codes import BAD
 
-GOOD, BAD = 0, 2
 NAME = "fsdp-migrate"
 
 # What click raises for wrong usage, which typer has under no name of its own in every version.
@@ -315,9 +315,9 @@ def rewrite(
     trust_rules: TrustRules = False,
 ) -> int:
     """Rewrite FSDP1 into FSDP2 in place."""
-    from fsdp_migrate.cli import commands
+    from fsdp_migrate.cli.rewrite import rewrite as command
 
-    return commands.rewrite(
+    return command(
         paths,
         dry_run=dry_run,
         select=_codes(select),
@@ -371,9 +371,9 @@ def check(
     trust_rules: TrustRules = False,
 ) -> int:
     """Say what is left of FSDP1 and what it would become."""
-    from fsdp_migrate.cli import commands
+    from fsdp_migrate.cli.check import check as command
 
-    return commands.check(
+    return command(
         paths,
         format_=format_,
         output=output,
@@ -398,9 +398,9 @@ def explain(
     trust_rules: TrustRules = False,
 ) -> int:
     """Show the page of a rule; alone, the table of rules."""
-    from fsdp_migrate.cli import light_commands
+    from fsdp_migrate.cli.explain import explain as command
 
-    return light_commands.explain(topic, trust_rules=trust_rules)
+    return command(topic, trust_rules=trust_rules)
 
 
 @app.command(cls=_Command)
@@ -411,9 +411,9 @@ def undo(
     ] = None,
 ) -> int:
     """Put the last rewrite back."""
-    from fsdp_migrate.cli import light_commands
+    from fsdp_migrate.cli.undo import undo as command
 
-    return light_commands.undo(paths or [Path()])
+    return command(paths or [Path()])
 
 
 @app.command(

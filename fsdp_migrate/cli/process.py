@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from fsdp_migrate.cli.exit_codes import BAD, SEE
 from fsdp_migrate.errors import InputError
 
-GOOD, SEE, BAD = 0, 1, 2
 TRACEBACK = "FSDP_MIGRATE_TRACEBACK"
 
 

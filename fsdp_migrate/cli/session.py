@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdp_migrate.cli import config, console, headroom, trust
+from fsdp_migrate.cli.exit_codes import BAD
 from fsdp_migrate.discovery import gate, search
-from fsdp_migrate.errors import ConfigError
+from fsdp_migrate.errors import ConfigError, InputError
 from fsdp_migrate.planning import pages
 from fsdp_migrate.planning.result import Problem, Result
 
@@ -129,6 +131,23 @@ def start(paths: Sequence[Path]) -> Path:
     """
     taken, _ = gate.given(paths)
     return taken[0] if taken else Path.cwd()
+
+
+def trusting(paths: Sequence[Path], trust_rules: bool, work: Callable[[], int]) -> int:
+    """The exit code of ``work``, done apart where it runs rules of the project's own."""
+    try:
+        project = start(paths)
+    except InputError as error:
+        console.problem(str(error))
+        return BAD
+    return trust.command(project, trust_rules, work)
+
+
+def cores() -> int:
+    """How many cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _engine(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsdp_migrate import git
 from fsdp_migrate.cli import config, console, session, trust
-from fsdp_migrate.cli.commands import BAD, GOOD, SEE
+from fsdp_migrate.cli.exit_codes import BAD, GOOD, SEE
 from fsdp_migrate.discovery import gate
 from fsdp_migrate.errors import ConfigError, InputError
 from fsdp_migrate.rewriting import write

@@ -1,0 +1,43 @@
+"""What ``undo`` does: put the last rewrite back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from fsdp_migrate.cli import config, console
+from fsdp_migrate.cli.exit_codes import BAD, GOOD
+from fsdp_migrate.discovery import gate
+from fsdp_migrate.errors import InputError
+from fsdp_migrate.rewriting import journal, write
+
+
+def undo(paths: Sequence[Path]) -> int:
+    """Put the last rewrite under the first of ``paths`` back; the others are trees that it may
+    have written in too."""
+    try:
+        taken, refused = gate.given(paths)
+        for path, reason in refused:
+            raise gate.PathProblem(f"{config.shown(path)}: {reason}")
+        root = config.project_root(taken[0])
+        undone = write.undo(root, [gate.tree(path) for path in taken[1:]])
+    except (InputError, OSError) as error:
+        console.problem(str(error))
+        return BAD
+    if undone is None:
+        console.problem(
+            f"{root}: no rewrite to undo; one of several projects is kept with the first"
+        )
+        if os.path.lexists(root / journal.INSIDE):
+            inside = config.shown(root / journal.INSIDE)
+            console.problem(f"{inside}: a journal inside the tree is not trusted and was not used")
+        return BAD
+    for name in undone.restored:
+        console.out(f"restored {config.shown(root / name)}")
+    for name in undone.removed:
+        console.out(f"removed {config.shown(root / name)}")
+    if undone.conflicts:
+        listed = ", ".join(config.shown(root / name) for name in undone.conflicts)
+        console.problem(f"{listed}: changed since the rewrite, so nothing was put back")
+    return BAD if undone.conflicts else GOOD
