@@ -48,14 +48,16 @@ def run(arguments: list[str]) -> int:
             return 0
         case ["explain", *topic] if len(topic) < 2 and not "".join(topic).startswith("-"):
             from fsdp_migrate.cli.explain import explain
+            from fsdp_migrate.cli.options import Explain
 
-            return explain(topic[0] if topic else None)
+            return explain(Explain(topic=topic[0] if topic else None))
         case ["check", *paths] if paths and not any(path.startswith("-") for path in paths):
             from pathlib import Path
 
             from fsdp_migrate.cli.check import check
+            from fsdp_migrate.cli.options import Check
 
-            return check([Path(path) for path in paths])
+            return check(Check(paths=[Path(path) for path in paths]))
     from fsdp_migrate.cli import parser
 
     return parser.run(arguments)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from fsdp_migrate import report
 from fsdp_migrate.cli import console, session, summary
 from fsdp_migrate.cli.exit_codes import BAD, GOOD, SEE
+from fsdp_migrate.cli.options import Check
 from fsdp_migrate.cli.session import Run
 from fsdp_migrate.discovery import gate
 from fsdp_migrate.errors import InputError
@@ -17,103 +17,60 @@ from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.report import text
 
 
-def check(
-    paths: Sequence[Path],
-    *,
-    format_: str | None = None,
-    output: Path | None = None,
-    select: Sequence[str] = (),
-    ignore: Sequence[str] = (),
-    target: str | None = None,
-    jobs: int | None = None,
-    min_coverage: float | None = None,
-    statistics: bool = False,
-    exit_zero: bool = False,
-    quiet: bool = False,
-    trust_rules: bool = False,
-) -> int:
-    return session.trusting(
-        paths,
-        trust_rules,
-        lambda: _check(
-            paths,
-            format_=format_,
-            output=output,
-            select=select,
-            ignore=ignore,
-            target=target,
-            jobs=jobs,
-            min_coverage=min_coverage,
-            statistics=statistics,
-            exit_zero=exit_zero,
-            quiet=quiet,
-            trust_rules=trust_rules,
-        ),
-    )
+def check(asked: Check) -> int:
+    return session.trusting(asked.paths, asked.trust_rules, lambda: _check(asked))
 
 
-def _check(
-    paths: Sequence[Path],
-    *,
-    format_: str | None,
-    output: Path | None,
-    select: Sequence[str],
-    ignore: Sequence[str],
-    target: str | None,
-    jobs: int | None,
-    min_coverage: float | None,
-    statistics: bool,
-    exit_zero: bool,
-    quiet: bool,
-    trust_rules: bool,
-) -> int:
-    name = report.chosen(format_, output)
+def _check(asked: Check) -> int:
+    name = report.chosen(asked.format, asked.output)
     if name not in report.FORMATS:
         console.problem(f"--format must be one of {', '.join(report.FORMATS)}, not {name!r}")
         return BAD
-    edit = name in report.WITH_CONTENTS and not statistics
+    edit = name in report.WITH_CONTENTS and not asked.statistics
     try:
         with console.waiting("checking"):
             run = session.run(
-                paths,
-                select=select,
-                ignore=ignore,
-                target=target,
+                asked.paths,
+                select=asked.select,
+                ignore=asked.ignore,
+                target=asked.target,
                 edit=edit,
-                jobs=jobs or session.cores(),
-                trust_rules=trust_rules,
+                jobs=asked.jobs or session.cores(),
+                trust_rules=asked.trust_rules,
             )
     except InputError as error:
         console.problem(str(error))
         return BAD
-    total = _with_comments(summary.summary(run), run, whole=any(path.is_dir() for path in paths))
+    total = _with_comments(
+        summary.summary(run), run, whole=any(path.is_dir() for path in asked.paths)
+    )
     if edit:
         total = replace(total, contents=_contents(run))
     found = report.events(run.result)
-    rendered = _statistics(found, total) if statistics else report.render(name, found, total)
-    if output is not None:
+    rendered = _statistics(found, total) if asked.statistics else report.render(name, found, total)
+    if asked.output is not None:
         try:
-            gate.check_output(output)
+            gate.check_output(asked.output)
             # Names of files need not be text; half a surrogate is not UTF-8.
-            output.write_text(rendered, encoding="utf-8", errors="backslashreplace")
+            asked.output.write_text(rendered, encoding="utf-8", errors="backslashreplace")
         except OSError as error:
-            console.problem(f"{output}: {error.strerror or error}")
+            console.problem(f"{asked.output}: {error.strerror or error}")
             return BAD
-        if not quiet:
+        if not asked.quiet:
             console.note(text.counts(total))
-    elif not quiet:
+    elif not asked.quiet:
         console.out(rendered)
     summary.tell_problems(total)
-    if not quiet:
+    if not asked.quiet:
         summary.tell_notes(run)
     if run.result.problems:
         return BAD
     if run.incomplete:
         return SEE
-    if exit_zero or not (total.counted or total.unused):
+    if asked.exit_zero or not (total.counted or total.unused):
         return GOOD
-    if min_coverage is not None:
-        return GOOD if total.reaches(min_coverage) else SEE
+    if asked.min_coverage is not None:
+        return GOOD if total.reaches(asked.min_coverage) else SEE
     return SEE
 
 

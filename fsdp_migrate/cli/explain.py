@@ -13,6 +13,7 @@ from pathlib import Path
 from fsdp_migrate import shown
 from fsdp_migrate.cli import console
 from fsdp_migrate.cli.exit_codes import BAD, GOOD, SEE
+from fsdp_migrate.cli.options import Explain
 from fsdp_migrate.errors import InputError
 from fsdp_migrate.planning.pages import Page, own_directories, pages
 
@@ -74,26 +75,26 @@ def find_place(topic: str) -> tuple[Path, int, int] | None:
     return Path(found.group(1)), int(found.group(2) or 0), int(found.group(3))
 
 
-def explain(topic: str | None, *, trust_rules: bool = False) -> int:
+def explain(asked: Explain) -> int:
     """A rule's page, the table of rules, or what would happen at one place."""
-    place = find_place(topic) if topic is not None else None
+    place = find_place(asked.topic) if asked.topic is not None else None
     if place is not None:
         from fsdp_migrate.cli import trust
 
         start = Path.cwd() / place[0]
         return trust.command(
-            start, trust_rules, lambda: _explain_place(*place, trust_rules=trust_rules)
+            start, asked.trust_rules, lambda: _explain_place(*place, trust_rules=asked.trust_rules)
         )
     try:
         directories = _rule_paths()
     except InputError as error:
         console.problem(str(error))
         return BAD
-    if topic is None:
+    if asked.topic is None:
         console.out(table(directories))
         return GOOD
     try:
-        console.out(page(topic, directories))
+        console.out(page(asked.topic, directories))
     except UnknownTopic as error:
         console.problem(str(error))
         return BAD

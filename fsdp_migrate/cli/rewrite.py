@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdp_migrate import report, shown
 from fsdp_migrate.cli import config, console, session, summary
 from fsdp_migrate.cli.exit_codes import BAD, GOOD, SEE
+from fsdp_migrate.cli.options import Rewrite
 from fsdp_migrate.cli.session import Run
 from fsdp_migrate.cli.uncommitted import uncommitted
 from fsdp_migrate.discovery import gate
@@ -22,79 +23,34 @@ if TYPE_CHECKING:
     from fsdp_migrate.migration.engine import Key
 
 
-def rewrite(
-    paths: Sequence[Path],
-    *,
-    dry_run: bool,
-    select: Sequence[str],
-    ignore: Sequence[str],
-    target: str | None,
-    jobs: int | None,
-    allow_dirty: bool,
-    partial: bool,
-    review: bool,
-    verbose: bool,
-    quiet: bool,
-    trust_rules: bool,
-) -> int:
-    return session.trusting(
-        paths,
-        trust_rules,
-        lambda: _rewrite(
-            paths,
-            dry_run=dry_run,
-            select=select,
-            ignore=ignore,
-            target=target,
-            jobs=jobs,
-            allow_dirty=allow_dirty,
-            partial=partial,
-            review=review,
-            verbose=verbose,
-            quiet=quiet,
-            trust_rules=trust_rules,
-        ),
-    )
+def rewrite(asked: Rewrite) -> int:
+    return session.trusting(asked.paths, asked.trust_rules, lambda: _rewrite(asked))
 
 
-def _rewrite(
-    paths: Sequence[Path],
-    *,
-    dry_run: bool,
-    select: Sequence[str],
-    ignore: Sequence[str],
-    target: str | None,
-    jobs: int | None,
-    allow_dirty: bool,
-    partial: bool,
-    review: bool,
-    verbose: bool,
-    quiet: bool,
-    trust_rules: bool,
-) -> int:
-    if review and (problem := _no_review(dry_run=dry_run)):
+def _rewrite(asked: Rewrite) -> int:
+    if asked.review and (problem := _no_review(dry_run=asked.dry_run)):
         console.problem(problem)
         return BAD
     try:
         with console.waiting("rewriting"):
             run = session.run(
-                paths,
-                select=select,
-                ignore=ignore,
-                target=target,
-                partial=partial,
-                jobs=jobs or session.cores(),
-                trust_rules=trust_rules,
+                asked.paths,
+                select=asked.select,
+                ignore=asked.ignore,
+                target=asked.target,
+                partial=asked.partial,
+                jobs=asked.jobs or session.cores(),
+                trust_rules=asked.trust_rules,
             )
-        if dry_run:
-            return _show_patch(run, verbose=verbose, quiet=quiet)
-        dirty = [] if allow_dirty else uncommitted(run.changed)
+        if asked.dry_run:
+            return _show_patch(run, verbose=asked.verbose, quiet=asked.quiet)
+        dirty = [] if asked.allow_dirty else uncommitted(run.changed)
         if dirty:
             listed = ", ".join(run.found.display(p) for p in dirty[:3])
             more = f" and {len(dirty) - 3} more" if len(dirty) > 3 else ""
             console.problem(f"uncommitted changes in {listed}{more}: commit them, or --allow-dirty")
             return BAD
-        if review and run.result.changes:
+        if asked.review and run.result.changes:
             _review(run)
         if run.result.changes:
             from fsdp_migrate.rewriting import write
@@ -106,10 +62,10 @@ def _rewrite(
     except (KeyboardInterrupt, EOFError):
         console.note("interrupted: nothing was written")
         return BAD
-    if quiet:
+    if asked.quiet:
         summary.tell_problems(summary.summary(run))
     else:
-        _show_run(run, verbose=verbose)
+        _show_run(run, verbose=asked.verbose)
     return _code(run)
 
 

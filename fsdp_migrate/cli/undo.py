@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from pathlib import Path
 
 from fsdp_migrate.cli import config, console
 from fsdp_migrate.cli.exit_codes import BAD, GOOD
+from fsdp_migrate.cli.options import Undo
 from fsdp_migrate.discovery import gate
 from fsdp_migrate.errors import InputError
 from fsdp_migrate.rewriting import journal, write
 
 
-def undo(paths: Sequence[Path]) -> int:
-    """Put the last rewrite under the first of ``paths`` back; the others are trees that it may
-    have written in too."""
+def undo(asked: Undo) -> int:
+    """Put the last rewrite under the first path back; the other paths are trees that it may have
+    written in too."""
     try:
-        taken, refused = gate.given(paths)
+        taken, refused = gate.given(asked.paths)
         for path, reason in refused:
             raise gate.PathProblem(f"{config.shown(path)}: {reason}")
         root = config.project_root(taken[0])

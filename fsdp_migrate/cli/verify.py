@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
-import shlex
 import shutil
-import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fsdp_migrate import git
 from fsdp_migrate.cli import config, console, session, trust
 from fsdp_migrate.cli.exit_codes import BAD, GOOD, SEE
+from fsdp_migrate.cli.options import Verify
 from fsdp_migrate.discovery import gate
 from fsdp_migrate.errors import ConfigError, InputError
 from fsdp_migrate.rewriting import write
 from fsdp_migrate.shown import path as shown_path
+from fsdp_migrate.verify.settings import Settings
 
 if TYPE_CHECKING:
     from fsdp_migrate.verify.entries import Entries
@@ -31,40 +29,11 @@ if TYPE_CHECKING:
 _STYLES = {"PASS": "green", "FAIL": "bold red", "VOID": "yellow", "UNDECIDED": "bold yellow"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What the command line says, in its own words."""
-
-    script: str | None
-    args: Sequence[str] = ()
-    before: str | None = None
-    after: str | None = None
-    nproc: str | None = None
-    steps: int | None = None
-    timeout: float = 120.0
-    seed: int | None = None
-    device: str = "auto"
-    precision: str = "both"
-    launcher: str = "auto"
-    python: str | None = None
-    twin: bool = True
-    resume: str | None = None
-    timing: bool = False
-    cache: bool = False
-    env: Sequence[str] = ()
-    share: Sequence[str] = ()
-    keep: Path | None = None
-    format_: str = "text"
-    outputs: Sequence[Path] = ()
-    quiet: bool = False
-    trust_rules: bool = False
-
-
 class _Said(Exception):
     """The command cannot be carried out, and why was said."""
 
 
-def command(asked: Asked) -> int:
+def verify(asked: Verify) -> int:
     """Verify and show the verdict; the exit code."""
     from fsdp_migrate.verify.plan import PlanError
 
@@ -101,13 +70,13 @@ def command(asked: Asked) -> int:
 # --- what is asked -------------------------------------------------------------------------------
 
 
-def _formats(asked: Asked) -> list[tuple[str, Path | None]]:
+def _formats(asked: Verify) -> list[tuple[str, Path | None]]:
     """Formats to render and where to, the screen being None."""
     from fsdp_migrate.verify.report import RENDERERS, SUFFIXES
 
-    if asked.format_ not in RENDERERS:
-        raise ConfigError(f"--format must be one of {', '.join(RENDERERS)}, not {asked.format_!r}")
-    found: list[tuple[str, Path | None]] = [(asked.format_, None)]
+    if asked.format not in RENDERERS:
+        raise ConfigError(f"--format must be one of {', '.join(RENDERERS)}, not {asked.format!r}")
+    found: list[tuple[str, Path | None]] = [(asked.format, None)]
     for path in asked.outputs:
         if path.suffix not in SUFFIXES:
             raise ConfigError(f"--output {path}: the name must end in one of {', '.join(SUFFIXES)}")
@@ -117,7 +86,7 @@ def _formats(asked: Asked) -> list[tuple[str, Path | None]]:
     return found
 
 
-def _plan(asked: Asked, stack: ExitStack) -> tuple[Plan, dict[str, Any]]:
+def _plan(asked: Verify, stack: ExitStack) -> tuple[Plan, dict[str, Any]]:
     """The plan, and how to call its trees on the screen."""
     from fsdp_migrate.verify.entries import DRIVER
     from fsdp_migrate.verify.plan import Plan
@@ -125,9 +94,9 @@ def _plan(asked: Asked, stack: ExitStack) -> tuple[Plan, dict[str, Any]]:
     entries = _entries() if asked.script is None else None
     ranks, steps = asked.nproc, asked.steps
     if entries is not None:
-        ranks = ranks or (str(entries.nproc) if entries.nproc else None)
+        ranks = ranks or ((entries.nproc,) if entries.nproc else ())
         steps = steps or entries.steps
-    nproc, *worlds = _worlds(ranks or "2")
+    nproc, *worlds = ranks or (2,)
     given = {side: getattr(asked, side) for side in ("before", "after")}
     trees = {side: Path(name) for side, name in given.items() if name and Path(name).is_dir()}
     revisions = {side: name for side, name in given.items() if name and side not in trees}
@@ -152,33 +121,21 @@ def _plan(asked: Asked, stack: ExitStack) -> tuple[Plan, dict[str, Any]]:
         if missing:
             shown["notes"] = (missing,)
         shown["after"] = "the same, rewritten in a scratch copy"
-    settings: dict[str, Any] = {} if asked.seed is None else {"seed": asked.seed}
+    added: dict[str, Any] = {}
     if entries is not None:
-        settings |= {"files": _scratch(stack), "variants": entries.variants}
-        entries.write(settings["files"])
+        added = {"files": _scratch(stack), "variants": entries.variants}
+        entries.write(added["files"])
         shown["program"] = f"{entries.model}, sharded by {entries.shard}"
     plan = Plan(
-        **settings,
+        **{f.name: getattr(asked, f.name) for f in dataclasses.fields(Settings)},
+        **added,
         before=trees["before"].absolute(),
         after=trees["after"].absolute(),
         script=script,
-        args=tuple(asked.args),
         nproc=nproc,
         worlds=tuple(worlds),
         max_steps=10 if steps is None else steps,
-        timeout=asked.timeout,
-        env=_environment(asked.env),
         workdir=workdir,
-        share=tuple(asked.share),
-        keep=asked.keep,
-        cache=_cache() if asked.cache else None,
-        twin=asked.twin,
-        timing=asked.timing,
-        resume=_words(asked.resume) if asked.resume is not None else None,
-        launcher=asked.launcher,
-        device=asked.device,
-        precision=asked.precision,
-        python=asked.python or sys.executable,
     )
     return plan, shown
 
@@ -196,29 +153,6 @@ def _entries() -> Entries:
         return Entries.read(table)
     except EntryError as error:
         raise ConfigError(f"{path}: {error}") from None
-
-
-def _worlds(text: str) -> list[int]:
-    if not re.fullmatch(r"\d+(,\d+)*", text):
-        raise ConfigError(f"--nproc must be a number, or several as in 1,2,4; not {text!r}")
-    return list(dict.fromkeys(int(word) for word in text.split(",")))
-
-
-def _words(text: str) -> tuple[str, ...]:
-    try:
-        return tuple(shlex.split(text))
-    except ValueError as error:
-        raise ConfigError(f"--resume-check {text!r} cannot be read: {error}") from None
-
-
-def _environment(pairs: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise ConfigError(f"--env must be NAME=VALUE, not {pair!r}")
-        found[name] = value
-    return found
 
 
 # --- trees ---------------------------------------------------------------------------------------
@@ -364,21 +298,15 @@ def _original(display: str, copy: Path, tree: Path) -> str:
     return config.shown(tree / path.relative_to(copy) if path.is_relative_to(copy) else path)
 
 
-def _cache() -> Path:
-    from fsdp_migrate.verify.launch.baseline import default_folder
-
-    return default_folder()
-
-
 # --- the answer ----------------------------------------------------------------------------------
 
 
 def _verify(plan: Plan, shown: dict[str, Any]) -> Report:
+    from fsdp_migrate.verify import run
     from fsdp_migrate.verify.report.progress import Progress
-    from fsdp_migrate.verify.run import verify
 
     with Progress(plan.max_steps) as progress:
-        report = verify(plan, on_event=progress)
+        report = run.verify(plan, on_event=progress)
     notes = (*report.notes, *shown.get("notes", ()))
     return dataclasses.replace(report, **{**shown, "notes": notes})
 

@@ -433,10 +433,11 @@ def test_without_own_rules_nothing_is_forked(
     monkeypatch.setattr(os, "fork", forbidden)
     monkeypatch.chdir(project)
     from fsdp_migrate.cli.check import check
+    from fsdp_migrate.cli.options import Check
 
-    assert check([Path()]) == 1
+    assert check(Check(paths=[Path()])) == 1
     (project / "pyproject.toml").write_text("")
-    assert check([Path()], trust_rules=True) == 1
+    assert check(Check(paths=[Path()], trust_rules=True)) == 1
     assert not session.run([Path()]).incomplete
 
 

@@ -29,12 +29,6 @@ _MOST = 64
 _KEPT = "taken from the cache, not trained again"
 
 
-def default_folder() -> Path:
-    """Where recordings are kept when the user names no folder."""
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "fsdp-migrate" / "verify"
-
-
 @functools.cache
 def torch_version(python: str) -> str | None:
     """The version of torch that ``python`` would import, without importing it; None if none."""
