@@ -26,67 +26,6 @@ AROUND = 2  # lines of code before and after a site
 MOST = 10  # lines of code of one site
 LONGEST = 1000  # characters of a line
 
-_STYLE = """
-:root { --add: #d9f2e3; --add-part: #a5deb9; --cut: #fbe0df; --cut-part: #f3b5b2; --mark: #fdeeb5; }
-@media (prefers-color-scheme: dark) { :root { --add: #16382a; --add-part: #1f6446;
-  --cut: #45201f; --cut-part: #7a2f2d; --mark: #57480f; } }
-main { max-width: 1080px; }
-a { color: inherit; text-decoration-color: var(--dim); text-underline-offset: 2px; }
-a:focus-visible, summary:focus-visible, input:focus-visible { outline: 2px solid var(--good);
-  outline-offset: 2px; }
-h2 { scroll-margin-top: 12px; overflow-wrap: anywhere; } h2 small { display: inline;
-  font-weight: 400; margin-left: 8px; }
-h3 { font-size: 14px; margin: 0; font-weight: 600; overflow-wrap: anywhere; }
-code { font-family: ui-monospace, Consolas, monospace; font-size: .93em; }
-td:first-child { white-space: normal; overflow-wrap: anywhere; }
-nav td:first-child { min-width: 11em; }
-.bar { display: flex; height: 8px; border-radius: 4px; overflow: hidden; background: var(--line);
-  margin: 12px 0 0; } td .bar { margin: 6px 0 0; width: 120px; }
-.bar span { display: block; } .bar .rewritten { background: var(--good); }
-.bar .review { background: var(--open); } .bar .left { background: var(--bad); }
-.filter { border: 0; padding: 0; margin: 16px 0 0; color: var(--dim); font-size: 14px; }
-.filter legend { float: left; margin-right: 12px; padding: 0; } .filter label {
-  margin-right: 14px; white-space: nowrap; }
-.tag { display: inline-block; font-size: 12px; font-weight: 700; padding: 0 7px;
-  border-radius: 5px; color: var(--card); background: var(--dim); margin-right: 6px; }
-.rewritten > h3 .tag { background: var(--good); } .review > h3 .tag { background: var(--open); }
-.left > h3 .tag { background: var(--bad); }
-.site { margin: 10px 0 0; scroll-margin-top: 12px; border-left: 3px solid var(--line); }
-.site:target { border-color: var(--text); }
-.site .next { margin: 6px 0 0; } .where { color: var(--dim); font-size: 13px; margin: 0; }
-pre.code { tab-size: 4; } pre.code span { display: block; padding-left: 4.2em;
-  text-indent: -4.2em; } pre.code i { display: inline-block; width: 3.4em; margin-right: .8em;
-  text-indent: 0; text-align: right; color: var(--dim); font-style: normal; user-select: none; }
-pre.code .at { background: color-mix(in srgb, var(--mark) 35%, transparent); }
-mark { background: var(--mark); color: inherit; border-radius: 2px; }
-details { margin: 10px 0 0; } summary { cursor: pointer; font-weight: 600; font-size: 14px; }
-table.diff { font: 13px/1.45 ui-monospace, Consolas, monospace; tab-size: 4;
-  table-layout: fixed; margin-top: 8px; }
-.diff td { border: 0; padding: 0 8px; white-space: pre-wrap; overflow-wrap: anywhere; }
-.diff col { width: 4.2em; } .diff col.sign { width: 2em; } .diff col.code { width: auto; }
-.diff .no { text-align: right; color: var(--dim); user-select: none; }
-.diff .sign { user-select: none; }
-.diff .add { background: var(--add); } .diff .cut { background: var(--cut); }
-.diff ins { background: var(--add-part); text-decoration: none; }
-.diff del { background: var(--cut-part); text-decoration: none; }
-.diff .gap td { color: var(--dim); padding: 4px 8px; }
-.unseen { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
-.list { list-style: none; } .list.card { padding: 4px 16px; } .list li { padding: 6px 0;
-  border-bottom: 1px solid var(--line); } .list li:last-child { border: 0; }
-body:has(#show-rewritten:not(:checked)) .site.rewritten,
-body:has(#show-review:not(:checked)) .site.review,
-body:has(#show-left:not(:checked)) .site.left,
-body:has(#show-held:not(:checked)) .site.held,
-body:has(#show-ignored:not(:checked)) .site.ignored,
-body:has(#show-diff:not(:checked)) details { display: none; }
-@media print { body { background: none; font-size: 11px; } main { max-width: none; padding: 0; }
-  .filter { display: none; } .card { border-color: #999; overflow: visible; }
-  .site, .list li, tr { break-inside: avoid; } h2, h3, summary { break-after: avoid; }
-  .tag, .chip, .bar, mark, .diff td, ins, del { print-color-adjust: exact;
-  -webkit-print-color-adjust: exact; } table { font-size: 11px; }
-  pre, table.diff { font-size: 10px; } }
-"""
-
 _NAMES = {
     "rewritten": "rewritten",
     "review": "to review",
@@ -98,7 +37,7 @@ _WORD = re.compile(r"\w+|\s+|.")
 
 
 def render(found: list[Event], total: Summary) -> str:
-    return page(f"fsdp-migrate: {title(total)}", _STYLE, "\n".join(_body(found, total)))
+    return page(f"fsdp-migrate: {title(total)}", str(__package__), "\n".join(_body(found, total)))
 
 
 def _body(found: Sequence[Event], total: Summary) -> Iterator[str]:

@@ -12,39 +12,13 @@ from fsdp_migrate.verify.report.chart import Band, Chart, Line
 from fsdp_migrate.verify.report.model import Report
 from fsdp_migrate.verify.report.text import short
 
-_STYLE = """
-:root { --before: #2a6fbb; --after: #d9730d; --twin: #8a8f98; }
-@media (prefers-color-scheme: dark) { :root { --before: #6cb2ff; --after: #ff9d4d; } }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: 2px 16px; margin: 16px 0 0; }
-dt { color: var(--dim); } dd { margin: 0; overflow-wrap: anywhere; }
-svg { display: block; width: 100%; height: auto; }
-.grid { stroke: var(--line); } .tick { fill: var(--dim); font-size: 12px; }
-polyline { fill: none; stroke-width: 2; stroke-linejoin: round; }
-polyline.before { stroke: var(--before); stroke-width: 4; opacity: .55; }
-polyline.after { stroke: var(--after); stroke-width: 1.8; }
-polyline.twin { stroke: var(--twin); stroke-dasharray: 5 4; }
-polyline.allowed { stroke: var(--bad); stroke-dasharray: 2 3; }
-circle.before { fill: var(--before); opacity: .55; } circle.after { fill: var(--after); }
-circle.twin { fill: var(--twin); } circle.allowed { fill: none; }
-polygon.noise { fill: var(--twin); opacity: .3; }
-.legend { margin: 0 0 6px; color: var(--dim); font-size: 13px; }
-.key { margin-right: 18px; white-space: nowrap; }
-.key::before { content: ""; display: inline-block; width: 18px; height: 3px; margin-right: 6px;
-  vertical-align: middle; border-radius: 2px; background: var(--twin); }
-.key.before::before { background: var(--before); } .key.after::before { background: var(--after); }
-.key.allowed::before { background: var(--bad); } .key.noise::before { height: 9px; opacity: .5; }
-.pass { color: var(--good); } .fail { color: var(--bad); font-weight: 700; }
-.void { color: var(--open); font-weight: 700; } .note { color: var(--dim); }
-tr.part td { color: var(--dim); font-weight: 600; padding-top: 14px; }
-"""
-
 _KINDS = ("good", "bad", "open")
 
 
 def render(report: Report) -> str:
     """The page."""
     title = f"{report.verdict.word}: {report.program}"
-    return page(title, _STYLE, "\n".join(_body(report)))
+    return page(title, str(__package__), "\n".join(_body(report)))
 
 
 def _body(report: Report) -> Iterator[str]:
