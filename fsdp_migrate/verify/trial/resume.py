@@ -12,7 +12,7 @@ from typing import Any
 from fsdp_migrate.verify import inject
 from fsdp_migrate.verify.compare.coverage import NothingShared, listed
 from fsdp_migrate.verify.compare.evidence import distances
-from fsdp_migrate.verify.compare.gate import Gate, Status, plural
+from fsdp_migrate.verify.compare.gate import Gate, Question, plural
 from fsdp_migrate.verify.compare.recording import Recording
 from fsdp_migrate.verify.launch.scratch import input_files
 from fsdp_migrate.verify.report.model import Verdict
@@ -93,7 +93,7 @@ def _same_weights(a: Recording, b: Recording) -> bool:
 
 def saved(bench: Bench, first: Pair) -> Gate:
     """What the migrated program saved is what the original saved, to a plain process."""
-    key, title = "saved", "saved files"
+    asked = Question("saved", "saved files")
     plan = bench.plan
     trees = [bench.outcomes[first.setting.job_name(side)].tree for side in ("before", "after")]
     assert all(tree is not None for tree in trees)
@@ -105,31 +105,23 @@ def saved(bench: Bench, first: Pair) -> Gate:
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     if done.returncode or len(answers) != len(names):
         lines = done.stderr.strip().splitlines() or ["it ended without a word"]
-        says = f"could not be compared: {lines[-1]}"
-        return Gate(key=key, title=title, status=Status.VOID, says=says)
+        return asked.void(f"could not be compared: {lines[-1]}")
     checkpoints = [answer for answer in answers if answer["kind"] == "checkpoint"]
     if not checkpoints:
-        says = f"none that torch can load: {listed(names)}"
-        return Gate(key=key, title=title, status=Status.NOTE, says=says)
+        return asked.note(f"none that torch can load: {listed(names)}")
     slack = _COARSE_SLACK if first.evidence.before.coarse else _SLACK
     problems = [text for answer in checkpoints for text in _problems(answer, slack)]
     if problems:
-        return Gate(
-            key=key,
-            title=title,
-            status=Status.FAIL,
-            says=problems[0],
+        return asked.fails(
+            problems[0],
             hint="the state is gathered or named differently before it is saved",
             details=tuple(problems[1:6]),
         )
     largest = max((d / size for a in checkpoints for _, d, size in a["apart"] if size), default=0.0)
     count = sum(len(answer["apart"]) for answer in checkpoints)
     paths = [answer["path"] for answer in checkpoints]
-    return Gate(
-        key=key,
-        title=title,
-        status=Status.PASS,
-        says=f"{listed(paths)}: {plural(count, 'value')}, read by plain torch",
+    return asked.passes(
+        f"{listed(paths)}: {plural(count, 'value')}, read by plain torch",
         measured=largest,
         allowed=slack,
         details=tuple(

@@ -6,7 +6,7 @@ import json
 import statistics
 from pathlib import Path
 
-from fsdp_migrate.verify.compare.gate import Gate, Status
+from fsdp_migrate.verify.compare.gate import Gate, Question
 from fsdp_migrate.verify.events import Role
 from fsdp_migrate.verify.launch.job import Job
 from fsdp_migrate.verify.launch.outcome import End
@@ -17,10 +17,9 @@ from fsdp_migrate.verify.trial.pair import Pair
 def timed(bench: Bench, first: Pair) -> Gate:
     """How long a step takes and how much memory it needs, before and after. Never a failure: a
     busy machine is no defect of a program."""
-    key, title = "timing", "time and memory"
+    asked = Question("timing", "time and memory")
     if bench.runner.simulate:
-        says = "not measured: a simulation says nothing of them"
-        return Gate(key=key, title=title, status=Status.NOTE, says=says)
+        return asked.note("not measured: a simulation says nothing of them")
     found = []
     for role in (Role.BEFORE, Role.AFTER):
         job = Job(
@@ -32,8 +31,7 @@ def timed(bench: Bench, first: Pair) -> Gate:
         )
         outcome = bench.train(job)
         if outcome.end is not End.FINISHED:
-            says = f"not measured: {outcome.says}"
-            return Gate(key=key, title=title, status=Status.NOTE, says=says)
+            return asked.note(f"not measured: {outcome.says}")
         found.append(_read(outcome.folder))
     (seconds, memory), (other, others) = found
     where = "process memory" if first.evidence.before.device == "cpu" else "device memory"
@@ -41,7 +39,7 @@ def timed(bench: Bench, first: Pair) -> Gate:
         f"{1000 * seconds:.1f} ms a step before, {1000 * other:.1f} ms after; "
         f"peak {where} {memory / 2**20:,.0f} MiB before, {others / 2**20:,.0f} MiB after"
     )
-    return Gate(key=key, title=title, status=Status.NOTE, says=says)
+    return asked.note(says)
 
 
 def _read(folder: Path) -> tuple[float, int]:
