@@ -168,7 +168,7 @@ def _site(event: Event, number: int, lines: Sequence[str]) -> Iterator[str]:
         f"{text(shown(event.construct))}</h3>"
     )
     yield f'<p class="where">{one_line(event.path)}:{event.line}:{event.column}</p>'
-    yield f'<pre class="code">{"".join(_excerpt(event, lines))}</pre>'
+    yield f'<pre class="code">{"".join(_numbered_lines(event, lines))}</pre>'
     arrow = "" if event.outcome is Outcome.LEFT else "&rarr; "
     if event.message:
         yield f'<p class="next">{arrow}{text(event.message)}</p>'
@@ -178,7 +178,7 @@ def _site(event: Event, number: int, lines: Sequence[str]) -> Iterator[str]:
     yield "</article>"
 
 
-def _excerpt(event: Event, lines: Sequence[str]) -> Iterator[str]:
+def _numbered_lines(event: Event, lines: Sequence[str]) -> Iterator[str]:
     """The lines of a site and around it, numbered; without the file, its first line."""
     if not any(lines):
         lines = [*([""] * (event.line - 1)), event.source]

@@ -49,7 +49,7 @@ def test_both_versions_resume_from_a_checkpoint_of_the_original(
 ) -> None:
     report = resuming()
     assert report.verdict is Verdict.SAME, text.render(report)
-    assert {"before-resumed", "after-resumed"} <= set(report.outcomes)
+    assert {"before-resumed", "after-resumed"} <= set(report.endings)
     parts = {gate.part for gate in report.gates}
     assert parts == {"", "resumed"}
     found = {gate.key: gate for gate in report.gates if gate.part == "resumed"}

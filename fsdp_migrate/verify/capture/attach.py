@@ -161,10 +161,10 @@ class _Hooks:
         outermost = batches.entering(self.session, module, args, kwargs)
         if outermost and not self.begun:
             self.begun = True
-            self.session.guard("first state", self._begin)
+            self.session.attempt("first state", self._begin)
         if outermost and not self.perturbed and torch.is_grad_enabled():
             self.perturbed = True
-            self.session.guard("noise", self._perturb)
+            self.session.attempt("noise", self._perturb)
         return outermost
 
     def _begin(self) -> None:
@@ -218,5 +218,5 @@ def last_look() -> None:
     they often tell why (a parameter that no unit holds)."""
     if _hooks is not None:
         session = _hooks.session
-        session.guard("identify", session.identify)
-        session.guard("last look", _hooks.steps.first_look)
+        session.attempt("identify", session.identify)
+        session.attempt("last look", _hooks.steps.first_look)

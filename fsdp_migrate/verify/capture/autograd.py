@@ -47,13 +47,13 @@ def install(
                 # A nested call is reentrant activation checkpointing, not a loss.
                 if outermost:
                     session.forward_owner = None
-                    session.guard("identify", session.identify)
-                    session.guard("backward", begins)
-                    session.guard("loss", _note, session, scaled, tensors, grad_tensors)
+                    session.attempt("identify", session.identify)
+                    session.attempt("backward", begins)
+                    session.attempt("loss", _note, session, scaled, tensors, grad_tensors)
                     session.beat("-", "ENTER")
                 result = original(tensors, grad_tensors, *args, **kwargs)
             if outermost:
-                session.guard("end of backward", ends)
+                session.attempt("end of backward", ends)
             return result
 
         return backward
@@ -83,7 +83,7 @@ def install_scaler(session: Session, scaled: Scaled, scaler: Any) -> None:
     def make(original: Any) -> Any:
         def scale(self: Any, outputs: Any) -> Any:
             result = original(self, outputs)
-            session.guard("scale", scaled.note, result, outputs)
+            session.attempt("scale", scaled.note, result, outputs)
             return result
 
         return scale

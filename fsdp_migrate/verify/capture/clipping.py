@@ -35,7 +35,7 @@ def _wrapped(session: Session, name: str, original: Any) -> Any:
         with nested(session, "clip_depth") as outermost:
             result = original(*args, **kwargs)
         if outermost:
-            session.guard(name, _note, session, name, args, kwargs, result)
+            session.attempt(name, _note, session, name, args, kwargs, result)
         return result
 
     return clip

@@ -98,8 +98,8 @@ def _wrapped(session: Session, name: str, original: Any) -> Any:
         with nested(session, "collective_depth") as outermost:
             if not outermost:
                 return original(*args, **kwargs)
-            session.guard("identify", session.identify)
-            session.guard(name, _note, session, name, args, kwargs)
+            session.attempt("identify", session.identify)
+            session.attempt(name, _note, session, name, args, kwargs)
             session.issued += 1
             session.last = name
             session.beat(name, "ENTER")

@@ -109,7 +109,7 @@ class Session:
         """Refresh the pulse: number of the last collective, step, phase, what, ENTER or LEFT."""
         self.recorder.beat(f"{self.issued} {self.steps} {self.phase} {what} {state}")
 
-    def guard(
+    def attempt(
         self, where: str, work: Callable[P, object], *args: P.args, **kwargs: P.kwargs
     ) -> None:
         """Do ``work``; if it fails, record that instead of disturbing the program."""
@@ -172,7 +172,9 @@ class Session:
         """Write the last record of this rank, with what happened after the last step."""
         if self.recorder.opened and "end" not in self._said:
             self._said.add("end")
-            self.guard("end", lambda: self.recorder.write("end", why=why, **self.take_step_facts()))
+            self.attempt(
+                "end", lambda: self.recorder.write("end", why=why, **self.take_step_facts())
+            )
             self.recorder.flush()
 
     def stop(self) -> None:
@@ -191,7 +193,7 @@ class Session:
                 break
             time.sleep(0.01)
         for stream in (sys.stdout, sys.stderr):
-            self.guard("flush", stream.flush)
+            self.attempt("flush", stream.flush)
         os._exit(0)
 
 

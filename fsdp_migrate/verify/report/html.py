@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from fsdp_migrate.report.page import one_line, page, text
 from fsdp_migrate.verify.compare.gate import Gate, Status
 from fsdp_migrate.verify.compare.gates.training import Row
-from fsdp_migrate.verify.launch.outcome import Outcome
+from fsdp_migrate.verify.launch.ending import Ending
 from fsdp_migrate.verify.report.chart import Band, Chart, Line
 from fsdp_migrate.verify.report.model import Report
 from fsdp_migrate.verify.report.text import short
@@ -37,8 +37,8 @@ def _body(report: Report) -> Iterator[str]:
     ):
         yield f"<dt>{name}</dt><dd>{one_line(value)}</dd>"
     yield "</dl></header>"
-    for role, outcome in report.outcomes.items():
-        yield from _outcome(role, outcome)
+    for role, ending in report.endings.items():
+        yield from _ending(role, ending)
     if report.rows:
         yield from _charts(report.rows)
     if report.worlds:
@@ -211,13 +211,13 @@ def _steps(rows: Sequence[Row]) -> str:
     )
 
 
-def _outcome(role: str, outcome: Outcome) -> Iterator[str]:
-    if not outcome.says:
+def _ending(role: str, ending: Ending) -> Iterator[str]:
+    if not ending.says:
         return
-    rank = f", rank {outcome.failed_rank}" if outcome.failed_rank is not None else ""
-    yield f'<h2>{_text(role)}{rank}</h2><div class="card">{_text(outcome.says)}'
-    lines = [line for line in outcome.traceback if line != outcome.says]
-    for trace in outcome.ranks:
+    rank = f", rank {ending.failed_rank}" if ending.failed_rank is not None else ""
+    yield f'<h2>{_text(role)}{rank}</h2><div class="card">{_text(ending.says)}'
+    lines = [line for line in ending.traceback if line != ending.says]
+    for trace in ending.ranks:
         lines += [f"rank {trace.rank} {trace.last}", *(f"    {frame}" for frame in trace.stack)]
     if lines:
         text = "\n".join(lines)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from fsdp_migrate import shown
 from fsdp_migrate.report.markdown import code, text
 from fsdp_migrate.verify.compare.gate import Gate, Status
-from fsdp_migrate.verify.launch.outcome import Outcome
+from fsdp_migrate.verify.launch.ending import Ending
 from fsdp_migrate.verify.report.model import Report
 from fsdp_migrate.verify.report.text import chosen, short
 
@@ -37,8 +37,8 @@ def _lines(report: Report) -> Iterator[str]:
     yield f"- program: {code(report.program)}"
     yield f"- before: {code(report.before)}, after: {code(report.after)}"
     yield f"- {_cell(report.setting)}"
-    for role, outcome in report.outcomes.items():
-        yield from _outcome(role, outcome)
+    for role, ending in report.endings.items():
+        yield from _ending(role, ending)
     if report.rows:
         yield ""
         yield "| step | loss before | loss after | apart | allowed | norm before | norm after |"
@@ -108,14 +108,14 @@ def _gate(gate: Gate) -> str:
     )
 
 
-def _outcome(role: str, outcome: Outcome) -> Iterator[str]:
-    if not outcome.says:
+def _ending(role: str, ending: Ending) -> Iterator[str]:
+    if not ending.says:
         return
-    rank = f", rank {outcome.failed_rank}" if outcome.failed_rank is not None else ""
+    rank = f", rank {ending.failed_rank}" if ending.failed_rank is not None else ""
     yield ""
-    yield f"**{role}{rank}**: {_cell(outcome.says)}"
-    lines = [line for line in outcome.traceback if line != outcome.says]
-    for trace in outcome.ranks:
+    yield f"**{role}{rank}**: {_cell(ending.says)}"
+    lines = [line for line in ending.traceback if line != ending.says]
+    for trace in ending.ranks:
         lines += [f"rank {trace.rank} {trace.last}", *(f"  {frame}" for frame in trace.stack[-6:])]
     if lines:
         fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", "\n".join(lines))), default=0))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from fsdp_migrate import shown
 from fsdp_migrate.verify.compare.gate import Gate, Status
 from fsdp_migrate.verify.compare.gates.training import Row
-from fsdp_migrate.verify.launch.outcome import Outcome
+from fsdp_migrate.verify.launch.ending import Ending
 from fsdp_migrate.verify.report.model import Report, World
 
 _WIDTH = 98
@@ -36,8 +36,8 @@ def _lines(report: Report) -> Iterator[str]:
     if report.gates:
         yield ""
         yield from _gates(report.gates)
-    for role, outcome in report.outcomes.items():
-        yield from _outcome(role, outcome)
+    for role, ending in report.endings.items():
+        yield from _ending(role, ending)
     yield from _list("expected differences", report.expected)
     yield from _list("patched to run here", report.patches)
     yield from _list("notes", report.notes)
@@ -128,16 +128,16 @@ def short(value: float) -> str:
     return f"{value:.1e}" if value else "0"
 
 
-def _outcome(role: str, outcome: Outcome) -> Iterator[str]:
-    if not outcome.says:
+def _ending(role: str, ending: Ending) -> Iterator[str]:
+    if not ending.says:
         return
     yield ""
-    rank = f", rank {outcome.failed_rank}" if outcome.failed_rank is not None else ""
-    yield from _wrapped(f"{role}{rank}: ", outcome.says)
-    for line in outcome.traceback:
-        if line != outcome.says:
+    rank = f", rank {ending.failed_rank}" if ending.failed_rank is not None else ""
+    yield from _wrapped(f"{role}{rank}: ", ending.says)
+    for line in ending.traceback:
+        if line != ending.says:
             yield f"  {shown.line(line)}"
-    for trace in outcome.ranks:
+    for trace in ending.ranks:
         yield f"  rank {trace.rank} {trace.last}"
         for frame in trace.stack[-6:]:
             yield f"    {shown.line(frame)}"

@@ -96,7 +96,7 @@ def _generators() -> None:
     """
     real: Any = torch.Generator
 
-    class Kind(type):
+    class GeneratorType(type):
         def __call__(cls, device: Any = "cpu") -> Any:
             return real(on_cpu(device))
 
@@ -109,7 +109,7 @@ def _generators() -> None:
         def __ror__(cls, other: Any) -> Any:
             return other | real
 
-    vars(torch)["Generator"] = Kind("Generator", (), {"__module__": "torch"})
+    vars(torch)["Generator"] = GeneratorType("Generator", (), {"__module__": "torch"})
 
 
 def _modules() -> None:

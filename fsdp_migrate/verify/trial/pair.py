@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from fsdp_migrate.verify.compare.envelope import ROUNDING
 from fsdp_migrate.verify.compare.evidence import Evidence
@@ -30,27 +31,15 @@ class Setting:
         """The name of the plain job of a role."""
         return f"{role}{self.label}"
 
-    def job(
-        self,
-        role: Role,
-        suffix: str = "",
-        *,
-        noise: Noise | None = None,
-        precision: Precision = Precision.NATIVE,
-        start: Path | None = None,
-        linger: bool = False,
-    ) -> Job:
-        """A job in this setting, named after its role."""
+    def job(self, role: Role, suffix: str = "", **changes: Any) -> Job:
+        """A job in this setting, named after its role, with some :class:`Changes`."""
         return Job(
             role=role,
             name=f"{role.value}{self.label}{suffix}",
             nproc=self.nproc,
             args=self.args,
             files=self.files,
-            noise=noise,
-            precision=precision,
-            start=start,
-            linger=linger,
+            **changes,
         )
 
 
@@ -90,7 +79,7 @@ def compare(bench: Bench, setting: Setting, *, linger: bool = False) -> Pair:
     if drawn_apart(evidence):
         # Both draw their weights on the meta device, in different orders: compared as they are,
         # they are two unrelated models.
-        start = bench.outcomes[setting.job(Role.BEFORE).name].folder
+        start = str(bench.endings[setting.job(Role.BEFORE).name].folder)
         evidence = Evidence(
             before,
             bench.record(setting.job(Role.AFTER, "-same-start", start=start, linger=linger)),
@@ -129,12 +118,12 @@ def _in_full(bench: Bench, setting: Setting, *, drawn: bool) -> tuple[Evidence |
     why = ""
     for precision in (Precision.STORED_FLOAT32, Precision.FLOAT32):
         sides: list[Recording] = []
-        start: Path | None = None
+        start: str | None = None
         try:
             for role in (Role.BEFORE, Role.AFTER):
                 job = setting.job(role, f"-{precision.value}", precision=precision, start=start)
                 sides.append(bench.record(job))
-                start = bench.outcomes[job.name].folder if drawn else None
+                start = str(bench.endings[job.name].folder) if drawn else None
         except Settled as settled:
             why = why or f"{'migrated' if sides else 'original'} program: {settled.says}"
             continue

@@ -53,7 +53,7 @@ def resumed(bench: Bench, first: Pair) -> Pair:
     """
     plan = bench.plan
     assert plan.resume is not None
-    tree = bench.outcomes[first.setting.job_name("before")].tree
+    tree = bench.endings[first.setting.job_name("before")].tree
     names = written(tree, plan.before) if tree is not None else []
     if tree is None or not names:
         says = (
@@ -95,7 +95,7 @@ def saved(bench: Bench, first: Pair) -> Gate:
     """What the migrated program saved is what the original saved, to a plain process."""
     asked = Question("saved", "saved files")
     plan = bench.plan
-    trees = [bench.outcomes[first.setting.job_name(side)].tree for side in ("before", "after")]
+    trees = [bench.endings[first.setting.job_name(side)].tree for side in ("before", "after")]
     assert all(tree is not None for tree in trees)
     names = written(Path(str(trees[0])), plan.before)
     command = [plan.python, str(inject.SAVED), *(str(tree) for tree in trees)]

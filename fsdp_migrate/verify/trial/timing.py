@@ -8,8 +8,7 @@ from pathlib import Path
 
 from fsdp_migrate.verify.compare.gate import Gate, Question
 from fsdp_migrate.verify.events import Role
-from fsdp_migrate.verify.launch.job import Job
-from fsdp_migrate.verify.launch.outcome import End
+from fsdp_migrate.verify.launch.ending import End
 from fsdp_migrate.verify.trial.bench import Bench
 from fsdp_migrate.verify.trial.pair import Pair
 
@@ -22,17 +21,10 @@ def timed(bench: Bench, first: Pair) -> Gate:
         return asked.note("not measured: a simulation says nothing of them")
     found = []
     for role in (Role.BEFORE, Role.AFTER):
-        job = Job(
-            role=role,
-            name=f"{role.value}-timed",
-            nproc=first.setting.nproc,
-            args=first.setting.args,
-            timing=True,
-        )
-        outcome = bench.train(job)
-        if outcome.end is not End.FINISHED:
-            return asked.note(f"not measured: {outcome.says}")
-        found.append(_read(outcome.folder))
+        ending = bench.train(first.setting.job(role, "-timed", timing=True))
+        if ending.end is not End.FINISHED:
+            return asked.note(f"not measured: {ending.says}")
+        found.append(_read(ending.folder))
     (seconds, memory), (other, others) = found
     where = "process memory" if first.evidence.before.device == "cpu" else "device memory"
     says = (
