@@ -18,6 +18,7 @@ from fsdp_migrate.report.text import (
     problem_lines,
     remark,
     remarks,
+    sentence,
     shown,
     title,
 )
@@ -88,7 +89,7 @@ def _header(found: Sequence[Event], total: Summary) -> Iterator[str]:
     kind = "bad" if total.problems else "open" if total.for_you else "good"
     yield f'<header class="{kind}">'
     chip = f'<span class="chip">{total.percent} %</span>' if total.counted else ""
-    yield f"<h1>{chip}{text(_sentence(title(total)))}</h1>"
+    yield f"<h1>{chip}{text(sentence(title(total)))}</h1>"
     said = re.sub(r"\s{2,}.*", "", counts(total)).replace(" rewritten,", " to rewrite,")
     yield f'<p class="lead">{text(said)}</p>'
     if total.sites:
@@ -141,7 +142,7 @@ def _kind(event: Event) -> str:
 
 
 def _line(event: Event, number: int) -> str:
-    next_step = f"<small>{text(_sentence(event.help))}</small>" if event.help else ""
+    next_step = f"<small>{text(sentence(event.help))}</small>" if event.help else ""
     return (
         f'<li><a href="#site{number}">{one_line(event.path)}:{event.line}</a> '
         f"{_rule(event.code)} {text(headline(event))}{next_step}</li>"
@@ -149,7 +150,7 @@ def _line(event: Event, number: int) -> str:
 
 
 def _remark(found: Remark) -> str:
-    next_step = f"<small>{text(_sentence(found.help))}</small>" if found.help else ""
+    next_step = f"<small>{text(sentence(found.help))}</small>" if found.help else ""
     return (
         f"<li>{one_line(found.path)}:{found.line} {_rule(found.code)} {text(remark(found))}"
         f"{next_step}</li>"
@@ -174,7 +175,7 @@ def _site(event: Event, number: int, lines: Sequence[str]) -> Iterator[str]:
         yield f'<p class="next">{arrow}{text(event.message)}</p>'
     if event.help:
         word = "May differ" if event.outcome is Outcome.REVIEW else "Next step"
-        yield f'<p class="next"><strong>{word}:</strong> {text(_sentence(event.help))}</p>'
+        yield f'<p class="next"><strong>{word}:</strong> {text(sentence(event.help))}</p>'
     yield "</article>"
 
 
@@ -204,10 +205,6 @@ def _numbered_lines(event: Event, lines: Sequence[str]) -> Iterator[str]:
 
 def _cut(line: str) -> str:
     return text(line) if len(line) <= LONGEST else f"{text(line[:LONGEST])}..."
-
-
-def _sentence(words: str) -> str:
-    return words[:1].upper() + words[1:]
 
 
 # -- what rewrite changes -------------------------------------------------------------------------
