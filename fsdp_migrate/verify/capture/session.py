@@ -232,17 +232,20 @@ def nested(session: Session, counter: str) -> Iterator[bool]:
         setattr(session, counter, getattr(session, counter) - 1)
 
 
-def replace(owner: object, name: str, make: Callable[[Any], Callable[..., Any]]) -> None:
-    """Replace ``owner.name`` by ``make(original)``, keeping its name, signature and attributes.
+def replace(owner: object, name: str, work: Callable[..., Any]) -> None:
+    """Replace ``owner.name`` by a function that calls ``work(original, *args, **kwargs)``.
 
-    Where ``owner`` is a module, other modules of torch that have imported the name get the
-    replacement as well.
+    It keeps the original's name, signature and attributes. Where ``owner`` is a module, other
+    modules of torch that have imported the name get the replacement as well.
     """
     original = getattr(owner, name)
-    wrapper = make(original)
-    functools.update_wrapper(wrapper, original)
-    setattr(owner, name, wrapper)
+
+    def replacement(*args: Any, **kwargs: Any) -> Any:
+        return work(original, *args, **kwargs)
+
+    functools.update_wrapper(replacement, original)
+    setattr(owner, name, replacement)
     if isinstance(owner, types.ModuleType):
         for key, module in list(sys.modules.items()):
             if key.startswith("torch.") and vars(module).get(name) is original:
-                setattr(module, name, wrapper)
+                setattr(module, name, replacement)
