@@ -11,7 +11,7 @@ def main() -> None:
     _leave_out_working_directory()
     from fsdp_migrate.cli import process
 
-    sys.exit(process.finished(lambda: run(sys.argv[1:])))
+    sys.exit(process.run_to_end(lambda: run(sys.argv[1:])))
 
 
 def _leave_out_working_directory() -> None:

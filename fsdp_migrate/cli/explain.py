@@ -82,7 +82,7 @@ def explain(asked: Explain) -> int:
         from fsdp_migrate.cli import trust
 
         start = Path.cwd() / place[0]
-        return trust.command(
+        return trust.run_command(
             start, asked.trust_rules, lambda: _explain_place(*place, trust_rules=asked.trust_rules)
         )
     try:

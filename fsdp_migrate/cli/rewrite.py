@@ -84,8 +84,8 @@ def _review(run: Run) -> None:
         with console.waiting("rewriting"):
             return run.without(refused, settle=False)
 
-    refused = review.walk(
-        review.units(run.result.decisions),
+    refused = review.ask_about_changes(
+        review.find_units(run.result.decisions),
         again,
         run.before,
         display=lambda path: shown.path(run.found.display(path)),

@@ -29,14 +29,14 @@ class Run:
     found: gate.Found
     result: Result
     seconds: float
-    trust: trust.Word
+    trust: trust.Trust
 
     def without(self, refused: frozenset[Key], *, settle: bool = True) -> Result:
         """The result of this run if some decisions are not taken; to look at only, unless
         ``settle``."""
         again = self.result.again
         assert again is not None, "no engine ran"
-        result = headroom.deep(lambda: again(refused, settle=settle))
+        result = headroom.with_deep_stack(lambda: again(refused, settle=settle))
         result.problems = list(dict.fromkeys([*self.result.problems, *result.problems]))
         return result
 
@@ -89,11 +89,11 @@ def run(
     settings = config.load(start(paths), target=target)
     _check_codes((*select, *ignore), "", settings)
     _check_codes((*settings.select, *settings.ignore), f"{config.TABLE}: ", settings)
-    word = trust.word(home or settings.root, settings.rule_paths, asked=trust_rules)
+    word = trust.find_trust(home or settings.root, settings.rule_paths, asked=trust_rules)
     if word.note:
         console.note(f"note: {word.note}")
     result = Result()
-    with headroom.uncollected():
+    with headroom.without_collector():
         found = search.find(paths, settings.exclude, settings.root, jobs=jobs)
         if found.candidates:
             chosen = frozenset(select or settings.select)
@@ -140,7 +140,7 @@ def trusting(paths: Sequence[Path], trust_rules: bool, work: Callable[[], int]) 
     except InputError as error:
         console.problem(str(error))
         return BAD
-    return trust.command(project, trust_rules, work)
+    return trust.run_command(project, trust_rules, work)
 
 
 def cores() -> int:
@@ -201,7 +201,7 @@ def _engine(
     from fsdp_migrate import workers
 
     try:
-        return headroom.deep(work)
+        return headroom.with_deep_stack(work)
     except KeyboardInterrupt:
         workers.stop()
         raise

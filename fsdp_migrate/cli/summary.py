@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fsdp_migrate import report, shown
 from fsdp_migrate.cli import console
 from fsdp_migrate.cli.session import Run
@@ -10,8 +12,8 @@ from fsdp_migrate.report import text
 
 
 def summary(run: Run) -> report.Summary:
-    return report.summary(
-        run.result,
+    return replace(
+        report.summary(run.result),
         changed=tuple(run.found.display(p) for p in run.changed),
         created=tuple(run.found.display(p) for p in run.created),
         files=run.found.seen,

@@ -123,10 +123,10 @@ def make_rewritten_copy(tree: Path, copy: Path, trust_rules: bool) -> str:
     skipped = shutil.ignore_patterns(*gate.SKIPPED, "*.pyc")
     shutil.copytree(tree, copy, symlinks=True, ignore=skipped, ignore_dangling_symlinks=True)
     # Rules of the project's own run in a process apart, and have no part in the verdict.
-    code = trust.command(tree, trust_rules, lambda: _rewrite_copy(tree, copy, trust_rules))
+    code = trust.run_command(tree, trust_rules, lambda: _rewrite_copy(tree, copy, trust_rules))
     if code:
         raise AlreadySaid
-    word = trust.word(tree, config.rule_paths(tree), asked=trust_rules)
+    word = trust.find_trust(tree, config.rule_paths(tree), asked=trust_rules)
     return word.note if word.missing else ""
 
 

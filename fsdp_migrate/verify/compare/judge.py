@@ -45,7 +45,7 @@ def exact_gates(evidence: Evidence) -> tuple[Gate, ...]:
     return _ask(EXACT, evidence)
 
 
-def decided(evidence: Evidence) -> bool:
+def cause_is_found(evidence: Evidence) -> bool:
     """Whether the exact gates already find a cause, which makes the twin superfluous."""
     failed = {gate.key for gate in exact_gates(evidence) if gate.status is Status.FAIL}
     if failed == {"inputs"}:

@@ -11,7 +11,7 @@ from typing import Any
 from fsdp_migrate.verify.launch import processes
 from fsdp_migrate.verify.launch.ending import End, Ending, RankTrace
 from fsdp_migrate.verify.launch.launcher import rank_logs
-from fsdp_migrate.verify.launch.watch import Watched, pulse
+from fsdp_migrate.verify.launch.watch import Watched, read_pulse
 
 _TAIL = 12
 _POLL_S = 0.2
@@ -21,7 +21,7 @@ _NO_TORCH = re.compile(r"No module named '?torch\b")
 _SIGNALS = {6: "SIGABRT", 9: "SIGKILL (out of memory?)", 11: "SIGSEGV", 15: "SIGTERM"}
 
 
-def read(watched: Watched, *, folder: Path, logs: Path, tree: Path) -> Ending:
+def read_ending(watched: Watched, *, folder: Path, logs: Path, tree: Path) -> Ending:
     """The ending of a run that ended as ``watched``; ``tree`` is the scratch copy it ran in."""
     common: dict[str, Any] = {
         "folder": folder,
@@ -83,7 +83,7 @@ def await_others(folder: Path, patience: float) -> None:
     """Wait until the ranks on other machines have ended as well, for ``patience`` seconds.
 
     Records may show up late on a shared file system. What is missing then is reported by
-    :func:`read`.
+    :func:`read_ending`.
     """
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
@@ -230,7 +230,7 @@ def _traces(folder: Path, tree: Path) -> list[RankTrace]:
             pids[int(meta["rank"])] = int(meta["pid"])
     traces = []
     for rank, pid in sorted(pids.items()):
-        issued, steps, phase, operation, state = pulse(folder / f"rank-{rank}.pulse")
+        issued, steps, phase, operation, state = read_pulse(folder / f"rank-{rank}.pulse")
         if phase == "-":
             last = "had not begun to communicate or train"
         else:

@@ -133,7 +133,7 @@ def has_accelerator() -> bool:
     return any(Path(device).exists() for device in _ACCELERATORS)
 
 
-def target(plan: Plan, job: Job, *, tree: Path) -> list[str]:
+def program_words(plan: Plan, job: Job, *, tree: Path) -> list[str]:
     """What is run, as the arguments of an interpreter started in the working directory."""
     if plan.module is not None:
         return ["-m", plan.module, *job.args]

@@ -14,7 +14,12 @@ from fsdp_migrate.verify.launch import aftermath
 from fsdp_migrate.verify.launch.ending import End, Ending
 from fsdp_migrate.verify.launch.environment import environment
 from fsdp_migrate.verify.launch.job import Job
-from fsdp_migrate.verify.launch.launcher import Launcher, LaunchMethod, has_accelerator, target
+from fsdp_migrate.verify.launch.launcher import (
+    Launcher,
+    LaunchMethod,
+    has_accelerator,
+    program_words,
+)
 from fsdp_migrate.verify.launch.scratch import add_files, copy_tree
 from fsdp_migrate.verify.launch.warm import NotStarted, WarmServer
 from fsdp_migrate.verify.launch.watch import Command, Patience, Running, watch
@@ -133,7 +138,7 @@ class Runner:
         )
         if nodes > 1:
             aftermath.await_others(records, patience.start)
-        ending = aftermath.read(watched, folder=records, logs=logs, tree=tree)
+        ending = aftermath.read_ending(watched, folder=records, logs=logs, tree=tree)
         self.on_event(Event(Stage.FINISH, job.role, says=ending.says))
         return dataclasses.replace(
             ending, tree=tree, simulated=self.simulate, launcher=self.launcher.method.value
@@ -153,7 +158,7 @@ class Runner:
     def _start(self, job: Job, config: Config, *, tree: Path, logs: Path, scratch: Path) -> Running:
         env = environment(config, extra=self.plan.env, scratch=scratch)
         cwd = tree / self.plan.workdir
-        words = target(self.plan, job, tree=tree)
+        words = program_words(self.plan, job, tree=tree)
         if self.launcher.method is LaunchMethod.FORK:
             try:
                 server = self._server(env)

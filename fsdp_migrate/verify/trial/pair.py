@@ -9,7 +9,7 @@ from typing import Any
 from fsdp_migrate.verify.compare.envelope import ROUNDING
 from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.gates.start import drawn_apart
-from fsdp_migrate.verify.compare.judge import Judgement, decided, judge
+from fsdp_migrate.verify.compare.judge import Judgement, cause_is_found, judge
 from fsdp_migrate.verify.compare.recording import Recording
 from fsdp_migrate.verify.events import Event, Role, Stage
 from fsdp_migrate.verify.inject.config import Noise, Precision
@@ -60,7 +60,7 @@ class Pair:
         return self.full if self.full is not None else self.evidence
 
 
-def compare(bench: Bench, setting: Setting, *, linger: bool = False) -> Pair:
+def compare_versions(bench: Bench, setting: Setting, *, linger: bool = False) -> Pair:
     """Train both versions, the twin where it is needed, and judge.
 
     Three runs; a program that computes in 16 bits takes six, one whose weights are drawn on the
@@ -85,13 +85,13 @@ def compare(bench: Bench, setting: Setting, *, linger: bool = False) -> Pair:
             bench.record(setting.job(Role.AFTER, "-same-start", start=start, linger=linger)),
             drawn=after,
         )
-    if decided(evidence):
+    if cause_is_found(evidence):
         return Pair(setting, evidence, judge(evidence))
     evidence = _with_twin(bench, setting, evidence, Precision.NATIVE)
     full: Evidence | None = None
     notes: list[str] = []
     if before.coarse and bench.plan.precision == "both":
-        full, notes = _in_full(bench, setting, drawn=evidence.drawn is not None)
+        full, notes = _compare_in_float32(bench, setting, drawn=evidence.drawn is not None)
     bench.on_event(Event(Stage.JUDGE))
     return Pair(setting, evidence, judge(evidence, full), full, notes)
 
@@ -107,7 +107,9 @@ def _with_twin(
     return Evidence(evidence.before, evidence.after, twin, drawn=evidence.drawn)
 
 
-def _in_full(bench: Bench, setting: Setting, *, drawn: bool) -> tuple[Evidence | None, list[str]]:
+def _compare_in_float32(
+    bench: Bench, setting: Setting, *, drawn: bool
+) -> tuple[Evidence | None, list[str]]:
     """Both versions computed in float32, where rounding no longer hides differences.
 
     Not every program can be computed so; then its numbers are compared in its own precision only,

@@ -13,7 +13,7 @@ from fsdp_migrate.verify.trial.bench import Bench
 from fsdp_migrate.verify.trial.pair import Pair
 
 
-def timed(bench: Bench, first: Pair) -> Gate:
+def measure_times(bench: Bench, first: Pair) -> Gate:
     """How long a step takes and how much memory it needs, before and after. Never a failure: a
     busy machine is no defect of a program."""
     asked = Question("timing", "time and memory")
