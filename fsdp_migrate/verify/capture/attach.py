@@ -25,11 +25,9 @@ from fsdp_migrate.verify.capture import (
 )
 from fsdp_migrate.verify.capture.optimizers import Steps
 from fsdp_migrate.verify.capture.session import Session, replace
+from fsdp_migrate.verify.inject.boot import FSDP1, FSDP2
 from fsdp_migrate.verify.inject.config import Config, Precision
 from fsdp_migrate.verify.inject.imports import after_import
-
-FSDP1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
-FSDP2 = "torch.distributed.fsdp._fully_shard._fully_shard"
 
 
 class _Hooks:

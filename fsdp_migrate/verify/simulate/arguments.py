@@ -26,7 +26,7 @@ def on_cpu(value: Any) -> Any:
 
 
 def device(value: Any) -> Any:
-    """The same where a device is due: a number is one as well."""
+    """As :func:`on_cpu`, for an argument that must be a device: there a number names one too."""
     if type(value) is int:
         return _CPU
     return on_cpu(value)
