@@ -110,11 +110,12 @@ class _Command(TyperCommand):
         if self.takes_rest:
             ctx.params["args"], rest = tuple(rest), []
         given, unexpected, order = self.make_parser(ctx).parse_args([*separated, "--", *rest])
-        if given.get("help"):
+        said = list(dict.fromkeys(order))
+        if any(param.name not in self.known for param in said):  # the one that typer adds
             typer.echo(ctx.get_help())
             ctx.exit()
-        for param in dict.fromkeys(order):
-            self._read(ctx, param, given[str(param.name)])
+        for param in said:
+            self._read(ctx, param, given[param.name])
         if unexpected:
             words = " ".join(map(shown.line, unexpected))
             ctx.fail(f"Got unexpected extra argument(s) ({words})")
@@ -123,7 +124,8 @@ class _Command(TyperCommand):
     def _read(self, ctx: Any, param: Any, given: Any) -> None:
         """Put the value of what was given into the context."""
         option = self.known[param.name]
-        if given is None or given == ():
+        # For an argument that is not there, releases of typer have several values.
+        if not isinstance(given, bool | str | list | tuple) or given == ():
             if param.required:
                 ctx.fail(f"Missing argument '{option.metavar}'")
             return
