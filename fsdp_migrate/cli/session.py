@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdp_migrate.cli import config, console, headroom, trust
-from fsdp_migrate.discovery import gate, search
+from fsdp_migrate.discovery import gate, project_paths, search
 from fsdp_migrate.errors import ConfigError
 from fsdp_migrate.planning import pages
 from fsdp_migrate.planning.result import Problem, Result
@@ -79,7 +79,7 @@ def run(
     ``home`` is the project that ``paths`` are a copy of.
 
     Raises:
-        gate.PathProblem: a path cannot be used.
+        project_paths.PathProblem: a path cannot be used.
         ConfigError: the configuration is wrong.
         rule.RuleError: a rule of the user's is wrong.
     """
@@ -125,9 +125,9 @@ def start(paths: Sequence[Path]) -> Path:
     """Where the configuration of a run is looked for.
 
     Raises:
-        gate.PathProblem: a path cannot be used.
+        project_paths.PathProblem: a path cannot be used.
     """
-    taken, _ = gate.given(paths)
+    taken, _ = project_paths.given(paths)
     return taken[0] if taken else Path.cwd()
 
 

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsdp_migrate.discovery import gate
-from fsdp_migrate.discovery.gate import NOTEBOOK, Found
+from fsdp_migrate.discovery import project_paths
+from fsdp_migrate.discovery.gate import Found
 from fsdp_migrate.discovery.import_graph import Neighbours
+from fsdp_migrate.discovery.walk import NOTEBOOK
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.syntax import spelled
 
@@ -189,7 +190,7 @@ def _add_support(found: Found) -> None:
             if not os.path.lexists(path):
                 break
             try:
-                found.others[path] = gate.read(path, found.trees)
+                found.others[path] = project_paths.read(path, found.trees)
             except OSError:  # it is none of ours
                 continue
             if str(path) in found.library:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsdp_migrate.discovery import gate
+from fsdp_migrate.discovery import project_paths
 from fsdp_migrate.errors import InputError
 
 VARIABLE = "FSDP_MIGRATE_STATE"
@@ -145,17 +145,17 @@ def _around(base: Path, root: Path) -> Path | None:
     """
     usual = base in [Path(os.path.expanduser("~"), place) for place in _USUAL]
     if usual:
-        whole = root if gate.project(root) is not None else None
+        whole = root if project_paths.project(root) is not None else None
     else:
-        whole = gate.git_root(root) or gate.packages(root) or root
+        whole = project_paths.git_root(root) or project_paths.packages(root) or root
     return whole if whole is not None and base.resolve().is_relative_to(whole) else None
 
 
 def outside(trees: Sequence[Path], root: Path, given: Sequence[Path] = ()) -> list[Path]:
     """The trees that lie neither in the repository around ``root``, or beside the packages that it
     is in, nor in one of ``given``."""
-    packages = gate.packages(root)
-    whole = gate.git_root(root) or (root if packages is None else packages.parent)
+    packages = project_paths.packages(root)
+    whole = project_paths.git_root(root) or (root if packages is None else packages.parent)
     bounds = (whole, *given)
     return [tree for tree in trees if not any(tree.is_relative_to(bound) for bound in bounds)]
 
