@@ -307,7 +307,8 @@ def _edit(
 ) -> tuple[dict[Module, str], list[Decision]]:
     """Fill ``result.changes``; return the modules whose edits failed, with the reason, and what is
     to be said of imports that nothing uses any more."""
-    from fsdp_migrate.rewriting.apply import EditError, apply_edits
+    from fsdp_migrate.rewriting.apply import apply_edits
+    from fsdp_migrate.rewriting.edit_plan import EditError
 
     failed: dict[Module, str] = {}
     renewed: dict[Path, Module] = {}

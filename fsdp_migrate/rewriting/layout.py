@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+Line = cst.SimpleStatementLine | cst.BaseCompoundStatement
 Breakable = cst.Call | cst.Dict | cst.List | cst.ListComp | cst.SetComp | cst.Tuple
 
 

@@ -1,14 +1,4 @@
-"""Which reads of names may find nothing bound, in the order in which a file runs.
-
-A forward analysis over a whole module: the state is what is surely bound, branches joined by
-intersection. A function runs at the earliest where its name is first read, or what holds it
-(``TABLE = {"a": build}``) is; where a decorator, a base class or another module that is imported
-below it may call it; and after the module has been loaded. At each of these events everything
-that it needs from outside, with what it calls in turn, is looked up in the state.
-
-This reads the finished file and nothing else: it shares no code with the placing of imports, which
-it is there to doubt.
-"""
+"""The walk over a module, statement by statement, in the order in which it runs."""
 
 from __future__ import annotations
 
@@ -19,6 +9,18 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.rewriting.bound_names.conditions import (
+    Atoms,
+    atoms_of,
+    is_steady,
+    known_outcome,
+    written,
+)
+from fsdp_migrate.rewriting.bound_names.guarded_imports import (
+    is_support,
+    only_imports_fail,
+    surely_imports,
+)
 from fsdp_migrate.syntax.scopes import (
     COMPREHENSIONS,
     FUNCTIONS,
@@ -32,7 +34,6 @@ from fsdp_migrate.syntax.scopes import (
 )
 
 Key = tuple[Scope, str]  # a name of a scope
-Atoms = frozenset[tuple[str, bool]]  # conditions that hold, or do not
 Fact = tuple[str, Atoms, Key]  # where the conditions are so, the name is bound
 State = set[Key | Fact]
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -42,12 +43,6 @@ MODULE_ATTRIBUTES = frozenset(
 )
 ALWAYS = frozenset(dir(builtins)) | MODULE_ATTRIBUTES
 ENDS = frozenset(("sys.exit", "exit", "quit", "os._exit", "os.abort"))
-OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.NotEq: ast.Eq,
-    ast.IsNot: ast.Is,
-    ast.NotIn: ast.In,
-}
-FAILED_IMPORTS = frozenset(("ImportError", "ModuleNotFoundError", "Exception", "BaseException"))
 
 
 @dataclass(frozen=True)
@@ -77,11 +72,6 @@ def doubts(
     ``wanting`` names that are as good as unbound where they are None.
     """
     return _Order(table, holding, wanting).run()
-
-
-def written(condition: ast.expr) -> str:
-    """A condition as text: what is asked twice in the same words has the same answer."""
-    return ast.dump(condition)
 
 
 class _Order:
@@ -364,14 +354,14 @@ class _Order:
     def branch(self, node: ast.If, state: State, scope: Scope) -> State | None:
         """Both ways of an ``if``; what one of them binds is bound where it is asked again."""
         self.evaluate(node.test, state, scope)
-        known = _known(node.test)
+        known = known_outcome(node.test)
         if self.holding and written(node.test) in self.holding:
             known = True
         ends: list[State | None] = []
         for body, holds in ((node.body, True), (node.orelse, False)):
             inner = set(state)
             if self.conditions:
-                atoms = _atoms(node.test, holds)
+                atoms = atoms_of(node.test, holds)
                 inner |= {fact[2] for fact in state if len(fact) == 3 and fact[1] <= atoms}
             end = None if known is (not holds) else self.block(body, inner, scope)
             ends.append(end)
@@ -379,10 +369,10 @@ class _Order:
                 self.note_made_with(body, end)
         yes, no = ends
         joined = self.join(ends)
-        if yes is not None and no is not None and joined is not None and _is_steady(node.test):
+        if yes is not None and no is not None and joined is not None and is_steady(node.test):
             asked = frozenset(n.id for n in walk(node.test) if isinstance(n, ast.Name))
             for bound, other, holds in ((yes, no, True), (no, yes, False)):
-                atoms = _atoms(node.test, holds)
+                atoms = atoms_of(node.test, holds)
                 self.conditions[atoms] = asked
                 joined |= {("if", atoms, key) for key in bound - other if len(key) == 2}
         return joined
@@ -437,7 +427,7 @@ class _Order:
         level = node.level if isinstance(node, ast.ImportFrom) else 0
         top = module.split(".")[0]
         foreign = not level and (top in sys.stdlib_module_names or top == "torch")
-        if not (foreign or _is_support(module)) and scope is self.table.module:
+        if not (foreign or is_support(module)) and scope is self.table.module:
             # It may be of the project, import this module back, and call what there is of it.
             for fact in list(state):
                 if len(fact) == 2 and self.is_defined(fact):
@@ -458,7 +448,7 @@ class _Order:
     ) -> State | None:
         if isinstance(node, ast.While):
             self.evaluate(node.test, state, scope)
-            endless = _known(node.test) is True
+            endless = known_outcome(node.test) is True
         else:
             self.evaluate(node.iter, state, scope)
             endless = False
@@ -481,7 +471,7 @@ class _Order:
             called = item.context_expr
             if isinstance(called, ast.Call):
                 swallows |= last_part(called.func) == "suppress"
-        if swallows and not _surely_imports(node.body):
+        if swallows and not surely_imports(node.body):
             before = state - self.deleted(node.body, scope)
             return self.join([before, self.block(node.body, set(state), scope)])
         return self.block(node.body, state, scope)
@@ -496,7 +486,7 @@ class _Order:
             if handler.type is not None:
                 self.evaluate(handler.type, start, scope)
             inner = set(start)
-            if _surely_imports(node.body) and _only_imports_fail(handler):
+            if surely_imports(node.body) and only_imports_fail(handler):
                 self.block(handler.body, inner, scope)
                 continue  # torch is there
             if handler.name:
@@ -581,7 +571,7 @@ class _Order:
         elif isinstance(node, ast.IfExp):
             self.evaluate(node.test, state, scope)
             for part, holds in ((node.body, True), (node.orelse, False)):
-                if _known(node.test) is not (not holds):
+                if known_outcome(node.test) is not (not holds):
                     self.evaluate(part, set(state), scope)
         else:
             name = getattr(node, "name", None) or getattr(node, "rest", None)
@@ -605,83 +595,9 @@ class _Order:
         return scope, name
 
 
-def _known(test: ast.expr) -> bool | None:
-    """How a condition always comes out when the program runs, if that is plain."""
-    match test:
-        case ast.Constant(value=value):
-            return bool(value)
-        case ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING"):
-            return False
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            known = _known(operand)
-            return None if known is None else not known
-    return None
-
-
-def _atoms(test: ast.expr, holds: bool) -> Atoms:
-    """The conditions that are known to hold, or not to, where a whole one does or does not."""
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return _atoms(test.operand, not holds)
-    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) is holds:
-        return frozenset().union(*(_atoms(value, holds) for value in test.values))
-    if isinstance(test, ast.Compare) and len(test.ops) == 1:
-        opposite = OPPOSITES.get(type(test.ops[0]))
-        if opposite is not None:  # ``a != b`` is ``a == b`` that does not hold
-            plain = ast.Compare(test.left, [opposite()], test.comparators)
-            return frozenset({(written(plain), not holds)})
-    return frozenset({(written(test), holds)})
-
-
-def _is_steady(test: ast.expr) -> bool:
-    """Whether a condition is asked of names and constants only, so that asking changes nothing."""
-    moving = (ast.Call, ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
-    return not any(isinstance(node, moving) for node in walk(test))
-
-
 def _is_exhaustive(cases: Sequence[ast.match_case]) -> bool:
     last = cases[-1]
     return last.guard is None and isinstance(last.pattern, ast.MatchAs) and not last.pattern.pattern
-
-
-def _surely_imports(body: Sequence[ast.stmt]) -> bool:
-    """Whether statements do nothing but import what is installed wherever migrated code runs, and
-    say so in a flag."""
-
-    def known(name: str) -> bool:
-        top = name.split(".", maxsplit=1)[0]
-        return top == "torch" or top in sys.stdlib_module_names
-
-    for node in body:
-        if isinstance(node, ast.ImportFrom):
-            module = node.module or ""
-            if not _is_support(module) and (node.level or not known(module)):
-                return False
-        elif isinstance(node, ast.Import):
-            if not all(known(alias.name) for alias in node.names):
-                return False
-        elif not _sets_flag(node):
-            return False
-    return True
-
-
-def _sets_flag(node: ast.stmt) -> bool:
-    """Whether a statement is as plain as ``HAVE_TORCH = True``, which cannot fail."""
-    return (
-        isinstance(node, ast.Assign)
-        and isinstance(node.value, ast.Constant)
-        and all(isinstance(target, ast.Name) for target in node.targets)
-    )
-
-
-def _is_support(module: str) -> bool:
-    """Whether a module is a support file, which imports torch alone."""
-    return module.rpartition(".")[2].startswith("fsdp2_support")
-
-
-def _only_imports_fail(handler: ast.ExceptHandler) -> bool:
-    """Whether a handler is for imports that failed."""
-    caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    return all(c is None or (isinstance(c, ast.Name) and c.id in FAILED_IMPORTS) for c in caught)
 
 
 def _annotations(arguments: ast.arguments) -> list[ast.expr | None]:

@@ -1,0 +1,204 @@
+"""The text of import statements: new ones, and old ones with other names in them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import libcst as cst
+
+from fsdp_migrate.analysis.load_order import ImportStatement
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.planning.edits import Import
+from fsdp_migrate.rewriting import layout, sequence
+from fsdp_migrate.rewriting.imports.isort_order import name_order
+from fsdp_migrate.rewriting.layout import Line
+
+
+class Editor(Protocol):
+    """The file that is being edited, as far as its imports need it."""
+
+    module: Module
+    tree: cst.Module
+    line_length: int
+
+    def edits(self, node: ast.AST | None) -> bool:
+        """Whether a statement is edited otherwise."""
+
+    def gone(
+        self, leading: Sequence[cst.EmptyLine], *, about_it: bool = True
+    ) -> cst.SimpleStatementLine | cst.RemovalSentinel:
+        """What a removed statement leaves behind."""
+
+    def statement(self, node: ast.AST, line: Line) -> list[Line]:
+        """What stands in place of a statement."""
+
+    def with_markers(
+        self, nodes: Sequence[ast.AST | None], line: cst.SimpleStatementLine
+    ) -> cst.SimpleStatementLine:
+        """A line that stays, below the markers that are asked for its statements."""
+
+    def splice(
+        self, old: cst.SimpleStatementLine, lines: list[Line]
+    ) -> cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentinel:
+        """The lines that replace an old one, with the comments around it."""
+
+
+@dataclass
+class StatementPlan:
+    dropped: set[ast.alias] = field(default_factory=set)
+    added: list[Import] = field(default_factory=list)  # names joining a ``from`` import
+    preceding: list[Import] = field(default_factory=list)  # new statements before this one
+    following: list[Import] = field(default_factory=list)  # and after it
+
+
+def _spelled(need: Import) -> str:
+    return f"{need.name} as {need.asname}" if need.asname else need.name
+
+
+def import_text(group: Sequence[Import]) -> str:
+    first = group[0]
+    if not first.name:
+        return f"import {first.source}" + (f" as {first.asname}" if first.asname else "")
+    return f"from {first.source} import {', '.join(_spelled(n) for n in group)}"
+
+
+def new_statement(group: Sequence[Import], editor: Editor, indent: str) -> cst.SimpleStatementLine:
+    line = cst.parse_statement(import_text(group), config=editor.tree.config_for_parsing)
+    assert isinstance(line, cst.SimpleStatementLine)
+    small = line.body[0]
+    if isinstance(small, cst.ImportFrom):
+        line = line.with_changes(body=[_fit(small, editor, indent)])
+    return line
+
+
+def edit_names(
+    node: ImportStatement,
+    small: cst.Import | cst.ImportFrom,
+    change: StatementPlan,
+    editor: Editor,
+    indent: str,
+) -> cst.Import | cst.ImportFrom | None:
+    """Drop and add names of one import statement; None when nothing is left."""
+    if isinstance(small.names, cst.ImportStar):
+        return small
+    aliases = list(small.names)
+    gone = {index for index, old in enumerate(node.names) if old in change.dropped}
+    if len(gone) == len(aliases) and not change.added:
+        return None
+    opening: cst.BaseParenthesizableWhitespace = _SPACE
+    if isinstance(small, cst.ImportFrom) and isinstance(small.lpar, cst.LeftParen):
+        opening = small.lpar.whitespace_after
+    names = [_plain_name(alias) for alias in aliases]
+    separator = _separator(aliases, opening)
+    kept, first = sequence.without(aliases, gone, opening)
+    if isinstance(small, cst.Import):
+        return small.with_changes(names=kept)
+    closing = aliases[-1].comma
+    for need in sorted(change.added, key=lambda n: name_order(n.name)):
+        kept = _inserted(kept, need, names, separator, closing)
+    broken = isinstance(opening, cst.ParenthesizedWhitespace)
+    commented = any(_has_comment(gap) for gap in (first, *_gaps(kept)))
+    if broken and not commented:
+        flat = _one_line(small, kept)
+        text = editor.tree.code_for_node(flat)
+        if len(indent) + len(text) <= editor.line_length:
+            return flat
+    if broken and isinstance(small.lpar, cst.LeftParen):
+        start = first if isinstance(first, cst.ParenthesizedWhitespace) else opening
+        return small.with_changes(names=kept, lpar=cst.LeftParen(start))
+    return _fit(small.with_changes(names=kept), editor, indent)
+
+
+def _gaps(
+    aliases: Sequence[cst.ImportAlias],
+) -> Iterator[cst.BaseParenthesizableWhitespace]:
+    for alias in aliases:
+        if isinstance(alias.comma, cst.Comma):
+            yield alias.comma.whitespace_after
+
+
+def _has_comment(gap: cst.BaseParenthesizableWhitespace) -> bool:
+    return isinstance(gap, cst.ParenthesizedWhitespace) and (
+        gap.first_line.comment is not None or any(e.comment is not None for e in gap.empty_lines)
+    )
+
+
+def _one_line(small: cst.ImportFrom, aliases: Sequence[cst.ImportAlias]) -> cst.ImportFrom:
+    names = [a.with_changes(comma=cst.Comma(whitespace_after=_SPACE)) for a in aliases]
+    names[-1] = names[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+    return small.with_changes(names=names, lpar=None, rpar=None)
+
+
+def _separator(
+    aliases: Sequence[cst.ImportAlias], opening: cst.BaseParenthesizableWhitespace
+) -> cst.BaseParenthesizableWhitespace:
+    """The plain whitespace between two names of the list."""
+    for alias in aliases[:-1]:
+        if isinstance(alias.comma, cst.Comma):
+            return sequence.plain(alias.comma.whitespace_after)
+    return sequence.plain(opening)
+
+
+def _inserted(
+    aliases: list[cst.ImportAlias],
+    need: Import,
+    before: Sequence[str],
+    separator: cst.BaseParenthesizableWhitespace,
+    closing: cst.Comma | cst.MaybeSentinel,
+) -> list[cst.ImportAlias]:
+    """``aliases`` with one more name: in the list's order if it had one, else at its end.
+
+    ``before`` are the names the statement had, ``closing`` what stood behind the last of them.
+    """
+    orders = [key for key in (name_order, str.lower) if list(before) == sorted(before, key=key)]
+    position = len(aliases)
+    if orders:
+        order = orders[0]
+        position = next(
+            (i for i, a in enumerate(aliases) if order(_plain_name(a)) > order(need.name)),
+            len(aliases),
+        )
+    new = _alias(need)
+    comma = cst.Comma(whitespace_after=separator)
+    if position < len(aliases):
+        return [*aliases[:position], new.with_changes(comma=comma), *aliases[position:]]
+    if isinstance(closing, cst.Comma):
+        closing = closing.with_changes(whitespace_after=sequence.plain(closing.whitespace_after))
+    if not aliases:
+        return [new.with_changes(comma=closing)]
+    last = aliases[-1]
+    if isinstance(last.comma, cst.Comma):
+        tail = last.comma.whitespace_after
+        if isinstance(tail, cst.ParenthesizedWhitespace):
+            gap = separator
+            if isinstance(separator, cst.ParenthesizedWhitespace):
+                gap = separator.with_changes(first_line=tail.first_line)
+            comma = cst.Comma(whitespace_after=gap)
+    return [*aliases[:-1], last.with_changes(comma=comma), new.with_changes(comma=closing)]
+
+
+def _alias(need: Import) -> cst.ImportAlias:
+    asname = cst.AsName(name=cst.Name(need.asname)) if need.asname else None
+    return cst.ImportAlias(name=cst.Name(need.name), asname=asname)
+
+
+def _plain_name(alias: cst.ImportAlias) -> str:
+    return alias.evaluated_name
+
+
+_SPACE = cst.SimpleWhitespace(" ")
+
+
+def _fit(small: cst.ImportFrom, editor: Editor, indent: str) -> cst.ImportFrom:
+    """Break a ``from`` import over lines when it is too long."""
+    text = editor.tree.code_for_node(small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT))
+    if len(indent) + len(text) <= editor.line_length or isinstance(small.names, cst.ImportStar):
+        return small
+    unit = editor.tree.default_indent
+    inner, closing = layout.line_break(unit), layout.line_break("")
+    names = [a.with_changes(comma=cst.Comma(cst.SimpleWhitespace(""), inner)) for a in small.names]
+    names[-1] = names[-1].with_changes(comma=cst.Comma(cst.SimpleWhitespace(""), closing))
+    return small.with_changes(names=names, lpar=cst.LeftParen(inner), rpar=cst.RightParen())
