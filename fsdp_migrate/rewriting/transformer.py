@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import libcst as cst
 
@@ -15,12 +15,14 @@ from fsdp_migrate.planning.edits import (
     RemoveArgument,
 )
 from fsdp_migrate.rewriting import blocks, comments, layout, sequence, template
+from fsdp_migrate.rewriting.comments import Block
 from fsdp_migrate.rewriting.edit_plan import EditError, EditPlan, StatementEdits
+from fsdp_migrate.rewriting.imports.lines import ImportLines
 from fsdp_migrate.rewriting.imports.plan import ImportPlan
 from fsdp_migrate.rewriting.layout import Line
 from fsdp_migrate.rewriting.locate import Located
 
-_NO_SEMICOLON = cst.MaybeSentinel.DEFAULT
+Replacement = cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentinel
 
 
 class Editor(cst.CSTTransformer):
@@ -41,15 +43,11 @@ class Editor(cst.CSTTransformer):
         self.dirty = located.dirty
         self.indents = located.indents
         self.import_plan = import_plan
+        self.import_lines = ImportLines(import_plan, module, tree, line_length)
         self.line_length = line_length
         self.updated: dict[ast.AST, cst.CSTNode] = {}
         self.new: set[cst.CSTNode] = set()  # expressions that edits made
         self.removed: set[cst.CSTNode] = set()  # statements that are gone
-
-    gone = staticmethod(comments.gone)
-
-    def edits(self, node: ast.AST | None) -> bool:
-        return node in self.plan.statements
 
     # -- dispatch -------------------------------------------------------------------------------
 
@@ -58,7 +56,7 @@ class Editor(cst.CSTTransformer):
 
     def on_leave(  # type: ignore[override]  # LibCST's type variable cannot say this
         self, original_node: cst.CSTNode, updated_node: cst.CSTNode
-    ) -> cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentinel:
+    ) -> Replacement:
         if original_node not in self.dirty:
             return updated_node
         node = self.nodes.get(original_node)
@@ -68,31 +66,27 @@ class Editor(cst.CSTTransformer):
         elif isinstance(original_node, cst.BaseSmallStatement) and node is not None:
             self.updated[node] = updated_node
         elif isinstance(original_node, cst.SimpleStatementLine):
-            result = self.simple_line(original_node, updated_node)
-            if _is_nothing(result):
-                self.removed.add(original_node)
-            return result
+            return _in_place(self.simple_line(original_node, updated_node))
         elif isinstance(original_node, cst.SimpleStatementSuite):
             return self.suite(original_node, updated_node)
         elif isinstance(original_node, cst.BaseCompoundStatement) and node is not None:
             return self.compound(node, updated_node)
         elif isinstance(original_node, cst.Module):
             assert isinstance(updated_node, cst.Module)
-            block = comments.comments_kept(updated_node)
-            return self.import_plan.at_top(self.opened(original_node, block), self)
+            return self.import_lines.add_at_top(self.finish_block(original_node, updated_node))
         elif isinstance(original_node, cst.IndentedBlock):
             assert isinstance(updated_node, cst.IndentedBlock)
-            return self.opened(original_node, comments.comments_kept(updated_node))
+            return self.finish_block(original_node, updated_node)
         return updated_node
 
-    def opened(self, original: comments.Block, block: comments.Block) -> comments.Block:
-        """A block whose first statement was removed does not begin with an empty line."""
+    def finish_block(self, original: Block, updated: Block) -> Block:
+        """A block without its placeholders. If its first statement was removed, it does not begin
+        with an empty line."""
+        block: Block = comments.hand_down(updated)
         first = original.body[0] if original.body else None
         if first not in self.removed or not block.body:
             return block
-        leading = list(getattr(block.body[0], "leading_lines", ()))
-        while leading and leading[0].comment is None:
-            leading.pop(0)
+        leading = comments.from_first_comment(comments.leading_lines(block.body[0]))
         opening = block.body[0].with_changes(leading_lines=leading)
         return block.with_changes(body=[opening, *block.body[1:]])
 
@@ -155,41 +149,83 @@ class Editor(cst.CSTTransformer):
 
     # -- statements -----------------------------------------------------------------------------
 
-    def simple_line(
-        self, original: cst.SimpleStatementLine, updated: cst.CSTNode
-    ) -> cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentinel:
+    def simple_line(self, original: cst.SimpleStatementLine, updated: cst.CSTNode) -> list[Line]:
         assert isinstance(updated, cst.SimpleStatementLine)
         nodes = [self.nodes.get(small) for small in original.body]
-        touched = [n for n in nodes if n in self.plan.statements]
-        changed_import = any(n in self.import_plan.statements for n in nodes if n is not None)
-        if changed_import:
-            return self.import_plan.rewrite(nodes, updated, self)
+        edits = [self.plan.statements[node] for node in nodes if node in self.plan.statements]
+        if any(node in self.import_plan.statements for node in nodes):
+            if len(nodes) == 1 or not self.comes_apart(nodes):
+                lines = self.import_lines.rewrite(nodes, updated, self.marks(nodes))
+                return lines or self.leave(original, updated, about_it=False)
+            lines = [new for made in self.each_alone(nodes, updated) for new in made]
+            return self.replace(original, updated, lines)
         if self.new:
             updated = self.fitted(original, updated)
-        if len(nodes) == 1 and nodes[0] is not None:
-            departing = self.plan.statements.get(nodes[0])
-            if departing is not None and departing.departs:
-                return self.depart(nodes[0], updated, departing)
-        if not touched:
-            return updated
-        lines: list[Line] = []
+        node = nodes[0]
+        if len(nodes) == 1 and node is not None and edits and edits[0].departs:
+            return self.depart(node, original, updated, edits[0])
+        if not edits:
+            return [updated]
+        lines = []
         for node, small in zip(nodes, updated.body, strict=True):
-            line = cst.SimpleStatementLine([small.with_changes(semicolon=_NO_SEMICOLON)])
             above = self.above(node, updated) if node is not None else ()
-            lines += [line] if node is None else self.statement(node, line, above)
-        return self.splice(updated, lines)
+            lines += self.statement(node, _alone(small), above)
+        return self.replace(original, updated, lines)
+
+    def comes_apart(self, nodes: Sequence[ast.AST | None]) -> bool:
+        """Whether something new stands between statements of one line that are no imports."""
+        if all(isinstance(node, ast.Import | ast.ImportFrom) for node in nodes):
+            return False
+        imports = self.import_plan.statements
+        changes = [imports[node] for node in nodes if node in imports]
+        new = any(change.preceding or change.following for change in changes)
+        return new or not self.plan.statements.keys().isdisjoint(nodes)
+
+    def each_alone(
+        self,
+        nodes: Sequence[ast.AST | None],
+        updated: cst.SimpleStatementLine | cst.SimpleStatementSuite,
+    ) -> Iterator[list[Line]]:
+        """What stands in place of each of the statements that share a line."""
+        for node, small in zip(nodes, updated.body, strict=True):
+            if node in self.import_plan.statements:
+                yield self.import_lines.rewrite([node], _alone(small), self.marks([node]))
+            else:
+                yield self.statement(node, _alone(small))
+
+    def marks(self, nodes: Sequence[ast.AST | None]) -> list[Mark]:
+        edits = [self.plan.statements[node] for node in nodes if node in self.plan.statements]
+        return [mark for each in edits for mark in each.marks]
+
+    def replace(
+        self, original: cst.CSTNode, updated: cst.SimpleStatementLine, lines: list[Line]
+    ) -> list[Line]:
+        return comments.hand_over(updated, lines) if lines else self.leave(original, updated)
+
+    def leave(
+        self, original: cst.CSTNode, updated: cst.SimpleStatementLine, *, about_it: bool = True
+    ) -> list[Line]:
+        """What a line that is removed leaves behind."""
+        self.removed.add(original)
+        return comments.leave(updated.leading_lines, about_it=about_it)
 
     def depart(
-        self, node: ast.AST, line: cst.SimpleStatementLine, edits: StatementEdits
-    ) -> cst.CSTNode | cst.RemovalSentinel:
+        self,
+        node: ast.AST,
+        original: cst.CSTNode,
+        line: cst.SimpleStatementLine,
+        edits: StatementEdits,
+    ) -> list[Line]:
         """Put a moving statement aside, with the comments right above it."""
-        leading = list(line.leading_lines)
+        staying = list(line.leading_lines)
         attached: list[cst.EmptyLine] = []
-        while leading and leading[-1].comment is not None:
-            attached.insert(0, leading.pop())
-        bare = line.with_changes(leading_lines=attached)
-        self.updated[node] = self.marked(bare, edits.marks)
-        return comments.gone(leading, about_it=False)
+        while staying and staying[-1].comment is not None:
+            attached.insert(0, staying.pop())
+        self.updated[node] = comments.add_markers(
+            line.with_changes(leading_lines=attached), edits.marks
+        )
+        line = line.with_changes(leading_lines=staying)
+        return self.leave(original, line, about_it=False)
 
     def fitted(
         self, original: cst.SimpleStatementLine, updated: cst.SimpleStatementLine
@@ -200,18 +236,19 @@ class Editor(cst.CSTTransformer):
         return layout.fit_line(updated, self.tree, indent, self.line_length, new)
 
     def statement(
-        self, node: ast.AST, line: Line, above: Sequence[cst.EmptyLine] = ()
+        self, node: ast.AST | None, line: Line, above: Sequence[cst.EmptyLine] = ()
     ) -> list[Line]:
         """What stands in place of one statement; ``above`` are the comments over it."""
-        edits = self.plan.statements.get(node)
-        if edits is None:
+        edits = self.plan.statements.get(node) if node is not None else None
+        if node is None or edits is None:
             return [line]
         self.updated[node] = line
-        lines = blocks.joined([s for each in edits.before for s in self.render(each, node)])
+        lines = blocks.join_conditions(self.render(edits.before, node))
         if edits.replacement is not None:
-            new = [s for each in edits.replacement for s in self.render(each, node)]
+            new = self.render(edits.replacement, node)
             if new:
-                new[0] = comments.above(new[0], self.comments(node))
+                kept = comments.of_kept_arguments(self.module, node, self.plan.references)
+                new[0] = comments.put_above(comments.own_lines(kept), new[0])
             lines += new
         elif not edits.departs:
             lines.append(line)
@@ -223,32 +260,36 @@ class Editor(cst.CSTTransformer):
                 line_number = getattr(moved, "lineno", 0)
                 raise EditError(f"the statement at line {line_number} would move backwards")
             lines.append(arrived)
-        following = [s for each in edits.after for s in self.render(each, node)]
+        following = self.render(edits.after, node)
         if following and isinstance(node, ast.ClassDef):  # PEP 8's empty lines
             following[0] = following[0].with_changes(
                 leading_lines=[cst.EmptyLine(indent=False)] * 2
             )
         lines += following
         if edits.marks:
-            lines = lines or [cst.SimpleStatementLine([cst.Expr(cst.Name(comments.GONE))])]
-            lines[0] = self.marked(lines[0], edits.marks, above)
+            lines = lines or [comments.placeholder()]
+            lines[0] = comments.add_markers(lines[0], edits.marks, above)
         return lines
 
-    def render(self, new: Code, node: ast.AST) -> list[Line]:
-        line = self.module.source.lines[getattr(node, "lineno", 1) - 1]
-        indent = line[: len(line) - len(line.lstrip())]
-        lines = [
-            layout.fit(s, self.tree, indent, self.line_length)
-            for s in template.statements(new, self.lookup, self.tree)
-        ]
+    def render(self, codes: Iterable[Code], node: ast.AST) -> list[Line]:
+        """New code as statements that stand beside a node, or in its place."""
+        text = self.module.source.lines[getattr(node, "lineno", 1) - 1]
+        indent = text[: len(text) - len(text.lstrip())]
         blank = cst.EmptyLine(indent=False)
-        if isinstance(lines[0], cst.FunctionDef) and not self.is_first(node):
-            lines[0] = lines[0].with_changes(leading_lines=[blank])
-        last = lines[-1]
-        if isinstance(last, cst.FunctionDef) and not self.is_last(node):
-            assert isinstance(last.body, cst.IndentedBlock)
-            lines[-1] = last.with_changes(body=last.body.with_changes(footer=[blank]))
-        return lines
+        found: list[Line] = []
+        for code in codes:
+            lines = [
+                layout.fit(line, self.tree, indent, self.line_length)
+                for line in template.statements(code, self.lookup, self.tree)
+            ]
+            if isinstance(lines[0], cst.FunctionDef) and not self.is_first(node):
+                lines[0] = lines[0].with_changes(leading_lines=[blank])
+            last = lines[-1]
+            if isinstance(last, cst.FunctionDef) and not self.is_last(node):
+                assert isinstance(last.body, cst.IndentedBlock)
+                lines[-1] = last.with_changes(body=last.body.with_changes(footer=[blank]))
+            found += lines
+        return found
 
     def is_last(self, node: ast.AST) -> bool:
         """Whether a statement closes its block, or already has an empty line below it."""
@@ -265,67 +306,13 @@ class Editor(cst.CSTTransformer):
         line = getattr(node, "lineno", 1)
         return opens or not self.module.source.lines[line - 2].strip()
 
-    def comments(self, node: ast.AST) -> list[str]:
-        """Comments of a replaced statement that belong to arguments whose values live on."""
-        source = self.module.source
-        start, end = getattr(node, "lineno", 1), getattr(node, "end_lineno", 1)
-        if start == end:
-            return []
-        owners = [n for n in ast.walk(node) if isinstance(n, (ast.keyword, ast.expr))]
-        inside = [n for n in self.plan.references if start <= getattr(n, "lineno", 0) <= end]
-        found = []
-        for line, column, text in source.comments(start, end):
-            if any(comments.spans(n, line, column) for n in inside):
-                continue  # travels with the node it stands in
-            owner = comments.owner(owners, line, column)
-            kept = owner is not None and any(n in self.plan.references for n in ast.walk(owner))
-            if kept:
-                found.append(text)
-        return found
-
-    def marked(self, line: Line, marks: list[Mark], existing: Sequence[cst.EmptyLine] = ()) -> Line:
-        """``line`` with its markers above it; one of the same rule that is there already counts."""
-        leading = list(getattr(line, "leading_lines", ()))
-        present = {
-            e.comment.value.partition(":")[0]
-            for e in (*leading, *existing)
-            if e.comment is not None
-        }
-        new = dict.fromkeys(m.comment for m in marks if m.comment.partition(":")[0] not in present)
-        leading += [cst.EmptyLine(comment=cst.Comment(comment)) for comment in new]
-        return line.with_changes(leading_lines=leading)
-
-    def with_markers(
-        self, nodes: Sequence[ast.AST | None], line: cst.SimpleStatementLine
-    ) -> cst.SimpleStatementLine:
-        plans = [self.plan.statements[n] for n in nodes if n in self.plan.statements]
-        marked = self.marked(line, [mark for plan in plans for mark in plan.marks])
-        assert isinstance(marked, cst.SimpleStatementLine)
-        return marked
-
     def above(self, node: ast.AST, line: cst.CSTNode) -> Sequence[cst.EmptyLine]:
         """The comments above a statement; those over a module's first are in its header."""
-        leading: Sequence[cst.EmptyLine] = getattr(line, "leading_lines", ())
+        leading = comments.leading_lines(line)
         body = self.module.source.tree.body
         first = bool(body) and body[0] is node
         header = [e for e in self.tree.header if isinstance(e, cst.EmptyLine)]
         return (*header, *leading) if first else leading
-
-    def splice(
-        self, old: cst.SimpleStatementLine, lines: list[Line]
-    ) -> cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentinel:
-        """Hand the comments around an old line to the lines that replace it."""
-        if not lines:
-            return comments.gone(old.leading_lines)
-        present = {e.comment.value for e in old.leading_lines if e.comment is not None}
-        fresh = [
-            e for e in lines[0].leading_lines if e.comment is None or e.comment.value not in present
-        ]
-        lines[0] = lines[0].with_changes(leading_lines=[*old.leading_lines, *fresh])
-        last = lines[-1]
-        if isinstance(last, cst.SimpleStatementLine):
-            lines[-1] = last.with_changes(trailing_whitespace=old.trailing_whitespace)
-        return cst.FlattenSentinel(lines)
 
     def suite(
         self, original: cst.SimpleStatementSuite, updated: cst.CSTNode
@@ -338,10 +325,8 @@ class Editor(cst.CSTTransformer):
             return updated
         lines: list[Line] = []
         whole = True  # each statement is still one
-        for node, small in zip(nodes, updated.body, strict=True):
-            line = cst.SimpleStatementLine([small.with_changes(semicolon=_NO_SEMICOLON)])
-            made = [line] if node is None else self.import_plan.alone(node, line, self)
-            whole &= len(made) == 1 and made[0].leading_lines == line.leading_lines
+        for made in self.each_alone(nodes, updated):
+            whole &= len(made) == 1 and not comments.leading_lines(made[0])
             lines += made
         if whole and self.plan.statements.keys().isdisjoint(nodes):
             body = [
@@ -352,72 +337,46 @@ class Editor(cst.CSTTransformer):
             return updated.with_changes(body=body)
         return cst.IndentedBlock(body=lines, header=updated.trailing_whitespace)
 
-    def compound(
-        self, node: ast.AST, updated: cst.CSTNode
-    ) -> cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentinel:
+    def compound(self, node: ast.AST, updated: cst.CSTNode) -> Replacement:
         edits = self.plan.statements.get(node)
         if edits is None:
             return updated
         assert isinstance(updated, cst.BaseCompoundStatement)
         if edits.alone:
-            assert isinstance(updated, cst.If)
-            updated = updated.with_changes(orelse=None)
+            updated = cst.ensure_type(updated, cst.If).with_changes(orelse=None)
         if edits.dropped:
-            assert isinstance(updated, cst.If)
-            following = updated.orelse
-            table = self.module.table
-            if getattr(table.parents[node], "orelse", None) == [node]:  # an ``elif``
+            chain = cst.ensure_type(updated, cst.If)
+            following = chain.orelse
+            if getattr(self.module.table.parents[node], "orelse", None) == [node]:  # an ``elif``
                 return cst.RemoveFromParent() if following is None else following
-            if following is None:  # all of the chain goes
-                return comments.gone(tuple(updated.leading_lines))
-            if isinstance(following, cst.Else):
-                kept = blocks.dedented(following.body)
-                if not kept:
-                    return comments.gone(tuple(updated.leading_lines))
-                above = [
-                    *updated.leading_lines,
-                    *comments.of_branch(following),
-                    *kept[0].leading_lines,
-                ]
-                kept[0] = kept[0].with_changes(leading_lines=above)
-                return kept[0] if len(kept) == 1 else cst.FlattenSentinel(kept)
-            assert isinstance(following, cst.If)
-            above = [*updated.leading_lines, *comments.of_branch(following)]
-            updated = following.with_changes(leading_lines=above)
-        leading = tuple(updated.leading_lines)
+            if not isinstance(following, cst.If):
+                return _in_place(blocks.else_body(chain))
+            updated = blocks.next_branch(chain, following)
+        above = self.above(node, updated)
         bare = updated.with_changes(leading_lines=())
-        lines: list[Line]
         if edits.unwrap:
-            assert isinstance(bare, cst.With)
-            lines = self.unwrapped(bare, edits)
-            lines = [s for e in edits.before for s in self.render(e, node)] + lines
-            if edits.marks and lines:
-                lines[0] = self.marked(lines[0], edits.marks, self.above(node, updated))
+            lines = self.render(edits.before, node)
+            lines += blocks.without_items(cst.ensure_type(bare, cst.With), edits.unwrap)
+            if lines:
+                lines[0] = comments.add_markers(lines[0], edits.marks, above)
         else:
-            lines = self.statement(node, bare, self.above(node, updated))
+            lines = self.statement(node, bare, above)
         if not lines:
-            return comments.gone(leading)
-        first = lines[0]
-        behind = getattr(first, "leading_lines", ())
-        lines[0] = first.with_changes(leading_lines=[*leading, *behind])
-        return lines[0] if len(lines) == 1 else cst.FlattenSentinel(lines)
-
-    def unwrapped(self, node: cst.With, edits: StatementEdits) -> list[Line]:
-        """A ``with`` without some of its items; its dedented body when none is left."""
-        kept = [item for index, item in enumerate(node.items) if index not in edits.unwrap]
-        if kept:
-            kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
-            plain = not isinstance(node.lpar, cst.LeftParen)
-            changes = {} if plain else {"lpar": node.lpar, "rpar": node.rpar}
-            return [node.with_changes(items=kept, **changes)]
-        return blocks.dedented(node.body)
+            return _in_place(comments.leave(updated.leading_lines))
+        lines[0] = comments.put_above(updated.leading_lines, lines[0])
+        return _in_place(lines)
 
 
-def _is_nothing(result: object) -> bool:
-    """Whether a statement left nothing but comments."""
-    return isinstance(result, cst.RemovalSentinel) or (
-        isinstance(result, cst.CSTNode) and comments.is_gone(result)
-    )
+def _in_place(lines: Sequence[Line]) -> Replacement:
+    """Lines as LibCST takes them in the place of one."""
+    if not lines:
+        return cst.RemoveFromParent()
+    return lines[0] if len(lines) == 1 else cst.FlattenSentinel(lines)
+
+
+def _alone(small: cst.BaseSmallStatement) -> cst.SimpleStatementLine:
+    """A statement on a line of its own."""
+    return cst.SimpleStatementLine([small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
 
 
 def _is_operand(module: Module, node: ast.AST) -> bool:

@@ -3,55 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Collection, Iterator, Sequence
 
 import libcst as cst
 
 from fsdp_migrate.analysis.load_order import ImportStatement
-from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.edits import Import
 from fsdp_migrate.rewriting import layout, sequence
 from fsdp_migrate.rewriting.imports.isort_order import name_order
-from fsdp_migrate.rewriting.layout import Line
-
-
-class Editor(Protocol):
-    """The file that is being edited, as far as its imports need it."""
-
-    module: Module
-    tree: cst.Module
-    line_length: int
-
-    def edits(self, node: ast.AST | None) -> bool:
-        """Whether a statement is edited otherwise."""
-
-    def gone(
-        self, leading: Sequence[cst.EmptyLine], *, about_it: bool = True
-    ) -> cst.SimpleStatementLine | cst.RemovalSentinel:
-        """What a removed statement leaves behind."""
-
-    def statement(self, node: ast.AST, line: Line) -> list[Line]:
-        """What stands in place of a statement."""
-
-    def with_markers(
-        self, nodes: Sequence[ast.AST | None], line: cst.SimpleStatementLine
-    ) -> cst.SimpleStatementLine:
-        """A line that stays, below the markers that are asked for its statements."""
-
-    def splice(
-        self, old: cst.SimpleStatementLine, lines: list[Line]
-    ) -> cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentinel:
-        """The lines that replace an old one, with the comments around it."""
-
-
-@dataclass
-class StatementPlan:
-    dropped: set[ast.alias] = field(default_factory=set)
-    added: list[Import] = field(default_factory=list)  # names joining a ``from`` import
-    preceding: list[Import] = field(default_factory=list)  # new statements before this one
-    following: list[Import] = field(default_factory=list)  # and after it
 
 
 def _spelled(need: Import) -> str:
@@ -65,28 +24,29 @@ def import_text(group: Sequence[Import]) -> str:
     return f"from {first.source} import {', '.join(_spelled(n) for n in group)}"
 
 
-def new_statement(group: Sequence[Import], editor: Editor, indent: str) -> cst.SimpleStatementLine:
-    line = cst.parse_statement(import_text(group), config=editor.tree.config_for_parsing)
+def new_statement(group: Sequence[Import], tree: cst.Module, width: int) -> cst.SimpleStatementLine:
+    line = cst.parse_statement(import_text(group), config=tree.config_for_parsing)
     assert isinstance(line, cst.SimpleStatementLine)
     small = line.body[0]
     if isinstance(small, cst.ImportFrom):
-        line = line.with_changes(body=[_fit(small, editor, indent)])
+        line = line.with_changes(body=[_fit(small, tree, width)])
     return line
 
 
 def edit_names(
     node: ImportStatement,
     small: cst.Import | cst.ImportFrom,
-    change: StatementPlan,
-    editor: Editor,
-    indent: str,
+    dropped: Collection[ast.alias],
+    added: Sequence[Import],
+    tree: cst.Module,
+    width: int,
 ) -> cst.Import | cst.ImportFrom | None:
     """Drop and add names of one import statement; None when nothing is left."""
     if isinstance(small.names, cst.ImportStar):
         return small
     aliases = list(small.names)
-    gone = {index for index, old in enumerate(node.names) if old in change.dropped}
-    if len(gone) == len(aliases) and not change.added:
+    gone = {index for index, old in enumerate(node.names) if old in dropped}
+    if len(gone) == len(aliases) and not added:
         return None
     opening: cst.BaseParenthesizableWhitespace = _SPACE
     if isinstance(small, cst.ImportFrom) and isinstance(small.lpar, cst.LeftParen):
@@ -97,19 +57,19 @@ def edit_names(
     if isinstance(small, cst.Import):
         return small.with_changes(names=kept)
     closing = aliases[-1].comma
-    for need in sorted(change.added, key=lambda n: name_order(n.name)):
+    for need in sorted(added, key=lambda n: name_order(n.name)):
         kept = _inserted(kept, need, names, separator, closing)
     broken = isinstance(opening, cst.ParenthesizedWhitespace)
     commented = any(_has_comment(gap) for gap in (first, *_gaps(kept)))
     if broken and not commented:
         flat = _one_line(small, kept)
-        text = editor.tree.code_for_node(flat)
-        if len(indent) + len(text) <= editor.line_length:
+        text = tree.code_for_node(flat)
+        if len(text) <= width:
             return flat
     if broken and isinstance(small.lpar, cst.LeftParen):
         start = first if isinstance(first, cst.ParenthesizedWhitespace) else opening
         return small.with_changes(names=kept, lpar=cst.LeftParen(start))
-    return _fit(small.with_changes(names=kept), editor, indent)
+    return _fit(small.with_changes(names=kept), tree, width)
 
 
 def _gaps(
@@ -192,12 +152,12 @@ def _plain_name(alias: cst.ImportAlias) -> str:
 _SPACE = cst.SimpleWhitespace(" ")
 
 
-def _fit(small: cst.ImportFrom, editor: Editor, indent: str) -> cst.ImportFrom:
+def _fit(small: cst.ImportFrom, tree: cst.Module, width: int) -> cst.ImportFrom:
     """Break a ``from`` import over lines when it is too long."""
-    text = editor.tree.code_for_node(small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT))
-    if len(indent) + len(text) <= editor.line_length or isinstance(small.names, cst.ImportStar):
+    text = tree.code_for_node(small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT))
+    if len(text) <= width or isinstance(small.names, cst.ImportStar):
         return small
-    unit = editor.tree.default_indent
+    unit = tree.default_indent
     inner, closing = layout.line_break(unit), layout.line_break("")
     names = [a.with_changes(comma=cst.Comma(cst.SimpleWhitespace(""), inner)) for a in small.names]
     names[-1] = names[-1].with_changes(comma=cst.Comma(cst.SimpleWhitespace(""), closing))
