@@ -19,8 +19,9 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning import support_file
 from fsdp_migrate.rewriting import cells
-from fsdp_migrate.rewriting.bound_names.conditions import written
-from fsdp_migrate.rewriting.bound_names.walk import Doubt, doubts
+from fsdp_migrate.rewriting.bound_names.conditions import condition_text
+from fsdp_migrate.rewriting.bound_names.reads import UnsureRead
+from fsdp_migrate.rewriting.bound_names.walk import find_unsure_reads
 from fsdp_migrate.syntax import scopes
 from fsdp_migrate.syntax.notebook import SplitError
 from fsdp_migrate.syntax.source import Source, SourceError
@@ -79,18 +80,18 @@ def unbound(table: scopes.NameTable) -> set[str]:
     return found
 
 
-def too_early(old: scopes.NameTable, new: scopes.NameTable) -> Doubt | None:
+def too_early(old: scopes.NameTable, new: scopes.NameTable) -> UnsureRead | None:
     """The first read that may find nothing bound, and of which the old file was sure.
 
     The old file may have had no more certainty: of the same name, or of one that was imported for
     the same place and is no longer.
     """
-    found = doubts(new)
+    found = find_unsure_reads(new)
     if found:  # perhaps because of an ``else`` that only older releases ran, and which is gone
-        found = doubts(new, _with_else(old) - _with_else(new))
+        found = find_unsure_reads(new, _with_else(old) - _with_else(new))
     if not found:
         return None
-    known = doubts(old)
+    known = find_unsure_reads(old)
     here = {(d.name, d.place, d.event) for d in known}
     # What is not imported may be in a function of our own by now, within the one that had it.
     outer = {(d.name, d.place.split(".")[0], d.event) for d in known if not d.imported}
@@ -98,7 +99,7 @@ def too_early(old: scopes.NameTable, new: scopes.NameTable) -> Doubt | None:
     replaced = {(d.place, d.event) for d in known if d.imported and d.name in gone}
     # FSDP1's own names may be missing where their import is guarded; so may what replaces them.
     fsdp1s = {b.name for b in old.imports if fsdp1.is_in_package(b.qualified)}
-    unsure = doubts(old, wanting=fsdp1s)
+    unsure = find_unsure_reads(old, maybe_none=fsdp1s)
     replaced |= {(d.place, d.event) for d in unsure if d.name in fsdp1s}
     fresh = {b.name for b in new.imports} - {b.name for b in old.imports}
     early = [
@@ -114,7 +115,7 @@ def too_early(old: scopes.NameTable, new: scopes.NameTable) -> Doubt | None:
 def _with_else(table: scopes.NameTable) -> set[str]:
     """The conditions that have an ``else``."""
     chains = (node for node in scopes.walk(table.tree) if isinstance(node, ast.If))
-    return {written(node.test) for node in chains if node.orelse}
+    return {condition_text(node.test) for node in chains if node.orelse}
 
 
 def mismatches(table: scopes.NameTable, target: Version) -> list[str]:

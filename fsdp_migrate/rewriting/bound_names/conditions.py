@@ -16,7 +16,7 @@ OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
 }
 
 
-def written(condition: ast.expr) -> str:
+def condition_text(condition: ast.expr) -> str:
     """A condition as text: what is asked twice in the same words has the same answer."""
     return ast.dump(condition)
 
@@ -44,8 +44,8 @@ def atoms_of(test: ast.expr, holds: bool) -> Atoms:
         opposite = OPPOSITES.get(type(test.ops[0]))
         if opposite is not None:  # ``a != b`` is ``a == b`` that does not hold
             plain = ast.Compare(test.left, [opposite()], test.comparators)
-            return frozenset({(written(plain), not holds)})
-    return frozenset({(written(test), holds)})
+            return frozenset({(condition_text(plain), not holds)})
+    return frozenset({(condition_text(test), holds)})
 
 
 def is_steady(test: ast.expr) -> bool:

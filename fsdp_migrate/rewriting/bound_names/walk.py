@@ -3,281 +3,86 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import sys
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.rewriting.bound_names.conditions import (
-    Atoms,
-    atoms_of,
-    is_steady,
+    condition_text,
     known_outcome,
-    written,
 )
+from fsdp_migrate.rewriting.bound_names.function_needs import FunctionNeeds, Needs
 from fsdp_migrate.rewriting.bound_names.guarded_imports import (
     is_support,
     only_imports_fail,
     surely_imports,
 )
+from fsdp_migrate.rewriting.bound_names.reads import Reads, UnsureRead
+from fsdp_migrate.rewriting.bound_names.state import (
+    Bindings,
+    Definition,
+    State,
+    is_definition,
+    unbound_by,
+)
 from fsdp_migrate.syntax.scopes import (
     COMPREHENSIONS,
-    FUNCTIONS,
     NODE_FIELDS,
     Kind,
     NameTable,
     Scope,
-    children,
     last_part,
-    walk,
 )
 
-Key = tuple[Scope, str]  # a name of a scope
-Fact = tuple[str, Atoms, Key]  # where the conditions are so, the name is bound
-State = set[Key | Fact]
-Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-
-MODULE_ATTRIBUTES = frozenset(
-    ("__file__", "__name__", "__doc__", "__path__", "__spec__", "__package__", "__loader__")
-)
-ALWAYS = frozenset(dir(builtins)) | MODULE_ATTRIBUTES
 ENDS = frozenset(("sys.exit", "exit", "quit", "os._exit", "os.abort"))
 
 
-@dataclass(frozen=True)
-class Doubt:
-    """A read of a name that may be bound nowhere by then."""
-
-    name: str
-    place: str  # the functions and classes that the read stands in
-    event: str  # what brings the read about
-    imported: bool = field(compare=False)  # whether imports are all that bind the name
-    line: int = field(compare=False)
-
-
-@dataclass(eq=False)
-class _Summary:
-    """What a function needs from outside of itself: each name, and where it is read."""
-
-    needs: dict[Key, ast.Name] = field(default_factory=dict)
-
-
-def doubts(
-    table: NameTable, holding: Collection[str] = (), wanting: Collection[str] = ()
-) -> set[Doubt]:
+def find_unsure_reads(
+    table: NameTable, true_conditions: Collection[str] = (), maybe_none: Collection[str] = ()
+) -> set[UnsureRead]:
     """The reads of a module that may fail because nothing is bound to the name yet, or any more.
 
-    ``holding`` are conditions, as :func:`written` gives them, that are known to hold;
-    ``wanting`` names that are as good as unbound where they are None.
+    ``true_conditions`` are known to hold, each as :func:`condition_text` gives it; the names in
+    ``maybe_none`` are as good as unbound where they are None.
     """
-    return _Order(table, holding, wanting).run()
+    return _Walk(table, true_conditions, maybe_none).walk_module()
 
 
-class _Order:
+class _Walk:
     def __init__(
-        self, table: NameTable, holding: Collection[str], wanting: Collection[str]
+        self, table: NameTable, true_conditions: Collection[str], maybe_none: Collection[str]
     ) -> None:
         self.table = table
-        self.holding = holding
-        self.wanting = wanting
-        self.conditions: dict[Atoms, frozenset[str]] = {}  # of facts -> the names they ask
-        self.found: set[Doubt] = set()
-        self.summaries: dict[Scope, _Summary] = {}
-        self.all_needed: dict[Key, dict[Key, ast.Name]] = {}
-        self.needed_directly: dict[Key, dict[Key, ast.Name]] = {}
-        self.owner = table.module  # the function whose statements are being read
-        self.summary = _Summary()  # and what it needs
-        # What was bound with a function that is not always: who calls it has come that way.
-        self.companions: dict[Key, State] = {}
-        # The same for each of several functions of one name, which branches define.
-        self.made_with: dict[Scope, State] = {}
-        self.unbound: State = set()  # what was deleted anywhere
+        self.true_conditions = true_conditions
+        self.maybe_none = maybe_none
+        self.bindings = Bindings(table)
+        functions = FunctionNeeds(table, self.bindings, self.walk_function)
+        self.reads = Reads(table, self.bindings, functions, owner=table.module)
         self.loops: list[list[State]] = []  # what is bound where a loop is left by ``break``
-        self.event = ""
         self.postponed = table.postpones_annotations
-        self.inside: dict[Scope, list[Scope]] = {}
-        for scope in table.scopes.values():
-            if scope.parent is not None:
-                self.inside.setdefault(scope.parent, []).append(scope)
 
-    def run(self) -> set[Doubt]:
+    def walk_module(self) -> set[UnsureRead]:
         state = self.block(self.table.tree.body, set(), self.table.module)
         if state is not None:  # what is called from outside, when all has been loaded
             for scope in self.table.scopes.values():
                 if scope.is_function:
-                    self.at_the_end(scope, state)
-        return self.found
+                    self.reads.call_later(scope, state)
+        return self.reads.unsure
 
-    def at_the_end(self, scope: Scope, state: State) -> None:
-        needs = self.of(scope).needs
-        lost = [key for key in needs if key[0] is self.table.module and key not in state]
-        if not lost:
-            return
-        outer: list[ast.AST] = [scope.node, *self.table.ancestors(scope.node)]
-        name = next((n.name for n in reversed(outer) if isinstance(n, Definition)), "")
-        companions = self.companions.get((self.table.module, name), set()) - self.unbound
-        self.event = "later"
-        for key in lost:
-            if key not in companions and not self.is_made_with(scope, key):
-                self.doubt(key, needs[key])
-
-    def is_made_with(self, scope: Scope, key: Key) -> bool:
-        return key in self.made_with.get(scope, ()) and key not in self.unbound
-
-    # -- reads ----------------------------------------------------------------------------------
-
-    def read(self, node: ast.Name, state: State, scope: Scope) -> None:
-        home = scope.lookup(node.id)
-        if home is None or isinstance(home.node, COMPREHENSIONS):
-            return
-        if home.is_class and home is scope and (home, node.id) not in state:
-            # A class body that has not bound a name yet looks for it further out.
-            outer = home.parent.lookup(node.id) if home.parent is not None else None
-            home = outer or home
-        key = (home, node.id)
-        self.event = "directly"
-        self.missing(key, node, state)
-        if self.is_own(key):
-            self.reach(key, f"by {node.id}", state)
-
-    def is_own(self, key: Key) -> bool:
-        """Whether the statements that are being read bind the name, not those around them."""
-        return key[0].function() is self.owner.function()
-
-    def missing(self, key: Key, node: ast.Name, state: State) -> None:
-        """A name that is not surely bound: a doubt where this function binds it, else a need."""
-        if key in state:
-            return
-        if self.is_own(key):
-            self.doubt(key, node)
-        else:
-            self.summary.needs.setdefault(key, node)
-
-    def doubt(self, key: Key, node: ast.Name) -> None:
-        scope, name = key
-        if name in ALWAYS and (scope is self.table.module or scope.is_class):
-            return
-        imported = all(b.kind is Kind.IMPORT for b in scope.bindings.get(name, ()))
-        self.found.add(Doubt(name, self.place(node), self.event, imported, node.lineno))
-
-    def place(self, node: ast.AST) -> str:
-        names = []
-        for around in self.table.ancestors(node):
-            if isinstance(around, Definition):
-                names.append(around.name)
-        return ".".join(reversed(names))
-
-    # -- what runs in turn ----------------------------------------------------------------------
-
-    def reach(self, key: Key, event: str, state: State) -> None:
-        """Look up what runs when ``key`` is called, or taken to where it may be."""
-        needed = self.needed(key)
-        if needed.keys() <= state:
-            return
-        state = state | (self.companions.get(key, set()) - self.unbound)
-        for other, node in needed.items():
-            if other not in state:
-                self.event = event
-                self.missing(other, node, state)
-
-    def run_now(self, scopes: Iterable[Scope], event: str, state: State) -> None:
-        """Look up what functions need that may be called here without their names."""
-        for scope in scopes:
-            for key, node in self.of(scope).needs.items():
-                self.event = event
-                self.missing(key, node, state)
-                self.reach(key, event, state)
-
-    def needed(self, key: Key) -> dict[Key, ast.Name]:
-        """All that what a name holds needs when it is called, and what that calls needs."""
-        known = self.all_needed.get(key)
-        if known is not None:
-            return known
-        found: dict[Key, ast.Name] = {}
-        seen, stack = {key}, [key]
-        while stack:
-            for other, node in self.direct(stack.pop()).items():
-                found.setdefault(other, node)
-                if other not in seen:
-                    seen.add(other)
-                    stack.append(other)
-        self.all_needed[key] = found
-        return found
-
-    def direct(self, key: Key) -> dict[Key, ast.Name]:
-        """What the functions need that a name holds."""
-        known = self.needed_directly.get(key)
-        if known is not None:
-            return known
-        scope, name = key
-        found: dict[Key, ast.Name] = {}
-        for binding in scope.bindings.get(name, ()):
-            if isinstance(binding.node, Definition):
-                scopes = self.functions(self.table.scopes[binding.node])
-            elif binding.kind is Kind.ASSIGN and binding.value is not None:
-                held, scopes = self.held(binding.value)
-                for each, node in held.items():
-                    found.setdefault(each, node)
-            else:
-                continue
-            for inner in scopes:
-                for other, node in self.of(inner).needs.items():
-                    if not self.is_made_with(inner, other):
-                        found.setdefault(other, node)
-        if self.owner is self.table.module:  # else a function may have been read in part only
-            self.needed_directly[key] = found
-        return found
-
-    def held(self, value: ast.expr) -> tuple[dict[Key, ast.Name], list[Scope]]:
-        """The functions that a value mentions, by name and as lambdas.
-
-        A name is only followed when it leads to a function: what else the value is made from was
-        read when it was made.
-        """
-        found: dict[Key, ast.Name] = {}
-        scopes: list[Scope] = []
-        stack: list[ast.AST] = [value]
-        while stack:
-            node = stack.pop()
-            if isinstance(node, ast.Lambda):
-                scopes.append(self.table.scopes[node])
-            elif isinstance(node, ast.Name):
-                home = self.table.within[node].lookup(node.id)
-                bindings = home.bindings[node.id] if home is not None else []
-                if home is not None and any(isinstance(b.node, Definition) for b in bindings):
-                    found[home, node.id] = node
-            else:
-                stack += children(node)
-        return found, scopes
-
-    def functions(self, scope: Scope) -> list[Scope]:
-        """A function; all methods of a class."""
-        if not scope.is_class:
-            return [scope]
-        inner = (s for s in self.inside.get(scope, ()) if s.is_function or s.is_class)
-        return [each for s in inner for each in self.functions(s)]
-
-    def of(self, scope: Scope) -> _Summary:
-        """What a function needs; its own names are looked up in its own order meanwhile."""
-        known = self.summaries.get(scope)
-        if known is not None:
-            return known
-        made = self.summaries[scope] = _Summary()
-        before = self.owner, self.summary, self.loops, self.event
-        self.owner, self.summary, self.loops = scope, made, []
+    def walk_function(self, function: Scope, needs: Needs) -> None:
+        before = self.reads.owner, self.reads.needs, self.loops
+        self.reads.owner, self.reads.needs, self.loops = function, needs, []
         state: State = {
-            (scope, name)
-            for name, bindings in scope.bindings.items()
+            (function, name)
+            for name, bindings in function.bindings.items()
             if any(b.kind is Kind.PARAMETER for b in bindings)
         }
-        if isinstance(scope.node, ast.Lambda):
-            self.evaluate(scope.node.body, state, scope)
+        if isinstance(function.node, ast.Lambda):
+            self.evaluate(function.node.body, state, function)
         else:
-            assert isinstance(scope.node, ast.FunctionDef | ast.AsyncFunctionDef)
-            self.block(scope.node.body, state, scope)
-        self.owner, self.summary, self.loops, self.event = before
-        return made
+            assert isinstance(function.node, ast.FunctionDef | ast.AsyncFunctionDef)
+            self.block(function.node.body, state, function)
+        self.reads.owner, self.reads.needs, self.loops = before
 
     # -- statements -----------------------------------------------------------------------------
 
@@ -294,15 +99,15 @@ class _Order:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 return self.define(node, state, scope)
             case ast.Import() | ast.ImportFrom():
-                return self.bring_in(node, state, scope)
+                return self.import_(node, state, scope)
             case ast.If():
                 return self.branch(node, state, scope)
             case ast.For() | ast.AsyncFor() | ast.While():
                 return self.loop(node, state, scope)
             case ast.Try() | ast.TryStar():
-                return self.attempt(node, state, scope)
+                return self.try_(node, state, scope)
             case ast.With() | ast.AsyncWith():
-                return self.enter(node, state, scope)
+                return self.with_(node, state, scope)
             case ast.Match(subject=subject, cases=cases):
                 self.evaluate(subject, state, scope)
                 ends: list[State | None] = [] if _is_exhaustive(cases) else [state]
@@ -312,7 +117,7 @@ class _Order:
                     if case.guard is not None:
                         self.evaluate(case.guard, inner, scope)
                     ends.append(self.block(case.body, inner, scope))
-                return self.join(ends)
+                return self.bindings.join(ends)
             case ast.Return() | ast.Raise():
                 self.parts(node, state, scope)
                 return None
@@ -326,12 +131,12 @@ class _Order:
                 self.evaluate(value, state, scope)
                 nothing = isinstance(value, ast.Constant) and value.value is None
                 for target in targets:
-                    if not (nothing and getattr(target, "id", "") in self.wanting):
+                    if not (nothing and getattr(target, "id", "") in self.maybe_none):
                         self.evaluate(target, state, scope)
                 return state
             case ast.AugAssign(target=target, value=value):
                 if isinstance(target, ast.Name):
-                    self.read(target, state, scope)
+                    self.reads.read(target, state, scope)
                 self.evaluate(value, state, scope)
                 self.evaluate(target, state, scope)
                 return state
@@ -354,49 +159,17 @@ class _Order:
     def branch(self, node: ast.If, state: State, scope: Scope) -> State | None:
         """Both ways of an ``if``; what one of them binds is bound where it is asked again."""
         self.evaluate(node.test, state, scope)
-        known = known_outcome(node.test)
-        if self.holding and written(node.test) in self.holding:
-            known = True
+        outcome = known_outcome(node.test)
+        if self.true_conditions and condition_text(node.test) in self.true_conditions:
+            outcome = True
         ends: list[State | None] = []
         for body, holds in ((node.body, True), (node.orelse, False)):
-            inner = set(state)
-            if self.conditions:
-                atoms = atoms_of(node.test, holds)
-                inner |= {fact[2] for fact in state if len(fact) == 3 and fact[1] <= atoms}
-            end = None if known is (not holds) else self.block(body, inner, scope)
+            inner = self.bindings.where(node.test, holds, state)
+            end = None if outcome is (not holds) else self.block(body, inner, scope)
             ends.append(end)
             if end is not None and scope is self.table.module:
-                self.note_made_with(body, end)
-        yes, no = ends
-        joined = self.join(ends)
-        if yes is not None and no is not None and joined is not None and is_steady(node.test):
-            asked = frozenset(n.id for n in walk(node.test) if isinstance(n, ast.Name))
-            for bound, other, holds in ((yes, no, True), (no, yes, False)):
-                atoms = atoms_of(node.test, holds)
-                self.conditions[atoms] = asked
-                joined |= {("if", atoms, key) for key in bound - other if len(key) == 2}
-        return joined
-
-    def note_made_with(self, body: Sequence[ast.stmt], end: State) -> None:
-        """Who calls a function that is made in a branch has what the branch binds."""
-        for statement in body:
-            for node in walk(statement):
-                inner = self.table.scopes.get(node)
-                if inner is not None and inner.is_function:
-                    self.made_with.setdefault(inner, set()).update(end)
-
-    def join(self, states: Iterable[State | None]) -> State | None:
-        """What is bound on every way that goes on."""
-        alive = [state for state in states if state is not None]
-        if not alive:
-            return None
-        joined = set.intersection(*alive)
-        for state in alive:
-            for key in state - joined:
-                if len(key) == 2 and self.is_defined(key):
-                    known = self.companions.get(key, state)
-                    self.companions[key] = known & state
-        return joined
+                self.bindings.note_functions(body, end)
+        return self.bindings.join_branches(node.test, *ends)
 
     def define(self, node: Definition, state: State, scope: Scope) -> State:
         for decorator in node.decorator_list:
@@ -407,7 +180,7 @@ class _Order:
                 self.evaluate(base, state, scope)
             self.block(node.body, state, inner)
             if node.decorator_list or node.bases or node.keywords:
-                self.run_now(self.functions(inner), f"as {node.name} is made", state)
+                self.reads.call_unnamed(inner, f"as {node.name} is made", state)
         else:
             arguments = node.args
             for default in (*arguments.defaults, *arguments.kw_defaults):
@@ -418,11 +191,11 @@ class _Order:
                     if annotation is not None:
                         self.evaluate(annotation, state, scope)
             if node.decorator_list:
-                self.run_now([inner], f"as {node.name} is made", state)
-        self.bind(node.name, state, scope)
+                self.reads.call_unnamed(inner, f"as {node.name} is made", state)
+        self.bindings.bind(node.name, state, scope)
         return state
 
-    def bring_in(self, node: ast.Import | ast.ImportFrom, state: State, scope: Scope) -> State:
+    def import_(self, node: ast.Import | ast.ImportFrom, state: State, scope: Scope) -> State:
         module = node.module or "" if isinstance(node, ast.ImportFrom) else node.names[0].name
         level = node.level if isinstance(node, ast.ImportFrom) else 0
         top = module.split(".")[0]
@@ -430,18 +203,13 @@ class _Order:
         if not (foreign or is_support(module)) and scope is self.table.module:
             # It may be of the project, import this module back, and call what there is of it.
             for fact in list(state):
-                if len(fact) == 2 and self.is_defined(fact):
-                    self.reach(fact, f"by the import of {module}", state)
+                if len(fact) == 2 and is_definition(fact):
+                    self.reads.call(fact, f"by the import of {module}", state)
         for alias in node.names:
             if alias.name != "*":
                 plain = alias.name.split(".")[0] if isinstance(node, ast.Import) else alias.name
-                self.bind(alias.asname or plain, state, scope)
+                self.bindings.bind(alias.asname or plain, state, scope)
         return state
-
-    @staticmethod
-    def is_defined(key: Key) -> bool:
-        """Whether a name is that of a function or a class."""
-        return any(isinstance(b.node, Definition) for b in key[0].bindings.get(key[1], ()))
 
     def loop(
         self, node: ast.For | ast.AsyncFor | ast.While, state: State, scope: Scope
@@ -452,7 +220,7 @@ class _Order:
         else:
             self.evaluate(node.iter, state, scope)
             endless = False
-        state = state - self.deleted(node.body, scope)
+        state = state - unbound_by(node.body, scope)
         inner = set(state)
         if not isinstance(node, ast.While):
             self.evaluate(node.target, inner, scope)
@@ -460,9 +228,9 @@ class _Order:
         self.block(node.body, inner, scope)
         breaks = self.loops.pop()
         done = None if endless else self.block(node.orelse, set(state), scope)
-        return self.join([done, *breaks])
+        return self.bindings.join([done, *breaks])
 
-    def enter(self, node: ast.With | ast.AsyncWith, state: State, scope: Scope) -> State | None:
+    def with_(self, node: ast.With | ast.AsyncWith, state: State, scope: Scope) -> State | None:
         swallows = False
         for item in node.items:
             self.evaluate(item.context_expr, state, scope)
@@ -472,12 +240,12 @@ class _Order:
             if isinstance(called, ast.Call):
                 swallows |= last_part(called.func) == "suppress"
         if swallows and not surely_imports(node.body):
-            before = state - self.deleted(node.body, scope)
-            return self.join([before, self.block(node.body, set(state), scope)])
+            before = state - unbound_by(node.body, scope)
+            return self.bindings.join([before, self.block(node.body, set(state), scope)])
         return self.block(node.body, state, scope)
 
-    def attempt(self, node: ast.Try | ast.TryStar, state: State, scope: Scope) -> State | None:
-        start = state - self.deleted(node.body, scope)
+    def try_(self, node: ast.Try | ast.TryStar, state: State, scope: Scope) -> State | None:
+        start = state - unbound_by(node.body, scope)
         done = self.block(node.body, set(state), scope)
         if done is not None:
             done = self.block(node.orelse, done, scope)
@@ -490,38 +258,22 @@ class _Order:
                 self.block(handler.body, inner, scope)
                 continue  # torch is there
             if handler.name:
-                self.bind(handler.name, inner, scope)
+                self.bindings.bind(handler.name, inner, scope)
             end = self.block(handler.body, inner, scope)
             if end is not None and handler.name:
-                end -= {self.key(handler.name, scope)}  # the language deletes it
-                self.unbound.add(self.key(handler.name, scope))
+                self.bindings.unbind(handler.name, end, scope)  # as the language does
             ends.append(end)
-        joined = self.join(ends)
+        joined = self.bindings.join(ends)
         if not node.finalbody:
             return joined
         for part in (*node.handlers, node):
-            start -= self.deleted(part.body, scope)
+            start -= unbound_by(part.body, scope)
         if joined is None:
             self.block(node.finalbody, start, scope)
             return None
         # The block runs in any case; what it reads must be there even if something failed.
         self.block(node.finalbody, set(start), scope)
         return self.block(node.finalbody, joined, scope)
-
-    def deleted(self, body: Sequence[ast.stmt], scope: Scope) -> State:
-        """What statements may unbind."""
-        found: State = set()
-        stack: list[ast.AST] = list(body)
-        while stack:
-            node = stack.pop()
-            if isinstance(node, ast.Delete):
-                found |= {self.key(t.id, scope) for t in node.targets if isinstance(t, ast.Name)}
-            elif isinstance(node, ast.ExceptHandler) and node.name:
-                found.add(self.key(node.name, scope))
-            if not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.expr)):
-                for name in ("body", "orelse", "handlers", "finalbody", "cases"):
-                    stack += getattr(node, name, ())
-        return found
 
     # -- expressions ----------------------------------------------------------------------------
 
@@ -542,18 +294,17 @@ class _Order:
             return
         if isinstance(node, ast.Name):
             if isinstance(node.ctx, ast.Load):
-                self.read(node, state, scope)
+                self.reads.read(node, state, scope)
             elif isinstance(node.ctx, ast.Store):
-                self.bind(node.id, state, scope)
+                self.bindings.bind(node.id, state, scope)
             else:
-                self.read(node, state, scope)
-                state.discard(self.key(node.id, scope))
-                self.unbound.add(self.key(node.id, scope))
+                self.reads.read(node, state, scope)
+                self.bindings.unbind(node.id, state, scope)
         elif isinstance(node, ast.Lambda):
             for default in (*node.args.defaults, *node.args.kw_defaults):
                 if default is not None:
                     self.evaluate(default, state, scope)
-            self.run_now([self.table.scopes[node]], "by a lambda", state)
+            self.reads.call_unnamed(self.table.scopes[node], "by a lambda", state)
         elif isinstance(node, COMPREHENSIONS):
             inner = self.table.scopes[node]
             for index, generator in enumerate(node.generators):
@@ -567,7 +318,7 @@ class _Order:
             self.evaluate(node.value, state, scope)
             while isinstance(scope.node, COMPREHENSIONS) and scope.parent is not None:
                 scope = scope.parent
-            self.bind(node.target.id, state, scope)
+            self.bindings.bind(node.target.id, state, scope)
         elif isinstance(node, ast.IfExp):
             self.evaluate(node.test, state, scope)
             for part, holds in ((node.body, True), (node.orelse, False)):
@@ -577,22 +328,7 @@ class _Order:
             name = getattr(node, "name", None) or getattr(node, "rest", None)
             self.parts(node, state, scope)
             if isinstance(name, str) and isinstance(node, ast.pattern):
-                self.bind(name, state, scope)
-
-    def bind(self, name: str, state: State, scope: Scope) -> None:
-        state.add(self.key(name, scope))
-        stale = {atoms for atoms, names in self.conditions.items() if name in names}
-        if stale:
-            state -= {fact for fact in state if len(fact) == 3 and fact[1] in stale}
-
-    def key(self, name: str, scope: Scope) -> Key:
-        """Where a scope binds a name."""
-        redirect = scope.redirected.get(name)
-        if redirect == "global":
-            return scope.module_scope(), name
-        if redirect == "nonlocal" and scope.parent is not None:
-            return scope.parent.lookup(name) or scope, name
-        return scope, name
+                self.bindings.bind(name, state, scope)
 
 
 def _is_exhaustive(cases: Sequence[ast.match_case]) -> bool:
