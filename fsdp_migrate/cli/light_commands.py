@@ -53,7 +53,7 @@ def _rule_paths() -> Sequence[Path]:
             from fsdp_migrate import toml
 
             try:
-                data = toml.loads(project_paths.read(pyproject))
+                data = toml.loads(project_paths.read_regular_file(pyproject))
                 names = list(map(str, data["tool"]["fsdp-migrate"]["rule-paths"]))
             except (OSError, ValueError, KeyError, TypeError):
                 return []  # the commands that depend on it complain
@@ -102,11 +102,11 @@ def undo(paths: Sequence[Path]) -> int:
     from fsdp_migrate.rewriting import journal, write
 
     try:
-        taken, refused = project_paths.given(paths)
+        taken, refused = project_paths.accept(paths)
         for path, reason in refused:
             raise project_paths.PathProblem(f"{config.shown(path)}: {reason}")
         root = config.project_root(taken[0])
-        undone = write.undo(root, [project_paths.tree(path) for path in taken[1:]])
+        undone = write.undo(root, [project_paths.writable_tree(path) for path in taken[1:]])
     except (InputError, OSError) as error:
         console.problem(str(error))
         return BAD

@@ -15,15 +15,15 @@ from fsdp_migrate.errors import ConfigError
 if TYPE_CHECKING:  # imported where there is something to ignore
     from pathspec import GitIgnoreSpec
 
-MOST_STARS = 3  # in one part of a pattern: the time to match grows with their power
+MOST_STARS = 3  # in one part of a pattern: each more multiplies the time to match
 
 Specs = tuple[tuple[str, "GitIgnoreSpec"], ...]
 
 
-def with_file(specs: Specs, directory: str, file: str) -> Specs:
-    """``specs`` and the patterns of an ignore file, which are relative to ``directory``.
+def add_ignore_file(specs: Specs, directory: str, file: str) -> Specs:
+    """``specs`` with the patterns of an ignore file, which are relative to ``directory``.
 
-    As for git, an ignore file is no link.
+    Like git, this ignores an ignore file that is a link.
     """
     try:
         if not stat.S_ISREG(os.lstat(file).st_mode):
@@ -35,11 +35,11 @@ def with_file(specs: Specs, directory: str, file: str) -> Specs:
     return specs if spec is None else (*specs, (directory, spec))
 
 
-def excluding(patterns: Sequence[str]) -> GitIgnoreSpec | None:
-    """What the user leaves out.
+def excluded_by_user(patterns: Sequence[str]) -> GitIgnoreSpec | None:
+    """The user's own patterns.
 
     Raises:
-        ConfigError: a pattern is none.
+        ConfigError: a pattern cannot be read.
     """
     wrong = [str(n) for n, pattern in enumerate(patterns, 1) if not _is_pattern(pattern)]
     if wrong:  # they are not quoted: the file may be no configuration of the user's
@@ -51,7 +51,7 @@ def excluding(patterns: Sequence[str]) -> GitIgnoreSpec | None:
 
 
 def _is_pattern(line: str) -> bool:
-    """Whether a line of an ignore file can be matched, and in a time that does not explode."""
+    """Whether a line of an ignore file can be matched, and quickly."""
     from pathspec import GitIgnoreSpec
 
     parts = line.split("/")
@@ -64,9 +64,9 @@ def _is_pattern(line: str) -> bool:
     return True
 
 
-def _spec(given: Iterable[str]) -> GitIgnoreSpec | None:
+def _spec(patterns: Iterable[str]) -> GitIgnoreSpec | None:
     """The patterns of an ignore file; None when there are none."""
-    lines = list(given)
+    lines = list(patterns)
     if all(not line.strip() or line.startswith("#") for line in lines):
         return None
     from pathspec import GitIgnoreSpec
@@ -74,8 +74,8 @@ def _spec(given: Iterable[str]) -> GitIgnoreSpec | None:
     return GitIgnoreSpec.from_lines(lines)
 
 
-def left_out(path: str, specs: Specs, slash: str = "") -> bool:
-    """Git's rule: the last pattern that says something decides, inner files after outer."""
+def is_ignored(path: str, specs: Specs, slash: str = "") -> bool:
+    """Git's rule: the last pattern that matches decides, and inner files come after outer."""
     verdict = False
     for directory, spec in specs:
         result = spec.check_file(path[len(directory) + 1 :] + slash).include
@@ -84,8 +84,8 @@ def left_out(path: str, specs: Specs, slash: str = "") -> bool:
     return verdict
 
 
-def specs_above(top: Path) -> Specs:
-    """What the repository around ``top`` ignores; nothing when it ignores ``top`` itself."""
+def specs_around(top: Path) -> Specs:
+    """What the repository around ``top`` ignores; nothing if it ignores ``top`` itself."""
     repository = project_paths.git_root(top)
     if repository is None:
         return ()
@@ -93,10 +93,10 @@ def specs_above(top: Path) -> Specs:
     # Git allows this one to be a link, and follows it anywhere.
     exclude = project_paths.real_path(repository / ".git" / "info" / "exclude")
     if exclude.is_relative_to(project_paths.real_path(repository)):
-        specs = with_file(specs, str(repository), str(exclude))
+        specs = add_ignore_file(specs, str(repository), str(exclude))
     for directory in reversed(top.parents):
         if directory.is_relative_to(repository):
-            specs = with_file(specs, str(directory), f"{directory}/.gitignore")
+            specs = add_ignore_file(specs, str(directory), f"{directory}/.gitignore")
     within = [p for p in (top, *top.parents) if p != repository and p.is_relative_to(repository)]
-    ignored = any(left_out(str(p), specs, "/") for p in within)
+    ignored = any(is_ignored(str(p), specs, "/") for p in within)
     return () if ignored else specs

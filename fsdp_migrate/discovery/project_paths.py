@@ -1,4 +1,7 @@
-"""The project around a path, and links that lead out of it."""
+"""The project around a path, and which paths may be read and written.
+
+A path *escapes* if a symbolic link on its way leads out of the project that it lies in.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,16 @@ class PathProblem(InputError):
     """A given path cannot be used. The message names it."""
 
 
-def given(paths: Sequence[Path]) -> tuple[list[Path], list[tuple[Path, str]]]:
-    """The paths made absolute, and apart from them those that a link leads out of their project,
-    to where no other path is either.
+def accept(paths: Sequence[Path]) -> tuple[list[Path], list[tuple[Path, str]]]:
+    """The paths made absolute; and, with the reason, those that are refused because they escape.
+
+    A path may escape to where another of the paths is.
 
     Raises:
         PathProblem: a path cannot be used.
     """
-    ends = {path: leads_out(path) for path in map(checked, paths)}
-    trees = [tree(path) for path, end in ends.items() if end is None and path.is_dir()]
+    ends = {path: find_escape(path) for path in map(make_absolute, paths)}
+    trees = [writable_tree(path) for path, end in ends.items() if end is None and path.is_dir()]
     taken, refused = [], []
     for path, end in ends.items():
         if end is None or any(end.is_relative_to(top) for top in trees):
@@ -33,8 +37,8 @@ def given(paths: Sequence[Path]) -> tuple[list[Path], list[tuple[Path, str]]]:
     return taken, refused
 
 
-def checked(path: Path) -> Path:
-    """The path made absolute; links keep their names, but for those that ``..`` steps out of.
+def make_absolute(path: Path) -> Path:
+    """The path made absolute. Links are resolved only where ``..`` steps out of one.
 
     Raises:
         PathProblem: it cannot be used.
@@ -51,17 +55,17 @@ def checked(path: Path) -> Path:
     return absolute
 
 
-def leads_out(path: Path) -> Path | None:
+def find_escape(path: Path) -> Path | None:
     """Where an absolute path leads to, if a link on its way leaves the project that it lies in.
 
-    Without a project it is a linked file's own directory that counts, and the working directory for
-    what is in it. Links to directories elsewhere are the user's own.
+    Outside of projects, a linked file may not leave its directory, and nothing in the working
+    directory may leave that. Other links to directories are the user's own.
     """
     here = Path.cwd()
     for link in (*reversed(path.parents), path):
         if not link.is_symlink():
             continue
-        home = project(link.parent)
+        home = project_root(link.parent)
         if home is None and link.is_file():
             home = link.parent
         if home is None and link.is_relative_to(here):
@@ -76,13 +80,12 @@ def real_path(path: Path) -> Path:
 
 
 def check_output(path: Path) -> None:
-    """Refuse to write a report through a link that stands in a project and leads out of it, or
-    into what is no file, but for the devices of the system.
+    """Refuse to write a report to a path that escapes, or to what is no file and no device.
 
     Raises:
-        OSError: it does.
+        OSError: the report must not be written there.
     """
-    end = leads_out(path.absolute())
+    end = find_escape(path.absolute())
     if Path("/dev") in path.parents:
         return  # the user's own streams
     if end is not None:
@@ -91,33 +94,37 @@ def check_output(path: Path) -> None:
         raise OSError(errno.EINVAL, "is there and is not a regular file", str(path))
 
 
-def tree(path: Path) -> Path:
-    """What may be written for a path: the directory; of a file its project, or, without one, the
-    directory that its packages are in."""
+def writable_tree(path: Path) -> Path:
+    """The directory in which files may be written when the user names ``path``.
+
+    It is the path itself if that is a directory. For a file it is the project, or, without one,
+    the directory that its packages are in.
+    """
     real = real_path(path)
     if path.is_dir():
         return real
-    home = project(path.parent)
+    home = project_root(path.parent)
     if home is None:
-        outermost = packages(path.parent)
+        outermost = outermost_package(path.parent)
         home = path.parent if outermost is None else outermost.parent
     return real_path(home) if real.is_relative_to(real_path(home)) else real.parent
 
 
-def packages(directory: Path) -> Path | None:
-    """The outermost of the packages that a directory is in, itself included."""
+def outermost_package(directory: Path) -> Path | None:
+    """The outermost package that a directory is or lies in."""
     outermost = None
     while (directory / "__init__.py").is_file() and directory != directory.parent:
         outermost, directory = directory, directory.parent
     return outermost
 
 
-def read(path: Path, within: Sequence[Path] = ()) -> bytes:
-    """The contents of a regular file that really lies in one of the directories; without any, in
-    the repository around it.
+def read_regular_file(path: Path, within: Sequence[Path] = ()) -> bytes:
+    """The contents of a regular file that, with all links resolved, lies in one of ``within``.
+
+    Without ``within`` it must lie in the repository around it.
 
     Raises:
-        OSError: it does not, or cannot be read.
+        OSError: it lies elsewhere, is no regular file, or cannot be read.
     """
     real = real_path(path)
     allowed = within or (git_root(path.parent) or path.parent,)
@@ -128,7 +135,7 @@ def read(path: Path, within: Sequence[Path] = ()) -> bytes:
     return real.read_bytes()
 
 
-def project(directory: Path) -> Path | None:
+def project_root(directory: Path) -> Path | None:
     """The nearest directory upwards with ``pyproject.toml``, else the top of the git work tree."""
     repository = git_root(directory)
     for candidate in (directory, *directory.parents):

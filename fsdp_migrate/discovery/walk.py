@@ -39,11 +39,11 @@ SKIPPED = frozenset(
         "venv",
     }
 )
-PROGRAMS = frozenset({"bin", "lib", "Lib", "Scripts"})  # what an environment has, one at least
+PROGRAMS = frozenset({"bin", "lib", "Lib", "Scripts"})  # a virtual environment has one of these
 
 
 class Walk:
-    """Python files of directories and of explicit paths, each once, in a fixed order."""
+    """The Python files of directories and of explicit paths, each once, in a fixed order."""
 
     def __init__(
         self, excluded: GitIgnoreSpec | None, base: str, unread: list[tuple[Path, str]]
@@ -71,7 +71,7 @@ class Walk:
         return list(self._files.values())
 
     def _python(self, top: str, real_top: str) -> Iterator[str]:
-        stack = [(top, ignore_patterns.specs_above(Path(top)))]
+        stack = [(top, ignore_patterns.specs_around(Path(top)))]
         while stack:
             directory, specs = stack.pop()
             try:
@@ -83,7 +83,7 @@ class Walk:
             if directory != top and _is_environment(directory, names):
                 continue
             if ".gitignore" in names:
-                specs = ignore_patterns.with_file(specs, directory, f"{directory}/.gitignore")
+                specs = ignore_patterns.add_ignore_file(specs, directory, f"{directory}/.gitignore")
             below = []
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
@@ -98,7 +98,7 @@ class Walk:
             stack += reversed(below)
 
     def _link(self, path: str, real_top: str) -> None:
-        """A link in a tree stands for a file in the same tree, or for nothing of ours."""
+        """Follow a link to a file in the same tree; leave out every other link."""
         try:
             real = os.path.realpath(path, strict=True)
         except OSError:  # it dangles, or leads to itself
@@ -111,7 +111,7 @@ class Walk:
             relative = os.path.relpath(path, self._base)
             if not relative.startswith("..") and self._excluded.match_file(relative + slash):
                 return True
-        return ignore_patterns.left_out(path, specs, slash)
+        return ignore_patterns.is_ignored(path, specs, slash)
 
 
 def _is_environment(directory: str, names: set[str]) -> bool:
@@ -128,7 +128,7 @@ def _is_environment(directory: str, names: set[str]) -> bool:
 
 
 def _is_python(path: Path) -> bool:
-    """By its suffix, or, for scripts without one, by the interpreter they ask for."""
+    """Whether a file is Python by its suffix, or, without one, by its ``#!`` line."""
     if path.suffix:
         return path.suffix in SUFFIXES
     try:

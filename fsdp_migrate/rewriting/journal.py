@@ -145,16 +145,16 @@ def _around(base: Path, root: Path) -> Path | None:
     """
     usual = base in [Path(os.path.expanduser("~"), place) for place in _USUAL]
     if usual:
-        whole = root if project_paths.project(root) is not None else None
+        whole = root if project_paths.project_root(root) is not None else None
     else:
-        whole = project_paths.git_root(root) or project_paths.packages(root) or root
+        whole = project_paths.git_root(root) or project_paths.outermost_package(root) or root
     return whole if whole is not None and base.resolve().is_relative_to(whole) else None
 
 
 def outside(trees: Sequence[Path], root: Path, given: Sequence[Path] = ()) -> list[Path]:
     """The trees that lie neither in the repository around ``root``, or beside the packages that it
     is in, nor in one of ``given``."""
-    packages = project_paths.packages(root)
+    packages = project_paths.outermost_package(root)
     whole = project_paths.git_root(root) or (root if packages is None else packages.parent)
     bounds = (whole, *given)
     return [tree for tree in trees if not any(tree.is_relative_to(bound) for bound in bounds)]
