@@ -204,7 +204,7 @@ def _attempt(
             continue
         unused.clear()
         if not failed:
-            result.changes = cells.joined(project.modules, result.changes)
+            result.changes = cells.join_notebooks(project.modules, result.changes)
             result.decisions = decisions
             return result
         # A file that cannot be edited takes the migrations it belongs to down with it.

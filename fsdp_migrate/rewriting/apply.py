@@ -8,10 +8,9 @@ import libcst as cst
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.edits import Edit
+from fsdp_migrate.rewriting.abridged import AbridgedText, abridge
 from fsdp_migrate.rewriting.edit_plan import EditError, EditPlan, plan_edits
-from fsdp_migrate.rewriting.excerpt import Excerpt, excerpt
-from fsdp_migrate.rewriting.imports.plan import ImportPlan
-from fsdp_migrate.rewriting.imports.plan import plan as plan_imports
+from fsdp_migrate.rewriting.imports.plan import ImportPlan, plan_imports
 from fsdp_migrate.rewriting.locate import locate
 from fsdp_migrate.rewriting.transformer import Editor
 
@@ -34,9 +33,9 @@ def apply_edits(
     plan = plan_edits(module, edits)
     import_plan = plan_imports(module, edits, plan.imports, local, asked_for)
     for statement in import_plan.above:
-        plan.statements[statement].before[:0] = import_plan.code(statement)
+        plan.statements[statement].before[:0] = import_plan.new_code(statement)
     wanted = {*plan.wanted(), *import_plan.statements}
-    part = None if import_plan.first else excerpt(module, wanted, edits)
+    part = None if import_plan.first else abridge(module, wanted, edits)
     edited = _edited(module, plan, import_plan, line_length, part)
     text = edited if part is None else part.whole(edited)
     if text is None:
@@ -54,7 +53,7 @@ def _edited(
     plan: EditPlan,
     import_plan: ImportPlan,
     line_length: int,
-    part: Excerpt | None,
+    part: AbridgedText | None,
 ) -> str:
     """The new text of a module, or of a part of it in which all that is edited stands."""
     source = module.source

@@ -7,7 +7,6 @@ every call of torch's must fit its signature in the target torch.
 from __future__ import annotations
 
 import ast
-import builtins
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,13 +19,13 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning import support_file
 from fsdp_migrate.rewriting import cells
 from fsdp_migrate.rewriting.bound_names.conditions import condition_text
-from fsdp_migrate.rewriting.bound_names.reads import UnsureRead
+from fsdp_migrate.rewriting.bound_names.reads import ALWAYS_BOUND, UnsureRead
 from fsdp_migrate.rewriting.bound_names.walk import find_unsure_reads
 from fsdp_migrate.syntax import scopes
 from fsdp_migrate.syntax.notebook import SplitError
 from fsdp_migrate.syntax.source import Source, SourceError
 
-UNSURE = "the result may use a name before it is bound"  # a doubt, and no proof of a mistake
+UNSURE = "the result may use a name before it is bound"  # which proves no mistake
 
 
 def defect(module: Module, new: Module, target: Version) -> str:
@@ -59,7 +58,7 @@ def parse(module: Module, new: bytes) -> Module | str:
     """The module with new bytes, or what is wrong with them."""
     try:
         source = Source.parse(new, path=module.path, display=module.display)
-        cells.renewed(module, source)
+        cells.take_over_cells(module, source)
     except SourceError as error:
         return f"the result {error.message} (line {error.line})"
     except SplitError as error:
@@ -69,8 +68,7 @@ def parse(module: Module, new: bytes) -> Module | str:
 
 def unbound(table: scopes.NameTable) -> set[str]:
     """Names that are read but bound nowhere the language would look."""
-    known = set(dir(builtins)) | {"__file__", "__name__", "__doc__", "__path__", "__spec__"}
-    known |= {"__class__", "__module__", "__qualname__", "__builtins__", "__loader__"}
+    known = ALWAYS_BOUND | {"__class__", "__module__", "__qualname__", "__builtins__"}
     known |= table.module.bindings.keys()
     found: set[str] = set()
     for name in table.names:
@@ -81,10 +79,10 @@ def unbound(table: scopes.NameTable) -> set[str]:
 
 
 def too_early(old: scopes.NameTable, new: scopes.NameTable) -> UnsureRead | None:
-    """The first read that may find nothing bound, and of which the old file was sure.
+    """The first read that may find nothing bound, though the old file was sure of it.
 
-    The old file may have had no more certainty: of the same name, or of one that was imported for
-    the same place and is no longer.
+    The old file was not sure if it had an unsure read of the same name at the same place, or of a
+    name that was imported for that place and no longer is.
     """
     found = find_unsure_reads(new)
     if found:  # perhaps because of an ``else`` that only older releases ran, and which is gone

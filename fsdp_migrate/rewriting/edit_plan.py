@@ -1,10 +1,10 @@
-"""The edits of a file, by the nodes that they change."""
+"""What the edits of a file change, node by node."""
 
 from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.module import Module
@@ -29,11 +29,13 @@ from fsdp_migrate.planning.edits import (
 
 
 class EditError(Exception):
-    """The edits of a file cannot be applied. A defect of ours: the file is left as it was."""
+    """The edits of a file cannot be applied, by a defect of the tool. The file stays as it is."""
 
 
 @dataclass
 class StatementEdits:
+    """What happens to one statement."""
+
     before: list[Code] = field(default_factory=list)
     replacement: tuple[Code, ...] | None = None
     after: list[Code] = field(default_factory=list)
@@ -47,6 +49,8 @@ class StatementEdits:
 
 @dataclass
 class EditPlan:
+    """The edits of a file, by the ``ast`` nodes that they change."""
+
     expressions: dict[ast.AST, Code] = field(default_factory=dict)
     calls: dict[ast.AST, list[RemoveArgument | RenameKeyword | AddKeyword]] = field(
         default_factory=lambda: defaultdict(list)
@@ -58,48 +62,63 @@ class EditPlan:
     imports: list[Import] = field(default_factory=list)
 
     def wanted(self) -> set[ast.AST]:
+        """The nodes whose LibCST counterparts are needed."""
         moved = {s for e in self.statements.values() for s in e.arrivals}
         return {*self.expressions, *self.calls, *self.statements, *self.references, *moved}
 
-    def note(self, codes: Iterable[Code]) -> None:
-        for each in codes:
-            nodes: list[ast.expr] = []
-            each.flatten(nodes)
-            self.references.update(nodes)
+
+def new_code(edit: Edit) -> Sequence[Code]:
+    """The code that an edit writes."""
+    match edit:
+        case ReplaceExpression() | AddKeyword():
+            return (edit.code,)
+        case ReplaceStatement() | Insert():
+            return edit.codes
+        case Unwrap():
+            return edit.before
+    return ()
+
+
+def old_nodes(code: Code) -> list[ast.expr]:
+    """The expressions of the file that new code takes over."""
+    found: list[ast.expr] = []
+    code.flatten(found)
+    return found
 
 
 def plan_edits(module: Module, edits: Sequence[Edit]) -> EditPlan:
+    """Sort edits by what they change.
+
+    Raises:
+        EditError: two edits contradict each other.
+    """
     plan = EditPlan()
     for edit in edits:
+        plan.references.update(node for code in new_code(edit) for node in old_nodes(code))
         match edit:
             case ReplaceExpression():
                 if edit.node in plan.expressions:
                     line = module.position(edit.node)[0]
                     raise EditError(f"two rules replace the expression at line {line}")
                 plan.expressions[edit.node] = edit.code
-                plan.note([edit.code])
             case ReplaceStatement():
                 statement = plan.statements[edit.node]
                 if statement.replacement is not None and (edit.codes or statement.replacement):
                     line = module.position(edit.node)[0]
                     raise EditError(f"two rules replace the statement at line {line}")
                 statement.replacement = edit.codes
-                plan.note(edit.codes)
             case Insert():
                 where = plan.statements[edit.node]
                 (where.after if edit.after else where.before).extend(edit.codes)
-                plan.note(edit.codes)
             case Unwrap():
                 plan.statements[edit.node].unwrap.update(edit.items)
                 plan.statements[edit.node].before.extend(edit.before)
-                plan.note(edit.before)
             case DropBranch():
                 plan.statements[edit.node].dropped = True
             case DropElse():
                 plan.statements[edit.node].alone = True
             case RemoveArgument() | RenameKeyword() | AddKeyword():
                 plan.calls[edit.call].append(edit)
-                plan.note([edit.code] if isinstance(edit, AddKeyword) else [])
             case RemoveImport():
                 pass  # the import plan's business
             case MoveStatement():

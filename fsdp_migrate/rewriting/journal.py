@@ -130,18 +130,18 @@ def _check(path: Path, root: Path, base: Path, kind: int = stat.S_IFDIR) -> None
         reason = "belongs to another user"
     elif status.st_mode & others:
         reason = "is open to other users"
-    elif path == base and (around := _around(base, root)) is not None:
+    elif path == base and (around := _project_around(base, root)) is not None:
         reason = f"lies in the project {around}"
     else:
         return
     raise _unusable(path, reason)
 
 
-def _around(base: Path, root: Path) -> Path | None:
-    """What of the tree a state directory lies in, for whoever made the tree made that too.
+def _project_around(base: Path, root: Path) -> Path | None:
+    """The part of the tree that a state directory lies in: who made the tree may have made it too.
 
-    Where the platform keeps the user's state, only a project around it matters: a home directory
-    may be a tree.
+    In the platform's usual place for a user's state only a project around it counts, because a home
+    directory may be the tree.
     """
     usual = base in [Path(os.path.expanduser("~"), place) for place in _USUAL]
     if usual:
@@ -152,8 +152,8 @@ def _around(base: Path, root: Path) -> Path | None:
 
 
 def outside(trees: Sequence[Path], root: Path, given: Sequence[Path] = ()) -> list[Path]:
-    """The trees that lie neither in the repository around ``root``, or beside the packages that it
-    is in, nor in one of ``given``."""
+    """The trees that lie neither in the repository around ``root``, nor beside the packages that
+    ``root`` is in, nor in one of ``given``."""
     packages = project_paths.outermost_package(root)
     whole = project_paths.git_root(root) or (root if packages is None else packages.parent)
     bounds = (whole, *given)

@@ -1,4 +1,4 @@
-"""Comma-separated items: removing some without losing comments that belong to the others.
+"""Comma-separated items: some are removed, or one is added, and the others keep their comments.
 
 Between two items stands a *gap*: the rest of the first item's line, comment included, belongs to
 the first; own-line comments and the indent that follow belong to the second.
@@ -73,7 +73,7 @@ def with_keyword(
     value: cst.BaseExpression,
     opening: cst.BaseParenthesizableWhitespace,
 ) -> list[cst.Arg]:
-    """``args`` with one more keyword, laid out like the last one; ``opening`` is before them."""
+    """``args`` with one more keyword, laid out like the last one. ``opening`` precedes them all."""
     new = cst.Arg(
         value=value,
         keyword=cst.Name(name),

@@ -22,7 +22,7 @@ def condition_text(condition: ast.expr) -> str:
 
 
 def known_outcome(test: ast.expr) -> bool | None:
-    """How a condition always comes out when the program runs, if that is plain."""
+    """The value that a condition always has when the program runs, if that is plain."""
     match test:
         case ast.Constant(value=value):
             return bool(value)
@@ -35,7 +35,10 @@ def known_outcome(test: ast.expr) -> bool | None:
 
 
 def atoms_of(test: ast.expr, holds: bool) -> Atoms:
-    """The conditions that are known to hold, or not to, where a whole one does or does not."""
+    """The parts of a condition that hold, or do not, where the whole does or does not.
+
+    Where ``a and not b`` holds, ``a`` holds and ``b`` does not.
+    """
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return atoms_of(test.operand, not holds)
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) is holds:
@@ -49,6 +52,6 @@ def atoms_of(test: ast.expr, holds: bool) -> Atoms:
 
 
 def is_steady(test: ast.expr) -> bool:
-    """Whether a condition is asked of names and constants only, so that asking changes nothing."""
+    """Whether a condition has the same value each time: it calls nothing and binds nothing."""
     moving = (ast.Call, ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
     return not any(isinstance(node, moving) for node in walk(test))

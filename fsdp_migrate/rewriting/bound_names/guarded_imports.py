@@ -10,8 +10,8 @@ FAILED_IMPORTS = frozenset(("ImportError", "ModuleNotFoundError", "Exception", "
 
 
 def surely_imports(body: Sequence[ast.stmt]) -> bool:
-    """Whether statements do nothing but import what is installed wherever migrated code runs, and
-    say so in a flag."""
+    """Whether statements only import what is installed wherever migrated code runs, and set flags
+    such as ``HAVE_TORCH = True``."""
 
     def known(name: str) -> bool:
         top = name.split(".", maxsplit=1)[0]

@@ -13,7 +13,7 @@ from fsdp_migrate.syntax.scopes import COMPREHENSIONS, Kind, NameTable, Scope
 MODULE_ATTRIBUTES = frozenset(
     ("__file__", "__name__", "__doc__", "__path__", "__spec__", "__package__", "__loader__")
 )
-ALWAYS = frozenset(dir(builtins)) | MODULE_ATTRIBUTES
+ALWAYS_BOUND = frozenset(dir(builtins)) | MODULE_ATTRIBUTES
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Reads:
 
     def _report(self, key: Key, node: ast.Name, event: str) -> None:
         scope, name = key
-        if name in ALWAYS and (scope is self.table.module or scope.is_class):
+        if name in ALWAYS_BOUND and (scope is self.table.module or scope.is_class):
             return
         imported = all(b.kind is Kind.IMPORT for b in scope.bindings.get(name, ()))
         outer = [n.name for n in self.table.ancestors(node) if isinstance(n, Definition)]

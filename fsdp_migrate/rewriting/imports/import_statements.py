@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 import libcst as cst
 
@@ -13,15 +13,11 @@ from fsdp_migrate.rewriting import layout, sequence
 from fsdp_migrate.rewriting.imports.isort_order import name_order
 
 
-def _spelled(need: Import) -> str:
-    return f"{need.name} as {need.asname}" if need.asname else need.name
-
-
 def import_text(group: Sequence[Import]) -> str:
-    first = group[0]
-    if not first.name:
-        return f"import {first.source}" + (f" as {first.asname}" if first.asname else "")
-    return f"from {first.source} import {', '.join(_spelled(n) for n in group)}"
+    """One statement for names of the same module, or for a module."""
+    source = group[0].source
+    names = [(n.name or source) + (f" as {n.asname}" if n.asname else "") for n in group]
+    return f"from {source} import {', '.join(names)}" if group[0].name else f"import {names[0]}"
 
 
 def new_statement(group: Sequence[Import], tree: cst.Module, width: int) -> cst.SimpleStatementLine:
@@ -51,7 +47,7 @@ def edit_names(
     opening: cst.BaseParenthesizableWhitespace = _SPACE
     if isinstance(small, cst.ImportFrom) and isinstance(small.lpar, cst.LeftParen):
         opening = small.lpar.whitespace_after
-    names = [_plain_name(alias) for alias in aliases]
+    names = [alias.evaluated_name for alias in aliases]
     separator = _separator(aliases, opening)
     kept, first = sequence.without(aliases, gone, opening)
     if isinstance(small, cst.Import):
@@ -60,24 +56,15 @@ def edit_names(
     for need in sorted(added, key=lambda n: name_order(n.name)):
         kept = _inserted(kept, need, names, separator, closing)
     broken = isinstance(opening, cst.ParenthesizedWhitespace)
-    commented = any(_has_comment(gap) for gap in (first, *_gaps(kept)))
-    if broken and not commented:
+    gaps = (name.comma.whitespace_after for name in kept if isinstance(name.comma, cst.Comma))
+    if broken and not any(map(_has_comment, (first, *gaps))):
         flat = _one_line(small, kept)
-        text = tree.code_for_node(flat)
-        if len(text) <= width:
+        if len(tree.code_for_node(flat)) <= width:
             return flat
     if broken and isinstance(small.lpar, cst.LeftParen):
         start = first if isinstance(first, cst.ParenthesizedWhitespace) else opening
         return small.with_changes(names=kept, lpar=cst.LeftParen(start))
     return _fit(small.with_changes(names=kept), tree, width)
-
-
-def _gaps(
-    aliases: Sequence[cst.ImportAlias],
-) -> Iterator[cst.BaseParenthesizableWhitespace]:
-    for alias in aliases:
-        if isinstance(alias.comma, cst.Comma):
-            yield alias.comma.whitespace_after
 
 
 def _has_comment(gap: cst.BaseParenthesizableWhitespace) -> bool:
@@ -109,16 +96,16 @@ def _inserted(
     separator: cst.BaseParenthesizableWhitespace,
     closing: cst.Comma | cst.MaybeSentinel,
 ) -> list[cst.ImportAlias]:
-    """``aliases`` with one more name: in the list's order if it had one, else at its end.
+    """``aliases`` with one more name: where the list's order puts it, or at the end.
 
-    ``before`` are the names the statement had, ``closing`` what stood behind the last of them.
+    ``before`` are the names that the statement had; ``closing`` is what stood behind the last.
     """
     orders = [key for key in (name_order, str.lower) if list(before) == sorted(before, key=key)]
     position = len(aliases)
     if orders:
         order = orders[0]
         position = next(
-            (i for i, a in enumerate(aliases) if order(_plain_name(a)) > order(need.name)),
+            (i for i, a in enumerate(aliases) if order(a.evaluated_name) > order(need.name)),
             len(aliases),
         )
     new = _alias(need)
@@ -143,10 +130,6 @@ def _inserted(
 def _alias(need: Import) -> cst.ImportAlias:
     asname = cst.AsName(name=cst.Name(need.asname)) if need.asname else None
     return cst.ImportAlias(name=cst.Name(need.name), asname=asname)
-
-
-def _plain_name(alias: cst.ImportAlias) -> str:
-    return alias.evaluated_name
 
 
 _SPACE = cst.SimpleWhitespace(" ")

@@ -1,4 +1,4 @@
-"""The order in which isort puts imports: sections, modules, names."""
+"""The order in which isort puts imports: by section, by module, by name."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from fsdp_migrate.planning.edits import Import
 
 @dataclass(frozen=True)
 class Neighbour:
+    """The import beside which a new one stands."""
+
     statement: ImportStatement
     before: bool = False  # the new import goes above it
 
@@ -20,7 +22,7 @@ class Neighbour:
 def find_neighbour(
     statements: list[ImportStatement], need: Import, local: frozenset[str]
 ) -> Neighbour | None:
-    """Next to which import a new one reads best: sections in isort's order, sorted within."""
+    """The import beside which a new one keeps isort's order, as far as the file has it."""
     if not statements:
         return None
     plain = [s for s in statements if s.col_offset == statements[0].col_offset]
@@ -56,17 +58,17 @@ def section_of(source: str, local: frozenset[str]) -> int:
 
 
 def source_of(statement: ImportStatement) -> str:
+    """The module that a statement imports from: ``.layers``; of ``import a, b`` the first."""
     if isinstance(statement, ast.ImportFrom):
         return "." * statement.level + (statement.module or "")
     return statement.names[0].name
 
 
 def group_by_source(needs: Sequence[Import]) -> list[list[Import]]:
-    groups: dict[tuple[str, bool], list[Import]] = {}
+    """Imports that one statement brings in each: names of one module, or one module."""
+    groups: dict[tuple[str, str | None], list[Import]] = {}
     for need in sorted(needs, key=lambda n: (n.source, name_order(n.name))):
-        key = (
-            (need.source, bool(need.name)) if need.name else (f"{need.source} {need.asname}", False)
-        )
+        key = (need.source, None) if need.name else (need.source, need.asname)
         groups.setdefault(key, []).append(need)
     return list(groups.values())
 

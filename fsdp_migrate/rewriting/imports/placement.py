@@ -1,4 +1,8 @@
-"""The import statements beside which a new name can be imported."""
+"""The import statements beside which a new name can be imported.
+
+An import must have run before the name is used, but must not run where the file took care that
+FSDP1 is not imported: under a ``try``, an ``if``, or only in functions.
+"""
 
 from __future__ import annotations
 
@@ -12,48 +16,55 @@ from fsdp_migrate.analysis.load_order import ImportStatement
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.edits import Import
+from fsdp_migrate.rewriting.imports.isort_order import section_of
 from fsdp_migrate.syntax import string_annotations
 from fsdp_migrate.syntax.scopes import Kind, Scope, last_part
 
 if TYPE_CHECKING:
     from fsdp_migrate.syntax.notebook import Excerpt
-from fsdp_migrate.rewriting.imports.isort_order import section_of
 
 
-class Places:
-    """The import statements that are sure to have run wherever a new name is needed."""
+class Placement:
+    """Finds the import statements that are sure to have run wherever a new name is needed.
+
+    ``removed`` are imports that will be gone. ``halved`` are ``if`` statements that lose one
+    branch, so that the other is no condition any more.
+    """
 
     def __init__(
         self,
         module: Module,
         needed: Sequence[Import],
-        going: set[ast.AST],
-        open_: set[ast.If],
+        removed: set[ast.AST],
+        halved: set[ast.If],
         local: frozenset[str],
     ) -> None:
         self.module = module
-        self.going = going
-        self.open = open_  # of which one part goes: the other is no condition any more
+        self.removed = removed
+        self.halved = halved
         self.local = local
-        self.fsdp1s = [s for s in self._imports_of(module.table.module) if self._is_fsdp1s(s)]
-        self.scopes = {need: self._scope(need) for need in needed}
+        self.fsdp1_imports = [
+            s for s in self._imports_of(module.table.module) if self._imports_fsdp1(s)
+        ]
+        self.scopes = {need: self._find_scope(need) for need in needed}
         self.together: dict[tuple[Scope, str, str, str], list[Import]] = defaultdict(list)
         # A name that a function imports is its own everywhere in it.
-        lost = {(n.local, self.scopes[n]) for n in needed if not self._inside(n)}
+        lost = {(n.local, self.scopes[n]) for n in needed if not self._already_run(n)}
         self.lazy: dict[Scope, list[Import]] = defaultdict(list)
         for need in needed:
             if (need.local, self.scopes[need]) in lost:
-                self.scopes[need] = self._lazy(need) or module.table.module
+                self.scopes[need] = self._lazy_function(need) or module.table.module
                 if self.scopes[need] is not module.table.module:
                     self.lazy[self.scopes[need]].append(need)
             key = (self.scopes[need], need.source, need.name, need.asname)
             self.together[key].append(need)
 
-    def of(self, need: Import) -> list[ImportStatement]:
-        """In the order of the file; for all places that need the name, where there are such."""
+    def statements_for(self, need: Import) -> list[ImportStatement]:
+        """The statements for a need, in the order of the file: those that serve all places which
+        need the same name, if there are any."""
         scope, table = self.scopes[need], self.module.table
         if scope is not table.module:
-            return [] if need in self.lazy.get(scope, ()) else self._inside(need)
+            return [] if need in self.lazy.get(scope, ()) else self._already_run(need)
         every = self._imports_of(scope)
         if need.source.partition(".")[0] != "torch":
             every = [s for s in every if not self.module.loading.may_fail(s)]
@@ -63,19 +74,19 @@ class Places:
         loading = self.module.loading
         for group in (alike, [need]):
             sure = [s for s in every if all(loading.has_run(s, n.near) for n in group)]
-            sure = [s for s in sure if _position(s) > self._path_set(need)] or (
-                [] if self.in_front(need) else sure
+            sure = [s for s in sure if _position(s) > self._path_position(need)] or (
+                [] if self.first_user(need) else sure
             )
-            excerpt = self.module.source.excerpt
-            if excerpt is not None:
-                sure = _in_cells(self.module, group[0], sure, excerpt)
+            if self.module.source.excerpt is not None:
+                sure = self._in_first_cell(group[0], sure, self.module.source.excerpt)
             if sure:
                 return sure
         # Beside the import of what it replaces, which is as sure.
-        return [s for s in every if self._is_fsdp1s(s) and loading.is_used(s, need.near)]
+        return [s for s in every if self._imports_fsdp1(s) and loading.is_used(s, need.near)]
 
-    def in_front(self, need: Import) -> ast.stmt | None:
-        """The statement that needs a name first, where no import is sure to have run before it."""
+    def first_user(self, need: Import) -> ast.stmt | None:
+        """The statement that needs a name first: the import goes in front of it where no import
+        is sure to have run before."""
         scope = self.scopes[need]
         if scope is self.module.table.module:
             return self.module.loading.first(need.near)
@@ -84,14 +95,16 @@ class Places:
         return next((statement for statement in body if statement in around), None)
 
     def _guarded(self, need: Import) -> list[ImportStatement]:
-        """The imports of FSDP1 that a new name replaces, where a ``try``, an ``if`` or another
-        block guards them all: the new name may be as unsure as they are, and no surer."""
+        """The imports beside FSDP1's, if a ``try``, an ``if`` or another block guards all of those.
+
+        The new name may then be missing where FSDP1's are, and should not be imported elsewhere.
+        """
         loading = self.module.loading
         if not self._needs_guard(need):
             return []
         types = self._is_type(need.near)
-        running = [s for s in self.fsdp1s if not self._for_types(s)]
-        guards = running or (self.fsdp1s if types else [])
+        running = [s for s in self.fsdp1_imports if not self._is_for_types(s)]
+        guards = running or (self.fsdp1_imports if types else [])
         if not self._is_one_block(guards):
             return []
         every = self._imports_of(self.module.table.module)
@@ -101,7 +114,7 @@ class Places:
             if self.module.table.parents[s] is self.module.table.parents[guards[0]]
             and self._is_one_block([s, guards[0]])
             and (types or loading.serves(s, need.near))
-            and _position(s) > self._path_set(need)
+            and _position(s) > self._path_position(need)
         ]
         return serving if any(s in guards for s in serving) else []
 
@@ -112,37 +125,37 @@ class Places:
             return False
         if top != "torch" or need.source.startswith("torch.distributed"):
             return True
-        return not any(self._is_unguarded(s) for s in self._torchs())
+        return not any(self._is_unguarded(s) for s in self._torch_imports())
 
-    def _lazy(self, need: Import) -> Scope | None:
-        """The function that imports a name for itself: one of a file that imports torch in
-        functions only, or guards FSDP1's names and does not use them here."""
+    def _lazy_function(self, need: Import) -> Scope | None:
+        """The function that imports a new name for itself, in a file that imports torch in
+        functions only, or that guards FSDP1's names and does not use them here."""
         if not self._needs_guard(need) or self._guarded(need):
             return None
-        torchs = self._torchs()
-        running = [s for s in torchs if self._at_loading(s)]
-        guards = [s for s in self.fsdp1s if not self._for_types(s)]
-        if not torchs or (running and not self._is_one_block(guards)):
+        of_torch = self._torch_imports()
+        running = [s for s in of_torch if self._runs_at_loading(s)]
+        guards = [s for s in self.fsdp1_imports if not self._is_for_types(s)]
+        if not of_torch or (running and not self._is_one_block(guards)):
             return None
         scope = self.module.table.scope_of(need.near).function()
         while scope is not None and isinstance(scope.node, ast.Lambda) and scope.parent is not None:
             scope = scope.parent.function()
         return scope
 
-    def _torchs(self) -> list[ImportStatement]:
+    def _torch_imports(self) -> list[ImportStatement]:
         """The imports of torch, wherever they stand."""
         table = self.module.table
         nodes = {b.node for b in table.imports if b.qualified.partition(".")[0] == "torch"}
         return [s for s in table.import_statements if not nodes.isdisjoint(s.names)]
 
-    def _at_loading(self, statement: ImportStatement) -> bool:
+    def _runs_at_loading(self, statement: ImportStatement) -> bool:
         """Whether an import may run while the module is loaded."""
         function = self.module.table.scope_of(statement).function()
-        return function is None and not self._for_types(statement)
+        return function is None and not self._is_for_types(statement)
 
     def _is_unguarded(self, statement: ImportStatement) -> bool:
         parent = self.module.table.parents[statement]
-        return isinstance(parent, ast.Module) or parent in self.open
+        return isinstance(parent, ast.Module) or parent in self.halved
 
     def _is_one_block(self, guards: Sequence[ImportStatement]) -> bool:
         """Whether there are imports, and all stand in one block below the level of the module."""
@@ -154,7 +167,7 @@ class Places:
         }
         return len(blocks) == 1 and not self._is_unguarded(guards[0])
 
-    def _for_types(self, statement: ImportStatement) -> bool:
+    def _is_for_types(self, statement: ImportStatement) -> bool:
         """Whether an import stands in an ``if TYPE_CHECKING`` block."""
         parent = self.module.table.parents[statement]
         if not isinstance(parent, ast.If) or statement not in parent.body:
@@ -173,8 +186,9 @@ class Places:
             inner = outer
         return False
 
-    def _path_set(self, need: Import) -> tuple[int, int]:
-        """Behind where the project's modules are found: where ``sys.path`` was set last by then."""
+    def _path_position(self, need: Import) -> tuple[int, int]:
+        """Where ``sys.path`` is set last before a need of the project's own modules: only behind
+        that can they be imported."""
         if section_of(need.source, self.local) != 3 or need.source.startswith("."):
             return _START
         first = self.module.loading.first(need.near)
@@ -186,9 +200,9 @@ class Places:
                 found.append(_position(table.statement(node)))
         return max(p for p in found if first is None or p < _position(first))
 
-    def _scope(self, need: Import) -> Scope:
-        """Where the FSDP names used at ``need.near`` are imported: a function that imports lazily
-        keeps doing so."""
+    def _find_scope(self, need: Import) -> Scope:
+        """The scope that imports the FSDP names used at ``need.near``: a function that imports
+        lazily keeps doing so."""
         table = self.module.table
         first = scope = table.scope_of(need.near)
         while scope is not table.module and scope.parent is not None:
@@ -197,23 +211,30 @@ class Places:
             if not hidden and any(b.qualified.startswith("torch.distributed") for b in imports):
                 return scope
             scope = scope.parent
-        return self._lazy(need) or table.module
+        return self._lazy_function(need) or table.module
 
-    def _inside(self, need: Import) -> list[ImportStatement]:
+    def _already_run(self, need: Import) -> list[ImportStatement]:
         found = self._imports_of(self.scopes[need])
         return [s for s in found if self.module.table.has_run(s, need.near)]
 
     def _imports_of(self, scope: Scope) -> list[ImportStatement]:
         table = self.module.table
-        every = [s for s in table.import_statements if s not in self.going]
+        every = [s for s in table.import_statements if s not in self.removed]
         return sorted((s for s in every if table.scope_of(s) is scope), key=_position)
 
-    def _is_fsdp1s(self, statement: ImportStatement) -> bool:
-        return any(
-            fsdp1.PACKAGE in b.qualified
-            for b in self.module.table.imports
-            if b.node in statement.names
-        )
+    def _imports_fsdp1(self, statement: ImportStatement) -> bool:
+        bindings = (b for b in self.module.table.imports if b.node in statement.names)
+        return any(fsdp1.PACKAGE in binding.qualified for binding in bindings)
+
+    def _in_first_cell(
+        self, need: Import, found: list[ImportStatement], excerpt: Excerpt
+    ) -> list[ImportStatement]:
+        """Those in the first cell, up to the one ``need`` is in, that imports FSDP, or anything."""
+        last = excerpt.piece(getattr(need.near, "lineno", 1)).line
+        before = [s for s in found if excerpt.piece(s.lineno).line <= last]
+        chosen = [s for s in before if self._imports_fsdp1(s)] or before
+        cells = [excerpt.piece(s.lineno) for s in chosen]
+        return [s for s in before if excerpt.piece(s.lineno) is cells[0]]
 
 
 _START = (0, 0)
@@ -221,18 +242,3 @@ _START = (0, 0)
 
 def _position(statement: ast.stmt) -> tuple[int, int]:
     return statement.lineno, statement.col_offset
-
-
-def _in_cells(
-    module: Module, need: Import, found: list[ImportStatement], excerpt: Excerpt
-) -> list[ImportStatement]:
-    """Those in the first cell, up to the one ``need`` is in, that imports FSDP, or anything."""
-    last = excerpt.piece(getattr(need.near, "lineno", 1)).line
-    before = [s for s in found if excerpt.piece(s.lineno).line <= last]
-    chosen = [
-        s
-        for s in before
-        if any(fsdp1.PACKAGE in b.qualified for b in module.table.imports if b.node in s.names)
-    ]
-    cells = [excerpt.piece(s.lineno) for s in chosen or before]
-    return [s for s in before if excerpt.piece(s.lineno) is cells[0]]

@@ -11,32 +11,30 @@ from fsdp_migrate.analysis import reaching_bindings
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.edits import (
-    AddKeyword,
-    Code,
     DropBranch,
     DropElse,
     Edit,
-    Insert,
     RemoveArgument,
     ReplaceExpression,
     ReplaceStatement,
     Unwrap,
 )
+from fsdp_migrate.rewriting.edit_plan import new_code
 from fsdp_migrate.syntax import string_annotations
 from fsdp_migrate.syntax.scopes import Binding, Kind, children, differ
 
-PLAIN_STRING = re.compile(r'(?<!\w)"[^"\\\n]*"')  # as opposed to one with names in it
+PLAIN_STRING = re.compile(r'(?<!\w)"[^"\\\n]*"')  # no f-string: those have names in them
 
 
 def unused_after(module: Module, edits: Sequence[Edit], asked_for: frozenset[str]) -> list[Binding]:
     table = module.table
-    gone, mentioned = _consumed(module, edits)
+    gone, mentioned = _removed_and_mentioned(module, edits)
     if not gone:
         return []
     top = module.table.module
-    # A name that is bound again later is not given as it was imported.
-    given = {n for n in asked_for if all(b.kind is Kind.IMPORT for b in top.bindings.get(n, ()))}
-    exported = _exported(module) | given | string_annotations.in_type_comments(module.source)
+    # A name that is bound again later is not what others import.
+    kept = {n for n in asked_for if all(b.kind is Kind.IMPORT for b in top.bindings.get(n, ()))}
+    exported = _exported(module) | kept | string_annotations.in_type_comments(module.source)
     annotations = list(string_annotations.in_annotations(table))
     loads: dict[str, list[ast.Name]] = defaultdict(list)
     for name in table.names:
@@ -49,7 +47,7 @@ def unused_after(module: Module, edits: Sequence[Edit], asked_for: frozenset[str
         strings = [each.string for each in annotations if binding.name in each.names]
         if gone.isdisjoint(named) and gone.isdisjoint(strings):
             continue
-        if _may_be_another(binding) or reaching_bindings.is_attribute(binding, module):
+        if _is_not_fsdp1s(binding) or reaching_bindings.is_attribute(binding, module):
             continue
         uses = [*reaching_bindings.uses(binding, module), *strings]
         lost = [n for n in uses if n in gone]
@@ -65,35 +63,29 @@ def unused_after(module: Module, edits: Sequence[Edit], asked_for: frozenset[str
     return result
 
 
-def _may_be_another(binding: Binding) -> bool:
-    """Whether an import gives its name something else than FSDP1's, and others of the name do not:
-    it is not the tool's, whatever becomes of the name."""
+def _is_not_fsdp1s(binding: Binding) -> bool:
+    """Whether other statements bind the name of an import to something else, and the import itself
+    is of nothing of FSDP1's: then it stays, whatever becomes of the name."""
     every = binding.scope.bindings[binding.name]
     torchs = fsdp1.canonical(binding.qualified) or fsdp1.is_module(binding.qualified)
     return not torchs and differ(every)
 
 
-def _consumed(module: Module, edits: Sequence[Edit]) -> tuple[set[ast.AST], set[str]]:
-    """Name nodes that edits remove, and identifiers that new code spells out itself."""
+def _removed_and_mentioned(module: Module, edits: Sequence[Edit]) -> tuple[set[ast.AST], set[str]]:
+    """The name nodes that edits remove, and the identifiers that new code spells out itself."""
     removed: set[ast.AST] = set()
     kept: set[ast.AST] = set()
     mentioned: set[str] = set()
     strings = [each.string for each in string_annotations.in_annotations(module.table)]
     for edit in edits:
-        codes: Sequence[Code] = ()
         match edit:
             case ReplaceExpression():
                 removed.add(edit.node)
-                codes = (edit.code,)
                 if edit.node in strings:
                     mentioned.update(re.findall(r"\w+", edit.code.preview()))
             case ReplaceStatement():
                 removed.add(edit.node)
-                codes = edit.codes
-            case Insert():
-                codes = edit.codes
             case Unwrap():
-                codes = edit.before
                 removed.update(edit.node.items[index].context_expr for index in edit.items)
             case DropBranch():
                 removed.update([edit.node.test, *edit.node.body])
@@ -101,9 +93,7 @@ def _consumed(module: Module, edits: Sequence[Edit]) -> tuple[set[ast.AST], set[
                 removed.update(edit.node.orelse)
             case RemoveArgument():
                 removed.add(edit.argument)
-            case AddKeyword():
-                codes = (edit.code,)
-        for each in codes:
+        for each in new_code(edit):
             nodes: list[ast.expr] = []
             text = PLAIN_STRING.sub("", each.flatten(nodes))
             mentioned.update(re.findall(r"\b[A-Za-z_]\w*\b", text))
@@ -120,7 +110,7 @@ def _consumed(module: Module, edits: Sequence[Edit]) -> tuple[set[ast.AST], set[
 
 
 def _exported(module: Module) -> set[str]:
-    """Names a module promises to others: ``__all__``, and every import of a package's face."""
+    """Names that others may import: those in ``__all__``, and every import of an ``__init__``."""
     found: set[str] = set()
     for binding in module.table.module.bindings.get("__all__", []):
         if binding.value is not None:
