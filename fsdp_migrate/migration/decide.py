@@ -36,10 +36,10 @@ def decide(study: Study) -> list[Decision]:
     the project can be migrated that way. What a comment ignores is left after that.
     """
     best = _best(study)
-    heeded = [heeded(d) for d in best]
-    if not any(d.ignored for d in heeded):
+    ours = [heeded(d) for d in best]
+    if not any(d.ignored for d in ours):
         return best
-    return dead_code.settle(hold_back(heeded), study)
+    return dead_code.settle(hold_back(ours), study)
 
 
 def _best(study: Study) -> list[Decision]:
