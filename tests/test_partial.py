@@ -365,7 +365,7 @@ def test_where_no_guard_can_stand_the_model_stays(where: str) -> None:
     assert text == plain["example.py"]
     assert "NotImplementedError" not in text
     assert "model = FSDP(net)" in text
-    assert any(d.unguarded for d in result.decisions)
+    assert any(d.guard.problem for d in result.decisions)
 
 
 SAVE = "def save(net):\n    model = FSDP(net)\n    return FSDP.state_dict(model)\n"

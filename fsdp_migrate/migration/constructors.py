@@ -18,7 +18,7 @@ from fsdp_migrate.migration.asking import ask
 from fsdp_migrate.migration.holding import held
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import carried
-from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.planning.model import Cause, Constructor, Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.shard_plan import ShardPlan
 
@@ -60,7 +60,7 @@ def decide(site: Site, study: Study) -> list[Decision]:
         whole = held(whole, blocked[0])
     if blocked:
         study.unwritten.append(constructor)
-        constructor.is_wrong = any(d.final for d in blocked)
+        constructor.is_wrong = any(d.cause is Cause.FINAL for d in blocked)
         arguments = [d if d.outcome is Outcome.LEFT else held(d, blocked[0]) for d in arguments]
     return [replace(d, models=d.models | models) for d in (whole, *arguments)]
 

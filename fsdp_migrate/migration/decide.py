@@ -36,10 +36,10 @@ def decide(study: Study) -> list[Decision]:
     the project can be migrated that way. What a comment ignores is left after that.
     """
     best = _best(study)
-    ours = [heeded(d) for d in best]
-    if not any(d.ignored for d in ours):
+    with_ignored = [heeded(d) for d in best]
+    if not any(d.ignored for d in with_ignored):
         return best
-    return dead_code.settle(hold_back(ours), study)
+    return dead_code.settle(hold_back(with_ignored), study)
 
 
 def _best(study: Study) -> list[Decision]:
@@ -68,7 +68,7 @@ def _too_early(decision: Decision, study: Study) -> Decision:
         help="raise the project's torch requirement, or pass --target-torch",
         edits=(),
         quiet=False,
-        guarded=False,
+        guard=replace(decision.guard, stands=False),
     )
 
 

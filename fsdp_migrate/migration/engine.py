@@ -17,7 +17,7 @@ from fsdp_migrate.migration.selection import UNPROVED, Key, Options, key, withou
 from fsdp_migrate.planning import pages, rule, support_file
 from fsdp_migrate.planning.context import Failure, Study
 from fsdp_migrate.planning.edits import Edit, Mark
-from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.model import Cause, Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.result import Problem, Result
 from fsdp_migrate.planning.rule import Registry
@@ -72,7 +72,7 @@ def rewrite(
             d.site.module.path
             for result in found.values()
             for d in result.decisions
-            if d.outcome is Outcome.LEFT and not (d.held or d.outdated)
+            if d.outcome is Outcome.LEFT and d.cause not in {Cause.HELD, Cause.OUTDATED}
         }
         for group in components.together(split, lambda module: module.path in troubled):
             if len(group) > 1:
@@ -206,7 +206,7 @@ def _edits(decisions: Sequence[Decision], options: Options) -> dict[Module, list
     for edit in partial.edits(decisions):
         edits[edit.module].append(edit)
     for decision in decisions:
-        for edit in () if decision.guarded else decision.edits:
+        for edit in () if decision.guard.stands else decision.edits:
             if options.markers or not isinstance(edit, Mark):
                 edits[edit.module].append(edit)
     return edits

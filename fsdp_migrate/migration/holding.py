@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.planning.model import Cause, Constructor, Decision, Guard
 from fsdp_migrate.planning.outcome import Outcome, place
 from fsdp_migrate.syntax import suppressions
 
@@ -29,8 +29,7 @@ def _ignored(decision: Decision, by: suppressions.Ignored) -> Decision:
         message=f"ignored here: {reason}" if reason else "ignored here",
         help="",
         edits=(),
-        guard=(),
-        guarded=False,
+        guard=Guard(problem=decision.guard.problem),
         quiet=decision.quiet or decision.outcome is not Outcome.LEFT,
         ignored=by,
     )
@@ -86,7 +85,7 @@ def held(decision: Decision, cause: Decision) -> Decision:
         message=message,
         help=help_,
         edits=(),
-        held=True,
+        cause=Cause.HELD,
         quiet=False,
     )
 
@@ -108,15 +107,15 @@ def hold_back(decisions: Sequence[Decision]) -> list[Decision]:
         is_constructor = decision.site.construct.startswith(f"{fsdp1.FSDP}(") or any(
             decision.site.node is constructor.defined_by for constructor in decision.models
         )
-        if is_constructor or (decision.quiet and not decision.guard):
+        if is_constructor or (decision.quiet and not decision.guard.edits):
             for constructor in decision.models:
                 blocked.setdefault(group[constructor], decision)
     result = []
     for decision in decisions:
         causes = [blocked[group[c]] for c in decision.models if group[c] in blocked]
         keep = not causes or decision.outcome is Outcome.LEFT
-        if decision.guard:
-            result.append(replace(decision, guarded=not causes))
+        if decision.guard.edits:
+            result.append(replace(decision, guard=replace(decision.guard, stands=not causes)))
         else:
             result.append(decision if keep else held(decision, causes[0]))
     return _with_ignored(result)

@@ -17,7 +17,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.migration import caught, guard_place
 from fsdp_migrate.planning.context import Study, sentences
 from fsdp_migrate.planning.edits import Code, Edit, Insert, Mark, code, join
-from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.model import Decision, Guard
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.syntax import guards
 
@@ -44,7 +44,7 @@ def edits(decisions: Iterable[Decision]) -> Iterator[Edit]:
     """What puts the guards of ``decisions`` in their places: one a place, with all markers."""
     placed: set[tuple[ast.stmt, str]] = set()
     for decision in decisions:
-        for edit in decision.guard if decision.guarded else ():
+        for edit in decision.guard.edits if decision.guard.stands else ():
             if isinstance(edit, Insert):
                 test = edit.codes[0].parts.get(TEST)
                 place = (edit.node, test.preview() if isinstance(test, Code) else "")
@@ -68,8 +68,8 @@ def _guarded(
         guard_place.check_import(site, place.statement, decision)
         caught.check(site.module, place.statement, study, catching)
     except guard_place.Nowhere as why:
-        return replace(decision, unguarded=str(why))
-    return replace(decision, guard=_edits(decision, place))
+        return replace(decision, guard=Guard(problem=str(why)))
+    return replace(decision, guard=Guard(_edits(decision, place)))
 
 
 def _edits(decision: Decision, place: guard_place.Place) -> tuple[Edit, ...]:
@@ -124,4 +124,4 @@ def behind_guards(decisions: Sequence[Decision], study: Study) -> list[Decision]
 def _left_behind(site: Site, guard: guards.Guard) -> Decision:
     """Left behind a guard, which says why."""
     help_ = "migrate what stands behind the guard, and remove it"
-    return Decision(site, guard.code, Outcome.LEFT, guard.reason, help_, guarded=True)
+    return Decision(site, guard.code, Outcome.LEFT, guard.reason, help_, guard=Guard(stands=True))

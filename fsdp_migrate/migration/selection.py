@@ -12,7 +12,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.migration.holding import hold_back
 from fsdp_migrate.planning.context import sentences
 from fsdp_migrate.planning.edits import Edit, Mark, Support
-from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.model import Decision, Guard
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.target import DEFAULT_TARGET
 from fsdp_migrate.rewriting import cells
@@ -80,9 +80,11 @@ def without(
                     quiet=True,
                 )
             )
-        elif refused or (decision.guard and decision.site.module in dropped):
+        elif refused or (decision.guard.edits and decision.site.module in dropped):
             edits = () if refused else decision.edits
-            result.append(replace(decision, edits=edits, guard=(), guarded=False))
+            result.append(
+                replace(decision, edits=edits, guard=Guard(problem=decision.guard.problem))
+            )
         else:
             result.append(decision)
     return hold_back(result) if changed else result

@@ -19,7 +19,7 @@ from fsdp_migrate.fsdp1.narrowing import Narrowing
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.branches import Branch
 from fsdp_migrate.planning.edits import Code, Mark, Namer, Proposal
-from fsdp_migrate.planning.model import Constructor, Conversion, Decision, Models, Wrapping
+from fsdp_migrate.planning.model import Cause, Constructor, Conversion, Decision, Models, Wrapping
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.rule import LoadedRule, Registry
 from fsdp_migrate.planning.shard_plan import ShardPlan
@@ -327,7 +327,7 @@ class Study:
             at: where the marker stands, if not at the site.
         """
         edits = (Mark(site.module, at or site.node, code, sentences(reason, help)),)
-        concerned = frozenset(models)
+        cause = Cause.FINAL if final else Cause.OWN
         return Decision(
             site,
             code,
@@ -335,10 +335,9 @@ class Study:
             reason,
             help,
             edits,
-            concerned,
+            frozenset(models),
             quiet,
-            final=final,
-            unknown_state=unknown_state,
+            Cause.UNKNOWN_STATE if unknown_state else cause,
         )
 
     def too_new(

@@ -194,8 +194,8 @@ def _event(decision: Decision) -> Event:
     else:
         width = len(text) - column + 1
     help_ = decision.help
-    if decision.unguarded:
-        help_ += f"; no guard can stand there: {decision.unguarded}"
+    if decision.guard.problem:
+        help_ += f"; no guard can stand there: {decision.guard.problem}"
     makers = sorted(
         (c.module.display, *c.module.position(c.defined_by or c.call))
         for c in (decision.models if decision.guarded else ())
