@@ -265,7 +265,7 @@ class _Reader:
                     self._returned(*method, cls, found, seen)
                 return
         callees = self.study.tracer.evaluate(call.func, value.module, value.frame)
-        for callee in self.methods.elements(callees):
+        for callee in self.methods.attributes.elements(callees):
             if isinstance(callee, Made) and isinstance(callee.callee, Class):
                 method = self.methods.find(callee.callee, "forward")
                 if method is not None:

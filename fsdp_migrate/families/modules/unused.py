@@ -163,8 +163,8 @@ class _Reader:
 
     def part(self, values: Values) -> bool:
         """Whether an attribute holds parameters, and is no unit of its own."""
-        inside = self.methods.elements(values)
-        if not self.methods.kind(inside) and not self.methods.kind(values):
+        inside = self.methods.attributes.elements(values)
+        if not self.methods.attributes.kind(inside) and not self.methods.attributes.kind(values):
             return False
         return not any(self._is_unit(v) for v in inside | values)
 

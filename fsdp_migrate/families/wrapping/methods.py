@@ -155,82 +155,12 @@ class Entry:
         return len(named) > 1 or args.vararg is not None or args.kwarg is not None
 
 
-# -- what methods do ------------------------------------------------------------------------------
-
-
-class Methods:
-    """Answers about the methods of one project's classes."""
+class ModuleValues:
+    """What the attributes of a project's modules hold."""
 
     def __init__(self, study: Study) -> None:
         self.study = study
-        self._direct: dict[tuple[ast.ClassDef, FunctionNode], Use] = {}
         self._parametric: dict[ast.ClassDef, bool] = {}
-
-    def find(
-        self, cls: Class, name: str, above: Class | None = None
-    ) -> tuple[Class, FunctionNode] | None:
-        """The method that an instance of ``cls`` has under a name, if the project defines it.
-
-        With ``above``, the one that ``super()`` gives in a method of that class.
-        """
-        lineage = self.study.tracer.lineage(cls)
-        nodes = [base.node for base in lineage]
-        start = nodes.index(above.node) + 1 if above is not None and above.node in nodes else 0
-        for base in lineage[start:]:
-            for node in base.node.body:
-                if isinstance(node, FunctionNode) and node.name == name:
-                    return base, node
-        return None
-
-    def use(self, cls: Class, owner: Class, function: FunctionNode) -> Use:
-        """What ``function`` does on an instance of ``cls``, with all the methods it calls."""
-        result = Use(function)
-        waiting, seen = [(owner, function)], {function}
-        while waiting:
-            direct = self._read(cls, *waiting.pop())
-            result.runs |= direct.runs
-            result.uses |= direct.uses
-            result.reads |= direct.reads
-            result.calls_self |= direct.calls_self
-            # What a further method is given as its input may have been computed.
-            result.with_computed |= direct.with_computed
-            result.with_computed |= direct.calls_self and function is not direct.function
-            result.dynamic |= direct.dynamic
-            result.further += direct.further
-            for base, further in direct.further:
-                if further not in seen:
-                    seen.add(further)
-                    waiting.append((base, further))
-        return result
-
-    def _read(self, cls: Class, owner: Class, function: FunctionNode) -> Use:
-        key = (cls.node, function)
-        if key not in self._direct:
-            self._direct[key] = use = Use(function)
-            parameters = [*function.args.posonlyargs, *function.args.args]
-            if parameters and not _decorated(function, "staticmethod", "classmethod"):
-                _Body(self, cls, owner, function, parameters[0].arg, use).read()
-        return self._direct[key]
-
-    def uses(self, receiver: ast.expr, name: str, module: Module) -> Iterator[Use]:
-        """What a method does on the models that ``receiver`` may be."""
-        for model in _made(receiver, module, self.study):
-            for cls in self.classes(model):
-                found = self.find(cls, name)
-                if found is not None:
-                    yield self.use(cls, *found)
-
-    def classes(self, model: Made) -> list[Class]:
-        """The classes of the project that the module in an FSDP1 model may be of."""
-        assert isinstance(model.node, ast.Call)
-        wrapped = _given(model.node)
-        if wrapped is None:
-            return []
-        values = self.study.tracer.evaluate(wrapped, model.module, model.frame)
-        found = [v.callee for v in values if isinstance(v, Made) and isinstance(v.callee, Class)]
-        return list({cls.node: cls for cls in found}.values())
-
-    # -- what attributes are ----------------------------------------------------------------------
 
     def kind(self, values: Values, depth: int = 0) -> Kind:
         """The most that an attribute's values may be."""
@@ -318,6 +248,82 @@ class Methods:
             yield from evaluate(node, value.module, value.frame)
 
 
+# -- what methods do ------------------------------------------------------------------------------
+
+
+class Methods:
+    """Answers about the methods of one project's classes."""
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self.attributes = ModuleValues(study)
+        self._direct: dict[tuple[ast.ClassDef, FunctionNode], Use] = {}
+
+    def find(
+        self, cls: Class, name: str, above: Class | None = None
+    ) -> tuple[Class, FunctionNode] | None:
+        """The method that an instance of ``cls`` has under a name, if the project defines it.
+
+        With ``above``, the one that ``super()`` gives in a method of that class.
+        """
+        lineage = self.study.tracer.lineage(cls)
+        nodes = [base.node for base in lineage]
+        start = nodes.index(above.node) + 1 if above is not None and above.node in nodes else 0
+        for base in lineage[start:]:
+            for node in base.node.body:
+                if isinstance(node, FunctionNode) and node.name == name:
+                    return base, node
+        return None
+
+    def use(self, cls: Class, owner: Class, function: FunctionNode) -> Use:
+        """What ``function`` does on an instance of ``cls``, with all the methods it calls."""
+        result = Use(function)
+        waiting, seen = [(owner, function)], {function}
+        while waiting:
+            direct = self._read(cls, *waiting.pop())
+            result.runs |= direct.runs
+            result.uses |= direct.uses
+            result.reads |= direct.reads
+            result.calls_self |= direct.calls_self
+            # What a further method is given as its input may have been computed.
+            result.with_computed |= direct.with_computed
+            result.with_computed |= direct.calls_self and function is not direct.function
+            result.dynamic |= direct.dynamic
+            result.further += direct.further
+            for base, further in direct.further:
+                if further not in seen:
+                    seen.add(further)
+                    waiting.append((base, further))
+        return result
+
+    def _read(self, cls: Class, owner: Class, function: FunctionNode) -> Use:
+        key = (cls.node, function)
+        if key not in self._direct:
+            self._direct[key] = use = Use(function)
+            parameters = [*function.args.posonlyargs, *function.args.args]
+            if parameters and not _decorated(function, "staticmethod", "classmethod"):
+                _Body(self, cls, owner, function, parameters[0].arg, use).read()
+        return self._direct[key]
+
+    def uses(self, receiver: ast.expr, name: str, module: Module) -> Iterator[Use]:
+        """What a method does on the models that ``receiver`` may be."""
+        for model in _made(receiver, module, self.study):
+            for cls in self.classes(model):
+                found = self.find(cls, name)
+                if found is not None:
+                    yield self.use(cls, *found)
+
+    def classes(self, model: Made) -> list[Class]:
+        """The classes of the project that the module in an FSDP1 model may be of."""
+        assert isinstance(model.node, ast.Call)
+        wrapped = _given(model.node)
+        if wrapped is None:
+            return []
+        values = self.study.tracer.evaluate(wrapped, model.module, model.frame)
+        found = [v.callee for v in values if isinstance(v, Made) and isinstance(v.callee, Class)]
+        return list({cls.node: cls for cls in found}.values())
+
+
 class _Body:
     """Reads one method: what it calls of its object, and which parameters it uses."""
 
@@ -358,13 +364,13 @@ class _Body:
                 self._loop(target, iterated)
 
     def _loop(self, target: ast.expr, iterated: ast.expr) -> None:
-        found = self.methods.elements(self.values(iterated))
+        found = self.methods.attributes.elements(self.values(iterated))
         for node in ast.walk(target):
             if isinstance(node, ast.Name):
                 self._name(node.id, found)
 
     def _name(self, name: str, found: Values) -> None:
-        if self.methods.kind(found):
+        if self.methods.attributes.kind(found):
             self.names[name] = self.names.get(name, frozenset()) | found
 
     def values(self, node: ast.expr) -> Values:
@@ -377,7 +383,7 @@ class _Body:
             case ast.Attribute(value=inner, attr=attr):
                 return self._attribute(self.values(inner), attr, node)
             case ast.Subscript(value=inner):
-                return self.methods.elements(self.values(inner))
+                return self.methods.attributes.elements(self.values(inner))
             case ast.Call(func=ast.Name(id=name), args=arguments) if name in AROUND:
                 return frozenset(v for a in arguments for v in self.values(a))
             case ast.Call(func=ast.Attribute(value=inner, attr=attr)) if attr in HANDS_OUT:
@@ -454,21 +460,21 @@ class _Body:
                 found = self.methods.find(cls, name)
                 if found is not None:
                     return self.methods.use(cls, *found).computes
-        of_module = self.methods.kind(frozenset({value})) is Kind.MODULE
+        of_module = self.methods.attributes.kind(frozenset({value})) is Kind.MODULE
         return of_module and COMPUTING.match(name) is not None
 
     def _is_this(self, arguments: list[ast.expr]) -> bool:
         return any(isinstance(a, ast.Name) and a.id == self.this for a in arguments)
 
     def _is_module(self, node: ast.expr) -> bool:
-        return self.methods.kind(self.values(node)) is Kind.MODULE
+        return self.methods.attributes.kind(self.values(node)) is Kind.MODULE
 
     # -- parameters -------------------------------------------------------------------------------
 
     def _parameter(self, node: ast.expr) -> None:
         leaf = isinstance(node, ast.Attribute) and node.attr in LEAVES
         leaf = leaf and isinstance(node, ast.Attribute) and self._is_module(node.value)
-        if leaf or self.methods.kind(self.values(node)) is Kind.PARAMETER:
+        if leaf or self.methods.attributes.kind(self.values(node)) is Kind.PARAMETER:
             self._climb(node)
 
     def _climb(self, node: ast.expr) -> None:
