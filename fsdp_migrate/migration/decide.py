@@ -15,10 +15,17 @@ from packaging.version import Version
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Tracer
-from fsdp_migrate.families.modules import unused
+from fsdp_migrate.families.modules import unused_parameters
 from fsdp_migrate.families.parameters import attributes, parameter_classes
-from fsdp_migrate.families.subclasses import derived, subclasses
-from fsdp_migrate.families.wrapping import chosen, policies, roles, run_time, vocabulary, wrapping
+from fsdp_migrate.families.subclasses import forwarding_subclasses, subclass_methods
+from fsdp_migrate.families.wrapping import (
+    chosen_classes,
+    enclosing_models,
+    policies,
+    run_time,
+    vocabulary,
+    wrap_contexts,
+)
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import references
 from fsdp_migrate.fsdp1.site import Site
@@ -124,7 +131,7 @@ def _decide(study: Study) -> list[Decision]:
         if s not in constructor_sites
         and s.reference not in claimed
         and not (
-            s.construct in fsdp1.POLICIES - wrapping.NAMES
+            s.construct in fsdp1.POLICIES - wrap_contexts.NAMES
             and (any_policy or foreign & {s.node, policies.import_of(s.node, s.module)})
             and s.node not in study.conversions
         )
@@ -136,7 +143,7 @@ def _decide(study: Study) -> list[Decision]:
         for site in _running(list(references.dead_imports(study.project, module, used)), study):
             decisions.append(_ask(site, study))
     for constructor in study.constructors.values():
-        constructor.wholes = roles.wholes(constructor, study)
+        constructor.wholes = enclosing_models.wholes(constructor, study)
     decisions = behind_guards([_near(d, study) for d in decisions], study)
     if study.partial:
         decisions = partial.guarded(decisions, study)
@@ -222,18 +229,18 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
     """Every site, constructors registered; and every node that is a reference."""
     known = study.found is not None
     found, used = study.found or _references(study)
-    found = chosen.as_constructors(_running(found, study))
+    found = chosen_classes.as_constructors(_running(found, study))
     for site in found:
         if site.construct in {f"{fsdp1.FSDP}()", f"partial({fsdp1.FSDP})"}:
             assert isinstance(site.node, ast.Call)
             constructor = Constructor.read(site.node, site.module, site.reference)
-            chosen.mark(constructor)
+            chosen_classes.mark(constructor)
             if _is_unsure(site, study):
                 constructor.problem, constructor.is_wrong = "its class is not known", True
             study.constructors[site.node] = constructor
-        elif subclasses.is_subclass(site) and not _is_unsure(site, study):
-            subclasses.register(site, study)
-    found = wrapping.register_contexts(found, study)
+        elif forwarding_subclasses.is_subclass(site) and not _is_unsure(site, study):
+            forwarding_subclasses.register(site, study)
+    found = wrap_contexts.register_contexts(found, study)
     if not known:
         named = [s for m in study.project.modules for s in string_references.find(study, m)]
         uses_fsdp1 = bool(found or study.outdated) or references.is_imported(study.project)
@@ -260,7 +267,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         found += _outdated_methods(referring, study)
         found = _running(found, study)
         study.found = found, used
-    study.subclassed = any(map(subclasses.is_subclass, found))
+    study.subclassed = any(map(forwarding_subclasses.is_subclass, found))
     for site in found:
         branch = _branch(site, study)
         if site.construct in {branches.FSDP1_ONLY, branches.OTHERS}:
@@ -334,8 +341,8 @@ def _builds_models(branch: branches.Branch, study: Study) -> bool:
 
 def _construct(site: Site, study: Study) -> list[Decision]:
     """Decide a constructor together with its arguments: all of them or none."""
-    if subclasses.is_subclass(site):
-        return subclasses.construct(site, study)
+    if forwarding_subclasses.is_subclass(site):
+        return forwarding_subclasses.construct(site, study)
     assert isinstance(site.node, ast.Call)
     constructor = study.constructors[site.node]
     if site.node in study.run_time:
@@ -359,7 +366,7 @@ def _construct(site: Site, study: Study) -> list[Decision]:
         arguments.append(_ask(argument, study))
     further = [*study.plans[constructor].further, *attributes.of(constructor, study)]
     arguments += [_ask(each, study) for each in further]
-    left_out = unused.of(constructor, study)
+    left_out = unused_parameters.of(constructor, study)
     if left_out is not None:
         arguments.append(_ask(left_out.site, study))
     whole = _ask(site, study)
@@ -465,7 +472,7 @@ def _ask(site: Site, study: Study) -> Decision:
     else:
         decision = run_time.settings(site, study) or _of_what_stays(site, study)
         decision = decision or _of_look_alikes(site, study)
-        decision = decision or derived.of_own_state(site, study)
+        decision = decision or subclass_methods.decide_own_state(site, study)
     if decision is None:
         try:
             decision = _answered(rule.decide(site, study), site, rule)

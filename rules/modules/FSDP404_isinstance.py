@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fsdp_migrate.analysis import reaching_bindings
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.modules import classes
+from fsdp_migrate.families.modules import exact_classes
 from fsdp_migrate.fsdp1 import references, unwrapping
 from fsdp_migrate.fsdp1.api import FSDP, PACKAGE
 from fsdp_migrate.fsdp1.site import Site
@@ -204,7 +204,7 @@ def _wrappers_passed_over(
     others = [e for e in named if e is not site.reference]
     if not (negated or passes):
         return None
-    if not classes.is_visited(check.args[0], study, site.module):
+    if not exact_classes.is_visited(check.args[0], study, site.module):
         return None
     if _stops_there(holder, site.module):
         return None

@@ -8,8 +8,8 @@ from typing import TypeGuard
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Constant, Made, Unknown
-from fsdp_migrate.families.checkpoints import statedicts
-from fsdp_migrate.families.names import passing, surgery
+from fsdp_migrate.families.checkpoints import state_dict_settings
+from fsdp_migrate.families.names import key_prefixes, model_names, silent_fallbacks
 from fsdp_migrate.families.wrapping import strategy
 from fsdp_migrate.fsdp1 import unwrapping
 from fsdp_migrate.fsdp1.api import PACKAGE
@@ -18,6 +18,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code, join
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.syntax.call_arguments import bind_arguments
 from fsdp_migrate.syntax.scopes import COMPREHENSIONS, FUNCTIONS
 
 RULE = Rule(
@@ -66,7 +67,7 @@ def _modules(site: Site, study: Study) -> Decision:
     call = site.node
     bound = None
     if isinstance(call, ast.Call):
-        bound = statedicts.arguments(call, ("module", "root_only"))
+        bound = bind_arguments(call, ("module", "root_only"))
     model = bound.get("module") if bound else None
     models = study.models_of_static(model, site.module).constructors
     root_only = bound.get("root_only") if bound else None
@@ -136,7 +137,7 @@ def _place(site: Site, study: Study) -> Decision:
             f"ask its mesh, between two steps: next({ast.unparse(site.receiver)}"
             f".parameters()).device_mesh.{method}(-1)",
             models=found.constructors,
-            quiet=passing.is_passed_over(site.reference, site.module, study),
+            quiet=silent_fallbacks.is_passed_over(site.reference, site.module, study),
         )
     proposal = study.proposal()
     package = proposal.module_name(site.module, "torch.distributed", "dist", site.reference)
@@ -342,7 +343,7 @@ def _is_state(method: ast.Attribute, module: Module) -> bool:
 
 def _in_context(node: ast.AST, module: Module, study: Study) -> bool:
     return any(
-        statedicts.is_context(item.context_expr, module, study)
+        state_dict_settings.is_context(item.context_expr, module, study)
         for parent in module.table.ancestors(node)
         if isinstance(parent, ast.With)
         for item in parent.items
@@ -353,7 +354,7 @@ def _clean(site: Site, study: Study) -> Decision:
     """torch's private function: of FSDP2's names it removes what checkpointing adds."""
     call = site.node
     models = study.constructors.values()
-    bound = statedicts.arguments(call, ("tensor_name",)) if isinstance(call, ast.Call) else None
+    bound = bind_arguments(call, ("tensor_name",)) if isinstance(call, ast.Call) else None
     if not models or not bound:
         return study.left(
             site,
@@ -371,14 +372,14 @@ def _clean(site: Site, study: Study) -> Decision:
 def _string(site: Site, study: Study) -> Decision:
     models = study.constructors.values()
     assert isinstance(site.node, ast.Constant)
-    removal = surgery.removal(site.node, site.module)
+    removal = key_prefixes.removal(site.node, site.module)
     if removal is not None:
         return _removed(removal, site, study)
-    asked = surgery.asks(site.node, site.module)
+    asked = key_prefixes.asks(site.node, site.module)
     if asked is not None:  # as what it asks for
-        removal = surgery.removal(asked[1], site.module)
+        removal = key_prefixes.removal(asked[1], site.module)
         assert removal is not None
-        of_models = all(surgery.is_models(n, site.module, study) for n in removal.names)
+        of_models = all(model_names.is_models(n, site.module, study) for n in removal.names)
         decision = _removed(removal, site, study)
         gone = of_models and bool(models)
         return replace(decision, edits=(), message="gone with it") if gone else decision
@@ -394,7 +395,7 @@ def _string(site: Site, study: Study) -> Decision:
         return study.rewritten(site, RULE.code, message, proposal, models=models)
     clean = str(site.node.value).replace("_fsdp_wrapped_module.", "")
     if clean != site.node.value and PATH.fullmatch(clean) and models and not _in_f_string(call):
-        if surgery.meets_models(site.node, site.module, study):
+        if model_names.meets_models(site.node, site.module, study):
             proposal.replace(site.module, site.node, code("{s}", s=f'"{clean}"'))
             return study.rewritten(site, RULE.code, "the name without it", proposal, models=models)
         return study.left(
@@ -414,13 +415,13 @@ def _string(site: Site, study: Study) -> Decision:
     )
 
 
-def _removed(removal: surgery.Removal, site: Site, study: Study) -> Decision:
+def _removed(removal: key_prefixes.Removal, site: Site, study: Study) -> Decision:
     """Names of models need it no more; others, in checkpoints of FSDP1's, may."""
     models = study.constructors.values()
     if not models:
         left = study.left(site, RULE.code, study.no_models, "drop it when none is FSDP1's any more")
         return replace(left, edits=(), kept=True)  # it does no harm: nothing to say in the code
-    if not all(surgery.is_models(name, site.module, study) for name in removal.names):
+    if not all(model_names.is_models(name, site.module, study) for name in removal.names):
         message = "kept: names that come from elsewhere may have it"
         return study.kept_as_is(site, RULE.code, message, models=models)
     proposal = study.proposal()
@@ -440,7 +441,7 @@ def _only_asks(around: ast.AST, site: Site) -> TypeGuard[ast.If]:
     if not isinstance(around, ast.If):
         return False
     strings = [n for n in ast.walk(around.test) if isinstance(n, ast.Constant)]
-    asked = [surgery.asks(string, site.module) for string in strings]
+    asked = [key_prefixes.asks(string, site.module) for string in strings]
     return len(asked) == 1 and asked[0] is not None and asked[0][0] is around
 
 
@@ -483,5 +484,5 @@ def _repeats(statement: ast.stmt, call: ast.Call) -> bool:
 def _is_unwrapping(node: ast.Constant, call: ast.Call) -> bool:
     """``getattr(model, "_fsdp_wrapped_module", default)``."""
     named = call.func.id if isinstance(call.func, ast.Name) else ""
-    exact = str(node.value).strip(".") == surgery.PART
+    exact = str(node.value).strip(".") == key_prefixes.PART
     return exact and named == "getattr" and len(call.args) == 3 and call.args[1] is node

@@ -2,8 +2,8 @@
 
 import ast
 
-from fsdp_migrate.families.names import passing
-from fsdp_migrate.families.wrapping import chosen
+from fsdp_migrate.families.names import silent_fallbacks
+from fsdp_migrate.families.wrapping import chosen_classes
 from fsdp_migrate.fsdp1.api import FLAT_FIELDS, FSDP, PACKAGE, UNMISTAKABLE
 from fsdp_migrate.fsdp1.references import COMMAND, FLAT
 from fsdp_migrate.fsdp1.site import Site
@@ -86,7 +86,7 @@ def decide(site: Site, study: Study) -> Decision:
         if flat:
             reason = f"an FSDP2 model has no flat parameters, and so no {name.rpartition('.')[2]}"
             help_ = FLAT_HELP
-        quiet = isinstance(site.reference, ast.Attribute) and passing.is_passed_over(
+        quiet = isinstance(site.reference, ast.Attribute) and silent_fallbacks.is_passed_over(
             site.reference, site.module, study
         )
         if quiet and name in ORDER:
@@ -117,7 +117,7 @@ def decide(site: Site, study: Study) -> Decision:
             quiet=True,
         )
     reason, help_ = _plainly(site.construct)
-    if site.construct == chosen.VALUE and chosen.is_called(site, study):
+    if site.construct == chosen_classes.VALUE and chosen_classes.is_called(site, study):
         models = study.reached_from(site.module)  # what it makes may be taken for theirs
         return study.left(site, RULE.code, reason, help_, models=models, quiet=True)
     return study.left(site, RULE.code, reason, help_)
@@ -229,7 +229,7 @@ def _asked_by_name(named: str, site: Site, study: Study) -> Decision:
         f"an FSDP2 model has no {named}",
         FLAT_HELP if named in FLAT_FIELDS else INSTEAD.get(named, help_) if private else help_,
         models=_concerned(site, study),
-        quiet=quiet and not (private and not passing.matters(site.node, site.module)),
+        quiet=quiet and not (private and not silent_fallbacks.matters(site.node, site.module)),
     )
 
 

@@ -2,29 +2,27 @@
 
 import ast
 
-from fsdp_migrate.families.checkpoints import statedicts
-from fsdp_migrate.families.parameters import parameters, vectors, writes
-from fsdp_migrate.families.parameters.parameters import (
+from fsdp_migrate.families.parameters import parameter_uses, vectors, writes
+from fsdp_migrate.families.parameters.parameter_loops import (
     ADDRESS,
     COUNT,
     MEMORY,
     NAME,
-    NUMBER,
-    REDUCED,
     SHAPE,
-    STALE,
     STATISTIC,
     UPDATE,
-    concerned,
-    groups_loop,
-    model_of,
-    reduction,
-    trained,
-    updated,
-    written,
 )
+from fsdp_migrate.families.parameters.parameter_numbers import NUMBER, REDUCED, reduction
+from fsdp_migrate.families.parameters.parameter_owners import (
+    model_of,
+    models_concerned,
+    models_looped_over,
+    trained_models,
+)
+from fsdp_migrate.families.parameters.parameter_updates import STALE, groups_loop, models_changed
 from fsdp_migrate.families.parameters.vectors import PIECES, VECTOR, WRITTEN, flattened
 from fsdp_migrate.families.parameters.writes import WRITE, is_item, may_be_evaluated, models_of
+from fsdp_migrate.families.wrapping import strategy
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
@@ -51,7 +49,7 @@ RULE = Rule(
         "parameter norm",
     ),
     finders=(
-        Finder(60, parameters.find_parameter_uses),
+        Finder(60, parameter_uses.find_parameter_uses),
         Finder(70, writes.find_parameter_writes),
         Finder(80, vectors.find_flattened_parameters),
     ),
@@ -88,7 +86,7 @@ CASTS = frozenset({"to", "half", "float", "double", "bfloat16", "cpu", "cuda", "
 
 def decide(site: Site, study: Study) -> Decision:
     assert site.receiver is not None
-    models = concerned(site, study)
+    models = models_concerned(site, study)
     if site.construct == REDUCED:
         return _reduced(site, study)
     if site.construct in MEANINGS:
@@ -131,7 +129,7 @@ def _reduced(site: Site, study: Study) -> Decision:
     """The program adds up over the ranks: it must have this rank's number for that."""
     assert site.receiver is not None
     found = study.models(site.receiver, site.module)
-    models = concerned(site, study)
+    models = models_concerned(site, study)
     reduced = reduction(site, study)
     traced = study.traced(site.receiver, site.module) and found.certain
     ignores = any(c.is_open or c.has("ignored_modules") or c.has("ignored_states") for c in models)
@@ -166,15 +164,17 @@ def _update(site: Site, study: Study) -> Decision:
         return _update_of_optimizer(site, site.receiver, study)
     proposal = study.proposal()
     function = proposal.support(site.module, "reshard_parameters", site.node)
-    looped = updated(site.node, study, site.module)
+    looped = models_looped_over(site.node, study, site.module)
     lines = [code("{f}({m})", f=function, m=model) for model in looped]
     proposal.insert_before(site.module, site.statement, *lines)
     # Parameters of an FSDP1 model and of an FSDP2 model do not mix: all of them or none.
     together = (site.receiver, *looped.values())
     models = frozenset(c for m in together for c in study.models(m, site.module).constructors)
-    changed = [study.models(m, site.module).constructors for m in written(site.node, site.module)]
+    changed = [
+        study.models(m, site.module).constructors for m in models_changed(site.node, site.module)
+    ]
     review = ""
-    if any(found and found.isdisjoint(trained(study)) for found in changed):
+    if any(found and found.isdisjoint(trained_models(study)) for found in changed):
         review = STALE
     return study.rewritten(
         site, RULE.code, "resharded first", proposal, models=models, review=review
@@ -237,7 +237,7 @@ def _vector(site: Site, study: Study) -> Decision:
     else:
         proposal.replace(site.module, given, code("map({f}, {g})", f=function, g=given))
     if "grad" not in ast.unparse(base or given):  # which are sharded after an evaluation too
-        for path in updated(given, study, site.module):
+        for path in models_looped_over(given, study, site.module):
             reshard = proposal.support(site.module, "reshard_parameters", site.node)
             line = code("{f}({m})", f=reshard, m=path)
             proposal.insert_before(site.module, site.statement, line)
@@ -246,7 +246,7 @@ def _vector(site: Site, study: Study) -> Decision:
         RULE.code,
         "of this rank's part",
         proposal,
-        models=concerned(site, study),
+        models=models_concerned(site, study),
         review=PARTS,
     )
 
@@ -259,9 +259,9 @@ PARTS = (
 
 def _update_of_optimizer(site: Site, optimizer: ast.expr, study: Study) -> Decision:
     """Where a model is replicated, FSDP1 computed with the parameters that optimizers have."""
-    models = concerned(site, study)
+    models = models_concerned(site, study)
     model = model_of(optimizer, study, site.module)
-    if model is None or not statedicts.is_replicated(models, study):
+    if model is None or not strategy.is_replicated(models, study):
         message = "kept, and not seen in every case"
         return study.rewritten(site, RULE.code, message, models=models, review=UNSEEN)
     proposal = study.proposal()

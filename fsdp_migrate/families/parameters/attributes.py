@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Made, Unknown
-from fsdp_migrate.families.parameters.parameters import METHODS
-from fsdp_migrate.families.wrapping import models
+from fsdp_migrate.families.parameters.parameter_loops import METHODS
+from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.fsdp1.references import definitions
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -75,7 +75,7 @@ def _defining(study: Study) -> list[Module]:
     found: dict[Module, None] = {}
     for constructor in study.constructors.values():
         if "module" in constructor.arguments and keeps(constructor, study) is not None:
-            parts = models.contents(constructor.wrapped, constructor.module, study)
+            parts = model_contents.contents(constructor.wrapped, constructor.module, study)
             found |= dict.fromkeys(cls.module for cls in parts.classes)
     return [module for module in found if module not in study.project.modules]
 
@@ -218,7 +218,7 @@ def _may_hold(constructor: Constructor, owner: ast.ClassDef, study: Study) -> bo
     """Whether a model may have modules of a class, as far as its construction can be followed."""
     if "module" not in constructor.arguments:
         return True
-    found = models.contents(constructor.wrapped, constructor.module, study)
+    found = model_contents.contents(constructor.wrapped, constructor.module, study)
     return not found.complete or any(c.node is owner for c in found.classes)
 
 

@@ -11,8 +11,9 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.parameters.parameters import is_gathered, listed
-from fsdp_migrate.families.training_loop import ordering
+from fsdp_migrate.families.parameters.gathered import is_gathered
+from fsdp_migrate.families.parameters.parameter_owners import models_of_list
+from fsdp_migrate.families.training_loop import early_optimizers
 from fsdp_migrate.families.training_loop.reductions import bases
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -32,7 +33,7 @@ def find_flattened_parameters(study: Study, module: Module) -> Iterator[Site]:
     for call in module.table.calls_by_name.of(
         (TO_VECTOR, FROM_VECTOR, "cat", "concat", "concatenate")
     ):
-        name = ordering.last_name(call.func)
+        name = early_optimizers.last_name(call.func)
         if name == TO_VECTOR and call.args:
             construct, given = VECTOR, call.args[0]
         elif name == FROM_VECTOR and len(call.args) == 2:
@@ -47,7 +48,7 @@ def find_flattened_parameters(study: Study, module: Module) -> Iterator[Site]:
         wanted = CATS if construct == PIECES else {f"{u}{name}" for u in UTILS}
         if names.isdisjoint(wanted) or is_gathered(call, study, module):
             continue
-        if listed(given, study, module):
+        if models_of_list(given, study, module):
             yield Site(construct, module, call, call, given)
 
 

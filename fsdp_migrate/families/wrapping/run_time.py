@@ -13,8 +13,13 @@ from collections.abc import Iterable, Iterator
 from packaging.version import Version
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.wrapping import methods, vocabulary, wrapped, wrapping
-from fsdp_migrate.families.wrapping.roles import Role, role
+from fsdp_migrate.families.wrapping import (
+    forward_registration,
+    refused_modules,
+    vocabulary,
+    wrap_contexts,
+)
+from fsdp_migrate.families.wrapping.enclosing_models import Role, role
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -71,7 +76,7 @@ def construct(site: Site, study: Study) -> list[Decision]:
     together = is_wrap or constructor.is_context
     models = study.wrapping.constructors if together else frozenset({constructor})
     given = "module" in constructor.arguments and not together
-    refused = wrapped.in_any_form(constructor, study) if given else None
+    refused = refused_modules.in_any_form(constructor, study) if given else None
     if refused is not None:
         models |= refused.models
         quiet = bool(refused.models)  # one FSDP in the other
@@ -79,10 +84,12 @@ def construct(site: Site, study: Study) -> list[Decision]:
             site, RULE, refused.reason, refused.help, models=models, quiet=quiet, final=True
         )
         return [left, *arguments(constructor, site.module, study, models)]
-    if is_wrap and wrapping.is_outer_of_two(constructor, study):
+    if is_wrap and wrap_contexts.is_outer_of_two(constructor, study):
         return [without_outer(site, constructor, study)]
-    if is_wrap and wrapping.is_wrapped_before(constructor, study):
-        left = study.left(site, "FSDP104", *wrapping.TWICE, models=models, quiet=True, final=True)
+    if is_wrap and wrap_contexts.is_wrapped_before(constructor, study):
+        left = study.left(
+            site, "FSDP104", *wrap_contexts.TWICE, models=models, quiet=True, final=True
+        )
         return [left, *arguments(constructor, site.module, study, models)]
     proposal = study.proposal()
     message = "kept: it hands shard what enable_wrap and itself are given"
@@ -100,7 +107,7 @@ def construct(site: Site, study: Study) -> list[Decision]:
     review = place(constructor, study, added)
     if added:
         proposal.add_keyword(site.module, constructor.call, "is_root", code("False"))
-    methods.register_made(constructor, proposal, study)
+    forward_registration.register_made(constructor, proposal, study)
     rule = "FSDP104" if together else RULE
     whole = study.rewritten(site, rule, message, proposal, models=models, review=review)
     return [whole, *arguments(constructor, site.module, study, models)]
