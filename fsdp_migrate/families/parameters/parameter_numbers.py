@@ -7,10 +7,15 @@ from collections.abc import Iterator, Sequence
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.parameters.parameter_loops import loop_over, names_bound
+from fsdp_migrate.families.parameters.parameter_owners import models_concerned
 from fsdp_migrate.families.training_loop import reductions
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.syntax.scopes import walk
+
+RULE = "FSDP408"
 
 REDUCED = "parameter norm over ranks"
 NUMBER = "parameter norm"
@@ -57,3 +62,35 @@ def reduction(site: Site, study: Study) -> reductions.Reduction:
                 if found.node is site.node:
                     return found
     raise AssertionError("the reduction of a site is where it was found")
+
+
+def decide_reduced(site: Site, study: Study) -> Decision:
+    """The program adds up over the ranks: it must have this rank's number for that."""
+    assert site.receiver is not None
+    found = study.models(site.receiver, site.module)
+    models = models_concerned(site, study)
+    reduced = reduction(site, study)
+    traced = study.traced(site.receiver, site.module) and found.certain
+    ignores = any(c.is_open or c.has("ignored_modules") or c.has("ignored_states") for c in models)
+    proposal = study.proposal()
+    for base in reduced.bases:
+        gradient = isinstance(base, ast.Attribute) and "grad" in ast.unparse(base)
+        if traced and gradient and not ignores:
+            proposal.replace(site.module, base, code("{b}.to_local()", b=base))
+        else:
+            function = proposal.support(site.module, "own_part", base)
+            proposal.replace(site.module, base, code("{f}({b})", f=function, b=base))
+    review = ""
+    if reduced.is_extreme:
+        review = EMPTY
+    elif reduced.is_mean:
+        review = OTHERS
+    message = "of this rank's part, which the program adds up"
+    return study.rewritten(site, RULE, message, proposal, models=models, review=review)
+
+
+EMPTY = (
+    "a rank that has no row of a parameter has no largest or smallest number of it, and fails; "
+    "FSDP1 had no gradient there"
+)
+OTHERS = "this rank's part has other elements of the parameter than FSDP1's piece, and another mean"

@@ -16,8 +16,11 @@ from fsdp_migrate.families.parameters.gathered import is_gathered
 from fsdp_migrate.families.training_loop import early_optimizers
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
-from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.syntax.scopes import FUNCTIONS
+
+RULE = "FSDP408"
 
 WRITE = "parameter write"
 IN_PLACE = frozenset(
@@ -225,3 +228,47 @@ HARMLESS = frozenset({"print", "zero_grad", "item", "len", "float", "int", "barr
 def _is_harmless(call: ast.Call) -> bool:
     name = early_optimizers.last_name(call.func)
     return name in HARMLESS or name in IN_PLACE
+
+
+def decide_write(site: Site, study: Study) -> Decision:
+    """One parameter is written to: FSDP2 would lose it after an evaluation, FSDP1 was late."""
+    assert isinstance(site.node, ast.expr)
+    assert site.receiver is not None
+    if any(isinstance(p, ast.Lambda) for p in site.module.table.ancestors(site.node)):
+        return study.left(
+            site,
+            RULE,
+            "a parameter is written to in a lambda, where the model cannot be resharded first",
+            "make it a function",
+            models=study.models(site.receiver, site.module).constructors,
+            quiet=True,
+        )
+    changed = study.models(site.receiver, site.module).constructors
+    if is_item(site.node, site.module):
+        return study.left(
+            site,
+            RULE,
+            "items of a sharded parameter cannot be assigned, and of one that an evaluation has "
+            "gathered are lost",
+            "write to the whole parameter in place, or within full_params of fsdp2_support",
+            models=changed,
+            quiet=True,
+        )
+    proposal = study.proposal()
+    function = proposal.support(site.module, "reshard_parameters", site.node)
+    together = models_of(site, study)
+    lines = [code("{f}({m})", f=function, m=path) for path in together]
+    proposal.insert_before(site.module, site.statement, *lines)
+    models = frozenset(
+        c for m in together.values() for c in study.models(m, site.module).constructors
+    )
+    late = may_be_evaluated(changed, study)
+    return study.rewritten(
+        site, RULE, "resharded first", proposal, models=models, review=LATE if late else ""
+    )
+
+
+LATE = (
+    "after an evaluation, FSDP1's forwards did not see what is written here to the root's "
+    "parameters until a backward had freed them; now the next forward does"
+)
