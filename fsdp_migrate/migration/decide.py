@@ -459,11 +459,11 @@ def _ask(site: Site, study: Study) -> Decision:
         (site.node, *site.module.table.ancestors(site.node))
     ):
         return study.rewritten(
-            site, rule.code, "gone with what it was for", models=study.constructors.values()
+            site, rule.code, "gone with what it was for", models=study.every_constructor
         )
     if any(branches.stands_in(site, branch) for branch in study.branches):
         return study.rewritten(
-            site, rule.code, "gone with the branch for FSDP1", models=study.constructors.values()
+            site, rule.code, "gone with the branch for FSDP1", models=study.every_constructor
         )
     if _is_unsure(site, study):
         rule = study.registry.find(LOOK_ALIKE)
@@ -568,7 +568,7 @@ def _models_at(site: Site, study: Study) -> frozenset[Constructor]:
         return frozenset({study.constructors[site.node]})
     if site.receiver is not None:
         return study.models(site.receiver, site.module).constructors
-    return frozenset(study.constructors.values())
+    return study.every_constructor
 
 
 def _heeded(decision: Decision) -> Decision:

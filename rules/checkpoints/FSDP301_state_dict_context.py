@@ -38,7 +38,7 @@ def decide(site: Site, study: Study) -> Decision:
             RULE.code,
             f"{ast.unparse(site.reference)} is passed on as a value",
             "call it in a with statement, and run again",
-            models=study.constructors.values(),
+            models=study.every_constructor,
             quiet=True,
         )
     models = state_dict_settings.concerned(first_argument(call), site.module, study)

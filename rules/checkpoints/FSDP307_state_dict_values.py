@@ -74,7 +74,7 @@ def decide(site: Site, study: Study) -> Decision:
         RULE.code,
         study.derived or f"{site.construct} is used as a value",
         "replace it together with the code that reads it",
-        models=study.constructors.values(),
+        models=study.every_constructor,
         unknown_state=True,
     )
 

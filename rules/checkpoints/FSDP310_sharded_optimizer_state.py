@@ -39,7 +39,7 @@ def decide(site: Site, study: Study) -> Decision:
             RULE.code,
             problem,
             "dcp.load into get_optimizer_state_dict(model, optimizer), then set it",
-            models=study.constructors.values(),
+            models=study.every_constructor,
         )
     assert isinstance(call, ast.Call)
     assert load.model is not None

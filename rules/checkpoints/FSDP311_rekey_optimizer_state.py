@@ -25,7 +25,7 @@ def decide(site: Site, study: Study) -> Decision:
     bound = bind_arguments(call, ARGUMENTS) if isinstance(call, ast.Call) else None
     model = bound.get("model") if bound else None
     models = study.models(model, site.module).constructors if model is not None else frozenset()
-    models = models or frozenset(study.constructors.values())
+    models = models or study.every_constructor
     kind = bound.get("optim_state_key_type") if bound else None
     names = set()
     if kind is not None:

@@ -61,7 +61,7 @@ def decide(site: Site, study: Study) -> Decision:
     if kind == "hasattr":
         return _has_method(site, study)
     old = rest.rstrip(")")
-    models = frozenset(study.constructors.values())
+    models = study.every_constructor
     if kind == "isinstance" and isinstance(site.node, ast.Call):
         models = study.models_of_static(site.node.args[0], site.module).constructors
     if not models:
@@ -166,7 +166,7 @@ def _has_method(site: Site, study: Study) -> Decision:
 
 def _compared(site: Site, study: Study) -> Decision:
     """``type(model) == FSDP``: an FSDP2 model has a class of its own for each class it shards."""
-    models = frozenset(study.constructors.values())
+    models = study.every_constructor
     node = site.node
     assert isinstance(node, ast.Compare)
     sides = [node.left, *node.comparators]

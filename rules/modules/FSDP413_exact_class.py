@@ -61,7 +61,7 @@ def _concerned(site: Site, study: Study) -> frozenset[Constructor]:
     found: frozenset[Constructor] = frozenset()
     if site.receiver is not None:
         found = study.models(site.receiver, site.module).constructors
-    return found or frozenset(study.constructors.values())
+    return found or study.every_constructor
 
 
 def _name(site: Site, study: Study) -> Decision:
@@ -129,7 +129,7 @@ def _wanted(
         if "torch.nn.Linear" in study.external(part, site.module) and any(
             model_contents.may_contain(c.wrapped, c.module, layer, study)
             for c in concerned
-            if "module" in c.arguments
+            if c.has_module
             for layer in DERIVED_LINEAR
         ):
             subclasses.append("the output layer of torch's attention")

@@ -54,7 +54,7 @@ def decide(site: Site, study: Study) -> Decision:
     arguments = [code("{m}", m=model), *(code("{n}={v}", n=n, v=v) for n, v in flags.items())]
     name = proposal.support(site.module, function, call)
     proposal.replace(site.module, call, code("{f}({a})", f=name, a=join(", ", arguments)))
-    lowers = runs and any(c.is_open or c.has("mixed_precision") for c in models)
+    lowers = runs and any(c.may_have("mixed_precision") for c in models)
     return study.rewritten(
         site, RULE.code, function, proposal, models=models, review=LOWERED if lowers else ""
     )

@@ -48,7 +48,7 @@ def decide(site: Site, study: Study) -> Decision:
 def _parameters(
     model: ast.expr, models: Iterable[Constructor], site: Site, proposal: Proposal
 ) -> Code:
-    if not any(c.is_open or c.has("ignored_modules") or c.has("ignored_states") for c in models):
+    if not any(c.may_ignore for c in models):
         return code("list({m}.parameters())", m=model)
     dtensor = proposal.name(site.module, "torch.distributed.tensor", "DTensor", site.node)
     return code("[p for p in {m}.parameters() if isinstance(p, {d})]", m=model, d=dtensor)

@@ -93,7 +93,7 @@ def _evaluation(site: Site, study: Study) -> Decision:
         site,
         RULE.code,
         "kept, and read by nothing any more",
-        models=study.constructors.values(),
+        models=study.every_constructor,
         review=(
             "FSDP2 does not read this variable: with mixed precision, evaluation computes in "
             "param_dtype like training"
@@ -164,7 +164,7 @@ def _origin(site: Site, study: Study) -> Decision:
 
 def _unused(site: Site, study: Study) -> Decision:
     """A policy that reaches no constructor here follows the others, to be looked at."""
-    models = study.constructors.values()
+    models = study.every_constructor
     problem = study.no_models
     mixed = None
     if isinstance(site.node, ast.Call):

@@ -50,7 +50,7 @@ def decide(site: Site, study: Study) -> Decision:
         "x": bound["max_norm"],
         "n": norm_type,
     }
-    ignores = any(c.is_open or c.has("ignored_modules") or c.has("ignored_states") for c in models)
+    ignores = any(c.may_ignore for c in models)
     if ignores or not _is_finite(bound.get("norm_type"), site, study):
         parts["f"] = proposal.support(site.module, "clip_grad_norm_", call)
         new = Code("{f}({m}, {x}{n})", parts)
@@ -117,7 +117,7 @@ def _of_a_list(site: Site, study: Study) -> Decision:
             quiet=True,
         )
     proposal = study.proposal()
-    ignores = any(c.is_open or c.has("ignored_modules") or c.has("ignored_states") for c in models)
+    ignores = any(c.may_ignore for c in models)
     used = not isinstance(site.module.table.parents[site.node], ast.Expr)
     if used and found.certain and not ignores:
         given = [code("{v}", v=value) for value in site.node.args]

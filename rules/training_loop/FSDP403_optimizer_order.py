@@ -49,7 +49,7 @@ def decide(site: Site, study: Study) -> Decision:
     proposal = study.proposal()
     proposal.move_after(site.module, built, wrapped)
     review = ""
-    if not all(_keeps_parameters(c, study) for c in models):
+    if not all(attributes.keeps(c, study) for c in models):
         review = (
             "FSDP1 without use_orig_params=True gave this optimizer parameters that it never "
             "trained; now it trains them"
@@ -120,11 +120,3 @@ def _models(wrap: ast.Call, site: Site, study: Study) -> frozenset[Constructor]:
     if wrap in study.constructors:
         return frozenset(study.settings_of(study.constructors[wrap]))
     return study.models(wrap, site.module).constructors
-
-
-def _keeps_parameters(constructor: Constructor, study: Study) -> bool:
-    node = constructor.arguments.get("use_orig_params")
-    if node is None:
-        return False
-    flag = study.literal(node, constructor.module)
-    return flag is not None and flag.value is True

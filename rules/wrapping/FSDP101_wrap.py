@@ -21,7 +21,7 @@ def decide(site: Site, study: Study) -> Decision:
     models = [constructor]
     if constructor.problem:
         never = None
-        if "module" in constructor.arguments:
+        if constructor.has_module:
             never = refused_modules.in_any_form(constructor, study)
         if never is not None:
             return study.left(

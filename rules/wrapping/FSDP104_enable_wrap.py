@@ -54,7 +54,7 @@ def _outside(site: Site, study: Study) -> Decision:
 
 
 def _left(site: Site, reason: str, help: str, study: Study, *, final: bool = False) -> Decision:
-    models = frozenset(study.constructors.values())
+    models = study.every_constructor
     return study.left(site, RULE.code, reason, help, models=models, quiet=True, final=final)
 
 

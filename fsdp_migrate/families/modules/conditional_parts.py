@@ -96,15 +96,8 @@ class ConditionalParts:
 
 def _unit_classes(constructor: Constructor, study: Study) -> set[object]:
     """The classes that a policy makes units of: definitions, or names of classes from outside."""
-    policy = constructor.arguments.get("auto_wrap_policy")
-    if policy is None:
-        return set()
-    try:
-        read = policies.read(study.values(policy, constructor.module), study)
-    except policies.Unreadable:
-        return set()
     found: set[object] = set()
-    for each in read:
+    for each in policies.read_policies(constructor, study) or ():
         if each.kind is policies.Kind.CLASSES and each.argument is not None:
             for node in walk(each.argument):
                 if isinstance(node, (ast.Name, ast.Attribute)):

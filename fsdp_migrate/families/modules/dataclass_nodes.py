@@ -99,7 +99,7 @@ def _units(
         for value in study.values(wrapped.wrapped, wrapped.module)
         if isinstance(value, Made) and isinstance(value.callee, Class)
     ]
-    if not constructor.has("auto_wrap_policy") and not constructor.is_open:
+    if not constructor.may_have("auto_wrap_policy"):
         return roots, []
     chosen = _chosen(constructor, study)
     contents = model_contents.contents(wrapped.wrapped, wrapped.module, study).classes
@@ -113,24 +113,14 @@ def _units(
 
 def _names_units(constructor: Constructor, study: Study) -> bool:
     """Whether the policy names classes, so that there are units besides the root."""
-    policy = constructor.arguments.get("auto_wrap_policy")
-    if policy is None:
-        return False
-    try:
-        read = policies.read(study.values(policy, constructor.module), study)
-    except policies.Unreadable:
-        return False
+    read = policies.read_policies(constructor, study) or []
     return bool(read) and all(each.kind is policies.Kind.CLASSES for each in read)
 
 
 def _chosen(constructor: Constructor, study: Study) -> set[ast.AST] | None:
     """The project's classes that a policy names; None when it may choose others."""
-    policy = constructor.arguments.get("auto_wrap_policy")
-    if policy is None:
-        return None
-    try:
-        read = policies.read(study.values(policy, constructor.module), study)
-    except policies.Unreadable:
+    read = policies.read_policies(constructor, study)
+    if read is None:
         return None
     found: set[ast.AST] = set()
     for each in read:

@@ -139,7 +139,7 @@ class DataclassReader:
     def inputs(self, units: list[Class], constructor: Constructor, wrapped: Wrapped) -> list[Class]:
         """The dataclasses with tensors that units take, where inputs are cast."""
         if not any(
-            c.is_open or c.has("mixed_precision")
+            c.may_have("mixed_precision")
             for c in (constructor, *self.study.settings_of(constructor))
         ):
             return []

@@ -174,7 +174,7 @@ def _sharded_classes(study: Study) -> set[ast.AST]:
     return {
         base.node
         for constructor in study.constructors.values()
-        if "module" in constructor.arguments
+        if constructor.has_module
         for cls in model_contents.contents(constructor.wrapped, constructor.module, study).classes
         for base in study.tracer.lineage(cls)
     }

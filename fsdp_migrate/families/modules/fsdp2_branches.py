@@ -15,7 +15,7 @@ RULE = "FSDP404"
 
 def decide_branch(branch: Branch, site: Site, study: Study) -> Decision:
     """Migrated models take the branch that the project has for FSDP2."""
-    models = frozenset(study.constructors.values())
+    models = study.every_constructor
     proposal = study.proposal()
     if branch.head is branch.node and not branch.node.orelse:
         proposal.delete(site.module, branch.node)
@@ -29,7 +29,7 @@ def decide_branch(branch: Branch, site: Site, study: Study) -> Decision:
 
 def decide_version_test(site: Site, study: Study) -> Decision:
     """No model is of the version that the project has for FSDP1's."""
-    models = frozenset(study.constructors.values())
+    models = study.every_constructor
     branch = next((b for b in study.branches if b.asks is site.node), None)
     if branch is None:  # it builds models
         return study.left(

@@ -37,13 +37,13 @@ def decide_inner_module(site: Site, study: Study) -> Decision:
         return _of_a_class(site, around, study)
     if unwrapping.is_in_loop(site.reference, site.module):
         message = "kept for other wrappers: no FSDP2 model comes here"
-        models = found.constructors or frozenset(study.constructors.values())
+        models = found.constructors or study.every_constructor
         return study.rewritten(site, RULE, message, models=models)
     # Nothing but FSDP1's wrapper has that attribute: where the line runs, it is one.
     only_fsdp1s = site.reference.attr == "_fsdp_wrapped_module" and bool(study.constructors)
     if not found.certain and not (only_fsdp1s and not _asks_inner_state(site, study)):
         return _unwrap_any(site, found.constructors, study)
-    models = found.constructors or frozenset(study.constructors.values())
+    models = found.constructors or study.every_constructor
     proposal = study.proposal()
     proposal.replace(site.module, site.reference, code("{m}", m=site.receiver))
     return study.rewritten(site, RULE, "the model itself", proposal, models=models)

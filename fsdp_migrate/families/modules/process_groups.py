@@ -83,7 +83,7 @@ def _group_in_scope(
     group = constructor.arguments.get("process_group")
     if constructor.module is not site.module or not isinstance(group, ast.Name):
         return None
-    if constructor.is_open or constructor.is_context or constructor.has("device_mesh"):
+    if constructor.is_context or constructor.may_have("device_mesh"):
         return None
     if strategy.of(constructor, study) not in {"FULL_SHARD", "SHARD_GRAD_OP"}:
         return None
@@ -102,7 +102,7 @@ def _group_in_scope(
 
 
 def _over_all_ranks(constructor: Constructor, study: Study) -> bool:
-    given = constructor.has("process_group") or constructor.has("device_mesh")
-    if constructor.is_open or constructor.is_context or given:
+    given = constructor.may_have("process_group") or constructor.has("device_mesh")
+    if constructor.is_context or given:
         return False
     return strategy.of(constructor, study) in {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"}

@@ -26,7 +26,7 @@ TYPES = {
 def decide_quoted_annotation(site: Site, study: Study) -> Decision:
     """An annotation in quotes: the names in it are replaced where all of them can be."""
     assert isinstance(site.node, ast.Constant)
-    models = frozenset(study.constructors.values())
+    models = study.every_constructor
     text = str(site.node.value)
     found = [
         each

@@ -52,7 +52,7 @@ def find_unused_parts(study: Study) -> Iterator[Site]:
 
 def of(constructor: Constructor, study: Study) -> Found | None:
     """What was found for a constructor."""
-    if constructor.is_context or "module" not in constructor.arguments:
+    if constructor.is_context or not constructor.has_module:
         return None
     known = study.cache(_by_constructor)
     if constructor.call not in known:
@@ -87,7 +87,7 @@ def _wrapped_elsewhere(constructor: Constructor, study: Study) -> set[ast.ClassD
     found: set[ast.ClassDef] = set()
     own = {c.node for c in _classes(constructor, study)}
     for other in study.constructors.values():
-        if other is not constructor and "module" in other.arguments and not other.is_context:
+        if other is not constructor and other.has_module and not other.is_context:
             found |= {c.node for c in _classes(other, study)}
     return found - own
 
@@ -100,7 +100,7 @@ def _classes(constructor: Constructor, study: Study) -> list[Class]:
 
 def is_owned_by_root(found: Sequence[Unused], constructor: Constructor, study: Study) -> bool:
     """Whether what may be left out certainly lies in the unit of the constructor's own module."""
-    if not constructor.has("auto_wrap_policy") and not constructor.is_open:
+    if not constructor.may_have("auto_wrap_policy"):
         parts = [c for c in study.constructors.values() if c is not constructor]
         return not parts or {u.cls.node for u in found} <= {
             c.node for c in _classes(constructor, study)

@@ -21,7 +21,7 @@ RULE = "FSDP406"
 def decide_clean_tensor_name(site: Site, study: Study) -> Decision:
     """torch's private function: of FSDP2's names it removes what checkpointing adds."""
     call = site.node
-    models = study.constructors.values()
+    models = study.every_constructor
     bound = bind_arguments(call, ("tensor_name",)) if isinstance(call, ast.Call) else None
     if not models or not bound:
         return study.left(
@@ -38,7 +38,7 @@ def decide_clean_tensor_name(site: Site, study: Study) -> Decision:
 
 
 def decide_prefix_string(site: Site, study: Study) -> Decision:
-    models = study.constructors.values()
+    models = study.every_constructor
     assert isinstance(site.node, ast.Constant)
     removal = key_prefixes.removal(site.node, site.module)
     if removal is not None:
@@ -54,7 +54,7 @@ def decide_prefix_string(site: Site, study: Study) -> Decision:
     call = site.module.table.parents[site.node]
     proposal = study.proposal()
     if models and isinstance(call, ast.Call) and _is_unwrapping(site.node, call):
-        asked_of = study.models(call.args[0], site.module).constructors or frozenset(models)
+        asked_of = study.models(call.args[0], site.module).constructors or models
         around = {c for c in asked_of if c.keeps_class}
         if around:
             return _unwrapped_by_name(site, asked_of, asked_of == around, study)
@@ -85,7 +85,7 @@ def decide_prefix_string(site: Site, study: Study) -> Decision:
 
 def _removed(removal: key_prefixes.Removal, site: Site, study: Study) -> Decision:
     """Names of models need it no more; others, in checkpoints of FSDP1's, may."""
-    models = study.constructors.values()
+    models = study.every_constructor
     if not models:
         left = study.left(site, RULE, study.no_models, "drop it when none is FSDP1's any more")
         return replace(left, edits=(), kept=True)  # it does no harm: nothing to say in the code

@@ -84,7 +84,7 @@ def find_kept_parameters(study: Study) -> Iterator[Site]:
     They stand beside the model that is wrapped: the class may be in a file without FSDP1.
     """
     for constructor in study.constructors.values():
-        if constructor.is_context or "module" not in constructor.arguments:
+        if constructor.is_context or not constructor.has_module:
             continue
         if attributes.keeps(constructor, study) is None:
             continue

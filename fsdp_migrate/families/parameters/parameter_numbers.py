@@ -71,7 +71,7 @@ def decide_reduced(site: Site, study: Study) -> Decision:
     models = models_concerned(site, study)
     reduced = reduction(site, study)
     traced = study.traced(site.receiver, site.module) and found.certain
-    ignores = any(c.is_open or c.has("ignored_modules") or c.has("ignored_states") for c in models)
+    ignores = any(c.may_ignore for c in models)
     proposal = study.proposal()
     for base in reduced.bases:
         gradient = isinstance(base, ast.Attribute) and "grad" in ast.unparse(base)

@@ -140,7 +140,7 @@ def _given_to(call: ast.Call, study: Study, module: Module) -> frozenset[Constru
             plain = True
     if plain or not given:
         return frozenset(found)
-    return frozenset(study.constructors.values())
+    return study.every_constructor
 
 
 def models_of_list(node: ast.expr, study: Study, module: Module) -> frozenset[Constructor]:

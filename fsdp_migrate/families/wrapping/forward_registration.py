@@ -92,9 +92,7 @@ def review(entry: Entry, study: Study) -> str:
 
 def casts_inputs(models: Iterable[Constructor], study: Study) -> bool:
     """Whether some of these models cast what they are called with."""
-    return any(
-        (c.is_open or c.has("mixed_precision")) and role(c, study) is not Role.PART for c in models
-    )
+    return any(c.may_have("mixed_precision") and role(c, study) is not Role.PART for c in models)
 
 
 def _constructor(call: ast.Call, module: Module, study: Study) -> Constructor:

@@ -17,6 +17,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Constant, Display, External, Function, Made, Value, Values
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Constructor
 
 
 class Kind(Enum):
@@ -59,6 +60,17 @@ def read(values: Iterable[Value], study: Study) -> list[Policy]:
         Unreadable: one of them cannot be followed or is of a kind that has no FSDP2 form.
     """
     return [_read_one(value, study) for value in _ordered(values)]
+
+
+def read_policies(constructor: Constructor, study: Study) -> list[Policy] | None:
+    """Every policy that a constructor may be given; None for none, or one that cannot be read."""
+    policy = constructor.arguments.get("auto_wrap_policy")
+    if policy is None:
+        return None
+    try:
+        return read(study.values(policy, constructor.module), study)
+    except Unreadable:
+        return None
 
 
 def _ordered(values: Iterable[Value]) -> list[Value]:

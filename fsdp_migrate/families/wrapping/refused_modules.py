@@ -118,7 +118,7 @@ def _classes(constructor: Constructor, study: Study) -> Iterator[Class]:
     """The project's classes, and their bases, of the module and of what may be units in it."""
     values = study.values(constructor.wrapped, constructor.module)
     made = [v.callee for v in values if isinstance(v, Made) and isinstance(v.callee, Class)]
-    if constructor.has("auto_wrap_policy") or constructor.is_open:
+    if constructor.may_have("auto_wrap_policy"):
         made += model_contents.contents(constructor.wrapped, constructor.module, study).classes
     for cls in made:
         yield from study.tracer.lineage(cls)

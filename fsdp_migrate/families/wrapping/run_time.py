@@ -75,7 +75,7 @@ def construct(site: Site, study: Study) -> list[Decision]:
     is_wrap = constructor in study.wrapping.contexts
     together = is_wrap or constructor.is_context
     models = study.wrapping.constructors if together else frozenset({constructor})
-    given = "module" in constructor.arguments and not together
+    given = constructor.has_module and not together
     refused = refused_modules.in_any_form(constructor, study) if given else None
     if refused is not None:
         models |= refused.models
@@ -159,13 +159,13 @@ def arguments(
 def may_cast(constructor: Constructor, study: Study) -> bool:
     """Whether units may compute in another dtype than their inputs come in."""
     if constructor not in study.wrapping.contexts:
-        return constructor.is_open or constructor.has("mixed_precision")
+        return constructor.may_have("mixed_precision")
     if any(k.arg is None for k in constructor.call.keywords):
         return True
     if "mixed_precision" in constructor.arguments:
         return constructor.has("mixed_precision")
     contexts = study.wrapping.may_be_in(constructor)
-    return any(c.is_open or c.has("mixed_precision") for c in contexts)
+    return any(c.may_have("mixed_precision") for c in contexts)
 
 
 def unknown_states(decisions: Iterable[Decision]) -> bool:

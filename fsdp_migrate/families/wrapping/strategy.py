@@ -137,7 +137,7 @@ def _at_run_time(site: Site, plan: ShardPlan, value: ast.expr, study: Study, rul
     for name in names:
         vocabulary.take_over(name, ENUM, site, study, plan.proposal)
     # The enum's import goes: every model that is built with it goes along or none.
-    return replace(decision, models=frozenset(study.constructors.values())) if names else decision
+    return replace(decision, models=study.every_constructor) if names else decision
 
 
 def reference(site: Site, study: Study, rule: str) -> Decision:

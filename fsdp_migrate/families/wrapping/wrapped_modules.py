@@ -18,7 +18,7 @@ INNER = frozenset({"module", "_fsdp_wrapped_module"})  # the wrapped module, by 
 
 def wrapped_by(constructor: Constructor, study: Study) -> Iterator[tuple[ast.expr, Module]]:
     """What a constructor wraps; of a partial, what the calls of it are given."""
-    if "module" in constructor.arguments:
+    if constructor.has_module:
         yield constructor.wrapped, constructor.module
     elif constructor.reference in constructor.call.args:
         for module in study.project.modules:
