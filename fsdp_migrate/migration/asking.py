@@ -6,7 +6,7 @@ import ast
 
 from packaging.version import Version
 
-from fsdp_migrate.families.subclasses import derived
+from fsdp_migrate.families.subclasses import subclass_methods
 from fsdp_migrate.families.wrapping import run_time
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import references
@@ -43,11 +43,11 @@ def ask(site: Site, study: Study) -> Decision:
         (site.node, *site.module.table.ancestors(site.node))
     ):
         return study.rewritten(
-            site, rule.code, "gone with what it was for", models=study.constructors.values()
+            site, rule.code, "gone with what it was for", models=study.every_constructor
         )
     if any(branches.stands_in(site, branch) for branch in study.branches):
         return study.rewritten(
-            site, rule.code, "gone with the branch for FSDP1", models=study.constructors.values()
+            site, rule.code, "gone with the branch for FSDP1", models=study.every_constructor
         )
     if is_unsure(site, study):
         rule = study.registry.find(LOOK_ALIKE)
@@ -56,7 +56,7 @@ def ask(site: Site, study: Study) -> Decision:
     else:
         decision = run_time.settings(site, study) or _of_what_stays(site, study)
         decision = decision or _of_look_alikes(site, study)
-        decision = decision or derived.of_own_state(site, study)
+        decision = decision or subclass_methods.decide_own_state(site, study)
     if decision is None:
         try:
             decision = _answered(rule.decide(site, study), site, rule)
@@ -135,7 +135,7 @@ def _failed(site: Site, rule: LoadedRule, error: BaseException, study: Study) ->
         rule.code,
         f"{rule.code} failed here",
         "migrate it by hand",
-        models=_models_at(site, study) or study.constructors.values(),
+        models=_models_at(site, study) or study.every_constructor,
         quiet=True,
         final=True,
     )
@@ -146,4 +146,4 @@ def _models_at(site: Site, study: Study) -> frozenset[Constructor]:
         return frozenset({study.constructors[site.node]})
     if site.receiver is not None:
         return study.models(site.receiver, site.module).constructors
-    return frozenset(study.constructors.values())
+    return study.every_constructor

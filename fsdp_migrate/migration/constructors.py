@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from fsdp_migrate.families.modules import unused
+from fsdp_migrate.families.modules import unused_parameters
 from fsdp_migrate.families.parameters import attributes
-from fsdp_migrate.families.subclasses import subclasses
+from fsdp_migrate.families.subclasses import forwarding_subclasses
 from fsdp_migrate.families.wrapping import run_time
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.site import Site
@@ -25,8 +25,8 @@ from fsdp_migrate.planning.shard_plan import ShardPlan
 
 def decide(site: Site, study: Study) -> list[Decision]:
     """Decide a constructor together with its arguments: all of them or none."""
-    if subclasses.is_subclass(site):
-        return subclasses.construct(site, study)
+    if forwarding_subclasses.is_subclass(site):
+        return forwarding_subclasses.construct(site, study)
     assert isinstance(site.node, ast.Call)
     constructor = study.constructors[site.node]
     if site.node in study.run_time:
@@ -50,7 +50,7 @@ def decide(site: Site, study: Study) -> list[Decision]:
         arguments.append(ask(argument, study))
     further = [*study.plans[constructor].further, *attributes.of(constructor, study)]
     arguments += [ask(each, study) for each in further]
-    left_out = unused.of(constructor, study)
+    left_out = unused_parameters.of(constructor, study)
     if left_out is not None:
         arguments.append(ask(left_out.site, study))
     whole = ask(site, study)

@@ -12,7 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from fsdp_migrate.families.parameters import parameter_classes
-from fsdp_migrate.families.wrapping import policies, roles, run_time, vocabulary, wrapping
+from fsdp_migrate.families.wrapping import (
+    enclosing_models,
+    policies,
+    run_time,
+    vocabulary,
+    wrap_contexts,
+)
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import references
 from fsdp_migrate.fsdp1.site import Site
@@ -111,7 +117,7 @@ def _decide(study: Study) -> list[Decision]:
         if s not in constructor_sites
         and s.reference not in claimed
         and not (
-            s.construct in fsdp1.POLICIES - wrapping.NAMES
+            s.construct in fsdp1.POLICIES - wrap_contexts.NAMES
             and (any_policy or foreign & {s.node, policies.import_of(s.node, s.module)})
             and s.node not in study.conversions
         )
@@ -125,7 +131,7 @@ def _decide(study: Study) -> list[Decision]:
         ):
             decisions.append(ask(site, study))
     for constructor in study.constructors.values():
-        constructor.wholes = roles.wholes(constructor, study)
+        constructor.wholes = enclosing_models.wholes(constructor, study)
     decisions = partial.behind_guards([_near(d, study) for d in decisions], study)
     if study.partial:
         decisions = partial.guarded(decisions, study)

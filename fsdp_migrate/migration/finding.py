@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Tracer
-from fsdp_migrate.families.subclasses import subclasses
-from fsdp_migrate.families.wrapping import chosen, wrapping
+from fsdp_migrate.families.subclasses import forwarding_subclasses
+from fsdp_migrate.families.wrapping import chosen_classes, wrap_contexts
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import references
 from fsdp_migrate.fsdp1.site import Site
@@ -26,18 +26,18 @@ def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
     """Every site, constructors registered; and every node that is a reference."""
     known = study.found is not None
     found, used = study.found or _references(study)
-    found = chosen.as_constructors(running(found, study))
+    found = chosen_classes.as_constructors(running(found, study))
     for site in found:
         if site.construct in {f"{fsdp1.FSDP}()", f"partial({fsdp1.FSDP})"}:
             assert isinstance(site.node, ast.Call)
             constructor = Constructor.read(site.node, site.module, site.reference)
-            chosen.mark(constructor)
+            chosen_classes.mark(constructor)
             if is_unsure(site, study):
                 constructor.problem, constructor.is_wrong = "its class is not known", True
             study.constructors[site.node] = constructor
-        elif subclasses.is_subclass(site) and not is_unsure(site, study):
-            subclasses.register(site, study)
-    found = wrapping.register_contexts(found, study)
+        elif forwarding_subclasses.is_subclass(site) and not is_unsure(site, study):
+            forwarding_subclasses.register(site, study)
+    found = wrap_contexts.register_contexts(found, study)
     if not known:
         named = [s for m in study.project.modules for s in string_references.find(study, m)]
         uses_fsdp1 = bool(found or study.outdated) or references.is_imported(study.project)
@@ -64,7 +64,7 @@ def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         found += _outdated_methods(referring, study)
         found = running(found, study)
         study.found = found, used
-    study.subclassed = any(map(subclasses.is_subclass, found))
+    study.subclassed = any(map(forwarding_subclasses.is_subclass, found))
     for site in found:
         branch = _branch(site, study)
         if site.construct in {branches.FSDP1_ONLY, branches.OTHERS}:

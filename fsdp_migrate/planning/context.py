@@ -190,6 +190,11 @@ class Study:
     # -- models ---------------------------------------------------------------------------------
 
     @property
+    def every_constructor(self) -> frozenset[Constructor]:
+        """All of the project's, for what may concern any model."""
+        return frozenset(self.constructors.values())
+
+    @property
     def no_models(self) -> str:
         """Why there is nothing to migrate, or an empty text."""
         if self.constructors:
@@ -210,7 +215,7 @@ class Study:
         constructors = frozenset(c for m in made for c in self.made_by(m))
         if not made and references.is_taken_for_model(node, module, self.tracer):
             said = declared.model(found, self.tracer)
-            return Models(frozenset(self.constructors.values()), tuple(found) if said.other else ())
+            return Models(self.every_constructor, tuple(found) if said.other else ())
         others = tuple(v for v in found if v not in made)
         return Models(constructors, others)
 
@@ -249,7 +254,7 @@ class Study:
         found = self.models(node, module) if node is not None else Models(frozenset())
         if found.constructors:
             return Models(found.constructors)
-        return Models(frozenset(self.constructors.values()))
+        return Models(self.every_constructor)
 
     # -- answers --------------------------------------------------------------------------------
 

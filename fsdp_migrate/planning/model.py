@@ -84,7 +84,7 @@ class Constructor:
         if self.made_at and not self.keeps_class:
             given = ((_first(call), module) for call, module in self.made_at)
             return [Wrapped(model, module) for model, module in given if model is not None]
-        return [Wrapped(self.wrapped, self.module)] if "module" in self.arguments else []
+        return [Wrapped(self.wrapped, self.module)] if self.has_module else []
 
     @property
     def statement(self) -> ast.stmt:
@@ -102,6 +102,20 @@ class Constructor:
     def has(self, name: str) -> bool:
         """Whether an argument is given, and as something else than a plain None."""
         return name in self.arguments and not is_none(self.arguments[name])
+
+    def may_have(self, name: str) -> bool:
+        """Whether an argument is given, or may be among those that are not written at the call."""
+        return self.is_open or self.has(name)
+
+    @property
+    def may_ignore(self) -> bool:
+        """Whether it may leave some modules or parameters alone."""
+        return self.may_have("ignored_modules") or self.has("ignored_states")
+
+    @property
+    def has_module(self) -> bool:
+        """Whether the module that it wraps is written at the call, as of a partial it is not."""
+        return "module" in self.arguments
 
 
 def is_none(node: ast.AST) -> bool:

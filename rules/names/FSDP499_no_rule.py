@@ -2,8 +2,8 @@
 
 import ast
 
-from fsdp_migrate.families.names import passing
-from fsdp_migrate.families.wrapping import chosen
+from fsdp_migrate.families.names import silent_fallbacks
+from fsdp_migrate.families.wrapping import chosen_classes
 from fsdp_migrate.fsdp1.api import FLAT_FIELDS, FSDP, PACKAGE, UNMISTAKABLE
 from fsdp_migrate.fsdp1.references import COMMAND, FLAT
 from fsdp_migrate.fsdp1.site import Site
@@ -42,7 +42,7 @@ def decide(site: Site, study: Study) -> Decision:
             RULE.code,
             f"{ast.unparse(site.reference)} is replaced, which a migrated model would not feel",
             "do what it is replaced for on the FSDP2 model, or drop it",
-            models=study.constructors.values(),
+            models=study.every_constructor,
             quiet=True,
         )
     kind, _, named = site.construct.rstrip(")").partition("(")
@@ -75,7 +75,7 @@ def decide(site: Site, study: Study) -> Decision:
             RULE.code,
             "what is looked up on FSDP1's class passes over an FSDP2 model without an error",
             "spell it out, and run again",
-            models=study.constructors.values(),
+            models=study.every_constructor,
             quiet=True,
         )
     flat = site.construct.startswith(f"{FLAT}._") and site.receiver is not None
@@ -86,7 +86,7 @@ def decide(site: Site, study: Study) -> Decision:
         if flat:
             reason = f"an FSDP2 model has no flat parameters, and so no {name.rpartition('.')[2]}"
             help_ = FLAT_HELP
-        quiet = isinstance(site.reference, ast.Attribute) and passing.is_passed_over(
+        quiet = isinstance(site.reference, ast.Attribute) and silent_fallbacks.is_passed_over(
             site.reference, site.module, study
         )
         if quiet and name in ORDER:
@@ -113,11 +113,11 @@ def decide(site: Site, study: Study) -> Decision:
             RULE.code,
             "FSDP stands among classes that FSDP2 models may be told by",
             "put FSDPModule in its place if they are for isinstance, and run again",
-            models=study.constructors.values(),
+            models=study.every_constructor,
             quiet=True,
         )
     reason, help_ = _plainly(site.construct)
-    if site.construct == chosen.VALUE and chosen.is_called(site, study):
+    if site.construct == chosen_classes.VALUE and chosen_classes.is_called(site, study):
         models = study.reached_from(site.module)  # what it makes may be taken for theirs
         return study.left(site, RULE.code, reason, help_, models=models, quiet=True)
     return study.left(site, RULE.code, reason, help_)
@@ -186,7 +186,7 @@ def _named(named: str, site: Site, study: Study) -> Decision:
         RULE.code,
         f"{named} of FSDP1 is got by its name" if named != PACKAGE else "FSDP1 is got by its name",
         "import it by a statement, and run again, or migrate it by hand",
-        models=study.constructors.values() if wraps else (),
+        models=study.every_constructor if wraps else (),
         quiet=wraps,
     )
 
@@ -205,7 +205,7 @@ def _replaced(named: str, call: ast.AST, site: Site, study: Study) -> Decision:
         RULE.code,
         f"{named} is replaced by its name, which migrated code does not use",
         "replace fully_shard in its place" if named == FSDP else "replace what takes its place",
-        models=study.constructors.values() if quiet else (),
+        models=study.every_constructor if quiet else (),
         quiet=quiet,
     )
 
@@ -229,7 +229,7 @@ def _asked_by_name(named: str, site: Site, study: Study) -> Decision:
         f"an FSDP2 model has no {named}",
         FLAT_HELP if named in FLAT_FIELDS else INSTEAD.get(named, help_) if private else help_,
         models=_concerned(site, study),
-        quiet=quiet and not (private and not passing.matters(site.node, site.module)),
+        quiet=quiet and not (private and not silent_fallbacks.matters(site.node, site.module)),
     )
 
 
@@ -237,7 +237,7 @@ def _concerned(site: Site, study: Study) -> frozenset[Constructor]:
     """The models that a site may be about: all, where nothing tells which."""
     assert site.receiver is not None
     known = study.models(site.receiver, site.module).constructors
-    return known or frozenset(study.constructors.values())
+    return known or study.every_constructor
 
 
 def _command(site: Site, study: Study) -> Decision:
@@ -252,7 +252,7 @@ def _command(site: Site, study: Study) -> Decision:
         RULE.code,
         "a command of the notebook that is not read as Python speaks of FSDP1 or of its models",
         "migrate it by hand",
-        models=study.constructors.values() if meets_models else (),
+        models=study.every_constructor if meets_models else (),
         quiet=meets_models,
     )
 
@@ -260,7 +260,7 @@ def _command(site: Site, study: Study) -> Decision:
 def _unbound(site: Site, study: Study) -> Decision:
     """A method of a model that is looked up on FSDP1's class: on FSDP2's it gives shards."""
     method = ast.unparse(site.reference)
-    models = frozenset(study.constructors.values())
+    models = study.every_constructor
     if isinstance(site.node, ast.Call) and site.node.args:
         models = study.models(site.node.args[0], site.module).constructors or models
     return study.left(

@@ -32,7 +32,7 @@ ARGUMENTS = (
 
 
 def decide(site: Site, study: Study) -> Decision:
-    models = study.constructors.values()
+    models = study.every_constructor
     if not models:
         return study.left(site, RULE.code, study.no_models, "use torch.amp.GradScaler")
     proposal = study.proposal()

@@ -3,7 +3,7 @@
 import ast
 
 from fsdp_migrate.analysis.values import Constant, Unknown
-from fsdp_migrate.families.wrapping import meshes, placing, strategy
+from fsdp_migrate.families.wrapping import device_code, meshes, strategy
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
@@ -77,7 +77,7 @@ def _group(site: Site, study: Study) -> Decision:
         )
     mesh_class = plan.name("torch.distributed.device_mesh", "DeviceMesh")
     name = plan.fresh("mesh")
-    kind = placing.type_code(plan, study)
+    kind = device_code.type_code(plan, study)
     group = code("{g}", g=value)
     if any(isinstance(v, (Constant, Unknown)) for v in study.values(value, site.module)):
         group = code("{g} or {d}.group.WORLD", g=value, d=plan.dist())

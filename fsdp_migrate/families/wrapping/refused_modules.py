@@ -15,7 +15,7 @@ from typing import Final
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Made, Value
-from fsdp_migrate.families.wrapping import models
+from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.planning.context import Study, block_of
 from fsdp_migrate.planning.model import Constructor
 
@@ -118,8 +118,8 @@ def _classes(constructor: Constructor, study: Study) -> Iterator[Class]:
     """The project's classes, and their bases, of the module and of what may be units in it."""
     values = study.values(constructor.wrapped, constructor.module)
     made = [v.callee for v in values if isinstance(v, Made) and isinstance(v.callee, Class)]
-    if constructor.has("auto_wrap_policy") or constructor.is_open:
-        made += models.contents(constructor.wrapped, constructor.module, study).classes
+    if constructor.may_have("auto_wrap_policy"):
+        made += model_contents.contents(constructor.wrapped, constructor.module, study).classes
     for cls in made:
         yield from study.tracer.lineage(cls)
 

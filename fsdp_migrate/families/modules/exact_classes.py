@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Function
-from fsdp_migrate.families.wrapping import models
+from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.fsdp1.references import definitions
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -174,8 +174,8 @@ def _sharded_classes(study: Study) -> set[ast.AST]:
     return {
         base.node
         for constructor in study.constructors.values()
-        if "module" in constructor.arguments
-        for cls in models.contents(constructor.wrapped, constructor.module, study).classes
+        if constructor.has_module
+        for cls in model_contents.contents(constructor.wrapped, constructor.module, study).classes
         for base in study.tracer.lineage(cls)
     }
 
@@ -189,7 +189,7 @@ def is_visited(node: ast.expr, study: Study, module: Module) -> bool:
 
 
 def read(node: ast.Compare, module: Module) -> Test:
-    """The test that a site found by :func:`find` is."""
+    """The test that a site found by :func:`find_exact_class_tests` is."""
     return next(t for t in _tests(module) if t.node is node)
 
 

@@ -36,7 +36,7 @@ TWICE = (
 
 def is_wrapped_before(wrap: Constructor, study: Study) -> bool:
     """``wrap(wrap(x))``, in which FSDP1's outer wrapper had no parameters of its own."""
-    given = study.values(wrap.wrapped, wrap.module) if "module" in wrap.arguments else ()
+    given = study.values(wrap.wrapped, wrap.module) if wrap.has_module else ()
     before = [v for v in given if v.node is not wrap.call]
     return bool(before) and all(v.node in study.tracer.wraps for v in before)
 

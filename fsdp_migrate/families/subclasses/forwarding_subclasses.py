@@ -2,7 +2,7 @@
 
 ``class Sharded(FSDP)`` whose ``__init__`` does nothing but call FSDP1's, or that has none, adds no
 behaviour. What it makes is an FSDP1 model with some arguments settled, so it becomes a function
-that calls ``shard``, and its calls stay as they are. Of the others see :mod:`derived`.
+that calls ``shard``, and its calls stay as they are. Of the others see :mod:`.module_subclasses`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class
-from fsdp_migrate.families.subclasses import derived
-from fsdp_migrate.families.wrapping import methods, run_time
+from fsdp_migrate.families.subclasses import module_subclasses
+from fsdp_migrate.families.wrapping import forward_registration, run_time
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -101,7 +101,7 @@ def register(site: Site, study: Study) -> None:
     """Make what a subclass builds known as FSDP1 models."""
     found = forwarding(site, study)
     if found is None:
-        derived.register(site, study)
+        module_subclasses.register(site, study)
         return
     constructor = Constructor.read(found.call, site.module, site.reference)
     constructor.defined_by = found.definition
@@ -119,7 +119,7 @@ def construct(site: Site, study: Study) -> list[Decision]:
         return [left(site, study)]
     found = forwarding(site, study)
     if found is None:
-        return derived.construct(site, study)
+        return module_subclasses.construct(site, study)
     proposal = study.proposal()
     shard = proposal.support(site.module, run_time.FUNCTION, site.reference)
     arguments = _arguments(found)
@@ -132,7 +132,7 @@ def construct(site: Site, study: Study) -> list[Decision]:
         lines.append(code("    {d}", d=first.value))
     lines.append(code("    return {s}({a})", s=shard, a=join(", ", arguments)))
     proposal.replace_statement(site.module, found.definition, join("\n", lines))
-    methods.register_made(constructor, proposal, study)
+    forward_registration.register_made(constructor, proposal, study)
     whole = study.rewritten(
         site, RULE, "a function that calls shard", proposal, models=models, review=review
     )
@@ -141,7 +141,7 @@ def construct(site: Site, study: Study) -> list[Decision]:
 
 def left(site: Site, study: Study) -> Decision:
     reason = "an FSDP2 model is the module itself: there is no wrapper to derive from"
-    why = derived.read(site, study) if site.node not in study.constructors else None
+    why = module_subclasses.read(site, study) if site.node not in study.constructors else None
     if isinstance(why, str):
         reason = f"it cannot be a module around the sharded one: {why}"
     return study.left(

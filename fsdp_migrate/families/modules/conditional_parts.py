@@ -1,13 +1,6 @@
-"""Parts of a model that a training step may not run.
+"""Which parts of a module its ``forward`` always runs, and which only under a condition.
 
-FSDP1 gave the parameters of a unit one flat gradient, with zeros for what a step had not used:
-weight decay and Adam's averages went on, and ranks that had used other parts met in the same
-reduction. FSDP2 leaves such parameters without a gradient, and reduces on each rank what that rank
-used: where sizes agree, gradients of unlike parameters are averaged, without an error
-(pytorch/pytorch#158719).
-
-A part counts where its ``forward`` runs it under a condition on what ``forward`` is given, or picks
-it by that. Conditions on settings are the same in every step.
+A condition counts when it is on what ``forward`` is given: ``if mask is not None: self.a(x)``.
 """
 
 from __future__ import annotations
@@ -20,15 +13,13 @@ from dataclasses import dataclass, field
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Made, Values
-from fsdp_migrate.families.training_loop.ordering import last_name
-from fsdp_migrate.families.wrapping import methods, models, policies
-from fsdp_migrate.families.wrapping.methods import FunctionNode, Methods
-from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.families.training_loop.early_optimizers import last_name
+from fsdp_migrate.families.wrapping import computing_methods, policies
+from fsdp_migrate.families.wrapping.computing_methods import FunctionNode, Methods
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.scopes import children, walk
 
-CONSTRUCT = "unused part"
 DRAWN = re.compile(r"\b(rand|randn|randint|random|bernoulli|uniform_?)\b")
 # What an input is asked that is the same in every step, or only tells how it is stored.
 FORM = frozenset(
@@ -36,14 +27,6 @@ FORM = frozenset(
 )
 ASKING = frozenset({"isinstance", "len", "hasattr", "type", "callable"})
 DEEP = 5  # methods that call methods
-
-
-@dataclass(frozen=True)
-class Unused:
-    """Parts of a class that its forward may leave out."""
-
-    cls: Class
-    parts: tuple[str, ...]
 
 
 @dataclass
@@ -63,81 +46,7 @@ class Parts:
         self.perhaps |= first.perhaps | second.perhaps
 
 
-@dataclass(frozen=True, eq=False)
-class Found:
-    """What a constructor's model may leave out, and the site beside the model it is given."""
-
-    site: Site
-    unused: tuple[Unused, ...]
-
-
-def find_unused_parts(study: Study) -> Iterator[Site]:
-    """A site for every constructor whose model has parts that a step may not run."""
-    for constructor in study.constructors.values():
-        found = of(constructor, study)
-        if found is not None:
-            yield found.site
-
-
-def of(constructor: Constructor, study: Study) -> Found | None:
-    """What was found for a constructor."""
-    if constructor.is_context or "module" not in constructor.arguments:
-        return None
-    known = study.cache(_by_constructor)
-    if constructor.call not in known:
-        unused = tuple(read(constructor, study))
-        wrapped = constructor.wrapped
-        site = Site(CONSTRUCT, constructor.module, wrapped, wrapped, constructor.call)
-        known[constructor.call] = Found(site, unused) if unused else None
-    return known[constructor.call]
-
-
-def _by_constructor(study: Study) -> dict[ast.Call, Found | None]:
-    return {}
-
-
-def read(constructor: Constructor, study: Study) -> list[Unused]:
-    """What the classes of a constructor's model may leave out, of those in the project."""
-    contents = models.contents(constructor.wrapped, constructor.module, study)
-    inner = _wrapped_elsewhere(constructor, study)
-    reader = _Reader(study, constructor)
-    found: list[Unused] = []
-    for cls in contents.classes:
-        if cls.module not in study.project.modules or cls.node in inner:
-            continue
-        parts = reader.unused(cls)
-        if parts:
-            found.append(Unused(cls, tuple(parts)))
-    return found
-
-
-def _wrapped_elsewhere(constructor: Constructor, study: Study) -> set[ast.ClassDef]:
-    """The classes of parts that other constructors wrap: those have the sites."""
-    found: set[ast.ClassDef] = set()
-    own = {c.node for c in _classes(constructor, study)}
-    for other in study.constructors.values():
-        if other is not constructor and "module" in other.arguments and not other.is_context:
-            found |= {c.node for c in _classes(other, study)}
-    return found - own
-
-
-def _classes(constructor: Constructor, study: Study) -> list[Class]:
-    """The project's classes that the wrapped module itself may be of."""
-    values = study.values(constructor.wrapped, constructor.module)
-    return [v.callee for v in values if isinstance(v, Made) and isinstance(v.callee, Class)]
-
-
-def is_owned_by_root(found: Sequence[Unused], constructor: Constructor, study: Study) -> bool:
-    """Whether what may be left out certainly lies in the unit of the constructor's own module."""
-    if not constructor.has("auto_wrap_policy") and not constructor.is_open:
-        parts = [c for c in study.constructors.values() if c is not constructor]
-        return not parts or {u.cls.node for u in found} <= {
-            c.node for c in _classes(constructor, study)
-        }
-    return {u.cls.node for u in found} <= {c.node for c in _classes(constructor, study)}
-
-
-class _Reader:
+class ConditionalParts:
     """Reads the ``forward`` of classes."""
 
     def __init__(self, study: Study, constructor: Constructor) -> None:
@@ -163,8 +72,8 @@ class _Reader:
 
     def part(self, values: Values) -> bool:
         """Whether an attribute holds parameters, and is no unit of its own."""
-        inside = self.methods.elements(values)
-        if not self.methods.kind(inside) and not self.methods.kind(values):
+        inside = self.methods.attributes.elements(values)
+        if not self.methods.attributes.kind(inside) and not self.methods.attributes.kind(values):
             return False
         return not any(self._is_unit(v) for v in inside | values)
 
@@ -187,15 +96,8 @@ class _Reader:
 
 def _unit_classes(constructor: Constructor, study: Study) -> set[object]:
     """The classes that a policy makes units of: definitions, or names of classes from outside."""
-    policy = constructor.arguments.get("auto_wrap_policy")
-    if policy is None:
-        return set()
-    try:
-        read = policies.read(study.values(policy, constructor.module), study)
-    except policies.Unreadable:
-        return set()
     found: set[object] = set()
-    for each in read:
+    for each in policies.read_policies(constructor, study) or ():
         if each.kind is policies.Kind.CLASSES and each.argument is not None:
             for node in walk(each.argument):
                 if isinstance(node, (ast.Name, ast.Attribute)):
@@ -225,7 +127,7 @@ class _Body:
 
     def __init__(
         self,
-        reader: _Reader,
+        reader: ConditionalParts,
         cls: Class,
         owner: Class,
         function: FunctionNode,
@@ -399,11 +301,11 @@ class _Body:
         result = Parts()
         used = [func]
         if isinstance(func, ast.Attribute):
-            if func.attr in methods.MODULE_API - {"forward"}:
+            if func.attr in computing_methods.MODULE_API - {"forward"}:
                 return result
             used.append(func.value)
         # F.linear(x, self.head.weight), checkpoint(self.block, x)
-        if not (isinstance(func, ast.Name) and func.id in ASKING | methods.AROUND):
+        if not (isinstance(func, ast.Name) and func.id in ASKING | computing_methods.AROUND):
             used += [a.value if isinstance(a, ast.Starred) else a for a in call.args]
         result.then(self._used(used))
         if isinstance(func, ast.Attribute):
@@ -459,7 +361,7 @@ class _Body:
 
 def _owner(node: ast.expr) -> ast.expr:
     """``self.head`` of ``self.head.weight``."""
-    if isinstance(node, ast.Attribute) and node.attr in methods.LEAVES:
+    if isinstance(node, ast.Attribute) and node.attr in computing_methods.LEAVES:
         return node.value
     return node
 

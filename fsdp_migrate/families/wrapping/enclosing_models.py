@@ -15,8 +15,8 @@ from enum import Enum, auto
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Display, Made
-from fsdp_migrate.families.wrapping import wrapping
-from fsdp_migrate.families.wrapping.models import contents
+from fsdp_migrate.families.wrapping import wrap_contexts
+from fsdp_migrate.families.wrapping.model_contents import contents
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Wrapped
 from fsdp_migrate.syntax.scopes import Kind
@@ -65,7 +65,7 @@ def role(constructor: Constructor, study: Study) -> Role:
     found = set()
     for holder, module in _holders_of(constructor, study):
         outer = study.constructors.get(holder) if holder is not None else None
-        if outer is not None and wrapping.is_outer_of_two(outer, study):
+        if outer is not None and wrap_contexts.is_outer_of_two(outer, study):
             return role(outer, study)
         found.add(_kept_in(holder, module, constructor, study))
     if not found:

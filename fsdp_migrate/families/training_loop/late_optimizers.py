@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Display, External, Function, Made, Unknown
-from fsdp_migrate.families.training_loop.ordering import (
+from fsdp_migrate.families.training_loop.early_optimizers import (
     PARAMETER_METHODS,
     arguments,
     function_scope,

@@ -6,9 +6,10 @@ import ast
 from dataclasses import dataclass
 
 from fsdp_migrate.analysis.flow import access_path
-from fsdp_migrate.families.checkpoints import statedicts
+from fsdp_migrate.families.checkpoints import state_dict_settings
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.call_arguments import bind_arguments
 
 NEW_ORDER = ("model", "optim", "optim_state_dict", "is_named_optimizer", "load_directly", "group")
 OLD_ORDER = ("optim_state_dict", "model", "optim", "is_named_optimizer", "load_directly", "group")
@@ -52,14 +53,14 @@ def read(site: Site, name: str, study: Study) -> Load:
     if not isinstance(call, ast.Call):
         return Load(problem="it is passed on as a value")
     names = ARGUMENTS.get(name) or _order(call, site, study)
-    bound = statedicts.arguments(call, names) if names else None
+    bound = bind_arguments(call, names) if names else None
     if bound is None:
         return Load(problem="its arguments cannot be read, or their order cannot be told")
     model = bound.get("model")
     state = next((bound[n] for n in bound if n.endswith("optim_state_dict")), None)
     if model is None or state is None:
         return Load(model=model, problem="the model or the state is not passed")
-    if statedicts.has_group(bound):
+    if state_dict_settings.has_group(bound):
         return Load(model=model, problem="a process group of its own is passed")
     directly = bound.get("load_directly")
     if directly is not None:

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Made
-from fsdp_migrate.families.parameters.parameters import METHODS, WHOLE
+from fsdp_migrate.families.parameters.gathered import WHOLE
+from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.fsdp1.references import definitions
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study

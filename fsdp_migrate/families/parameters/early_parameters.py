@@ -1,7 +1,7 @@
 """Parameters that are kept in a list before their model is wrapped, and used after that.
 
-As an optimizer that is built before (:mod:`.ordering`): the list holds the old parameters, and what
-is done to them does nothing to the model, without an error.
+As with an optimizer that is built before, the list holds the old parameters, and what is done to
+them does nothing to the model, without an error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.parameters import attributes
-from fsdp_migrate.families.training_loop.ordering import (
+from fsdp_migrate.families.training_loop.early_optimizers import (
     OPTIMIZER_NAME,
     PARAMETER_METHODS,
     arguments,
@@ -26,8 +26,8 @@ from fsdp_migrate.families.training_loop.ordering import (
     stored,
     wraps,
 )
-from fsdp_migrate.families.wrapping import models
-from fsdp_migrate.families.wrapping.methods import LEAVES
+from fsdp_migrate.families.wrapping import model_contents
+from fsdp_migrate.families.wrapping.computing_methods import LEAVES
 from fsdp_migrate.fsdp1.references import definitions
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -84,11 +84,11 @@ def find_kept_parameters(study: Study) -> Iterator[Site]:
     They stand beside the model that is wrapped: the class may be in a file without FSDP1.
     """
     for constructor in study.constructors.values():
-        if constructor.is_context or "module" not in constructor.arguments:
+        if constructor.is_context or not constructor.has_module:
             continue
         if attributes.keeps(constructor, study) is None:
             continue
-        contents = models.contents(constructor.wrapped, constructor.module, study)
+        contents = model_contents.contents(constructor.wrapped, constructor.module, study)
         for cls in contents.classes:
             if cls.module in study.project.modules and kept_by(cls):
                 wrapped = constructor.wrapped
