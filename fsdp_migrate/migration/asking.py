@@ -8,8 +8,8 @@ from packaging.version import Version
 
 from fsdp_migrate.families.subclasses import subclass_methods
 from fsdp_migrate.families.wrapping import run_time
-from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.migration.finding import is_unsure
 from fsdp_migrate.planning import branches, pages
@@ -18,7 +18,7 @@ from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.rule import CODE, LoadedRule
 
-LOOK_ALIKE = "look-alike"
+LOOK_ALIKE = Construct.parse("look-alike")
 
 
 def _is_none(node: ast.AST) -> bool:
@@ -28,14 +28,11 @@ def _is_none(node: ast.AST) -> bool:
 
 
 def ask(site: Site, study: Study) -> Decision:
-    rule = study.registry.find(site.construct)
-    if rule is None:
-        rule = study.registry.find("*")
-        assert rule is not None, "the catch-all rule is missing"
+    rule = study.registry.rule_for(site.construct)
     if Version(rule.rule.since) > study.target and not _is_none(site.node):
         models = _models_at(site, study)
         return study.too_new(site, rule, models=models)
-    if not study.constructors and site.construct.startswith(f"{fsdp1.FSDP}."):
+    if not study.constructors and site.construct.attribute:
         help_ = "give the path that wraps it as well"
         study.settled[site.node] = study.left(site, rule.code, study.no_models, help_)
         return study.settled[site.node]
@@ -50,8 +47,7 @@ def ask(site: Site, study: Study) -> Decision:
             site, rule.code, "gone with the branch for FSDP1", models=study.every_constructor
         )
     if is_unsure(site, study):
-        rule = study.registry.find(LOOK_ALIKE)
-        assert rule is not None, "the rule for look-alikes is missing"
+        rule = study.registry.rule_for(LOOK_ALIKE)
         decision = None
     else:
         decision = run_time.settings(site, study) or _of_what_stays(site, study)
@@ -91,8 +87,7 @@ def _of_what_stays(site: Site, study: Study) -> Decision | None:
     made = references.models(study.values(site.receiver, site.module), study.tracer)
     if all(any(study.made_by(model)) for model in made):
         return None
-    rule = study.registry.find(site.construct) or study.registry.find("*")
-    assert rule is not None
+    rule = study.registry.rule_for(site.construct)
     constructors = study.models(site.receiver, site.module).constructors
     return study.left(
         site,
@@ -110,13 +105,12 @@ def _of_look_alikes(site: Site, study: Study) -> Decision | None:
     if site.receiver is None:
         return None
     found = study.values(site.receiver, site.module)
-    name = site.construct.removeprefix(f"{fsdp1.FSDP}.")
+    name = site.construct.attribute
     others = sorted(filter(None, (references.look_alike(v, name, study.tracer) for v in found)))
     constructors = study.models(site.receiver, site.module).constructors
     if not others or not constructors:
         return None
-    rule = study.registry.find(LOOK_ALIKE)
-    assert rule is not None, "the rule for look-alikes is missing"
+    rule = study.registry.rule_for(LOOK_ALIKE)
     return study.left(
         site,
         rule.code,

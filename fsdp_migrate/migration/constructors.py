@@ -13,6 +13,7 @@ from fsdp_migrate.families.parameters import attributes
 from fsdp_migrate.families.subclasses import forwarding_subclasses
 from fsdp_migrate.families.wrapping import run_time
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.migration.asking import ask
 from fsdp_migrate.migration.holding import held
@@ -46,7 +47,7 @@ def decide(site: Site, study: Study) -> list[Decision]:
             continue
         node = nodes[name]
         assert isinstance(node, (ast.expr, ast.keyword))
-        argument = Site(f"{fsdp1.FSDP}({name}=)", site.module, node, node)
+        argument = Site(Construct.of_argument(name), site.module, node, node)
         arguments.append(ask(argument, study))
     further = [*study.plans[constructor].further, *attributes.of(constructor, study)]
     arguments += [ask(each, study) for each in further]
@@ -68,7 +69,7 @@ def decide(site: Site, study: Study) -> list[Decision]:
 def _too_new(site: Site, constructor: Constructor, study: Study) -> Decision | None:
     """Left because of an argument that the target torch has nothing for."""
     for name in constructor.arguments:
-        rule = study.registry.find(f"{fsdp1.FSDP}({name}=)")
+        rule = study.registry.find(Construct.of_argument(name))
         if rule is not None and constructor.has(name) and Version(rule.rule.since) > study.target:
             constructor.is_wrong = True
             return study.too_new(site, rule, models=[constructor])
@@ -99,7 +100,7 @@ def is_inside(site: Site, study: Study) -> bool:
     return False
 
 
-OWNERS = frozenset(f"{fsdp1.FSDP}.{name}" for name in fsdp1.STATICS)
+OWNERS = frozenset(map(Construct.of_model, fsdp1.STATICS))
 
 
 def _module_of(constructor: Constructor) -> ast.AST | None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from fsdp_migrate.analysis import dead_branches
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Outdated
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import promised
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -23,7 +24,7 @@ from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.syntax import suppressions
 from fsdp_migrate.syntax.scopes import FUNCTIONS, walk
 
-CONSTRUCT = "code for older torch"
+CONSTRUCT = Construct.parse("code for older torch")
 YIELDING = (ast.Yield, ast.YieldFrom)
 
 
@@ -77,10 +78,7 @@ def settle(decisions: list[Decision], study: Study) -> list[Decision]:
 
 def of(site: Site, study: Study, *, stays: bool = False) -> Decision:
     """The decision for a site of outdated code."""
-    rule = study.registry.find(CONSTRUCT)
-    own = study.registry.find(site.construct) or study.registry.find("*")
-    assert rule is not None
-    assert own is not None
+    rule, own = study.registry.rule_for(CONSTRUCT), study.registry.rule_for(site.construct)
     decision = decide(site, study, rule.code, stays=True) if stays else rule.decide(site, study)
     return replace(decision, cause=Cause.OUTDATED, rule=own.code)
 
@@ -216,8 +214,7 @@ def _uses_ignored(inside: set[ast.AST], study: Study) -> bool:
 
 
 def _is_ignored(site: Site, study: Study) -> bool:
-    own = study.registry.find(site.construct) or study.registry.find("*")
-    assert own is not None
+    own = study.registry.rule_for(site.construct)
     return (
         suppressions.find(
             site.node, site.module.source, site.module.table, dead_branches.CODE, own.code

@@ -21,6 +21,7 @@ from fsdp_migrate.families.wrapping import (
 )
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.migration import constructors, dead_code, finding, partial
 from fsdp_migrate.migration.asking import ask
@@ -32,7 +33,8 @@ from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.target import OLDEST
 
-LOCAL = frozenset({"ShardedGradScaler", parameter_classes.FOUR_BIT})
+LOCAL = frozenset({"ShardedGradScaler", parameter_classes.FOUR_BIT.name})
+POLICIES = frozenset(map(Construct.parse, fsdp1.POLICIES)) - wrap_contexts.CONSTRUCTS
 
 
 def decide(study: Study) -> list[Decision]:
@@ -117,7 +119,7 @@ def _decide(study: Study) -> list[Decision]:
         if s not in constructor_sites
         and s.reference not in claimed
         and not (
-            s.construct in fsdp1.POLICIES - wrap_contexts.NAMES
+            s.construct in POLICIES
             and (any_policy or foreign & {s.node, policies.import_of(s.node, s.module)})
             and s.node not in study.conversions
         )
@@ -148,7 +150,7 @@ def _older(decisions: Sequence[Decision], study: Study) -> Iterator[Decision]:
         if written.isdisjoint(around) and constructors.is_inside(site, study):
             continue
         decision = dead_code.of(site, study)
-        unused = decision.outcome is Outcome.LEFT and site.construct.startswith("import(")
+        unused = decision.outcome is Outcome.LEFT and site.construct.kind is ConstructKind.IMPORT
         yield ask(site, study) if unused else decision
 
 
@@ -163,8 +165,8 @@ def _near(decision: Decision, study: Study) -> Decision:
     Those get to no model that no import leads to. An object that nothing is known about may be any.
     """
     construct = decision.site.construct
-    is_type = construct.startswith("annotation(") or construct == string_references.QUOTED
-    name = vocabulary.name_of(construct)
+    is_type = construct.kind is ConstructKind.ANNOTATION or construct == string_references.QUOTED
+    name = construct.owner
     is_value = name in vocabulary.SETTINGS or name in fsdp1.POLICIES or name in LOCAL
     if decision.outcome is Outcome.LEFT or not (is_type or is_value):
         return decision
@@ -207,7 +209,11 @@ def _serves_others(study: Study) -> set[ast.AST]:
     return found
 
 
+RESHARD = "_runtime_utils._reshard"
+
+
 def _rank(site: Site) -> int:
     """What a model goes through before the plain values (enums, configs) that serve it."""
-    first = site.construct.startswith((f"{fsdp1.FSDP}.", "private:_runtime_utils._reshard"))
-    return 0 if first else 1
+    construct = site.construct
+    frees = construct.kind is ConstructKind.PRIVATE and construct.name.startswith(RESHARD)
+    return 0 if construct.attribute or frees else 1

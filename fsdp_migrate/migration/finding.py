@@ -11,15 +11,23 @@ from fsdp_migrate.families.subclasses import forwarding_subclasses
 from fsdp_migrate.families.wrapping import chosen_classes, wrap_contexts
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning import branches, string_references
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 
 MODELS = frozenset(
-    form.format(fsdp1.FSDP) for form in ("{}()", "partial({})", "class({})", "value({})")
+    Construct(kind, fsdp1.FSDP)
+    for kind in (
+        ConstructKind.CONSTRUCTOR,
+        ConstructKind.PARTIAL,
+        ConstructKind.CLASS,
+        ConstructKind.VALUE,
+    )
 )
-INSTANCE = f"isinstance({fsdp1.FSDP})"
+CALLS = frozenset(c for c in MODELS if c.kind in {ConstructKind.CONSTRUCTOR, ConstructKind.PARTIAL})
+INSTANCE = Construct(ConstructKind.ISINSTANCE, fsdp1.FSDP)
 
 
 def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
@@ -28,7 +36,7 @@ def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
     found, used = study.found or _references(study)
     found = chosen_classes.as_constructors(running(found, study))
     for site in found:
-        if site.construct in {f"{fsdp1.FSDP}()", f"partial({fsdp1.FSDP})"}:
+        if site.construct in CALLS:
             assert isinstance(site.node, ast.Call)
             constructor = Constructor.read(site.node, site.module, site.reference)
             chosen_classes.mark(constructor)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.model import Cause, Constructor, Decision, Guard
 from fsdp_migrate.planning.outcome import Outcome, place
 from fsdp_migrate.syntax import suppressions
@@ -104,7 +103,7 @@ def hold_back(decisions: Sequence[Decision]) -> list[Decision]:
     for decision in sorted(decisions, key=lambda d: d.ignored is not None):
         if decision.outcome is not Outcome.LEFT:
             continue
-        is_constructor = decision.site.construct.startswith(f"{fsdp1.FSDP}(") or any(
+        is_constructor = decision.site.construct.is_constructor or any(
             decision.site.node is constructor.defined_by for constructor in decision.models
         )
         if is_constructor or (decision.quiet and not decision.guard.edits):

@@ -11,8 +11,8 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from fsdp_migrate.families.wrapping import vocabulary
-from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.families.wrapping import vocabulary, wrap_contexts
+from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.migration import caught, guard_place
 from fsdp_migrate.planning.context import Study, sentences
@@ -22,7 +22,9 @@ from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.syntax import guards
 
 # What makes models: left, nothing of what is done to them may be migrated.
-MAKERS = (f"{fsdp1.FSDP}(", "partial(", "class(", "value(", "import(", "enable_wrap", "wrap")
+MAKERS = frozenset(
+    {ConstructKind.PARTIAL, ConstructKind.CLASS, ConstructKind.VALUE, ConstructKind.IMPORT}
+)
 TEST = "test"  # the hole of a guard's condition
 
 
@@ -59,8 +61,8 @@ def _guarded(
 ) -> Decision:
     site = decision.site
     try:
-        setting = vocabulary.name_of(site.construct) in vocabulary.SETTINGS
-        if setting or site.construct.startswith(MAKERS) or site.node in study.constructors:
+        setting = site.construct.owner in vocabulary.SETTINGS
+        if setting or _makes_models(site, study):
             raise guard_place.Nowhere("it is what makes the model")
         if site.node in study.failures:
             raise guard_place.Nowhere("the rule failed")
@@ -107,8 +109,7 @@ def behind_guards(decisions: Sequence[Decision], study: Study) -> list[Decision]
     for decision in decisions:
         site = decision.site
         guard = guards.before(site.module.table, site.node)
-        makes = site.construct.startswith(MAKERS) or site.node in study.constructors
-        if guard is None or makes:
+        if guard is None or _makes_models(site, study):
             result.append(decision)
         else:
             claimed.add(guard.statement)
@@ -116,9 +117,16 @@ def behind_guards(decisions: Sequence[Decision], study: Study) -> list[Decision]
     for module in study.project.modules:
         for guard in guards.of(module.table).values():
             if guard.statement not in claimed:
-                site = Site("guard", module, guard.statement, guard.statement)
+                site = Site(Construct.parse("guard"), module, guard.statement, guard.statement)
                 result.append(_left_behind(site, guard))
     return result
+
+
+def _makes_models(site: Site, study: Study) -> bool:
+    """Whether a site is of what makes the models."""
+    construct = site.construct
+    of_class = construct.is_constructor or construct.kind in MAKERS
+    return of_class or construct in wrap_contexts.CONSTRUCTS or site.node in study.constructors
 
 
 def _left_behind(site: Site, guard: guards.Guard) -> Decision:

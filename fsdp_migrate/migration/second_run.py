@@ -11,6 +11,7 @@ from pathlib import Path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.construct import ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.migration import decide
 from fsdp_migrate.migration.selection import Options, marked, without
@@ -50,7 +51,7 @@ def unsettled(
     remaining = Counter(d.site.module.path for d in decisions if _stays(d))
     for decision in without(decide.decide(study), {}, replace(options, refused=frozenset())):
         path = decision.site.module.path
-        if decision.site.construct.startswith("import("):
+        if decision.site.construct.kind is ConstructKind.IMPORT:
             unused += _as_before(decision, project, [*decisions, *unused])
             continue
         if (path, decision.site.construct) in refused:
@@ -87,7 +88,7 @@ def _as_before(
     for module in project.modules:
         for binding in module.table.imports if module.path == path else ():
             node = binding.node
-            same = f"import({fsdp1.canonical(binding.qualified)})" == construct
+            same = fsdp1.canonical(binding.qualified) == construct.name
             if same and binding.name == name and isinstance(node, ast.alias) and node not in said:
                 left = replace(decision, site=Site(construct, module, node, node))
                 marker = marked(left, left.message, left.help) if decision.edits else ()
@@ -107,6 +108,6 @@ def _stays(decision: Decision) -> bool:
     Not that about an argument: not every form of a constructor has them, and each has the call.
     """
     construct = decision.site.construct
-    if construct.startswith(f"{fsdp1.FSDP}(") and construct.endswith("=)"):
+    if construct.is_constructor and construct.part:
         return False
     return decision.outcome is Outcome.LEFT or decision.kept

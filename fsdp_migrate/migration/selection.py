@@ -9,6 +9,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.migration.holding import hold_back
 from fsdp_migrate.planning.context import sentences
 from fsdp_migrate.planning.edits import Edit, Mark, Support
@@ -23,7 +24,7 @@ UNPROVED = (
     "load each file by one name only, as a script or as part of its package, or list the package "
     "in pyproject.toml, and run again",
 )
-Key = tuple[Path, tuple[int, int], str]
+Key = tuple[Path, tuple[int, int], Construct]
 
 
 def key(decision: Decision) -> Key:

@@ -307,7 +307,7 @@ class Study:
 
     def argument(self, site: Site) -> tuple[ShardPlan, ast.expr, str]:
         """The plan, value and name of a constructor argument's site."""
-        name = site.construct.rpartition("(")[2].rstrip("=)")
+        name = site.construct.part
         for plan in self.plans.values():
             if plan.constructor.nodes().get(name) is site.node:
                 return plan, plan.constructor.arguments[name], name

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsdp_migrate import shown
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.planning.outcome import Outcome, place
 from fsdp_migrate.planning.result import Problem, Result
 
@@ -27,7 +28,7 @@ class Event:
     width: int
     code: str
     outcome: Outcome
-    construct: str
+    construct: Construct
     message: str
     help: str
     source: str  # the line the site begins on

@@ -4,6 +4,7 @@ import ast
 
 from fsdp_migrate.families.wrapping import run_time, wrap_contexts
 from fsdp_migrate.families.wrapping.enclosing_models import Role, role
+from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Decision
@@ -37,7 +38,7 @@ def _outside(site: Site, study: Study) -> Decision:
     reason, help = study.wrapping.problem
     if reason:
         return _left(site, reason, help, study)
-    if site.construct == "enable_wrap" or study.wrapping.enabled:
+    if site.construct == Construct(ConstructKind.NAME, "enable_wrap") or study.wrapping.enabled:
         return _left(
             site,
             f"the function {site.construct} is handed on as a value",

@@ -6,11 +6,12 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 
-COPY = "copy of a model"
-PICKLE = "pickled model"
+COPY = Construct.parse("copy of a model")
+PICKLE = Construct.parse("pickled model")
 COPIERS = frozenset(
     {
         "copy.deepcopy",
@@ -43,8 +44,10 @@ def find_copied_models(study: Study, module: Module) -> Iterator[Site]:
         if last not in LAST_NAMES and not _renamed(call, module):
             continue
         names = study.external(call.func, module)
-        construct = COPY if names & COPIERS else PICKLE if names & PICKLERS else ""
-        for given in _given(call) if construct else ():
+        construct = COPY if names & COPIERS else PICKLE if names & PICKLERS else None
+        if construct is None:
+            continue
+        for given in _given(call):
             if study.traced(given, module):
                 yield Site(construct, module, call, call, given)
                 break

@@ -104,7 +104,7 @@ def own_states(constructor: Constructor, study: Study) -> frozenset[str]:
 
 def decide_own_state(site: Site, study: Study) -> Decision | None:
     """A state that the class of a model gives, or takes, in its own way: by FSDP1's first."""
-    name = site.construct.removeprefix(f"{fsdp1.FSDP}.")
+    name = site.construct.attribute
     if name not in STATES or site.receiver is None:
         return None
     models = study.models(site.receiver, site.module).constructors

@@ -32,6 +32,7 @@ from fsdp_migrate.families.wrapping.wrapped_modules import (
     wrapped_by,
 )
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.scopes import FUNCTIONS
@@ -39,7 +40,7 @@ from fsdp_migrate.syntax.scopes import FUNCTIONS
 if TYPE_CHECKING:
     from fsdp_migrate.planning.context import Study
 
-CONSTRUCT = "entry method"
+CONSTRUCT = Construct.parse("entry method")
 SUMMON = f"{fsdp1.FSDP}.summon_full_params"
 CALLERS_DEEP = 3
 
