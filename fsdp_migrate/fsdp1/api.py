@@ -234,6 +234,9 @@ _OTHER = {
 WORDS = ("fsdp", "FSDP", "FullySharded", "load_sharded_optimizer_state_dict")
 
 
+PRIVATE = "private:"
+
+
 @cache
 def canonical(qualified: str) -> str | None:
     """FSDP1's own short name for a dotted import path, with what follows it.
@@ -256,8 +259,13 @@ def canonical(qualified: str) -> str | None:
             return ".".join([short_name, *parts[end:]])
     for module in _LEGACY_MODULES:
         if qualified.startswith(f"{module}."):
-            return f"private:{qualified.removeprefix(f'{PACKAGE}.')}"
+            return f"{PRIVATE}{qualified.removeprefix(f'{PACKAGE}.')}"
     return None
+
+
+def without_mark(canonical: str) -> str:
+    """One of :func:`canonical`'s names, without what tells that it is private to FSDP1."""
+    return canonical.removeprefix(PRIVATE)
 
 
 def is_in_package(qualified: str) -> bool:

@@ -2,8 +2,9 @@
 
 import ast
 
-from fsdp_migrate.families.wrapping import run_time, wrapping
-from fsdp_migrate.families.wrapping.roles import Role, role
+from fsdp_migrate.families.wrapping import run_time, wrap_contexts
+from fsdp_migrate.families.wrapping.enclosing_models import Role, role
+from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Decision
@@ -37,7 +38,7 @@ def _outside(site: Site, study: Study) -> Decision:
     reason, help = study.wrapping.problem
     if reason:
         return _left(site, reason, help, study)
-    if site.construct == "enable_wrap" or study.wrapping.enabled:
+    if site.construct == Construct(ConstructKind.NAME, "enable_wrap") or study.wrapping.enabled:
         return _left(
             site,
             f"the function {site.construct} is handed on as a value",
@@ -54,7 +55,7 @@ def _outside(site: Site, study: Study) -> Decision:
 
 
 def _left(site: Site, reason: str, help: str, study: Study, *, final: bool = False) -> Decision:
-    models = frozenset(study.constructors.values())
+    models = study.every_constructor
     return study.left(site, RULE.code, reason, help, models=models, quiet=True, final=final)
 
 
@@ -67,10 +68,10 @@ def _wrap(site: Site, constructor: Constructor, study: Study) -> Decision:
             study,
             final=True,
         )
-    if wrapping.is_outer_of_two(constructor, study):
+    if wrap_contexts.is_outer_of_two(constructor, study):
         return run_time.without_outer(site, constructor, study)
-    if wrapping.is_wrapped_before(constructor, study):
-        return _left(site, *wrapping.TWICE, study, final=True)
+    if wrap_contexts.is_wrapped_before(constructor, study):
+        return _left(site, *wrap_contexts.TWICE, study, final=True)
     if study.wrapping.contexts[constructor] == (constructor,):
         study.unwritten.append(constructor)
         reason = "its own arguments go before those of enable_wrap"

@@ -164,7 +164,7 @@ groups = [p for p in model.parameters() if getattr(p, "decays", True)]
     run = session.run([lay(tmp_path, {"net.py": defining, "train.py": using})])
     assert [p.name for p in run.changed] == ["train.py"]
     assert b"vars(parameter)" in run.result.changes[tmp_path / "train.py"]
-    sites = {d.site.construct: d.site.module.path.name for d in run.result.decisions}
+    sites = {str(d.site.construct): d.site.module.path.name for d in run.result.decisions}
     assert sites["parameter attribute"] == "net.py"
 
 
