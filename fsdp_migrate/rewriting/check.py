@@ -16,7 +16,7 @@ from packaging.version import Version
 from fsdp_migrate import signatures
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.planning import support_file
+from fsdp_migrate.planning import support_library
 from fsdp_migrate.rewriting import cells
 from fsdp_migrate.rewriting.bound_names.conditions import condition_text
 from fsdp_migrate.rewriting.bound_names.reads import ALWAYS_BOUND, UnsureRead
@@ -138,12 +138,12 @@ def mismatches(table: scopes.NameTable, target: Version) -> list[str]:
 
 def _misfits_of_support(table: scopes.NameTable) -> Iterator[str]:
     """Calls of functions of a support file that its signatures do not allow."""
-    if not any(support_file.NAME in binding.qualified for binding in table.imports):
+    if not any(support_library.NAME in binding.qualified for binding in table.imports):
         return
     for call in table.calls:
         for name in table.qualify(call.func):
-            function = name.rpartition(".")[2] if support_file.is_spelled(name) else ""
-            parameters = support_file.parameters(function)
+            function = name.rpartition(".")[2] if support_library.is_spelled(name) else ""
+            parameters = support_library.parameters(function)
             problem = signatures.misfit(call, parameters) if parameters is not None else ""
             if problem:
                 yield f"{function} of the support module: {problem}"

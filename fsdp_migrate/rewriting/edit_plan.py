@@ -11,6 +11,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.edits import (
     AddKeyword,
     Code,
+    Define,
     DropBranch,
     DropElse,
     Edit,
@@ -36,6 +37,7 @@ class EditError(Exception):
 class StatementEdits:
     """What happens to one statement."""
 
+    definitions: list[Code] = field(default_factory=list)  # of functions, above it
     before: list[Code] = field(default_factory=list)
     replacement: tuple[Code, ...] | None = None
     after: list[Code] = field(default_factory=list)
@@ -70,7 +72,7 @@ class EditPlan:
 def new_code(edit: Edit) -> Sequence[Code]:
     """The code that an edit writes."""
     match edit:
-        case ReplaceExpression() | AddKeyword():
+        case ReplaceExpression() | AddKeyword() | Define():
             return (edit.code,)
         case ReplaceStatement() | Insert():
             return edit.codes
@@ -110,6 +112,8 @@ def plan_edits(module: Module, edits: Sequence[Edit]) -> EditPlan:
             case Insert():
                 where = plan.statements[edit.node]
                 (where.after if edit.after else where.before).extend(edit.codes)
+            case Define():
+                plan.statements[edit.node].definitions.append(edit.code)
             case Unwrap():
                 plan.statements[edit.node].unwrap.update(edit.items)
                 plan.statements[edit.node].before.extend(edit.before)

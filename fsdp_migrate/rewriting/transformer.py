@@ -364,7 +364,15 @@ class Editor(cst.CSTTransformer):
         if not lines:
             return _in_place(comments.leave(updated.leading_lines))
         lines[0] = comments.put_above(updated.leading_lines, lines[0])
-        return _in_place(lines)
+        return _in_place([*self.definitions(edits.definitions), *lines])
+
+    def definitions(self, codes: Iterable[Code]) -> list[Line]:
+        """Functions to stand above a definition at the top level, which keeps its comments."""
+        apart = [cst.EmptyLine(indent=False)] * 2
+        lines = [
+            line for code in codes for line in template.statements(code, self.lookup, self.tree)
+        ]
+        return [line.with_changes(leading_lines=apart) for line in lines]
 
 
 def _in_place(lines: Sequence[Line]) -> Replacement:
