@@ -63,7 +63,9 @@ def _definitions(
                 return []
             result.append(need)
         elif (
-            len(present) != 1 or present[0].qualified != path or not _is_at_top(present[0].node, module)
+            len(present) != 1
+            or present[0].qualified != path
+            or not _is_at_top(present[0].node, module)
         ):
             return []
     texts = [library.text_of(name) for name in library.definitions() if name in names]
