@@ -417,7 +417,8 @@ def _call(
     """The constructor call: arguments by position and by keyword, on one line or on many."""
     chosen = draw(st.lists(st.sampled_from(CONSTRUCTOR_ARGUMENTS[1:]), unique=True, max_size=5))
     callee = draw(st.sampled_from(CALLEES))
-    positional = draw(st.sampled_from((0, 0, 0, 0, 1, 2, 3, 7, 15)))
+    every = len(CONSTRUCTOR_ARGUMENTS) - 1
+    positional = draw(st.sampled_from((0, 0, 0, 0, 1, 2, 3, 7, every)))
     if callee == "by partial":
         positional = 0
     first = CONSTRUCTOR_ARGUMENTS[1 : 1 + positional]
