@@ -26,6 +26,8 @@ Replacement = cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentin
 
 
 class Editor(cst.CSTTransformer):
+    """Leaves the nodes of a tree bottom-up, and replaces each by what its edits make of it."""
+
     def __init__(
         self,
         module: Module,
@@ -91,6 +93,7 @@ class Editor(cst.CSTTransformer):
         return block.with_changes(body=[opening, *block.body[1:]])
 
     def lookup(self, node: ast.expr) -> cst.BaseExpression:
+        """The LibCST node of an old expression that new code takes over, edited already."""
         found = self.updated.get(node)
         if not isinstance(found, cst.BaseExpression):
             raise EditError(f"the code at line {node.lineno} is used before it is reached")
@@ -150,6 +153,7 @@ class Editor(cst.CSTTransformer):
     # -- statements -----------------------------------------------------------------------------
 
     def simple_line(self, original: cst.SimpleStatementLine, updated: cst.CSTNode) -> list[Line]:
+        """What stands in place of a line with one or more statements."""
         assert isinstance(updated, cst.SimpleStatementLine)
         nodes = [self.nodes.get(small) for small in original.body]
         edits = [self.plan.statements[node] for node in nodes if node in self.plan.statements]
@@ -173,7 +177,7 @@ class Editor(cst.CSTTransformer):
         return self.replace(original, updated, lines)
 
     def comes_apart(self, nodes: Sequence[ast.AST | None]) -> bool:
-        """Whether something new stands between statements of one line that are no imports."""
+        """Whether the statements of a line, not all of them imports, need lines of their own."""
         if all(isinstance(node, ast.Import | ast.ImportFrom) for node in nodes):
             return False
         imports = self.import_plan.statements
@@ -200,6 +204,7 @@ class Editor(cst.CSTTransformer):
     def replace(
         self, original: cst.CSTNode, updated: cst.SimpleStatementLine, lines: list[Line]
     ) -> list[Line]:
+        """The new lines, or what a removed line leaves behind."""
         return comments.hand_over(updated, lines) if lines else self.leave(original, updated)
 
     def leave(

@@ -22,6 +22,8 @@ BLANK = cst.EmptyLine(indent=False)
 
 @dataclass
 class ImportLines:
+    """Rewrites a file's lines of imports, and adds the first ones to a file without any."""
+
     plan: ImportPlan
     module: Module
     tree: cst.Module
