@@ -11,7 +11,7 @@ from fsdp_migrate.cli import console, session, summary
 from fsdp_migrate.cli.exit_codes import BAD, GOOD, SEE
 from fsdp_migrate.cli.options import Check
 from fsdp_migrate.cli.session import Run
-from fsdp_migrate.discovery import gate
+from fsdp_migrate.discovery import project_paths
 from fsdp_migrate.errors import InputError
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.report import text
@@ -50,7 +50,7 @@ def _check(asked: Check) -> int:
     rendered = _statistics(found, total) if asked.statistics else report.render(name, found, total)
     if asked.output is not None:
         try:
-            gate.check_output(asked.output)
+            project_paths.check_output(asked.output)
             # Names of files need not be text; half a surrogate is not UTF-8.
             asked.output.write_text(rendered, encoding="utf-8", errors="backslashreplace")
         except OSError as error:

@@ -107,7 +107,7 @@ def _rule_paths() -> Sequence[Path]:
     Raises:
         ConfigError: one leads out of the project.
     """
-    from fsdp_migrate.discovery import gate
+    from fsdp_migrate.discovery import project_paths
 
     for directory in (Path.cwd(), *Path.cwd().parents):
         pyproject = directory / "pyproject.toml"
@@ -115,7 +115,7 @@ def _rule_paths() -> Sequence[Path]:
             from fsdp_migrate import toml
 
             try:
-                data = toml.loads(gate.read(pyproject))
+                data = toml.loads(project_paths.read_regular_file(pyproject))
                 names = list(map(str, data["tool"]["fsdp-migrate"]["rule-paths"]))
             except (OSError, ValueError, KeyError, TypeError):
                 return []  # the commands that depend on it complain

@@ -13,7 +13,7 @@ from fsdp_migrate.cli.exit_codes import BAD, GOOD, SEE
 from fsdp_migrate.cli.options import Rewrite
 from fsdp_migrate.cli.session import Run
 from fsdp_migrate.cli.uncommitted import uncommitted
-from fsdp_migrate.discovery import gate
+from fsdp_migrate.discovery import project_paths
 from fsdp_migrate.errors import InputError
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.result import Result
@@ -132,7 +132,7 @@ def _patch_root(paths: Iterable[Path]) -> Path:
     """What a patch names its files relative to, so that ``git apply`` here finds them."""
     here = Path.cwd().resolve()
     top = Path(os.path.commonpath([path.parent for path in paths]))
-    for root in (gate.git_root(here), here, gate.git_root(top)):
+    for root in (project_paths.git_root(here), here, project_paths.git_root(top)):
         if root is not None and top.is_relative_to(root):
             return root
     return top

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from fsdp_migrate.cli import config, console, headroom, trust
 from fsdp_migrate.cli.exit_codes import BAD
-from fsdp_migrate.discovery import gate, search
+from fsdp_migrate.discovery import project_paths, search
+from fsdp_migrate.discovery.project_files import ProjectFiles
 from fsdp_migrate.errors import ConfigError, InputError
 from fsdp_migrate.planning import pages
 from fsdp_migrate.planning.result import Problem, Result
@@ -26,7 +27,7 @@ class Run:
     """A finished run; nothing has been written yet."""
 
     config: config.Config
-    found: gate.Found
+    found: ProjectFiles
     result: Result
     seconds: float
     trust: trust.Trust
@@ -81,7 +82,7 @@ def run(
     ``home`` is the project that ``paths`` are a copy of.
 
     Raises:
-        gate.PathProblem: a path cannot be used.
+        PathProblem: a path cannot be used.
         ConfigError: the configuration is wrong.
         rule.RuleError: a rule of the user's is wrong.
     """
@@ -127,9 +128,9 @@ def start(paths: Sequence[Path]) -> Path:
     """Where the configuration of a run is looked for.
 
     Raises:
-        gate.PathProblem: a path cannot be used.
+        PathProblem: a path cannot be used.
     """
-    taken, _ = gate.given(paths)
+    taken, _ = project_paths.accept(paths)
     return taken[0] if taken else Path.cwd()
 
 
@@ -151,7 +152,7 @@ def cores() -> int:
 
 
 def _engine(
-    found: gate.Found,
+    found: ProjectFiles,
     settings: config.Config,
     select: frozenset[str],
     ignore: frozenset[str],

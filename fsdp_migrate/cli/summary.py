@@ -7,7 +7,7 @@ from dataclasses import replace
 from fsdp_migrate import report, shown
 from fsdp_migrate.cli import console
 from fsdp_migrate.cli.session import Run
-from fsdp_migrate.discovery import gate
+from fsdp_migrate.discovery import project_paths
 from fsdp_migrate.report import text
 
 
@@ -19,7 +19,7 @@ def summary(run: Run) -> report.Summary:
         files=run.found.seen,
         seconds=run.seconds,
         notes=(*run.config.notes, *filter(None, [run.trust.note])),
-        root=gate.git_root(run.found.root) or run.config.root,
+        root=project_paths.git_root(run.found.root) or run.config.root,
         rule_paths=run.config.rule_paths,
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fsdp_migrate.cli import console
-from fsdp_migrate.discovery import gate
+from fsdp_migrate.discovery import project_paths
 from fsdp_migrate.errors import InputError
 
 # Each changed file in one entry; submodules are repositories of their own.
@@ -28,9 +28,9 @@ def uncommitted(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     by_root: dict[Path, list[Path]] = {}
     for path in paths:
-        root = gate.git_root(path.parent)
+        root = project_paths.git_root(path.parent)
         while root is not None and not git.is_repository(root):
-            root = gate.git_root(root.parent) if root != root.parent else None
+            root = project_paths.git_root(root.parent) if root != root.parent else None
         if root is not None:
             by_root.setdefault(root, []).append(path)
     for root, members in by_root.items():

@@ -7,7 +7,7 @@ import os
 from fsdp_migrate.cli import config, console
 from fsdp_migrate.cli.exit_codes import BAD, GOOD
 from fsdp_migrate.cli.options import Undo
-from fsdp_migrate.discovery import gate
+from fsdp_migrate.discovery import project_paths
 from fsdp_migrate.errors import InputError
 from fsdp_migrate.rewriting import journal, write
 
@@ -16,11 +16,11 @@ def undo(asked: Undo) -> int:
     """Put the last rewrite under the first path back; the other paths are trees that it may have
     written in too."""
     try:
-        taken, refused = gate.given(asked.paths)
+        taken, refused = project_paths.accept(asked.paths)
         for path, reason in refused:
-            raise gate.PathProblem(f"{config.shown(path)}: {reason}")
+            raise project_paths.PathProblem(f"{config.shown(path)}: {reason}")
         root = config.project_root(taken[0])
-        undone = write.undo(root, [gate.tree(path) for path in taken[1:]])
+        undone = write.undo(root, [project_paths.writable_tree(path) for path in taken[1:]])
     except (InputError, OSError) as error:
         console.problem(str(error))
         return BAD

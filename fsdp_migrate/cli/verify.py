@@ -17,7 +17,7 @@ from fsdp_migrate.cli.trees import (
     make_rewritten_copy,
     scratch_directory,
 )
-from fsdp_migrate.discovery import gate
+from fsdp_migrate.discovery import project_paths
 from fsdp_migrate.errors import ConfigError, InputError
 from fsdp_migrate.verify.settings import Settings
 
@@ -52,7 +52,7 @@ def verify(asked: Verify) -> int:
                 _show(text, name, quiet=asked.quiet)
                 continue
             try:
-                gate.check_output(path)
+                project_paths.check_output(path)
                 path.write_text(text, encoding="utf-8")
             except OSError as error:
                 console.problem(f"{path}: cannot be written: {error.strerror or error}")

@@ -19,7 +19,6 @@ from fsdp_migrate.report.text import (
     remark,
     remarks,
     sentence,
-    shown,
     title,
 )
 
@@ -166,7 +165,7 @@ def _site(event: Event, number: int, lines: Sequence[str]) -> Iterator[str]:
     yield f'<article class="site card {kind}" id="site{number}">'
     yield (
         f'<h3><span class="tag">{_NAMES[kind]}</span> {_rule(event.code)} '
-        f"{text(shown(event.construct))}</h3>"
+        f"{text(event.construct.shown)}</h3>"
     )
     yield f'<p class="where">{one_line(event.path)}:{event.line}:{event.column}</p>'
     yield f'<pre class="code">{"".join(_numbered_lines(event, lines))}</pre>'
