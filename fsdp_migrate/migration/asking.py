@@ -36,9 +36,8 @@ def ask(site: Site, study: Study) -> Decision:
         help_ = "give the path that wraps it as well"
         study.settled[site.node] = study.left(site, rule.code, study.no_models, help_)
         return study.settled[site.node]
-    if study.gone and not study.gone.isdisjoint(
-        (site.node, *site.module.table.ancestors(site.node))
-    ):
+    gone = study.claims.gone
+    if gone and not gone.isdisjoint((site.node, *site.module.table.ancestors(site.node))):
         return study.rewritten(
             site, rule.code, "gone with what it was for", models=study.every_constructor
         )
@@ -61,6 +60,7 @@ def ask(site: Site, study: Study) -> Decision:
         except BaseException as error:  # whatever a rule does wrong, other models go on
             decision = _failed(site, rule, error, study)
     study.settled[site.node] = decision
+    study.claims.add(decision.claims)
     return decision
 
 

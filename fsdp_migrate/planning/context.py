@@ -18,7 +18,7 @@ from fsdp_migrate.fsdp1 import declared, references
 from fsdp_migrate.fsdp1.narrowing import Narrowing
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.branches import Branch
-from fsdp_migrate.planning.edits import Code, Mark, Namer, Proposal
+from fsdp_migrate.planning.edits import Claims, Code, Mark, Namer, Proposal
 from fsdp_migrate.planning.model import Cause, Constructor, Conversion, Decision, Models, Wrapping
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.rule import LoadedRule, Registry
@@ -73,18 +73,16 @@ class Study:
     run_time: frozenset[ast.AST] = frozenset()  # constructor calls to write in the run-time form
     run_time_states: bool = False  # kinds of state dicts that only the running program knows
     partial: bool = False  # stop the program at what is left rather than hold its model back
-    kept: set[ast.AST] = field(default_factory=set)  # calls that stay with their arguments
     branches: list[Branch] = field(default_factory=list)  # for FSDP1 models, and going
     found: tuple[list[Site], set[ast.AST]] | None = None  # sites, and what they refer by
     outdated: list[Site] = field(default_factory=list)  # that only older torch releases run
     going: dict[Outdated, bool] = field(default_factory=dict)  # which of it is removed
-    gone: set[ast.AST] = field(default_factory=set)  # code that goes, with the sites in it
     subclassed: bool = False  # the project derives classes from FSDP1's
     unwritten: list[Constructor] = field(default_factory=list)  # that fully_shard cannot say
     wrapping: Wrapping = field(default_factory=Wrapping)
     settled: dict[ast.AST, Decision] = field(default_factory=dict)  # node -> its decision
     failures: dict[ast.AST, Failure] = field(default_factory=dict)
-    undeleted: set[ast.stmt] = field(default_factory=set)  # ``del`` statements that lose a name
+    claims: Claims = field(default_factory=Claims)  # of the sites that are settled
     _caches: dict[Callable[[Study], object], object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -283,13 +281,23 @@ class Study:
             outcome = Outcome.REVIEW
         if review and not marked:
             edits.append(Mark(site.module, site.node, code, sentences(review)))
-        return Decision(site, code, outcome, message, review, tuple(edits), frozenset(models))
+        return Decision(
+            site,
+            code,
+            outcome,
+            message,
+            review,
+            tuple(edits),
+            frozenset(models),
+            claims=proposal.claims if proposal is not None else Claims(),
+        )
 
     def kept_as_is(
         self, site: Site, code: str, message: str, *, models: Iterable[Constructor] = ()
     ) -> Decision:
         """Nothing to write: what stands there does what it did, and a second run finds it again."""
-        return replace(self.rewritten(site, code, message, models=models), kept=True)
+        decision = self.rewritten(site, code, message, models=models)
+        return replace(decision, cause=Cause.KEPT)
 
     def converted(self, site: Site, code: str, conversion: Conversion) -> Decision:
         """A value that constructors asked to be converted where it is made."""

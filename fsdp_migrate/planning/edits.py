@@ -337,11 +337,26 @@ def _encloses(outer: Scope, inner: Scope) -> bool:
 
 
 @dataclass(eq=False)
+class Claims:
+    """What the rules of other sites must know of a proposal that a site was rewritten by."""
+
+    gone: set[ast.AST] = field(default_factory=set)  # code that goes, with the sites in it
+    kept: set[ast.AST] = field(default_factory=set)  # calls that stay with their arguments
+    undeleted: set[ast.stmt] = field(default_factory=set)  # ``del`` statements that lose a name
+
+    def add(self, others: Claims) -> None:
+        self.gone |= others.gone
+        self.kept |= others.kept
+        self.undeleted |= others.undeleted
+
+
+@dataclass(eq=False)
 class Proposal:
     """Edits that are accepted or dropped together."""
 
     namer: Namer
     edits: list[Edit] = field(default_factory=list)
+    claims: Claims = field(default_factory=Claims)
 
     def replace(self, module: Module, node: ast.expr, new: Code) -> None:
         self.edits.append(ReplaceExpression(module, node, new))

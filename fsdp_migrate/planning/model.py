@@ -13,7 +13,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Value
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.site import Site
-from fsdp_migrate.planning.edits import Code, Edit, Proposal
+from fsdp_migrate.planning.edits import Claims, Code, Edit, Proposal
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.syntax.suppressions import Ignored
 
@@ -173,6 +173,7 @@ class Cause(Enum):
     FINAL = "the site's own, and no other form of the constructor would do either"
     UNKNOWN_STATE = "it is not known which kind of state dict it is"
     HELD = "left only because its migration is held back"
+    KEPT = "nothing is written: as it is, it suits FSDP1 and FSDP2"
     OUTDATED = "no torch that migrated code runs on gets there"
 
 
@@ -204,10 +205,10 @@ class Decision:
     models: frozenset[Constructor] = frozenset()
     quiet: bool = False
     cause: Cause = Cause.OWN
-    kept: bool = False  # nothing is written: as it is, it suits FSDP1 and FSDP2
     ignored: Ignored | None = None  # left because a comment says so
     guard: Guard = Guard()
     rule: str = ""  # the site's own, where ``code`` is that of another
+    claims: Claims = field(default_factory=Claims)
 
     @property
     def held(self) -> bool:
@@ -218,8 +219,8 @@ class Decision:
         return self.guard.stands
 
     @property
-    def unknown_state(self) -> bool:
-        return self.cause is Cause.UNKNOWN_STATE
+    def kept(self) -> bool:
+        return self.cause is Cause.KEPT
 
 
 @dataclass(eq=False)

@@ -65,7 +65,7 @@ def _kept(site: Site, study: Study, models: Iterable[Constructor]) -> Decision:
     name = proposal.support(site.module, "state_dict_type", site.node)
     assert isinstance(site.reference, ast.expr)
     proposal.replace(site.module, site.reference, code("{n}", n=name))
-    study.kept.add(site.node)
+    proposal.claims.kept.add(site.node)
     return study.rewritten(site, RULE.code, "state_dict_type", proposal, models=models)
 
 

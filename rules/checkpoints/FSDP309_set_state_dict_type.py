@@ -73,5 +73,5 @@ def _kept(site: Site, study: Study, models: Iterable[Constructor]) -> Decision:
     name = proposal.support(site.module, function, site.node)
     assert isinstance(site.reference, ast.expr)
     proposal.replace(site.module, site.reference, code("{n}", n=name))
-    study.kept.add(site.node)
+    proposal.claims.kept.add(site.node)
     return study.rewritten(site, RULE.code, function, proposal, models=models)

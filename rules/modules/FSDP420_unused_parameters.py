@@ -14,7 +14,13 @@ RULE = Rule(
     code="FSDP420",
     name="unused_parameters",
     handles=("unused part",),
-    finders=(Finder(220, in_project=unused_parameters.find_unused_parts),),
+    finders=(
+        Finder(
+            220,
+            in_project=unused_parameters.find_unused_parts,
+            of_constructor=unused_parameters.sites_of,
+        ),
+    ),
 )
 
 

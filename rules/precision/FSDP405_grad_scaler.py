@@ -17,6 +17,7 @@ RULE = Rule(
         "isinstance(ShardedGradScaler)",
         "annotation(ShardedGradScaler)",
     ),
+    near=("ShardedGradScaler",),
 )
 
 

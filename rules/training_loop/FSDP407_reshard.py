@@ -36,11 +36,11 @@ def decide(site: Site, study: Study) -> Decision:
     proposal = study.proposal()
     handed = _handed(call, site, path)
     for statement in handed:
-        study.gone.add(statement)
+        proposal.claims.gone.add(statement)
         proposal.delete(site.module, statement)
     around = _condition(site, path)
-    study.gone.add(around.test if around is not None else call)
-    study.gone.add(call)
+    proposal.claims.gone.add(around.test if around is not None else call)
+    proposal.claims.gone.add(call)
     asked = _asked(site, path, handed, study)
     if around is not None:
         proposal.replace_statement(site.module, around, code("{m}.reshard()", m=path))
@@ -49,7 +49,7 @@ def decide(site: Site, study: Study) -> Decision:
     if asked is None:
         return study.rewritten(site, RULE.code, "reshard()", proposal, models=models)
     function, kept, strategy = asked
-    study.gone.add(strategy)
+    proposal.claims.gone.add(strategy)
     proposal.replace(function.module, function.node, code("{k}", k=kept))
     proposal.mark(function.module, function.node, RULE.code, sentences(REPLICATED))
     return study.rewritten(

@@ -73,7 +73,6 @@ def _wrap(site: Site, constructor: Constructor, study: Study) -> Decision:
     if wrap_contexts.is_wrapped_before(constructor, study):
         return _left(site, *wrap_contexts.TWICE, study, final=True)
     if study.wrapping.contexts[constructor] == (constructor,):
-        study.unwritten.append(constructor)
         reason = "its own arguments go before those of enable_wrap"
         return _left(site, reason, "write them as fully_shard's", study)
     return study.rewritten(

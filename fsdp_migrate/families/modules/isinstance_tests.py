@@ -73,7 +73,7 @@ def decide_passed_over(site: Site, models: frozenset[Constructor], study: Study)
     elif passes:
         assert isinstance(holder, ast.If)
         proposal.delete(site.module, holder)
-        study.gone.add(holder)
+        proposal.claims.gone.add(holder)
     elif isinstance(around, ast.BoolOp) and isinstance(around.op, ast.And):
         rest = [code("{v}", v=value) for value in around.values if value is not holder]
         proposal.replace(site.module, around, join(" and ", rest))
@@ -118,6 +118,6 @@ def decide_taken_off(site: Site, models: frozenset[Constructor], study: Study) -
     else:
         assert isinstance(holder, ast.While)
         proposal.delete(site.module, holder)
-        study.gone.add(holder)
+        proposal.claims.gone.add(holder)
         message = "an FSDP2 model has no inner module"
     return study.rewritten(site, RULE, message, proposal, models=models)

@@ -64,6 +64,12 @@ def of(constructor: Constructor, study: Study) -> Found | None:
     return known[constructor.call]
 
 
+def sites_of(constructor: Constructor, study: Study) -> list[Site]:
+    """The site for what a constructor's model may leave out."""
+    found = of(constructor, study)
+    return [] if found is None else [found.site]
+
+
 def _by_constructor(study: Study) -> dict[ast.Call, Found | None]:
     return {}
 

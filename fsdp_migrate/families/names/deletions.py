@@ -25,12 +25,13 @@ def drop_assignment(statement: ast.stmt, module: Module, study: Study, proposal:
         return
     table = module.table
     dels = {gone: table.statement(gone) for gone, alone in deleting.items() if alone}
-    free = study.undeleted.isdisjoint(dels.values())
+    taken = study.claims.undeleted | proposal.claims.undeleted
+    free = taken.isdisjoint(dels.values())
     if len(dels) < len(deleting) or not free:
         proposal.replace_statement(module, statement, code("{t} = None", t=target))
         return
     proposal.delete(module, statement)
-    study.undeleted |= set(dels.values())
+    proposal.claims.undeleted.update(dels.values())
     for gone, holder in dels.items():
         assert isinstance(holder, ast.Delete)
         rest = ", ".join(ast.unparse(t) for t in holder.targets if t is not gone)

@@ -12,7 +12,7 @@ from fsdp_migrate.families.names import key_prefixes, model_names
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code, join
-from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.planning.model import Cause, Constructor, Decision
 from fsdp_migrate.syntax.call_arguments import bind_arguments
 
 RULE = "FSDP406"
@@ -88,7 +88,8 @@ def _removed(removal: key_prefixes.Removal, site: Site, study: Study) -> Decisio
     models = study.every_constructor
     if not models:
         left = study.left(site, RULE, study.no_models, "drop it when none is FSDP1's any more")
-        return replace(left, edits=(), kept=True)  # it does no harm: nothing to say in the code
+        # It does no harm: there is nothing to say in the code.
+        return replace(left, edits=(), cause=Cause.KEPT)
     if not all(model_names.is_models(name, site.module, study) for name in removal.names):
         message = "kept: names that come from elsewhere may have it"
         return study.kept_as_is(site, RULE, message, models=models)

@@ -116,7 +116,6 @@ def construct(site: Site, study: Study) -> list[Decision]:
     constructor = study.constructors[site.node]
     models = frozenset({constructor})
     if site.node not in study.run_time:
-        study.unwritten.append(constructor)
         return [left(site, study)]
     found = forwarding(site, study)
     if found is None:

@@ -25,7 +25,7 @@ from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
-from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.planning.model import Cause, Constructor, Decision
 
 FUNCTION = "shard"
 CLASS = "ShardedModule"  # of the support module as well: it hands its arguments to ``shard``
@@ -171,7 +171,7 @@ def may_cast(constructor: Constructor, study: Study) -> bool:
 
 def unknown_states(decisions: Iterable[Decision]) -> bool:
     """Whether state dicts were left whose kind only the running program knows."""
-    return any(d.unknown_state for d in decisions)
+    return any(d.cause is Cause.UNKNOWN_STATE for d in decisions)
 
 
 def settings(site: Site, study: Study) -> Decision | None:

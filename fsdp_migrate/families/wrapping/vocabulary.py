@@ -99,7 +99,8 @@ def _given_to_stranger(site: Site, study: Study) -> str:
     """The outside callable that receives the value, if one does."""
     child: ast.AST = site.reference
     for parent in site.module.table.ancestors(child):
-        if isinstance(parent, ast.stmt) or parent in study.constructors or parent in study.kept:
+        stays = parent in study.constructors or parent in study.claims.kept
+        if isinstance(parent, ast.stmt) or stays:
             return ""
         if isinstance(parent, ast.Compare) or (
             isinstance(parent, ast.IfExp) and child is parent.test
