@@ -22,7 +22,7 @@ from fsdp_migrate.analysis.values import (
     Value,
 )
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.fsdp1 import references, unwrapping
+from fsdp_migrate.fsdp1 import model_values, unwrapping
 from fsdp_migrate.syntax.scopes import last_part
 
 # Wrappers that FSDP1's models are no instances of, nor FSDP2's.
@@ -49,7 +49,7 @@ class Narrowing:
         if not tests:
             return found
         verdict = self.verdict(node, module)
-        models = [v for v in found if references.is_model(v, self.tracer)]
+        models = [v for v in found if model_values.is_model(v, self.tracer)]
         if verdict is None or not models:
             return found
         if verdict:

@@ -8,7 +8,7 @@ from packaging.version import Version
 
 from fsdp_migrate.families.subclasses import subclass_methods
 from fsdp_migrate.families.wrapping import run_time
-from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1 import model_values
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.migration.finding import is_unsure
@@ -84,7 +84,7 @@ def _of_what_stays(site: Site, study: Study) -> Decision | None:
     """Left, where the model is of a class derived from FSDP1's that is no constructor: it stays."""
     if not study.subclassed or site.receiver is None:
         return None
-    made = references.models(study.values(site.receiver, site.module), study.tracer)
+    made = model_values.models(study.values(site.receiver, site.module), study.tracer)
     if all(any(study.made_by(model)) for model in made):
         return None
     rule = study.registry.rule_for(site.construct)
@@ -106,7 +106,7 @@ def _of_look_alikes(site: Site, study: Study) -> Decision | None:
         return None
     found = study.values(site.receiver, site.module)
     name = site.construct.attribute
-    others = sorted(filter(None, (references.look_alike(v, name, study.tracer) for v in found)))
+    others = sorted(filter(None, (model_values.look_alike(v, name, study.tracer) for v in found)))
     constructors = study.models(site.receiver, site.module).constructors
     if not others or not constructors:
         return None

@@ -18,9 +18,9 @@ from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import promised
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Proposal
 from fsdp_migrate.planning.model import Cause, Decision
 from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.syntax import suppressions
 from fsdp_migrate.syntax.scopes import FUNCTIONS, walk
 

@@ -14,13 +14,15 @@ from fsdp_migrate.analysis.flow import Definition
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Outdated, Project
 from fsdp_migrate.analysis.values import Class, Constant, Made, Tracer, Unknown, Value, Values
-from fsdp_migrate.fsdp1 import declared, references
+from fsdp_migrate.fsdp1 import declared, model_values
 from fsdp_migrate.fsdp1.narrowing import Narrowing
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.branches import Branch
-from fsdp_migrate.planning.edits import Claims, Code, Mark, Namer, Proposal
+from fsdp_migrate.planning.edits import Code, Mark
 from fsdp_migrate.planning.model import Cause, Constructor, Conversion, Decision, Models, Wrapping
+from fsdp_migrate.planning.naming import Namer
 from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.proposal import Claims, Proposal
 from fsdp_migrate.planning.rule import LoadedRule, Registry
 from fsdp_migrate.planning.shard_plan import ShardPlan
 from fsdp_migrate.planning.target import DEFAULT_TARGET
@@ -209,9 +211,9 @@ class Study:
     def models(self, node: ast.expr, module: Module) -> Models:
         """The FSDP1 models ``node`` may be."""
         found = self.values(node, module)
-        made = references.models(found, self.tracer)
+        made = model_values.models(found, self.tracer)
         constructors = frozenset(c for m in made for c in self.made_by(m))
-        if not made and references.is_taken_for_model(node, module, self.tracer):
+        if not made and model_values.is_taken_for_model(node, module, self.tracer):
             said = declared.model(found, self.tracer)
             return Models(self.every_constructor, tuple(found) if said.other else ())
         others = tuple(v for v in found if v not in made)
@@ -243,7 +245,7 @@ class Study:
     def traced(self, node: ast.expr, module: Module) -> bool:
         """Whether tracing, or a type, shows that ``node`` is an FSDP1 model."""
         found = self.values(node, module)
-        if references.models(found, self.tracer):
+        if model_values.models(found, self.tracer):
             return True
         return bool(self.constructors) and declared.model(found, self.tracer).model
 
@@ -370,4 +372,4 @@ class Study:
 
     def defined_by(self, node: ast.expr, module: Module) -> frozenset[Definition]:
         """The definitions that reach a use of a name or dotted path in its own scope."""
-        return references.definitions(node, module)
+        return model_values.definitions(node, module)

@@ -13,8 +13,9 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Value
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.site import Site
-from fsdp_migrate.planning.edits import Claims, Code, Edit, Proposal
+from fsdp_migrate.planning.edits import Code, Edit
 from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.proposal import Claims, Proposal
 from fsdp_migrate.syntax.suppressions import Ignored
 
 

@@ -11,7 +11,7 @@ from fsdp_migrate.families.checkpoints import (
     state_dict_contexts,
     state_dict_settings,
 )
-from fsdp_migrate.fsdp1.references import STATE_FUNCTION
+from fsdp_migrate.fsdp1.model_attributes import STATE_FUNCTION
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code

@@ -9,7 +9,7 @@ from fsdp_migrate.families.modules.class_lists import decide_listed_class, is_ch
 from fsdp_migrate.families.modules.fsdp2_branches import decide_branch, decide_version_test
 from fsdp_migrate.families.modules.isinstance_tests import decide_passed_over, decide_taken_off
 from fsdp_migrate.families.modules.quoted_annotations import NEW_NAMES, decide_quoted_annotation
-from fsdp_migrate.fsdp1 import references, unwrapping
+from fsdp_migrate.fsdp1 import model_attributes, unwrapping
 from fsdp_migrate.fsdp1.api import FSDP, PACKAGE
 from fsdp_migrate.fsdp1.construct import ConstructKind
 from fsdp_migrate.fsdp1.site import Site
@@ -21,7 +21,7 @@ from fsdp_migrate.planning.rule import Finder, Rule
 
 
 def _attribute_checks(study: Study, module: Module) -> Iterator[Site]:
-    return references.attribute_checks(study.tracer, module)
+    return model_attributes.attribute_checks(study.tracer, module)
 
 
 RULE = Rule(

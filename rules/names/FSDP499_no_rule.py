@@ -6,8 +6,9 @@ from fsdp_migrate.families.names import silent_fallbacks
 from fsdp_migrate.families.wrapping import chosen_classes
 from fsdp_migrate.fsdp1.api import FLAT_FIELDS, FSDP, PACKAGE, UNMISTAKABLE, without_mark
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
-from fsdp_migrate.fsdp1.references import COMMAND, FLAT
+from fsdp_migrate.fsdp1.model_attributes import FLAT
 from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.fsdp1.spelled_names import COMMAND
 from fsdp_migrate.planning import string_references
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Decision

@@ -9,7 +9,7 @@ from fsdp_migrate.families.precision import precision
 from fsdp_migrate.families.training_loop import hooks
 from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.families.wrapping.enclosing_models import Role, role
-from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1 import spelled_names
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -20,7 +20,7 @@ from fsdp_migrate.planning.shard_plan import Precision, ShardPlan, with_default
 
 
 def _evaluations(study: Study, module: Module) -> Iterator[Site]:
-    return references.evaluations(module)
+    return spelled_names.evaluations(module)
 
 
 RULE = Rule(

@@ -14,7 +14,8 @@ from fsdp_migrate.families.checkpoints import ranks
 from fsdp_migrate.families.checkpoints.hoisting_places import Place, Standing
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, sentences
-from fsdp_migrate.planning.edits import Code, Proposal, code
+from fsdp_migrate.planning.edits import Code, code
+from fsdp_migrate.planning.proposal import Proposal
 
 
 def put(

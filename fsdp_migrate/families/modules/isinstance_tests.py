@@ -10,8 +10,9 @@ from fsdp_migrate.families.modules import exact_classes
 from fsdp_migrate.fsdp1 import unwrapping
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Proposal, code, join
+from fsdp_migrate.planning.edits import code, join
 from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 RULE = "FSDP404"

@@ -7,7 +7,8 @@ import ast
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Proposal, code
+from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.syntax.scopes import COMPREHENSIONS
 
 

@@ -15,7 +15,7 @@ from functools import cache
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Function, Value
-from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1 import model_values
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
@@ -175,7 +175,7 @@ def wraps(path: str, scope: Scope, module: Module, study: Study) -> Iterator[ast
         callees = study.values(call.func, module)
         if not any(isinstance(v, (Function, Class)) for v in callees):
             continue
-        if references.models(study.values(call, module), study.tracer):
+        if model_values.models(study.values(call, module), study.tracer):
             yield call
 
 

@@ -15,8 +15,9 @@ from fsdp_migrate.families.wrapping.computing_methods import FunctionNode
 from fsdp_migrate.families.wrapping.enclosing_models import Role, role
 from fsdp_migrate.families.wrapping.entry_methods import Entry, entries
 from fsdp_migrate.families.wrapping.wrapped_modules import module_given
-from fsdp_migrate.planning.edits import Code, Proposal, code
+from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.shard_plan import FULLY_SHARD, ShardPlan, placement_problem
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 

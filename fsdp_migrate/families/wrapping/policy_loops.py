@@ -19,7 +19,8 @@ from fsdp_migrate.families.wrapping.refused_modules import CONTAINERS
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Code, Proposal, code, join
+from fsdp_migrate.planning.edits import Code, code, join
+from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.shard_plan import ShardPlan, Targets
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 

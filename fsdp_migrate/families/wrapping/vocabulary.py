@@ -13,9 +13,10 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Proposal, code
+from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.proposal import Proposal
 
 SETTINGS: Final = {
     "ShardingStrategy": "FSDP201",
