@@ -23,6 +23,7 @@ from fsdp_migrate.analysis.values import (
 )
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_values, unwrapping
+from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import last_part
 
 # Wrappers that FSDP1's models are no instances of, nor FSDP2's.
@@ -65,8 +66,7 @@ class Narrowing:
         return False if False in verdicts else (True if True in verdicts else None)
 
     def _told(self, test: Test, module: Module) -> bool | None:
-        check = test.node
-        assert isinstance(check, ast.Call)
+        check = of_kind(test.node, ast.Call)
         if test.crossed and not self._stays(test, module):
             return None
         if not test.holds and unwrapping.takes_off(check, module):

@@ -212,14 +212,13 @@ def of_alias(site: Site, project: Project) -> Site | None:
     """
     if not project.aliases:
         return site
-    assert isinstance(site.reference, ast.expr)
     noted = isinstance(site.module.table.parents[site.node], ast.FormattedValue)
     if site.construct.kind is ConstructKind.ANNOTATION or noted:
-        return site if project.imported(site.reference, site.module) else None
+        return site if project.imported(site.mention, site.module) else None
     made = {binding.value for binding in project.aliases}
-    if site.reference in made:
+    if site.mention in made:
         return Site(
-            Construct(ConstructKind.ANNOTATION, fsdp1.FSDP), site.module, site.node, site.reference
+            Construct(ConstructKind.ANNOTATION, fsdp1.FSDP), site.module, site.node, site.mention
         )
     return site
 

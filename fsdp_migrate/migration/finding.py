@@ -37,12 +37,11 @@ def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
     found = chosen_classes.as_constructors(running(found, study))
     for site in found:
         if site.construct in CALLS:
-            assert isinstance(site.node, ast.Call)
-            constructor = Constructor.read(site.node, site.module, site.reference)
+            constructor = Constructor.read(site.call, site.module, site.reference)
             chosen_classes.mark(constructor)
             if is_unsure(site, study):
                 constructor.problem, constructor.is_wrong = "its class is not known", True
-            study.constructors[site.node] = constructor
+            study.constructors[site.call] = constructor
         elif forwarding_subclasses.is_subclass(site) and not is_unsure(site, study):
             forwarding_subclasses.register(site, study)
     found = wrap_contexts.register_contexts(found, study)

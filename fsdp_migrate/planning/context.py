@@ -305,8 +305,7 @@ class Study:
         """A value that constructors asked to be converted where it is made."""
         proposal = conversion.proposal or self.proposal()
         if conversion.new is not None:
-            assert isinstance(site.node, ast.expr)
-            proposal.replace(site.module, site.node, conversion.new)
+            proposal.replace(site.module, site.expression, conversion.new)
         return self.rewritten(
             site, code, conversion.message, proposal, models=conversion.constructors
         )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.edits import Import
+from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import Scope
 
 # Submodules that ``import torch`` alone makes available as attributes.
@@ -32,8 +33,7 @@ def _visible(module: Module, near: ast.AST, qualified: str) -> str:
             after = excerpt.piece(getattr(near, "lineno", 1)).line
             if excerpt.piece(getattr(binding.node, "lineno", 1)).line > after:
                 continue  # a later cell of the notebook imports it
-        alias = binding.node
-        assert isinstance(alias, ast.alias)
+        alias = of_kind(binding.node, ast.alias)
         visible = binding.name if binding.qualified == qualified else ""
         if not visible and not alias.asname and alias.name == qualified:
             visible = qualified  # ``import a.b.c`` binds ``a`` and makes ``a.b.c`` usable

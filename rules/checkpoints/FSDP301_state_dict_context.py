@@ -63,8 +63,7 @@ def _kept(site: Site, study: Study, models: Iterable[Constructor]) -> Decision:
     """The context stays, as a support function's."""
     proposal = study.proposal()
     name = proposal.support(site.module, "state_dict_type", site.node)
-    assert isinstance(site.reference, ast.expr)
-    proposal.replace(site.module, site.reference, code("{n}", n=name))
+    proposal.replace(site.module, site.mention, code("{n}", n=name))
     proposal.claims.kept.add(site.node)
     return study.rewritten(site, RULE.code, "state_dict_type", proposal, models=models)
 

@@ -19,9 +19,8 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    assert site.receiver is not None
-    parts = holders.held(site.receiver, site.module, study)
-    models = parts.constructors or study.models(site.receiver, site.module).constructors
+    parts = holders.held(site.subject, site.module, study)
+    models = parts.constructors or study.models(site.subject, site.module).constructors
     setting = settings_in_force.setting_at(site.node, site.module, models, study)
     setting = state_dict_settings.effective_setting(setting, models, study)
     at_run_time = state_dict_settings.is_for_run_time(setting, study)
@@ -55,13 +54,13 @@ def decide(site: Site, study: Study) -> Decision:
     if at_run_time or setting.kind == "FULL":
         message = "load_model_state_dict" if at_run_time else "load_full_model"
         name = proposal.support(site.module, message, call)
-        new = code("{f}({m}, {s}{k})", f=name, m=site.receiver, s=bound["state_dict"], k=strict[0])
+        new = code("{f}({m}, {s}{k})", f=name, m=site.subject, s=bound["state_dict"], k=strict[0])
     else:
         name = proposal.name(site.module, DCP, "set_model_state_dict", call)
         if "strict" in bound:
             options = proposal.name(site.module, DCP, "StateDictOptions", call)
             strict = [code(", options={o}(strict={s})", o=options, s=bound["strict"])]
-        new = code("{f}({m}, {s}{k})", f=name, m=site.receiver, s=bound["state_dict"], k=strict[0])
+        new = code("{f}({m}, {s}{k})", f=name, m=site.subject, s=bound["state_dict"], k=strict[0])
         message = "set_model_state_dict"
     proposal.replace(site.module, call, new)
     return study.rewritten(site, RULE.code, message, proposal, models=models)

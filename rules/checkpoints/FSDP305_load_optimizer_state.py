@@ -76,8 +76,7 @@ def decide(site: Site, study: Study) -> Decision:
         r=", from_rank0=True" if only_rank0 else "",
     )
     if alone:
-        assert isinstance(site.node, ast.expr)
-        proposal.replace(module, site.node, new)
+        proposal.replace(module, site.expression, new)
         return study.rewritten(site, RULE.code, message, proposal, models=models)
     assert load.target is not None
     if load.branch is not None:

@@ -31,10 +31,9 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    assert site.receiver is not None
     if site.construct == STATE_FUNCTION:
-        return _function(site, site.receiver, study)
-    models = study.models(site.receiver, site.module).constructors
+        return _function(site, site.subject, study)
+    models = study.models(site.subject, site.module).constructors
     call = site.node
     if isinstance(call, ast.Call) and any(k.arg == "state_dict" for k in call.keywords):
         return study.rewritten(site, RULE.code, "already given its state", models=models)
@@ -59,7 +58,7 @@ def decide(site: Site, study: Study) -> Decision:
     state = code(
         "{g}({m}, options={o}(full_state_dict=True))",
         g=get,
-        m=ast.unparse(site.receiver),
+        m=ast.unparse(site.subject),
         o=options,
     )
     proposal.add_keyword(site.module, call, "state_dict", state)
@@ -81,8 +80,7 @@ def _function(site: Site, model: ast.expr, study: Study) -> Decision:
         return study.left(
             site, RULE.code, setting.problem, HELP, models=models, quiet=True, unknown_state=True
         )
-    call = site.node
-    assert isinstance(call, ast.Call)
+    call = site.call
     earlier = _before(site, study)
     others = [e for e in earlier if e.receiver and ast.unparse(e.receiver) != ast.unparse(model)]
     kept = ""

@@ -81,10 +81,9 @@ def _wrapper(
         return _left(site, models, study, "FSDP1's wrapper is asked for by name, among others")
     proposal = study.proposal()
     name = proposal.name(site.module, PACKAGE, "FSDPModule", site.node)
-    assert isinstance(site.node, ast.expr)
     negation = "not " if test.is_negated else ""
     new = code("{n}isinstance({m}, {c})", n=negation, m=test.subject, c=name)
-    proposal.replace(site.module, site.node, new)
+    proposal.replace(site.module, site.expression, new)
     return study.rewritten(site, RULE.code, "isinstance", proposal, models=models)
 
 

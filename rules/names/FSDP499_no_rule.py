@@ -217,10 +217,8 @@ def _asked(node: ast.AST) -> bool:
 
 def _asked_by_name(named: str, site: Site, study: Study) -> Decision:
     """``getattr(model, "clip_grad_norm_", None)`` is quiet about what an FSDP2 model has not."""
-    assert isinstance(site.node, ast.Call)
-    assert site.receiver is not None
-    asked = getattr(site.node.func, "id", "")
-    quiet = asked == "hasattr" or len(site.node.args) > 2
+    asked = getattr(site.call.func, "id", "")
+    quiet = asked == "hasattr" or len(site.call.args) > 2
     private = named in UNMISTAKABLE | FLAT_FIELDS
     help_ = f"call {named} on the model where it is FSDP1's, and run again"
     return study.left(
@@ -229,14 +227,13 @@ def _asked_by_name(named: str, site: Site, study: Study) -> Decision:
         f"an FSDP2 model has no {named}",
         FLAT_HELP if named in FLAT_FIELDS else INSTEAD.get(named, help_) if private else help_,
         models=_concerned(site, study),
-        quiet=quiet and not (private and not silent_fallbacks.matters(site.node, site.module)),
+        quiet=quiet and not (private and not silent_fallbacks.matters(site.call, site.module)),
     )
 
 
 def _concerned(site: Site, study: Study) -> frozenset[Constructor]:
     """The models that a site may be about: all, where nothing tells which."""
-    assert site.receiver is not None
-    known = study.models(site.receiver, site.module).constructors
+    known = study.models(site.subject, site.module).constructors
     return known or study.every_constructor
 
 

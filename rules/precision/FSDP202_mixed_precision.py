@@ -63,10 +63,8 @@ def decide(site: Site, study: Study) -> Decision:
 
 def _hook(site: Site, study: Study) -> Decision:
     """Hooks on FSDP1's wrapper had the inputs before they were cast."""
-    call = site.node
-    assert isinstance(call, ast.Call)
-    assert site.receiver is not None
-    known = study.models(site.receiver, site.module).constructors
+    call = site.call
+    known = study.models(site.subject, site.module).constructors
     if site.construct == hooks.AFTER or any(k.arg is None for k in call.keywords):
         message = "kept, with inputs that are cast"
         return study.rewritten(site, RULE.code, message, models=known, review=CAST)

@@ -27,9 +27,7 @@ UNSEEN = (
 
 
 def decide(site: Site, study: Study) -> Decision:
-    assert site.receiver is not None
-    assert isinstance(site.node, ast.expr)
-    models = study.models(site.receiver, site.module).constructors
+    models = study.models(site.subject, site.module).constructors
     keeps = {strategy.of(c, study) in strategy.RESHARD_NEVER for c in models}
     if len(keeps) > 1:
         return study.left(
@@ -40,14 +38,14 @@ def decide(site: Site, study: Study) -> Decision:
             models=models,
         )
     proposal = study.proposal()
-    name = proposal.support(site.module, "no_sync", site.node)
+    name = proposal.support(site.module, "no_sync", site.expression)
     keep = ", keep_unsharded=True" if keeps == {True} else ""
-    if isinstance(site.node, ast.Call):
-        new = code("{f}({m}{k})", f=name, m=site.receiver, k=keep)
+    if isinstance(site.expression, ast.Call):
+        new = code("{f}({m}{k})", f=name, m=site.subject, k=keep)
     else:
-        partial = proposal.name(site.module, "functools", "partial", site.node)
-        new = code("{p}({f}, {m}{k})", p=partial, f=name, m=site.receiver, k=keep)
-    proposal.replace(site.module, site.node, new)
+        partial = proposal.name(site.module, "functools", "partial", site.expression)
+        new = code("{p}({f}, {m}{k})", p=partial, f=name, m=site.subject, k=keep)
+    proposal.replace(site.module, site.expression, new)
     reviews = []
     if any(strategy.of(c, study) is None for c in models):
         reviews.append(
@@ -59,7 +57,7 @@ def decide(site: Site, study: Study) -> Decision:
             "unsynchronised gradients are now accumulated in reduce_dtype, which is more "
             "precise than FSDP1's param_dtype"
         )
-    if any(map(_gives_up, ast.walk(enclosing_function(site.module, site.node)))):
+    if any(map(_gives_up, ast.walk(enclosing_function(site.module, site.expression)))):
         reviews.append(
             "zero_grad() no longer drops gradients that wait for their reduction: where a step is "
             "given up below, they go into the next one"

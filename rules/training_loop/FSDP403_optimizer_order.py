@@ -25,14 +25,13 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    assert isinstance(site.node, ast.Call)
     if site.construct == late_optimizers.CONSTRUCT:
-        return _late(site, site.node, study)
+        return _late(site, site.call, study)
     if site.construct == early_parameters.IN_MODELS:
         return _kept(site, study)
     if site.construct == early_parameters.CONSTRUCT:
-        return _early(site, site.node, study)
-    found = early_optimizers.early_optimizer(site.node, site.module, study)
+        return _early(site, site.call, study)
+    found = early_optimizers.early_optimizer(site.call, site.module, study)
     assert found is not None
     models = _models(found.wrap, site, study)
     built, wrapped = site.statement, site.module.table.statement(found.wrap)

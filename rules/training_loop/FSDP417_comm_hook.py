@@ -25,8 +25,7 @@ FACTORS = frozenset({"gradient_predivide_factor", "gradient_postdivide_factor"})
 
 def decide(site: Site, study: Study) -> Decision:
     call = site.node
-    assert site.receiver is not None
-    models = study.models(site.receiver, site.module).constructors
+    models = study.models(site.subject, site.module).constructors
     bound = bind_arguments(call, ("state", "hook")) if isinstance(call, ast.Call) else None
     hook, state = (bound or {}).get("hook"), (bound or {}).get("state")
     names = study.external(hook, site.module) if hook is not None else frozenset()

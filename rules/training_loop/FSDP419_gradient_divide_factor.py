@@ -24,8 +24,7 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    assert site.receiver is not None
-    models = study.models_of_static(site.receiver, site.module).constructors
+    models = study.models_of_static(site.subject, site.module).constructors
     help_ = (
         "call set_gradient_divide_factor (torch 2.8) with the product of both factors on every "
         "FSDPModule of the model, for it is not recursive"

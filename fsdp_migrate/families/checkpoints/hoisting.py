@@ -27,19 +27,18 @@ def put(
         What may differ, for a review, and whether it is marked already.
     """
     place, module = found.place, site.module
-    assert isinstance(site.node, ast.expr)
     if place is None:
-        proposal.replace(module, site.node, value)
+        proposal.replace(module, site.expression, value)
         return found.review, False
     kept = _own_name(site)
     if kept:
         name = kept
         proposal.delete(module, site.statement)
     else:
-        if module.table.scope_of(site.node).lookup(wanted) is not None:
+        if module.table.scope_of(site.expression).lookup(wanted) is not None:
             wanted = f"model_{wanted}"
-        name = proposal.fresh(module, site.node, wanted)
-        proposal.replace(module, site.node, code("{n}", n=name))
+        name = proposal.fresh(module, site.expression, wanted)
+        proposal.replace(module, site.expression, code("{n}", n=name))
     text = " and ".join(place.conditions)
     template = f"if {_escaped(text)}:\n    {{n}} = {{v}}" if text else "{n} = {v}"
     proposal.insert_before(module, place.statement, code(template, n=name, v=value))

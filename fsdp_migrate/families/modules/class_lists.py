@@ -18,16 +18,15 @@ def decide_listed_class(
     site: Site, models: frozenset[Constructor], study: Study
 ) -> Decision | None:
     """A class in a tuple for ``isinstance`` that FSDPModule cannot simply take the place of."""
-    assert isinstance(site.reference, ast.expr)
-    checks = unwrapping.listed_for(site.reference, site.module)
+    checks = unwrapping.listed_for(site.mention, site.module)
     takes_off = [check for check in checks if unwrapping.takes_off(check, site.module)]
-    holder = unwrapping.classes_around(site.reference, site.module)
+    holder = unwrapping.classes_around(site.mention, site.module)
     is_tuple = isinstance(holder, ast.Tuple)
     elsewhere = _is_imported(site, study) if is_tuple else is_checked_elsewhere(site, study)
     if not takes_off and not elsewhere:
         return None
     classes = holder.elts if isinstance(holder, ast.Tuple) else []
-    others = [e for e in classes if e is not site.reference]
+    others = [e for e in classes if e is not site.mention]
     statement = site.statement
     if (
         not others

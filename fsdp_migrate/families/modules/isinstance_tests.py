@@ -45,8 +45,7 @@ def _stops_there(holder: ast.AST, module: Module) -> bool:
 def decide_passed_over(site: Site, models: frozenset[Constructor], study: Study) -> Decision | None:
     """``not isinstance(m, FSDP)`` of every module of a model: in FSDP1 the module in a wrapper came
     by as well, and was meant. What only passes over wrappers goes."""
-    check, table = site.node, site.module.table
-    assert isinstance(check, ast.Call)
+    check, table = site.call, site.module.table
     holder = table.parents[check]
     negated = isinstance(holder, ast.UnaryOp) and isinstance(holder.op, ast.Not)
     passes = (
@@ -101,8 +100,7 @@ def _ask_for(
 
 def decide_taken_off(site: Site, models: frozenset[Constructor], study: Study) -> Decision | None:
     """``while isinstance(m, (FSDP, DDP)): m = m.module``: only the others are taken off."""
-    check = site.node
-    assert isinstance(check, ast.expr)
+    check = site.expression
     holder = unwrapping.around(check, site.module)
     if holder is None:
         return None

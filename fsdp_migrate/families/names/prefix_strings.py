@@ -128,8 +128,7 @@ def _unwrapped_by_name(
             quiet=True,
         )
     proposal = study.proposal()
-    assert isinstance(site.node, ast.expr)
-    proposal.replace(site.module, site.node, code('"module"'))
+    proposal.replace(site.module, site.expression, code('"module"'))
     return study.rewritten(site, RULE, "the module in the class", proposal, models=models)
 
 

@@ -183,10 +183,9 @@ def keeps(constructor: Constructor, study: Study) -> bool | None:
 
 def concerned(site: Site, study: Study) -> list[Constructor]:
     """The constructors of models that may have the parameter."""
-    assert site.receiver is not None
     every = list(study.constructors.values())
-    looped = _loop(site.receiver, site.module)
-    source = looped if looped is not None else site.receiver
+    looped = _loop(site.subject, site.module)
+    source = looped if looped is not None else site.subject
     owner = _class_around(source, site.module)
     if owner is not None:
         return [c for c in every if _may_hold(c, owner, study)]

@@ -82,11 +82,10 @@ def owner_of_groups(node: ast.AST) -> ast.expr | None:
 
 def models_concerned(site: Site, study: Study) -> frozenset[Constructor]:
     """The models whose parameters a site handles, directly, by an optimizer or in a list."""
-    assert site.receiver is not None
-    if study.traced(site.receiver, site.module):
-        return study.models(site.receiver, site.module).constructors
-    found = models_of_optimizer(site.receiver, study, site.module)
-    return found or models_of_list(site.receiver, study, site.module)
+    if study.traced(site.subject, site.module):
+        return study.models(site.subject, site.module).constructors
+    found = models_of_optimizer(site.subject, study, site.module)
+    return found or models_of_list(site.subject, study, site.module)
 
 
 def models_of_optimizer(

@@ -19,6 +19,7 @@ from fsdp_migrate.fsdp1 import model_values
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
+from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import Scope, walk
 
 PARAMETER_METHODS = frozenset({"parameters", "named_parameters"})
@@ -44,8 +45,7 @@ def find_early_optimizers(study: Study, module: Module) -> Iterator[Site]:
             continue
         found = early_optimizer(call, module, study)
         if found is not None:
-            receiver = found.parameters.func
-            assert isinstance(receiver, ast.Attribute)
+            receiver = of_kind(found.parameters.func, ast.Attribute)
             yield Site(Construct.parse("early optimizer"), module, call, call, receiver.value)
 
 

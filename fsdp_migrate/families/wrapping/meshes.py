@@ -14,6 +14,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.planning.shard_plan import ShardPlan
+from fsdp_migrate.syntax.kinds import of_kind
 
 WORLD = frozenset(
     {
@@ -44,8 +45,7 @@ def read(node: ast.expr, module: Module, study: Study) -> Mesh:
     for value in study.values(node, module):
         if not isinstance(value, Made) or value.made_by.rpartition(".")[2] not in MAKERS:
             continue
-        call = value.node
-        assert isinstance(call, ast.Call)
+        call = of_kind(value.node, ast.Call)
         second = call.args[1] if len(call.args) > 1 else None
         given = {k.arg: k.value for k in call.keywords}
         if value.made_by.endswith(".DeviceMesh"):

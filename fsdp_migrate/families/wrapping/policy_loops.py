@@ -345,8 +345,7 @@ def class_tuple(classes: ast.expr) -> Code:
 
 def convert(site: Site, new: Code, proposal: Proposal) -> None:
     """Replace a policy where it is made; a predicate that gets a name becomes a function."""
-    node, module = site.node, site.module
-    assert isinstance(node, ast.expr)
+    node, module = site.expression, site.module
     statement = module.table.parents[node]
     is_lambda = new.template.startswith("lambda module: ")
     named = isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
