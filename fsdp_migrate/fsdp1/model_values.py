@@ -9,6 +9,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Computed, Made, Tracer, Unknown, Values
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import declared
+from fsdp_migrate.syntax.kinds import method_of
 
 
 def is_taken_for_model(node: ast.expr, module: Module, tracer: Tracer) -> bool:
@@ -33,12 +34,12 @@ def is_taken_for_model(node: ast.expr, module: Module, tracer: Tracer) -> bool:
     for call in sorted(calls, key=lambda c: (c.lineno, c.col_offset)):
         if module.table.within[call].function() is not here:
             continue
-        assert isinstance(call.func, ast.Attribute)
         given = [*call.args, *(k.value for k in call.keywords)]
         if not any(_may_be_same(g, node, path, module) for g in given[:3]):
             continue
-        names = {fsdp1.canonical(q) for q in tracer.project.external(call.func, module)}
-        if f"{fsdp1.FSDP}.{call.func.attr}" in names:
+        method = method_of(call)
+        names = {fsdp1.canonical(q) for q in tracer.project.external(method, module)}
+        if f"{fsdp1.FSDP}.{method.attr}" in names:
             return _is_model_argument(call, path)
     return False
 
@@ -65,10 +66,10 @@ def _is_model_argument(call: ast.Call, path: str) -> bool:
     for keyword in call.keywords:
         if keyword.arg in {"model", "module"}:
             return access_path(keyword.value) == path
-    assert isinstance(call.func, ast.Attribute)
-    if call.func.attr == "optim_state_dict_to_load":
+    name = method_of(call).attr
+    if name == "optim_state_dict_to_load":
         return False  # torch 2.0 took the state first, later releases the model
-    first = call.func.attr in fsdp1.STATE_FIRST
+    first = name in fsdp1.STATE_FIRST
     index = 1 if first else 0
     return len(call.args) > index and access_path(call.args[index]) == path
 

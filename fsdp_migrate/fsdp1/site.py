@@ -19,8 +19,8 @@ class Site:
     is called on.
 
     What a rule is asked about tells what stands there: ``call``, ``expression``, ``alias``,
-    ``mention``, ``attribute`` and ``subject`` are the same nodes for rules that know, and raise a
-    ``TypeError`` where something else stands.
+    ``string``, ``definition``, ``mention``, ``attribute`` and ``subject`` are the same nodes for
+    rules that know, and raise a ``TypeError`` where something else stands.
     """
 
     construct: Construct
@@ -41,6 +41,15 @@ class Site:
     def alias(self) -> ast.alias:
         """The name in an import statement."""
         return of_kind(self.node, ast.alias)
+
+    @property
+    def string(self) -> ast.Constant:
+        return of_kind(self.node, ast.Constant)
+
+    @property
+    def definition(self) -> ast.ClassDef:
+        """The class that is derived from FSDP1's."""
+        return of_kind(self.node, ast.ClassDef)
 
     @property
     def mention(self) -> ast.expr:

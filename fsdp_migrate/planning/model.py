@@ -16,6 +16,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.edits import Code, Edit
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.proposal import Claims, Proposal
+from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.suppressions import Ignored
 
 
@@ -75,8 +76,7 @@ class Constructor:
     def wrapped(self) -> ast.expr:
         """The expression that is wrapped; of ``enable_wrap`` the class, which stands for them."""
         if self.is_context:
-            assert isinstance(self.reference, ast.expr)
-            return self.reference
+            return of_kind(self.reference, ast.expr)
         return self.arguments["module"]
 
     @property

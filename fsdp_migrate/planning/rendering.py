@@ -18,6 +18,7 @@ from fsdp_migrate.planning.shard_plan import (
     Targets,
     single_target,
 )
+from fsdp_migrate.syntax.kinds import present
 
 
 def render(plan: ShardPlan) -> None:
@@ -200,9 +201,9 @@ def _loop(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code
     if plan.batch_norm:
         shared = [a for a in arguments if not a.preview().startswith("mp_policy=")]
         return [*lines, *_loop_with_batch_norm(plan, fully_shard, name, call, shared)]
-    assert plan.targets is not None
-    test = _below_root(plan.targets, name, plan)
-    if plan.targets.by_class:
+    targets = present(plan.targets)
+    test = _below_root(targets, name, plan)
+    if targets.by_class:
         template = "for {v} in reversed(list({m}.modules())):\n    if {test}:\n        {call}"
         return [*lines, code(template, v=name, m=plan.model, test=test, call=call)]
     units = plan.fresh("units")
@@ -249,7 +250,6 @@ def _loop_with_batch_norm(
 
 def _batch_norm_policy(plan: ShardPlan) -> tuple[str, Code]:
     """The name of the units' policy for BatchNorm, and the statement that makes it."""
-    assert plan.precision is not None
     policy_class = plan.name(FULLY_SHARD, "MixedPrecisionPolicy")
     torch = plan.proposal.module_name(
         plan.constructor.module, "torch", "torch", plan.constructor.reference
@@ -261,6 +261,6 @@ def _batch_norm_policy(plan: ShardPlan) -> tuple[str, Code]:
         n=norm_policy,
         c=policy_class,
         t=torch,
-        p=plan.precision.policy,
+        p=present(plan.precision).policy,
     )
     return norm_policy, define

@@ -15,6 +15,7 @@ from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax import string_annotations
+from fsdp_migrate.syntax.kinds import of_kind
 
 TEXT = Construct.parse("code in a string")
 QUOTED = Construct.parse("quoted annotation")
@@ -130,7 +131,7 @@ def references(
         node = stack.pop()
         known = _of(node, study, module) if isinstance(node, ast.expr) else None
         if known is not None:
-            assert isinstance(node, ast.expr)
+            node = of_kind(node, ast.expr)
             found.append((node, known))
         else:
             stack += ast.iter_child_nodes(node)

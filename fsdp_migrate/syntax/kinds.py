@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from typing import TypeVar
 
 Node = TypeVar("Node")
@@ -27,3 +28,8 @@ def present(value: Node | None) -> Node:
     if value is None:
         raise TypeError("nothing where something should stand")
     return value
+
+
+def method_of(call: ast.Call) -> ast.Attribute:
+    """What is called, of a call of a method: ``model.state_dict``."""
+    return of_kind(call.func, ast.Attribute)

@@ -10,6 +10,7 @@ from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import DCP
 from fsdp_migrate.syntax.call_arguments import bind_arguments
+from fsdp_migrate.syntax.kinds import present
 
 RULE = Rule(
     code="FSDP303",
@@ -43,8 +44,8 @@ def decide(site: Site, study: Study) -> Decision:
             models=models,
             unknown_state=unknown,
         )
-    assert bound is not None
-    assert isinstance(call, ast.Call)
+    bound = present(bound)
+    call = site.call
     surely = settings_in_force.is_surely_set(call, site.module, models, study)
     if at_run_time and surely:
         message = "kept: the model is set to the state it takes"

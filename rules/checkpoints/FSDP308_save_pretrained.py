@@ -18,6 +18,7 @@ from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import DCP
+from fsdp_migrate.syntax.kinds import present
 from fsdp_migrate.syntax.scopes import COMPREHENSIONS
 
 RULE = Rule(
@@ -51,7 +52,7 @@ def decide(site: Site, study: Study) -> Decision:
             models=models,
             quiet=True,
         )
-    assert isinstance(call, ast.Call)
+    call = site.call
     proposal = study.proposal()
     get = proposal.name(site.module, DCP, "get_model_state_dict", call)
     options = proposal.name(site.module, DCP, "StateDictOptions", call)
@@ -101,7 +102,7 @@ def _function(site: Site, model: ast.expr, study: Study) -> Decision:
         problem = problem or "no statement can stand around it that asks for the whole state"
     if problem:
         return study.left(site, RULE.code, problem, HELP, models=models, quiet=True)
-    assert new is not None
+    new = present(new)
     proposal = study.proposal()
     flags = [", cpu_offload=True"] if setting.offload else []
     flags += [", rank0_only=True"] if setting.rank0_only else []

@@ -77,7 +77,7 @@ def _modules(site: Site, study: Study) -> Decision:
             quiet=True,
         )
     proposal = study.proposal()
-    assert isinstance(call, ast.Call)
+    call = site.call
     kind = proposal.name(site.module, PACKAGE, "FSDPModule", site.reference)
     name = proposal.fresh(site.module, call, "m")
     new = code("[{v} for {v} in {m}.modules() if isinstance({v}, {k})]", v=name, m=model, k=kind)

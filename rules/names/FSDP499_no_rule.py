@@ -13,6 +13,7 @@ from fsdp_migrate.planning import string_references
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.syntax.kinds import of_kind, present
 
 RULE = Rule(code="FSDP499", name="no_rule", handles=("*",), since="2.4")
 
@@ -239,10 +240,8 @@ def _concerned(site: Site, study: Study) -> frozenset[Constructor]:
 
 def _command(site: Site, study: Study) -> Decision:
     """What a notebook runs and is not Python; it may do to a model what no longer fits it."""
-    excerpt = site.module.source.excerpt
-    assert excerpt is not None
-    assert isinstance(site.node, ast.Name)
-    mask = excerpt.masks[site.node.id]
+    excerpt = present(site.module.source.excerpt)
+    mask = excerpt.masks[of_kind(site.node, ast.Name).id]
     meets_models = mask.shares_names and not mask.text.endswith("?")
     return study.left(
         site,

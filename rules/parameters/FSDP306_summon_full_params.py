@@ -36,7 +36,7 @@ def decide(site: Site, study: Study) -> Decision:
     models = study.models_of_static(model, site.module).constructors
     if bound is None or model is None:
         return _left(site, "the arguments of summon_full_params cannot be read", models, study)
-    assert isinstance(call, ast.Call)
+    call = site.call
     runs = _runs_model(site, study)
     if runs is None:
         return _left(site, "no with statement here enters the context", models, study)

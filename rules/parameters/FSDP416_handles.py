@@ -32,7 +32,7 @@ def decide(site: Site, study: Study) -> Decision:
             "do it with the parameters, which are DTensors of their own shape",
             models=models,
         )
-    assert isinstance(call, ast.Call)
+    call = site.call
     proposal = study.proposal()
     reshard = proposal.support(site.module, "reshard_parameters", call)
     lines = code("{r}({m})", r=reshard, m=ast.unparse(given[0]))

@@ -39,7 +39,7 @@ def decide(site: Site, study: Study) -> Decision:
             "use torch.nn.utils.clip_grad_norm_(model.parameters(), ...)",
             models=models,
         )
-    assert isinstance(call, ast.Call)
+    call = site.call
     proposal = study.proposal()
     norm_type = code("")
     if "norm_type" in bound:

@@ -11,6 +11,7 @@ from fsdp_migrate.planning.context import Study, block_of, sentences
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.syntax.kinds import of_kind
 
 RULE = Rule(code="FSDP407", name="reshard", handles=("private:_runtime_utils._reshard",))
 
@@ -32,7 +33,7 @@ def decide(site: Site, study: Study) -> Decision:
             "call reshard() on the module",
             models=models,
         )
-    assert isinstance(call, ast.Call)
+    call = site.call
     proposal = study.proposal()
     handed = _handed(call, site, path)
     for statement in handed:
@@ -123,7 +124,7 @@ def _asked(
             args=ast.arguments(args=[ast.arg(arg=given)]),
             body=[ast.Return(value=ast.BoolOp(op=ast.And(), values=[kept, compared]) as answer)],
         ) if _is_strategy(compared, given):
-            assert isinstance(compared, ast.Compare)
+            compared = of_kind(compared, ast.Compare)
         case _:
             return None
     for module in study.project.modules:

@@ -16,6 +16,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, sentences
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.proposal import Proposal
+from fsdp_migrate.syntax.kinds import of_kind
 
 
 def put(
@@ -137,7 +138,7 @@ def _leaves_something(statement: ast.stmt, module: Module) -> bool:
     alone = isinstance(parent, ast.With) and len(parent.items) == 1
     if not alone:
         return False
-    assert isinstance(parent, ast.With)
+    parent = of_kind(parent, ast.With)
     context = parent.items[0].context_expr
     called = context.func if isinstance(context, ast.Call) else context
     is_kind = isinstance(called, ast.Attribute) and called.attr == "state_dict_type"

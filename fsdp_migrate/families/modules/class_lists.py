@@ -10,6 +10,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code, join
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.syntax import type_expressions
+from fsdp_migrate.syntax.kinds import present
 
 RULE = "FSDP404"
 
@@ -48,7 +49,7 @@ def decide_listed_class(
             models=models,
             quiet=True,
         )
-    assert holder is not None
+    holder = present(holder)
     proposal = study.proposal()
     listed = join(", ", [code("{o}", o=other) for other in others])
     comma = "," if len(others) == 1 else ""

@@ -13,6 +13,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code, join
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.proposal import Proposal
+from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 RULE = "FSDP404"
@@ -71,7 +72,7 @@ def decide_passed_over(site: Site, models: frozenset[Constructor], study: Study)
     if others:
         _ask_for(others, check, site, proposal)
     elif passes:
-        assert isinstance(holder, ast.If)
+        holder = of_kind(holder, ast.If)
         proposal.delete(site.module, holder)
         proposal.claims.gone.add(holder)
     elif isinstance(around, ast.BoolOp) and isinstance(around.op, ast.And):
@@ -104,7 +105,7 @@ def decide_taken_off(site: Site, models: frozenset[Constructor], study: Study) -
     holder = unwrapping.around(check, site.module)
     if holder is None:
         return None
-    assert isinstance(check, ast.Call)
+    check = of_kind(check, ast.Call)
     others = unwrapping.others(check, site.reference)
     if not isinstance(holder, ast.While) and (
         not others or study.traced(check.args[0], site.module)
@@ -115,7 +116,7 @@ def decide_taken_off(site: Site, models: frozenset[Constructor], study: Study) -
         _ask_for(others, check, site, proposal)
         message = "kept for the other wrappers: an FSDP2 model has no inner module"
     else:
-        assert isinstance(holder, ast.While)
+        holder = of_kind(holder, ast.While)
         proposal.delete(site.module, holder)
         proposal.claims.gone.add(holder)
         message = "an FSDP2 model has no inner module"

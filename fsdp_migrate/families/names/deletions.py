@@ -9,6 +9,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.proposal import Proposal
+from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import COMPREHENSIONS
 
 
@@ -17,7 +18,7 @@ def drop_assignment(statement: ast.stmt, module: Module, study: Study, proposal:
 
     Where the variable may be another assignment's at the ``del``, both stay.
     """
-    assert isinstance(statement, ast.Assign)
+    statement = of_kind(statement, ast.Assign)
     (target,) = statement.targets
     path = access_path(target)
     deleting = _deleting(statement, module) if path is not None else {}
@@ -25,7 +26,11 @@ def drop_assignment(statement: ast.stmt, module: Module, study: Study, proposal:
         proposal.delete(module, statement)
         return
     table = module.table
-    dels = {gone: table.statement(gone) for gone, alone in deleting.items() if alone}
+    dels = {
+        gone: of_kind(table.statement(gone), ast.Delete)
+        for gone, alone in deleting.items()
+        if alone
+    }
     taken = study.claims.undeleted | proposal.claims.undeleted
     free = taken.isdisjoint(dels.values())
     if len(dels) < len(deleting) or not free:
@@ -34,7 +39,6 @@ def drop_assignment(statement: ast.stmt, module: Module, study: Study, proposal:
     proposal.delete(module, statement)
     proposal.claims.undeleted.update(dels.values())
     for gone, holder in dels.items():
-        assert isinstance(holder, ast.Delete)
         rest = ", ".join(ast.unparse(t) for t in holder.targets if t is not gone)
         if rest:
             proposal.replace_statement(module, holder, code(f"del {rest}"))

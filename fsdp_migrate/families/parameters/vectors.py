@@ -24,6 +24,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.syntax.kinds import present
 
 RULE = "FSDP408"
 
@@ -78,8 +79,7 @@ def flattened(given: ast.expr) -> ast.expr | None:
 
 def decide_vector(site: Site, study: Study) -> Decision:
     """What FSDP1 put into a vector was this rank's: the parts of DTensors are, other parts."""
-    given = site.receiver
-    assert given is not None
+    given = present(site.receiver)
     proposal = study.proposal()
     function = proposal.support(site.module, "own_part", given)
     base = flattened(given) if site.construct == PIECES else None

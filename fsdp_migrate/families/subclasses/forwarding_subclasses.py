@@ -36,7 +36,7 @@ class Forwarding:
 
 def forwarding(site: Site, study: Study) -> Forwarding | None:
     """The subclass at a site, if it only forwards arguments and is only ever called."""
-    definition = of_kind(site.node, ast.ClassDef)
+    definition = site.definition
     if len(definition.bases) != 1 or definition.keywords or definition.decorator_list:
         return None
     if site.module.table.scope_of(definition) is not site.module.table.module:

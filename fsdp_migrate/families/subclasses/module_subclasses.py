@@ -49,7 +49,7 @@ class Derived:
 
 def read(site: Site, study: Study) -> Derived | str:
     """The subclass at a site, or why it cannot be a module around a sharded one."""
-    definition = of_kind(site.node, ast.ClassDef)
+    definition = site.definition
     cls = class_at(site)
     if definition.keywords:
         return "its definition has keywords"
@@ -86,10 +86,9 @@ def is_super(call: ast.Call, site: Site) -> bool:
             pass
         case _:
             return False
-    assert isinstance(site.node, ast.ClassDef)
     if not given:
         return True
-    return isinstance(given[0], ast.Name) and given[0].id == site.node.name
+    return isinstance(given[0], ast.Name) and given[0].id == site.definition.name
 
 
 def _is_plain(values: Values, study: Study) -> bool:
@@ -136,8 +135,7 @@ def register(site: Site, study: Study) -> None:
 
 def construct(site: Site, study: Study) -> list[Decision]:
     """Decide the class together with the arguments it gives FSDP1's constructor."""
-    found = read(site, study)
-    assert isinstance(found, Derived)
+    found = of_kind(read(site, study), Derived)
     constructor = study.constructors[site.node]
     models = frozenset({constructor})
     proposal = study.proposal()

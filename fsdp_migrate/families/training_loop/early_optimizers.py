@@ -19,7 +19,7 @@ from fsdp_migrate.fsdp1 import model_values
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
-from fsdp_migrate.syntax.kinds import of_kind
+from fsdp_migrate.syntax.kinds import method_of, of_kind
 from fsdp_migrate.syntax.scopes import Scope, walk
 
 PARAMETER_METHODS = frozenset({"parameters", "named_parameters"})
@@ -69,9 +69,9 @@ def find_flattening_optimizers(study: Study, module: Module) -> Iterator[Site]:
         if not names & (FLATTENERS | FAILING):
             continue
         for given in parameter_calls(call):
-            assert isinstance(given.func, ast.Attribute)
-            if study.traced(given.func.value, module):
-                yield Site(construct, module, call, call, given.func.value)
+            model = method_of(given).value
+            if study.traced(model, module):
+                yield Site(construct, module, call, call, model)
                 break
 
 
@@ -133,8 +133,7 @@ def parameter_calls(call: ast.Call) -> Iterator[ast.Call]:
         for node in walk(argument):
             method = node.func if isinstance(node, ast.Call) else None
             if isinstance(method, ast.Attribute) and method.attr in PARAMETER_METHODS:
-                assert isinstance(node, ast.Call)
-                yield node
+                yield of_kind(node, ast.Call)
 
 
 def early_optimizer(call: ast.Call, module: Module, study: Study) -> EarlyOptimizer | None:
@@ -145,8 +144,7 @@ def early_optimizer(call: ast.Call, module: Module, study: Study) -> EarlyOptimi
     order = module.flow(scope).order
     built = module.table.statement(call)
     for parameters in parameter_calls(call):
-        assert isinstance(parameters.func, ast.Attribute)
-        receiver = parameters.func.value
+        receiver = method_of(parameters).value
         path = access_path(receiver)
         if path is None or study.models(receiver, module):
             continue

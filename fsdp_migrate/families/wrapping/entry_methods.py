@@ -35,6 +35,7 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 if TYPE_CHECKING:
@@ -122,7 +123,6 @@ def _add(
     if not made or _is_gathered(attribute, module, study, CALLERS_DEEP):
         return
     for model in made:
-        assert isinstance(model.node, ast.Call)
         for cls in methods.classes(model):
             method = methods.find(cls, attribute.attr)
             if method is None:
@@ -135,14 +135,13 @@ def _add(
                 use = methods.use(cls, owner, function)
                 found[function] = Entry(attribute.attr, site, cls, function, use)
             entry = found[function]
-            entry.made[model.node] = model.module
+            entry.made[of_kind(model.node, ast.Call)] = model.module
             entry.everywhere &= _all_have(attribute.attr, model, methods)
 
 
 def _all_have(name: str, model: Made, methods: Methods) -> bool:
     """Whether whatever is wrapped where a model was made has a method of that name."""
-    assert isinstance(model.node, ast.Call)
-    wrapped = module_given(model.node)
+    wrapped = module_given(of_kind(model.node, ast.Call))
     for value in methods.study.values(wrapped, model.module) if wrapped is not None else ():
         known = isinstance(value, Made) and isinstance(value.callee, Class)
         if not known or methods.find(value.callee, name) is None:  # type: ignore[attr-defined]

@@ -133,9 +133,9 @@ def has_one_first_rank(constructor: Constructor, study: Study) -> bool:
 
 def _names(mesh: Made) -> list[object]:
     """The names of a mesh's dimensions where it is made, as far as they are written out."""
-    assert isinstance(mesh.node, ast.Call)
-    given = {k.arg: k.value for k in mesh.node.keywords}
-    names = given.get("mesh_dim_names", mesh.node.args[2] if len(mesh.node.args) > 2 else None)
+    call = of_kind(mesh.node, ast.Call)
+    given = {k.arg: k.value for k in call.keywords}
+    names = given.get("mesh_dim_names", call.args[2] if len(call.args) > 2 else None)
     elements = names.elts if isinstance(names, (ast.Tuple, ast.List)) else []
     return [n.value for n in elements if isinstance(n, ast.Constant)]
 

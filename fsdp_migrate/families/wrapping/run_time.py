@@ -26,6 +26,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Cause, Constructor, Decision
+from fsdp_migrate.syntax.kinds import of_kind
 
 FUNCTION = "shard"
 CLASS = "ShardedModule"  # of the support module as well: it hands its arguments to ``shard``
@@ -97,9 +98,9 @@ def construct(site: Site, study: Study) -> list[Decision]:
     if not is_wrap:
         message = "shard takes the same arguments"
         message = f"kept, {message}" if together else message
-        assert isinstance(constructor.reference, ast.expr)
-        name = proposal.support(site.module, FUNCTION, constructor.reference)
-        proposal.replace(site.module, constructor.reference, code("{n}", n=name))
+        reference = of_kind(constructor.reference, ast.expr)
+        name = proposal.support(site.module, FUNCTION, reference)
+        proposal.replace(site.module, reference, code("{n}", n=name))
     for keyword in constructor.call.keywords:
         if keyword.arg in fsdp1.EARLIER_NAMES:
             name = fsdp1.EARLIER_NAMES[keyword.arg]

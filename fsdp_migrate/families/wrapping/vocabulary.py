@@ -17,6 +17,7 @@ from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.proposal import Proposal
+from fsdp_migrate.syntax.kinds import of_kind
 
 SETTINGS: Final = {
     "ShardingStrategy": "FSDP201",
@@ -52,7 +53,7 @@ def take_over(node: ast.expr, name: str, site: Site, study: Study, proposal: Pro
     """Make ``node`` mean what the support module calls ``name``."""
     alias = _plain_import(node, name, site, study)
     if alias is not None:
-        assert isinstance(node, ast.Name)
+        node = of_kind(node, ast.Name)
         proposal.remove_import(site.module, alias)
         proposal.support_as(site.module, name, node.id, node)
     else:
@@ -92,8 +93,7 @@ def _plain_import(node: ast.expr, name: str, site: Site, study: Study) -> ast.al
             Site(Construct(ConstructKind.NAME, name), site.module, other, other), study
         ):
             return None
-    assert isinstance(binding.node, ast.alias)
-    return binding.node
+    return of_kind(binding.node, ast.alias)
 
 
 def _given_to_stranger(site: Site, study: Study) -> str:

@@ -16,6 +16,7 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.planning import support_file
 from fsdp_migrate.planning.model import Constructor, successor
+from fsdp_migrate.syntax.kinds import present
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 if TYPE_CHECKING:
@@ -173,8 +174,7 @@ def _register(contexts: list[Site], around: dict[Site, Site | None], study: Stud
 def _read_context(site: Site) -> Constructor:
     """Bind the arguments of ``enable_wrap``, all of them keywords."""
     call = site.call
-    given = _class_of(site)
-    assert given is not None
+    given = present(_class_of(site))
     result = Constructor(call, site.module, given, is_context=True)
     for keyword in call.keywords:
         name = successor(keyword)
