@@ -12,7 +12,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
-from fsdp_migrate.syntax.call_arguments import first_argument
+from fsdp_migrate.syntax.expressions import first_argument, given_arguments
 
 RULE = Rule(
     code="FSDP301",
@@ -106,7 +106,7 @@ def _asks(call: ast.Call, module: Module, study: Study, depth: int) -> bool:
         return depth == 0 or any(_does_ask(each, study, depth - 1) for each in functions)
     if bool(names) and all(name.startswith("builtins.") for name in names):
         return False
-    passed = [*call.args, *(k.value for k in call.keywords)]
+    passed = given_arguments(call)
     if any(study.models(a, module) or holders.held(a, module, study) for a in passed):
         return True  # somebody outside has the model
     on_model = method is not None and bool(study.models(method.value, module))

@@ -17,7 +17,7 @@ from fsdp_migrate.planning.edits import Code, Proposal, code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import DCP
-from fsdp_migrate.syntax.call_arguments import bind_arguments
+from fsdp_migrate.syntax.expressions import bind_arguments
 
 RULE = Rule(
     code="FSDP304",

@@ -10,7 +10,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
-from fsdp_migrate.syntax.call_arguments import first_argument
+from fsdp_migrate.syntax.expressions import first_argument
 
 RULE = Rule(
     code="FSDP309",

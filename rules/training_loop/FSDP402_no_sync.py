@@ -11,6 +11,7 @@ from fsdp_migrate.planning.context import Study, block_of, sentences
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 RULE = Rule(code="FSDP402", name="no_sync", handles=("FullyShardedDataParallel.no_sync",))
@@ -131,11 +132,7 @@ def _blocks(site: Site) -> Iterator[tuple[list[ast.stmt], int]]:
 
 def _called(statement: ast.AST) -> set[str]:
     """The names of the methods and functions that a statement calls."""
-    return {
-        n.func.attr if isinstance(n.func, ast.Attribute) else getattr(n.func, "id", "")
-        for n in ast.walk(statement)
-        if isinstance(n, ast.Call)
-    }
+    return {last_name(n.func) for n in ast.walk(statement) if isinstance(n, ast.Call)}
 
 
 def _accumulates_wider(constructor: Constructor, study: Study) -> bool:

@@ -11,6 +11,7 @@ from fsdp_migrate.planning.context import Study, block_of, sentences
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.syntax.expressions import names_in
 
 RULE = Rule(code="FSDP407", name="reshard", handles=("private:_runtime_utils._reshard",))
 
@@ -76,7 +77,7 @@ def _handed(call: ast.Call, site: Site, path: str) -> list[ast.stmt]:
         if not all(use in inside for use in uses) or not _is_private(value, path, given):
             break
         found.append(statement)
-        given |= {n.id for n in ast.walk(value) if isinstance(n, ast.Name)}
+        given |= names_in(value)
     return found
 
 
@@ -162,6 +163,6 @@ def _condition(site: Site, path: str) -> ast.If | None:
         for node in ast.walk(around.test)
         if isinstance(node, ast.Attribute) and access_path(node.value) == path
     ]
-    names = {n.id for n in ast.walk(around.test) if isinstance(n, ast.Name)}
+    names = names_in(around.test)
     private = bool(asked) and all(node.attr in STATE for node in asked)
     return around if private and names <= {path, "ShardingStrategy", "torch"} else None

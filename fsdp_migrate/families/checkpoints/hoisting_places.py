@@ -18,6 +18,7 @@ from fsdp_migrate.families.checkpoints.shared_conditions import (
 from fsdp_migrate.fsdp1 import references
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.expressions import given_arguments
 from fsdp_migrate.syntax.scopes import COMPREHENSIONS, FUNCTIONS
 
 DEPTH = 3  # how many callers up a condition on the rank is looked for
@@ -193,7 +194,7 @@ def _is_something_else(value: Value, study: Study) -> bool:
         return False
     if not isinstance(value.node, ast.Call):
         return isinstance(value.callee, Class)
-    given = [*value.node.args, *(k.value for k in value.node.keywords)]
+    given = given_arguments(value.node)
     a_class = isinstance(value.callee, Class) or value.made_by.rpartition(".")[2][:1].isupper()
     return a_class and not any(study.traced(each, value.module) for each in given)
 

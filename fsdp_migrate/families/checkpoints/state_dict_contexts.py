@@ -17,7 +17,7 @@ from fsdp_migrate.families.checkpoints.state_dict_settings import (
 )
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
-from fsdp_migrate.syntax.call_arguments import first_argument
+from fsdp_migrate.syntax.expressions import first_argument
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 MIXED = "it is called inside and outside a state_dict_type context"

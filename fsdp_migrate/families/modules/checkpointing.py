@@ -22,6 +22,7 @@ from fsdp_migrate.planning.context import Study, block_of
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.planning.shard_plan import ShardPlan
+from fsdp_migrate.syntax.expressions import names_in
 
 LATE = "late activation checkpointing"
 PACKAGE = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
@@ -58,7 +59,7 @@ def following(constructor: Constructor, study: Study) -> Checkpointing | None:
     target = access_path(statement.targets[0])
     if target is None or statement.value is not constructor.call:
         return None
-    bound = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name)}
+    bound = names_in(statement)
     for other in block[block.index(statement) + 1 :]:
         call = other.value if isinstance(other, ast.Expr) else None
         if isinstance(call, ast.Call) and study.external(call.func, module) & APPLY:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Made, Values
-from fsdp_migrate.families.training_loop.early_optimizers import last_name
 from fsdp_migrate.families.wrapping import computing_methods, policies
 from fsdp_migrate.families.wrapping.computing_methods import FunctionNode, Methods
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.expressions import last_name, names_in
 from fsdp_migrate.syntax.scopes import children, walk
 
 DRAWN = re.compile(r"\b(rand|randn|randint|random|bernoulli|uniform_?)\b")
@@ -219,7 +219,7 @@ class _Body:
             case ast.AugAssign(target=target, value=value):
                 result.then(self.expression(value))
                 if self._is_input(value):
-                    self.inputs |= _names(target)
+                    self.inputs |= names_in(target)
             case ast.Return(value=ast.expr() as value) | ast.Expr(value=value):
                 result.then(self.expression(value))
         return result
@@ -230,7 +230,7 @@ class _Body:
             if part is not None and isinstance(target, ast.Name):
                 self.aliases[target.id] = part
             elif self._is_input(value):
-                self.inputs |= _names(target)
+                self.inputs |= names_in(target)
 
     def _loop(self, target: ast.expr, iterated: ast.expr) -> None:
         """``for i, block in enumerate(self.blocks)``: ``block`` is one of the parts."""
@@ -250,9 +250,9 @@ class _Body:
         found = [self._part(n) for n in walk(iterated) if isinstance(n, ast.Attribute)]
         parts = [part for part in found if part is not None]
         if parts:
-            self.aliases |= dict.fromkeys(_names(target), parts[0])
+            self.aliases |= dict.fromkeys(names_in(target), parts[0])
         elif self._is_input(iterated) and "range" not in ast.unparse(iterated):
-            self.inputs |= _names(target)
+            self.inputs |= names_in(target)
         return None
 
     def _usual(self, test: ast.expr) -> bool | None:
@@ -364,10 +364,6 @@ def _owner(node: ast.expr) -> ast.expr:
     if isinstance(node, ast.Attribute) and node.attr in computing_methods.LEAVES:
         return node.value
     return node
-
-
-def _names(target: ast.expr) -> set[str]:
-    return {n.id for n in walk(target) if isinstance(n, ast.Name)}
 
 
 def _leaves(block: Sequence[ast.stmt]) -> str:

@@ -20,6 +20,7 @@ from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.fsdp1.references import definitions
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.scopes import FUNCTIONS, Kind
 
 CONSTRUCT = "exact class"
@@ -237,13 +238,13 @@ def _visited(
             if not isinstance(method, ast.Attribute) or method.attr not in VISITS | CHILDREN:
                 continue
             deep = method.attr in VISITS or _recurs(node, module)
-            model = _model_in(method.value, study, module) if deep else None
+            model = model_in(method.value, study, module) if deep else None
             if model is not None:
                 return model
     return None
 
 
-def _model_in(node: ast.expr, study: Study, module: Module) -> ast.expr | None:
+def model_in(node: ast.expr, study: Study, module: Module) -> ast.expr | None:
     """The FSDP model that a path starts with: ``model`` of ``model.layers``."""
     current: ast.expr | None = node
     while current is not None:
@@ -259,7 +260,7 @@ def _recurs(node: ast.expr, module: Module) -> bool:
     for parent in module.table.ancestors(node):
         if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)):
             return any(
-                isinstance(call, ast.Call) and _last_name(call.func) == parent.name
+                isinstance(call, ast.Call) and last_name(call.func) == parent.name
                 for call in ast.walk(parent)
             )
     return False
@@ -272,7 +273,7 @@ def _handed_on(study: Study, module: Module) -> dict[ast.AST, ast.expr]:
         model, function = None, None
         if isinstance(call.func, ast.Attribute) and call.func.attr == "apply" and call.args:
             model, function = call.func.value, call.args[0]
-        elif _last_name(call.func) == "apply_activation_checkpointing" and call.args:
+        elif last_name(call.func) == "apply_activation_checkpointing" and call.args:
             model = call.args[0]
             function = next((k.value for k in call.keywords if k.arg == "check_fn"), None)
         if model is None or function is None or not study.traced(model, module):
@@ -283,10 +284,6 @@ def _handed_on(study: Study, module: Module) -> dict[ast.AST, ast.expr]:
                 for first in [*arguments.posonlyargs, *arguments.args][:1]:
                     found[first] = model
     return found
-
-
-def _last_name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def known_subclasses(node: ast.expr, study: Study, module: Module) -> list[str] | None:

@@ -13,7 +13,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code, join
 from fsdp_migrate.planning.model import Constructor, Decision
-from fsdp_migrate.syntax.call_arguments import bind_arguments
+from fsdp_migrate.syntax.expressions import bind_arguments
 
 RULE = "FSDP406"
 

@@ -18,10 +18,8 @@ from fsdp_migrate.families.parameters import attributes
 from fsdp_migrate.families.training_loop.early_optimizers import (
     OPTIMIZER_NAME,
     PARAMETER_METHODS,
-    arguments,
     function_scope,
     is_optimizer,
-    last_name,
     named_like_an_optimizer,
     stored,
     wraps,
@@ -31,6 +29,7 @@ from fsdp_migrate.families.wrapping.computing_methods import LEAVES
 from fsdp_migrate.fsdp1.references import definitions
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.expressions import given_arguments, last_name, names_in
 from fsdp_migrate.syntax.scopes import Scope, children, walk
 
 CONSTRUCT = "early parameters"
@@ -128,7 +127,7 @@ def _is_of_own_parameters(node: ast.expr) -> bool:
             | ast.SetComp(elt=element, generators=[loop])
             | ast.DictComp(value=element, generators=[loop])
         ):
-            names = {n.id for n in walk(loop.target) if isinstance(n, ast.Name)}
+            names = names_in(loop.target)
             parts = element.elts if isinstance(element, ast.Tuple) else [element]
             whole = any(isinstance(p, ast.Name) and p.id in names for p in parts)
             return whole and _gives_own_parameters(loop.iter)
@@ -154,7 +153,7 @@ def read(call: ast.Call, module: Module, study: Study) -> EarlyParameters | None
     """The wrap that follows where parameters are collected, if they are used after it."""
     table, method = module.table, call.func
     asked = isinstance(method, ast.Attribute) and method.attr in PARAMETER_METHODS
-    given = [method.value] if isinstance(method, ast.Attribute) and asked else arguments(call)
+    given = [method.value] if isinstance(method, ast.Attribute) and asked else given_arguments(call)
     statement = table.statement(call)
     names = _keeps_in(statement, call, module)
     if not names:
@@ -202,7 +201,7 @@ def _keeps_in(statement: ast.stmt, call: ast.Call, module: Module) -> frozenset[
         return frozenset(p for t in targets for p in stored(t)) if held else frozenset()
     if not isinstance(statement, ast.For) or call not in walk(statement.iter):
         return frozenset()
-    variables = {n.id for n in walk(statement.target) if isinstance(n, ast.Name)}
+    variables = names_in(statement.target)
     found: set[str] = set()
     for part in statement.body:
         for node in walk(part):
@@ -264,10 +263,10 @@ def _holds(node: ast.expr | None, names: frozenset[str], call: ast.Call | None) 
     inner = set(names)
     for loop in loops:
         if _holds(loop.iter, frozenset(inner), call):
-            inner |= {n.id for n in walk(loop.target) if isinstance(n, ast.Name)}
+            inner |= names_in(loop.target)
     named = loops[-1].target
     if isinstance(named, ast.Tuple) and "named_parameters" in ast.unparse(loops[-1].iter):
-        inner -= {n.id for n in walk(named.elts[0]) if isinstance(n, ast.Name)}
+        inner -= names_in(named.elts[0])
     return _holds(result, frozenset(inner), call)
 
 

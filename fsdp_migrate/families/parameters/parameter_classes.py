@@ -20,6 +20,7 @@ from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.expressions import given_arguments, names_in
 
 FOUR_BIT = "4-bit parameters"
 SUBCLASS = "class of parameters"
@@ -114,7 +115,7 @@ def _is_handed_on(call: ast.Call, module: Module, study: Study) -> bool:
     """Whether a function outside the project is given the class; it asks, or makes some."""
     if isinstance(call.func, ast.Name) and call.func.id in ASKING:
         return False
-    given = [*call.args, *(k.value for k in call.keywords)]
+    given = given_arguments(call)
     if not any(study.external(g, module) & LAYERS for g in given):
         return False
     return not any(isinstance(v, (Class, Function)) for v in study.values(call.func, module))
@@ -217,7 +218,7 @@ def _is_conditional(node: ast.AST, module: Module) -> bool:
         if isinstance(parent, ast.Match):
             return True
         if isinstance(parent, (ast.If, ast.IfExp)):
-            words = {n.id for n in ast.walk(parent.test) if isinstance(n, ast.Name)}
+            words = names_in(parent.test)
             if not words & {"isinstance", "issubclass", "__name__"}:
                 return True
     return False

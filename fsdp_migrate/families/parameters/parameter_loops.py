@@ -9,6 +9,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.syntax.expressions import names_in
 from fsdp_migrate.syntax.scopes import walk
 
 SHAPE = "parameter shape"
@@ -61,14 +62,14 @@ def uses_in_loop(call: ast.expr, module: Module) -> Iterator[tuple[ast.expr | as
     child: ast.AST = call
     for parent in module.table.ancestors(call):
         if isinstance(parent, (ast.For, ast.AsyncFor)) and parent.iter is child:
-            yield from uses_of_variables(parent, names_bound(parent.target), parent.body)
-            if changes_in_place(names_bound(parent.target), parent.body):
+            yield from uses_of_variables(parent, names_in(parent.target), parent.body)
+            if changes_in_place(names_in(parent.target), parent.body):
                 yield parent.iter, UPDATE
             return
         if isinstance(parent, ast.comprehension) and parent.iter is child:
             whole = module.table.parents[parent]
             assert isinstance(whole, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp))
-            yield from uses_of_variables(whole, names_bound(parent.target), [whole])
+            yield from uses_of_variables(whole, names_in(parent.target), [whole])
             return
         if not isinstance(parent, ast.Call) or getattr(parent.func, "id", "") not in AROUND:
             return
@@ -79,10 +80,6 @@ def _target(whole: ast.expr | ast.stmt) -> ast.expr | None:
     """The variables of a comprehension."""
     generators = getattr(whole, "generators", None)
     return generators[0].target if generators else None
-
-
-def names_bound(target: ast.expr) -> set[str]:
-    return {node.id for node in walk(target) if isinstance(node, ast.Name)}
 
 
 def uses_of_variables(

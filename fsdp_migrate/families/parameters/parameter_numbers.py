@@ -6,13 +6,14 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.parameters.parameter_loops import loop_over, names_bound
+from fsdp_migrate.families.parameters.parameter_loops import loop_over
 from fsdp_migrate.families.parameters.parameter_owners import models_concerned
 from fsdp_migrate.families.training_loop import reductions
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.syntax.expressions import names_in
 from fsdp_migrate.syntax.scopes import walk
 
 RULE = "FSDP408"
@@ -30,7 +31,7 @@ def find_numbers(
         return
     target, region, whole = loop
     single = False
-    for reduction in reductions.find_reductions(names_bound(target), region, study, module):
+    for reduction in reductions.find_reductions(names_in(target), region, study, module):
         if reductions.is_number(reduction, module):
             continue
         if reductions.is_reduced(reduction.node, study, module):
@@ -51,13 +52,13 @@ def reduction(site: Site, study: Study) -> reductions.Reduction:
         elif isinstance(parent, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
             parts = [(g.target, [parent]) for g in parent.generators]
         for target, region in parts:
-            for found in reductions.find_reductions(names_bound(target), region, study, module):
+            for found in reductions.find_reductions(names_in(target), region, study, module):
                 if found.node is site.node:
                     return found
     for inner in walk(site.node):  # f([p.grad for p in ...])
         if isinstance(inner, ast.comprehension):
             for found in reductions.find_reductions(
-                names_bound(inner.target), [site.node], study, module
+                names_in(inner.target), [site.node], study, module
             ):
                 if found.node is site.node:
                     return found

@@ -13,13 +13,14 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Made
 from fsdp_migrate.families.parameters.gathered import is_gathered
-from fsdp_migrate.families.parameters.parameter_loops import AROUND, METHODS, names_bound
+from fsdp_migrate.families.parameters.parameter_loops import AROUND, METHODS
 from fsdp_migrate.families.training_loop import early_optimizers, reductions
 from fsdp_migrate.families.wrapping import enclosing_models
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.expressions import given_arguments, names_in
 from fsdp_migrate.syntax.scopes import walk
 
 GROUPS = "param_groups"
@@ -41,7 +42,7 @@ def model_of(optimizer: ast.expr, study: Study, module: Module) -> ast.expr | No
         if not isinstance(call, ast.Call) or value.module is not module or early is not None:
             return None
         own = enclosing_function(module, call) is here
-        for argument in early_optimizers.arguments(call):
+        for argument in given_arguments(call):
             for held, where in parameters_in(argument, study, module):
                 model = held.func.value if isinstance(held, ast.Call) else None  # type: ignore[attr-defined]
                 path = access_path(model) if model is not None else None
@@ -71,7 +72,7 @@ def optimizer_of_group(group: ast.Subscript, module: Module) -> ast.expr | None:
         elif isinstance(parent, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
             generators = list(parent.generators)
         for each in generators:
-            if owner.id in names_bound(each.target):
+            if owner.id in names_in(each.target):
                 return next(filter(None, map(owner_of_groups, walk(each.iter))), None)
     return None
 
@@ -127,7 +128,7 @@ def _given_to(call: ast.Call, study: Study, module: Module) -> frozenset[Constru
     early = early_optimizers.early_optimizer(call, module, study)
     if early is not None:
         return study.models(early.wrap, module).constructors
-    given = early_optimizers.arguments(call)
+    given = given_arguments(call)
     found: set[Constructor] = set()
     plain = False
     for argument in given:
@@ -174,7 +175,7 @@ def parameters_in(
     inner: list[ast.expr] = []
     match node:
         case ast.ListComp() | ast.GeneratorExp() | ast.SetComp():
-            names = {n for g in node.generators for n in names_bound(g.target)}
+            names = {n for g in node.generators for n in names_in(g.target)}
             if reductions.bases(node.elt, names) or isinstance(node.elt, ast.Dict):
                 inner = [g.iter for g in node.generators]
         case ast.List() | ast.Tuple() | ast.Set():

@@ -23,7 +23,6 @@ from fsdp_migrate.families.parameters.parameter_loops import (
     data_assignments,
     has_data_assignments,
     loop_over,
-    names_bound,
     uses_in_loop,
 )
 from fsdp_migrate.families.parameters.parameter_numbers import find_numbers
@@ -40,6 +39,7 @@ from fsdp_migrate.families.wrapping import strategy
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.expressions import names_in
 
 CLIP_LIST = "torch.nn.utils.clip_grad_norm_(list)"
 CLIP = "torch.nn.utils.clip_grad_norm_(parameters)"
@@ -161,7 +161,7 @@ def _of_lists(study: Study, module: Module) -> Iterator[Site]:
         if loop is None:
             continue
         target, region, _ = loop
-        names = names_bound(target)
+        names = names_in(target)
         assigned = [
             statement
             for part in (region if assigns_data else ())

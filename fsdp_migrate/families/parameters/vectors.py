@@ -17,12 +17,12 @@ from fsdp_migrate.families.parameters.parameter_owners import (
     models_looped_over,
     models_of_list,
 )
-from fsdp_migrate.families.training_loop import early_optimizers
 from fsdp_migrate.families.training_loop.reductions import bases
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.syntax.expressions import last_name
 
 RULE = "FSDP408"
 
@@ -41,7 +41,7 @@ def find_flattened_parameters(study: Study, module: Module) -> Iterator[Site]:
     for call in module.table.calls_by_name.of(
         (TO_VECTOR, FROM_VECTOR, "cat", "concat", "concatenate")
     ):
-        name = early_optimizers.last_name(call.func)
+        name = last_name(call.func)
         if name == TO_VECTOR and call.args:
             construct, given = VECTOR, call.args[0]
         elif name == FROM_VECTOR and len(call.args) == 2:

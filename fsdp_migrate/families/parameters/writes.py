@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.parameters.gathered import is_gathered
-from fsdp_migrate.families.training_loop import early_optimizers
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 RULE = "FSDP408"
@@ -110,7 +110,7 @@ def _is_without_gradients(node: ast.AST, module: Module) -> bool:
             around = parent.decorator_list
         for each in around:
             name = each.func if isinstance(each, ast.Call) else each
-            if early_optimizers.last_name(name) in EVALUATING:
+            if last_name(name) in EVALUATING:
                 return True
     return False
 
@@ -123,7 +123,7 @@ def _targets(study: Study, module: Module) -> Iterator[ast.expr]:
         method = call.func
         if isinstance(method, ast.Attribute) and method.attr in IN_PLACE:
             found.append(method.value)
-        elif early_optimizers.last_name(method).endswith("_") and call.args:
+        elif last_name(method).endswith("_") and call.args:
             names = study.external(method, module)
             if any(name.startswith(INIT) for name in names):
                 found.append(call.args[0])
@@ -173,14 +173,14 @@ def _model(parameter: ast.expr, study: Study, module: Module) -> ast.expr | None
 
 
 def _is_buffer(parameter: ast.expr, study: Study) -> bool:
-    name = early_optimizers.last_name(parameter)
+    name = last_name(parameter)
     if name in BUFFERS:
         return True
     for module in study.project.modules:
         if not module.mentions("register_buffer"):
             continue
         for call in module.table.calls:
-            if early_optimizers.last_name(call.func) == "register_buffer" and call.args:
+            if last_name(call.func) == "register_buffer" and call.args:
                 first = call.args[0]
                 if isinstance(first, ast.Constant) and first.value == name:
                     return True
@@ -218,7 +218,7 @@ def _makes_or_trains(call: ast.Call, study: Study, module: Module) -> bool:
         return False
     if method.attr == "backward":
         return True
-    owner = early_optimizers.last_name(method.value).lower()
+    owner = last_name(method.value).lower()
     return method.attr == "step" and ("opt" in owner or "scaler" in owner)
 
 
@@ -226,7 +226,7 @@ HARMLESS = frozenset({"print", "zero_grad", "item", "len", "float", "int", "barr
 
 
 def _is_harmless(call: ast.Call) -> bool:
-    name = early_optimizers.last_name(call.func)
+    name = last_name(call.func)
     return name in HARMLESS or name in IN_PLACE
 
 

@@ -19,6 +19,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
 from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.syntax.expressions import last_name
 
 RULE = "FSDP103"
 
@@ -89,7 +90,7 @@ def calls(definition: ast.ClassDef, study: Study) -> tuple[tuple[ast.Call, Modul
     for module in study.project.modules:
         for call in module.table.calls:
             func = call.func
-            spelled = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+            spelled = last_name(func)
             if spelled == definition.name and any(
                 isinstance(v, Class) and v.node is definition for v in study.values(func, module)
             ):

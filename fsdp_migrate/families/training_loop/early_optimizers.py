@@ -18,6 +18,7 @@ from fsdp_migrate.analysis.values import Class, External, Function, Value
 from fsdp_migrate.fsdp1 import references
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
+from fsdp_migrate.syntax.expressions import given_arguments, last_name
 from fsdp_migrate.syntax.scopes import Scope, walk
 
 PARAMETER_METHODS = frozenset({"parameters", "named_parameters"})
@@ -100,22 +101,12 @@ def is_an_optimizers(name: str) -> bool:
     return bool(OPTIMIZER_NAME.search(name)) and not NOT_BUILT.search(name)
 
 
-def last_name(node: ast.expr) -> str:
-    """``AdamW`` of ``torch.optim.AdamW``."""
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
-
-
 def function_scope(node: ast.AST, module: Module) -> Scope:
     """The scope of the function around ``node``, or of the module."""
     scope = module.table.scope_of(node)
     while scope.parent is not None and not scope.is_function:
         scope = scope.parent
     return scope
-
-
-def arguments(call: ast.Call) -> list[ast.expr]:
-    """Everything that a call is given."""
-    return [*call.args, *(k.value for k in call.keywords)]
 
 
 def is_optimizer(callee: Value, study: Study) -> bool:
@@ -128,7 +119,7 @@ def is_optimizer(callee: Value, study: Study) -> bool:
 
 def parameter_calls(call: ast.Call) -> Iterator[ast.Call]:
     """Every ``x.parameters()`` inside the arguments of a call."""
-    for argument in (*call.args, *(k.value for k in call.keywords)):
+    for argument in given_arguments(call):
         for node in walk(argument):
             method = node.func if isinstance(node, ast.Call) else None
             if isinstance(method, ast.Attribute) and method.attr in PARAMETER_METHODS:
@@ -168,7 +159,7 @@ def wraps(path: str, scope: Scope, module: Module, study: Study) -> Iterator[ast
             if wrapped is not None and access_path(wrapped) == path:
                 yield call
             continue
-        passed = [*call.args, *(k.value for k in call.keywords)]
+        passed = given_arguments(call)
         if not any(access_path(a) == path for a in passed):
             continue
         callees = study.values(call.func, module)
@@ -235,5 +226,5 @@ def _handed(call: ast.Call) -> set[str]:
     func = call.func
     while isinstance(func, (ast.Attribute, ast.Subscript)):
         func = func.value
-    given = [func if func is not call.func else None, *arguments(call)]
+    given = [func if func is not call.func else None, *given_arguments(call)]
     return {g.id for g in given if isinstance(g, ast.Name)}

@@ -17,12 +17,10 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Display, External, Function, Made, Unknown
 from fsdp_migrate.families.training_loop.early_optimizers import (
     PARAMETER_METHODS,
-    arguments,
     function_scope,
     given_parameters,
     is_an_optimizers,
     is_optimizer,
-    last_name,
     named_like_an_optimizer,
 )
 from fsdp_migrate.fsdp1 import api as fsdp1
@@ -30,6 +28,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax import guards
+from fsdp_migrate.syntax.expressions import given_arguments, last_name, names_in
 from fsdp_migrate.syntax.scopes import Scope, walk
 
 CONSTRUCT = "late optimizer"
@@ -174,7 +173,7 @@ def _asked(
     call: ast.Call, scope: Scope, module: Module, study: Study
 ) -> list[tuple[ast.stmt, ast.expr]]:
     """The statements that ask models for the parameters of an optimizer, and those models."""
-    parts = arguments(call)
+    parts = given_arguments(call)
     if isinstance(call.func, ast.Attribute) and call.func.attr != ADDING:
         parts.append(call.func.value)
     direct = list(_traced_in(parts, module, study))
@@ -191,7 +190,7 @@ def _asked(
             value = statement.value
             if isinstance(value, ast.Call) and named_like_an_optimizer(value):
                 continue  # an optimizer that was built before
-            names |= {n.id for n in walk(value or statement) if isinstance(n, ast.Name)}
+            names |= names_in(value or statement)
         for node in _traced_in([statement], module, study):
             if _is_asked(node, module):
                 found.setdefault(node, statement)  # not a loop around it
@@ -314,7 +313,7 @@ class Runs:
         quiet = NOT_RUNNING.search(last) and not MEASURING.search(last)
         if f"{name}.".startswith(QUIET_PACKAGES) or quiet:
             return NOTHING
-        return NOTHING.union(*(self._models(a, module, given) for a in arguments(call)))
+        return NOTHING.union(*(self._models(a, module, given) for a in given_arguments(call)))
 
 
 def may_follow(first: ast.stmt, then: ast.stmt, module: Module) -> bool:

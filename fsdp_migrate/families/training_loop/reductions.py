@@ -17,6 +17,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Function
 from fsdp_migrate.fsdp1 import references
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.expressions import given_arguments
 from fsdp_migrate.syntax.scopes import FUNCTIONS, walk
 
 NORMS = frozenset({"norm", "vector_norm"})
@@ -252,7 +253,7 @@ class _Following:
                         given = [target]
                     case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner)) as value):
                         given = [owner]
-                        if not any(_holds(v, held, start) for v in _arguments(value)):
+                        if not any(_holds(v, held, start) for v in given_arguments(value)):
                             continue
                     case _:
                         continue
@@ -264,7 +265,7 @@ class _Following:
     def _call(
         self, call: ast.Call, held: set[str], start: ast.AST | None, module: Module, depth: int
     ) -> bool:
-        concerned = [g for g in _arguments(call) if _holds(g, held, start)]
+        concerned = [g for g in given_arguments(call) if _holds(g, held, start)]
         if not concerned:
             return False
         name = getattr(call.func, "attr", getattr(call.func, "id", ""))
@@ -286,10 +287,6 @@ class _Following:
             if passed and self.reduces(node, passed, value.module, None, depth - 1):
                 return True
         return False
-
-
-def _arguments(call: ast.Call) -> list[ast.expr]:
-    return [*call.args, *(k.value for k in call.keywords)]
 
 
 def _holds(node: ast.AST, held: set[str], start: ast.AST | None) -> bool:

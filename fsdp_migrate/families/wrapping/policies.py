@@ -18,6 +18,7 @@ from fsdp_migrate.analysis.values import Constant, Display, External, Function, 
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.expressions import last_name
 
 
 class Kind(Enum):
@@ -205,9 +206,7 @@ def _minds_order(function: Function, study: Study) -> bool:
     for node in ast.walk(function.node):
         if isinstance(node, (ast.Global, ast.Nonlocal)):
             return True
-        called = node.func if isinstance(node, ast.Call) else None
-        name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
-        if name in CHANGES:
+        if isinstance(node, ast.Call) and last_name(node.func) in CHANGES:
             return True
         if isinstance(node, (ast.Name, ast.Attribute)):
             names = study.external(node, function.module)
