@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Made
 from fsdp_migrate.families.modules.exact_classes import model_in
-from fsdp_migrate.families.parameters.gathered import WHOLE
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
+from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.references import definitions
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -47,7 +47,7 @@ def find_replaced_modules(study: Study, module: Module) -> Iterator[Site]:
         if not any(n.startswith(INIT) for n in study.external(method, module)):
             continue
         model = _model_of(call.args[0], study, module)
-        if model is not None and not _is_gathered(call, module):
+        if model is not None and not is_gathered(call, study, module):
             yield Site(DRAWN, module, call, call, model)
 
 
@@ -89,14 +89,3 @@ def _model_of(node: ast.expr, study: Study, module: Module) -> ast.expr | None:
             if isinstance(method, ast.Attribute) and method.attr in METHODS:
                 return model_in(method.value, study, module)
     return None
-
-
-def _is_gathered(node: ast.AST, module: Module) -> bool:
-    return any(
-        isinstance(name, (ast.Name, ast.Attribute))
-        and (name.attr if isinstance(name, ast.Attribute) else name.id) in WHOLE
-        for parent in module.table.ancestors(node)
-        if isinstance(parent, (ast.With, ast.AsyncWith))
-        for item in parent.items
-        for name in ast.walk(item.context_expr)
-    )

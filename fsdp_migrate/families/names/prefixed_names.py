@@ -15,7 +15,8 @@ from typing import TypeGuard
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Function
-from fsdp_migrate.families.parameters import gathered, parameter_loops, parameter_owners
+from fsdp_migrate.families.parameters import parameter_loops, parameter_owners
+from fsdp_migrate.families.wrapping import gathered
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study

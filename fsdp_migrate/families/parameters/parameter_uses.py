@@ -12,7 +12,6 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.parameters.gathered import is_gathered
 from fsdp_migrate.families.parameters.parameter_loops import (
     AROUND,
     DATA,
@@ -36,6 +35,7 @@ from fsdp_migrate.families.parameters.parameter_owners import (
 )
 from fsdp_migrate.families.training_loop import reductions
 from fsdp_migrate.families.wrapping import strategy
+from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study

@@ -11,13 +11,13 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.parameters.gathered import is_gathered
 from fsdp_migrate.families.parameters.parameter_owners import (
     models_concerned,
     models_looped_over,
     models_of_list,
 )
 from fsdp_migrate.families.training_loop.reductions import bases
+from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code

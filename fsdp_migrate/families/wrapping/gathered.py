@@ -13,8 +13,12 @@ from fsdp_migrate.syntax.scopes import FUNCTIONS
 WHOLE = frozenset({"summon_full_params", "full_params"})
 
 
-def is_gathered(node: ast.AST, study: Study, module: Module, depth: int = 2) -> bool:
-    """Whether parameters are whole there in both versions, in every call of a function too."""
+def is_gathered(node: ast.AST, study: Study, module: Module, depth: int = 3) -> bool:
+    """Whether code runs only while parameters are whole: in every call of its function, if need be.
+
+    Args:
+        depth: how many callers up a ``with`` is looked for.
+    """
     for parent in module.table.ancestors(node):
         for item in parent.items if isinstance(parent, (ast.With, ast.AsyncWith)) else ():
             call = item.context_expr
