@@ -60,7 +60,7 @@ def decide(site: Site, study: Study) -> Decision:
 
 
 def _kept(site: Site, study: Study, models: Iterable[Constructor]) -> Decision:
-    """The context stays, as a support function's."""
+    """Keep the context, as one of the support module's."""
     proposal = study.proposal()
     name = proposal.support(site.module, "state_dict_type", site.node)
     assert isinstance(site.reference, ast.expr)

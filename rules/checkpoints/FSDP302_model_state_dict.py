@@ -97,7 +97,7 @@ def decide(site: Site, study: Study) -> Decision:
 def _at_run_time(
     site: Site, found: hoisting_places.Standing, models: frozenset[Constructor], study: Study
 ) -> Decision:
-    """The model knows which state it gives, once it was set to one."""
+    """Ask the model at run time which kind of state it was set to."""
     assert site.receiver is not None
     proposal = study.proposal()
     message, review, marked = "kept: the model is set to the state it gives", "", False

@@ -67,7 +67,7 @@ def _has_parts_alone(model: ast.expr, site: Site, study: Study) -> bool:
 
 
 def _kept(site: Site, study: Study, models: Iterable[Constructor]) -> Decision:
-    """It stays, as a support function's."""
+    """Keep the call, as one of the support module's."""
     proposal = study.proposal()
     function = site.construct.rpartition(".")[2]
     name = proposal.support(site.module, function, site.node)

@@ -132,7 +132,7 @@ PREFETCHING = (
 
 
 def _plainly(construct: str) -> tuple[str, str]:
-    """What is used of FSDP1, and what to do about it, in words for who meets it in the code."""
+    """What is used of FSDP1, and what to do about it, in words for the marker."""
     kind, _, inner = construct.partition("(")
     whole = inner.rstrip(")") or construct
     name = whole.rpartition(".")[2]
@@ -171,7 +171,7 @@ PRIVATE = {
 
 
 def _named(named: str, site: Site, study: Study) -> Decision:
-    """FSDP1 that is got by its name. A model that it wraps would meet code that was migrated."""
+    """FSDP1 that is got by name: ``getattr(fsdp, name)``. Its models would meet migrated code."""
     parent = site.module.table.parents[site.node]
     function = parent.func if isinstance(parent, ast.Call) else None
     name = getattr(function, "attr", getattr(function, "id", ""))
@@ -241,7 +241,7 @@ def _concerned(site: Site, study: Study) -> frozenset[Constructor]:
 
 
 def _command(site: Site, study: Study) -> Decision:
-    """What a notebook runs and is not Python; it may do to a model what no longer fits it."""
+    """A notebook's command, which is no Python: ``!torchrun train.py``."""
     excerpt = site.module.source.excerpt
     assert excerpt is not None
     assert isinstance(site.node, ast.Name)

@@ -61,7 +61,7 @@ def decide(site: Site, study: Study) -> Decision:
 
 
 def _hook(site: Site, study: Study) -> Decision:
-    """Hooks on FSDP1's wrapper had the inputs before they were cast."""
+    """A hook on a model that casts its inputs: FSDP1's hooks had them before the cast."""
     call = site.node
     assert isinstance(call, ast.Call)
     assert site.receiver is not None
@@ -163,7 +163,7 @@ def _origin(site: Site, study: Study) -> Decision:
 
 
 def _unused(site: Site, study: Study) -> Decision:
-    """A policy that reaches no constructor here follows the others, to be looked at."""
+    """Convert a policy that reaches no constructor like the others, for review."""
     models = study.every_constructor
     problem = study.no_models
     mixed = None

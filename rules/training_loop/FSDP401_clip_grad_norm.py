@@ -66,7 +66,7 @@ def decide(site: Site, study: Study) -> Decision:
 
 
 def _torchs_own(site: Site, study: Study) -> Decision:
-    """On FSDP1's parameters it computed the norm of this rank's part."""
+    """``torch.nn.utils.clip_grad_norm_``: in FSDP1 it computed the norm of this rank's part."""
     assert site.receiver is not None
     assert isinstance(site.node, ast.Call)
     found = study.models(site.receiver, site.module)
@@ -98,7 +98,7 @@ def _torchs_own(site: Site, study: Study) -> Decision:
 
 
 def _of_a_list(site: Site, study: Study) -> Decision:
-    """As :func:`_torchs_own`, of some of a model's parameters."""
+    """torch's own clipping of a list with some of a model's parameters."""
     assert site.receiver is not None
     assert isinstance(site.node, ast.Call)
     found = study.models(site.receiver, site.module)

@@ -92,7 +92,7 @@ def _gives_up(node: ast.AST) -> bool:
 
 
 def _between(site: Site) -> str:
-    """What to review where gradients are dropped or read before the step they add up to."""
+    """What to review where gradients are dropped or read before the step that they add up to."""
     blocks = list(_blocks(site))
     for block, first in blocks:
         for statement in block[first:]:

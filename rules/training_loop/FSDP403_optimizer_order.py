@@ -60,7 +60,7 @@ def decide(site: Site, study: Study) -> Decision:
 
 
 def _kept(site: Site, study: Study) -> Decision:
-    """Parameters in a list of the model's own, which FSDP1 may have kept."""
+    """Parameters that a model's class keeps in a list, as FSDP1 may have kept them."""
     constructor = next(c for c in study.constructors.values() if c.call is site.receiver)
     assert isinstance(site.reference, ast.ClassDef)
     module = next(m for m in study.project.modules if site.reference in m.table.scopes)

@@ -59,7 +59,7 @@ def decide(site: Site, study: Study) -> Decision:
 
 
 def _handed(call: ast.Call, site: Site, path: str) -> list[ast.stmt]:
-    """The statements before the call that only make what FSDP1 was handed besides the module."""
+    """The statements before the call that only make its other arguments."""
     table = site.module.table
     block = block_of(table.parents[site.statement], site.statement) or []
     given = {n.id for a in call.args[1:] for n in ast.walk(a) if isinstance(n, ast.Name)}
@@ -92,7 +92,7 @@ def _is_private(value: ast.expr, path: str, given: set[str]) -> bool:
 
 
 class Answer(NamedTuple):
-    """What a function of the project answers."""
+    """The answer of a function of the project that asks whether a model is sharded."""
 
     module: Module
     node: ast.expr

@@ -62,7 +62,7 @@ CAST = "under mixed precision, what replaces forward now gets inputs in param_dt
 
 
 def _is_replaced(site: Site) -> bool:
-    """Whether a forward is only used by what takes its place on the same model."""
+    """Whether a ``forward`` is only kept to be called by its replacement on the same model."""
     assert site.receiver is not None
     table = site.module.table
     places = [

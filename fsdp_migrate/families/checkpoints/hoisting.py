@@ -54,12 +54,12 @@ def put(
 
 
 def spelled(needed: ast.expr, place: Place | None) -> ast.expr | str:
-    """An expression as new code at ``place`` takes it: in front of an early return, as text."""
+    """An expression for new code at ``place``: as text, where that is in front of a return."""
     return needed if place is None or place.around else ast.unparse(needed)
 
 
 def is_saved_by_first(site: Site, place: Place, study: Study) -> bool:
-    """Whether the first rank of all, and no other, has the state, and only writes it to a file."""
+    """Whether rank 0 alone has the state, and only writes it to a file."""
     exits = not place.around
     first = any(_is_first(part, site.module, study, exits=exits) for part in place.tests)
     if not first or _is_saved(site.node, site.module, study):

@@ -73,7 +73,7 @@ def read(site: Site, name: str, study: Study) -> Load:
 
 
 def _order(call: ast.Call, site: Site, study: Study) -> tuple[str, ...] | None:
-    """Torch 2.0 took the state first. Keywords say; else the first argument's value does."""
+    """The order of the arguments: torch 2.0 took the state first, later releases the model."""
     if not call.args:
         return NEW_ORDER
     if study.traced(call.args[0], site.module):

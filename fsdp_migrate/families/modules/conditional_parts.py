@@ -71,14 +71,14 @@ class ConditionalParts:
         return body.block(node.body)
 
     def part(self, values: Values) -> bool:
-        """Whether an attribute holds parameters, and is no unit of its own."""
+        """Whether an attribute is a part with parameters that is no unit of its own."""
         inside = self.methods.attributes.elements(values)
         if not self.methods.attributes.kind(inside) and not self.methods.attributes.kind(values):
             return False
         return not any(self._is_unit(v) for v in inside | values)
 
     def _is_unit(self, value: object) -> bool:
-        """Whether a part is a unit of its own: one that is not run has no gradients in either."""
+        """Whether a part is a unit: where it is left out, FSDP1 gave it no gradients either."""
         if not isinstance(value, Made):
             return False
         if isinstance(value.callee, Class):
@@ -90,7 +90,7 @@ class ConditionalParts:
         return self.is_named(argument) or "**" in self._passed
 
     def is_named(self, argument: str) -> bool:
-        """Whether some call gives an argument by its name, as opposed to ``**batch``."""
+        """Whether some call names an argument: ``model(mask=x)``, and not ``model(**batch)``."""
         return argument in self._passed
 
 
@@ -256,7 +256,7 @@ class _Body:
         return None
 
     def _usual(self, test: ast.expr) -> bool | None:
-        """Of ``embeds is None``, that it holds: ``**batch`` seldom gives all that it may."""
+        """The usual answer to a test: ``embeds is None``, as ``**batch`` seldom has embeds."""
         match test:
             case ast.Compare(
                 left=ast.Name(id=name), ops=[ast.Is() | ast.IsNot() as op], comparators=[other]

@@ -93,7 +93,7 @@ def _site(cls: Class, wrapped: Wrapped, study: Study) -> Site:
 def _units(
     constructor: Constructor, wrapped: Wrapped, study: Study
 ) -> tuple[list[Class], list[Class]]:
-    """The classes of modules that may be units: the model's, and those its policy may choose."""
+    """The classes that may be units: those of the model itself, and those its policy may choose."""
     roots = [
         value.callee
         for value in study.values(wrapped.wrapped, wrapped.module)

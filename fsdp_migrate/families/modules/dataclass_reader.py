@@ -193,7 +193,7 @@ class DataclassReader:
         return found
 
     def _may_be_model(self, node: ast.expr, module: Module) -> bool:
-        """Whether it is worth asking: most calls are of what no model was ever assigned to."""
+        """Whether a name may be a model's: most are functions', which saves a search."""
         if isinstance(node, ast.Attribute) and node.attr not in self._assigned:
             return not module.table.methods.keys().isdisjoint(fsdp1.STATICS)
         if isinstance(node, ast.Name) and _is_of_a_function(node, module):
@@ -202,7 +202,7 @@ class DataclassReader:
 
     @cached_property
     def _assigned(self) -> set[str]:
-        """The names that something other than a function may have."""
+        """The names of attributes that may be something else than a method."""
         found: set[str] = set()
         for module in self.study.project.read:
             table = module.table

@@ -72,7 +72,7 @@ def find_exact_class_tests(study: Study, module: Module) -> Iterator[Site]:
 
 
 def find_class_names(study: Study, module: Module) -> Iterator[Site]:
-    """Sites for names of the classes of sharded modules that something may be looked up by."""
+    """Sites for ``type(m).__name__`` of sharded modules, where something may be looked up by it."""
     if not module.mentions(*NAMES):
         return
     names = module.table.attributes_by_name.of(NAMES)
@@ -91,7 +91,7 @@ def find_class_names(study: Study, module: Module) -> Iterator[Site]:
 
 
 def find_class_keys(study: Study, module: Module) -> Iterator[Site]:
-    """Sites for ``table.get(type(m))``, which has nothing for the class of a sharded module."""
+    """Sites for ``table.get(type(m))``: it has no entry for the class of a sharded module."""
     for call in module.table.calls_by_name.named("get"):
         if not isinstance(call.func, ast.Attribute) or not call.args:
             continue
@@ -120,7 +120,7 @@ def _is_taken_off(name: ast.expr, module: Module) -> bool:
 
 
 def _is_said(name: ast.expr, module: Module) -> bool:
-    """Whether it only gets into a message."""
+    """Whether a name is only printed or logged."""
     for parent in module.table.ancestors(name):
         if isinstance(parent, (ast.Raise, ast.Assert)):
             return True
@@ -132,7 +132,7 @@ def _is_said(name: ast.expr, module: Module) -> bool:
 
 
 def _unwrapped(node: ast.expr, study: Study, module: Module) -> ast.expr | None:
-    """The model, if ``node`` is what FSDP1's wrapper is around."""
+    """The FSDP1 model, if ``node`` is the module inside its wrapper."""
     inner: list[ast.expr | None] = [node]
     if isinstance(node, ast.Name):
         inner = [definition.value for definition in definitions(node, module)]
@@ -182,7 +182,7 @@ def _sharded_classes(study: Study) -> set[ast.AST]:
 
 
 def is_visited(node: ast.expr, study: Study, module: Module) -> bool:
-    """Whether all modules of an FSDP model come by under this name, one after the other.
+    """Whether ``node`` is the variable of a loop over all modules of an FSDP model.
 
     In FSDP1 a wrapper came first, and then the module in it, which was no FSDP module.
     """
@@ -216,7 +216,7 @@ def _tests(module: Module) -> Iterator[Test]:
 
 
 def names_wrapper(test: Test) -> bool:
-    """Whether a test asks for FSDP1's own wrapper by its name."""
+    """Whether a test asks for the class name of FSDP1's own wrapper."""
     return test.by_name and any(
         isinstance(node, ast.Constant) and node.value == WRAPPER for node in ast.walk(test.other)
     )
@@ -225,7 +225,7 @@ def names_wrapper(test: Test) -> bool:
 def _visited(
     node: ast.expr, study: Study, module: Module, handed: dict[ast.AST, ast.expr]
 ) -> ast.expr | None:
-    """The model, if ``node`` is the variable that its modules are visited with."""
+    """The FSDP model, if ``node`` is the variable of a loop over its modules."""
     if not isinstance(node, ast.Name):
         return None
     for definition in definitions(node, module):
@@ -267,7 +267,7 @@ def _recurs(node: ast.expr, module: Module) -> bool:
 
 
 def _handed_on(study: Study, module: Module) -> dict[ast.AST, ast.expr]:
-    """The first parameters of functions that are asked about every module of a model."""
+    """The first parameters of functions that are called for every module, and of which model."""
     found: dict[ast.AST, ast.expr] = {}
     for call in module.table.calls_by_name.of(("apply", "apply_activation_checkpointing")):
         model, function = None, None

@@ -50,7 +50,7 @@ def decide_inner_module(site: Site, study: Study) -> Decision:
 
 
 def _of_a_class(site: Site, around: set[Constructor], study: Study) -> Decision:
-    """``model.module`` where models are, or may be, of a class around the module."""
+    """``model.module`` of models whose class is derived from FSDP's and holds the module."""
     assert site.receiver is not None
     assert isinstance(site.reference, ast.Attribute)
     concerned = study.models(site.receiver, site.module).constructors or around
@@ -71,7 +71,7 @@ def _of_a_class(site: Site, around: set[Constructor], study: Study) -> Decision:
 
 
 def _unwrap_any(site: Site, models: frozenset[Constructor], study: Study) -> Decision:
-    """``model.module`` of what may also be another wrapper, which has an inner module as before."""
+    """``model.module`` of what may be FSDP's wrapper or another one, which still holds a module."""
     assert isinstance(site.reference, ast.Attribute)
     assert site.receiver is not None
     own = _own_inner_module(models, study)

@@ -17,7 +17,7 @@ RULE = "FSDP406"
 
 
 def decide_process_group(site: Site, study: Study) -> Decision:
-    """The group whose ranks hold the shards: of hybrid sharding the smaller one."""
+    """``model.process_group``: the ranks that hold the shards, the smaller group of a hybrid."""
     assert site.receiver is not None
     assert isinstance(site.reference, ast.expr)
     found = study.models(site.receiver, site.module)
@@ -76,7 +76,7 @@ def decide_rank(site: Site, study: Study) -> Decision:
 def _group_in_scope(
     site: Site, constructors: frozenset[Constructor], study: Study
 ) -> ast.Name | None:
-    """The name of the group that the model was given, where it stands for the same still."""
+    """The name of the group that the model was given, if it means the same group at the site."""
     if len(constructors) != 1:
         return None
     (constructor,) = constructors

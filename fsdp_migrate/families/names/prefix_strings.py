@@ -19,7 +19,7 @@ RULE = "FSDP406"
 
 
 def decide_clean_tensor_name(site: Site, study: Study) -> Decision:
-    """torch's private function: of FSDP2's names it removes what checkpointing adds."""
+    """``clean_tensor_name`` of torch: of FSDP2's names it removes what checkpointing adds."""
     call = site.node
     models = study.every_constructor
     bound = bind_arguments(call, ("tensor_name",)) if isinstance(call, ast.Call) else None
@@ -84,7 +84,7 @@ def decide_prefix_string(site: Site, study: Study) -> Decision:
 
 
 def _removed(removal: key_prefixes.Removal, site: Site, study: Study) -> Decision:
-    """Names of models need it no more; others, in checkpoints of FSDP1's, may."""
+    """Code that takes FSDP1's part out of names: it goes where all of them are a model's."""
     models = study.every_constructor
     if not models:
         left = study.left(site, RULE, study.no_models, "drop it when none is FSDP1's any more")
@@ -105,7 +105,7 @@ def _removed(removal: key_prefixes.Removal, site: Site, study: Study) -> Decisio
 
 
 def _only_asks(around: ast.AST, site: Site) -> TypeGuard[ast.If]:
-    """Whether the statement around a removal asks for nothing but what is removed."""
+    """Whether the removal stands in an ``if`` that only asks for what it removes."""
     if not isinstance(around, ast.If):
         return False
     strings = [n for n in ast.walk(around.test) if isinstance(n, ast.Constant)]

@@ -102,7 +102,7 @@ def _mentioned(modules: Iterable[Module]) -> set[str]:
 
 
 def _read(names: set[str], modules: Iterable[Module], study: Study) -> set[str]:
-    """Which of some attributes the project reads from something that may be a parameter."""
+    """Those of some attributes that the project reads from what may be a parameter."""
     found: set[str] = set()
     for module in modules:
         for call in module.table.calls_by_name.of(("getattr", "hasattr")):
@@ -136,7 +136,7 @@ def _may_be_parameter(node: ast.expr, module: Module, study: Study) -> bool:
 
 
 def _is_mocked(node: ast.expr, module: Module, study: Study) -> bool:
-    """Whether an expression certainly stands for something of a mock's."""
+    """Whether an expression certainly is a mock, or a part of one."""
     while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
         if isinstance(node, ast.Attribute) and node.attr in MADE_UP:
             return True
@@ -162,7 +162,7 @@ def _loop(node: ast.expr, module: Module) -> ast.expr | None:
 
 
 def of(constructor: Constructor, study: Study) -> list[Site]:
-    """The sites among those found that concern a constructor which keeps what is set."""
+    """The sites of attributes that a constructor's model keeps in FSDP1."""
     found = [] if study.found is None else study.found[0]
     if keeps(constructor, study) is None:
         return []
@@ -170,7 +170,7 @@ def of(constructor: Constructor, study: Study) -> list[Site]:
 
 
 def keeps(constructor: Constructor, study: Study) -> bool | None:
-    """Whether FSDP1 keeps what is set on parameters: None for no, False for perhaps."""
+    """Whether FSDP1 keeps what is set on parameters: True, False for perhaps, None for no."""
     node = constructor.arguments.get("use_orig_params")
     if node is None:
         return False if constructor.is_open else None
@@ -200,7 +200,7 @@ def concerned(site: Site, study: Study) -> list[Constructor]:
 
 
 def _class_around(node: ast.expr, module: Module) -> ast.ClassDef | None:
-    """The class whose ``self`` an expression starts from."""
+    """The class of ``self`` in an expression that starts from it: ``self.head.weight``."""
     while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
         if isinstance(node, ast.Call) and not node.args:
             return None
@@ -238,7 +238,7 @@ def _may_be_one_of(constructor: Constructor, made: set[ast.AST], study: Study) -
 
 
 def carry(plan: ShardPlan, study: Study) -> None:
-    """Take what is set on the parameters over to those that ``fully_shard`` makes."""
+    """Write code that sets on the new parameters what was set on the old ones."""
     constructor = plan.constructor
     flag = keeps(constructor, study)
     if flag is None or "attributes" in plan.names:

@@ -73,7 +73,7 @@ def _may_collect(name: str) -> bool:
 
 
 def _collects(name: str) -> bool:
-    """Whether a function is called like one that gives a list of parameters."""
+    """Whether a function's name says that it gives a list of parameters."""
     return COLLECTS.search(name) is not None and not COUNTS.search(name)
 
 
@@ -194,7 +194,7 @@ def _keeps_parameters(wrap: ast.Call, study: Study, module: Module) -> bool:
 
 
 def _keeps_in(statement: ast.stmt, call: ast.Call, module: Module) -> frozenset[str]:
-    """The names that a statement keeps the parameters in that ``call`` gives."""
+    """The names under which a statement keeps the parameters that ``call`` gives."""
     if isinstance(statement, (ast.Assign, ast.AnnAssign)):
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         held = statement.value is not None and _holds(statement.value, frozenset(), call)
@@ -233,7 +233,7 @@ def _outermost(node: ast.expr) -> set[str]:
 
 
 def _holds(node: ast.expr | None, names: frozenset[str], call: ast.Call | None) -> bool:
-    """Whether a value is, or contains, what ``call`` gives or one of some names is."""
+    """Whether a value is, or contains, the result of ``call`` or one of some names."""
     match node:
         case ast.Name() | ast.Attribute():
             return access_path(node) in names
@@ -273,7 +273,7 @@ def _holds(node: ast.expr | None, names: frozenset[str], call: ast.Call | None) 
 def _passed_on(
     names: frozenset[str], first: ast.stmt, behind: ast.stmt, scope: Scope, module: Module
 ) -> frozenset[str]:
-    """``names``, and those that get what they hold before the model is wrapped."""
+    """``names``, and the names that are given the same lists before the model is wrapped."""
     order = module.flow(scope).order
     held = set(names)
     between = [s for s in order if order[first] < order[s] < order[behind]]

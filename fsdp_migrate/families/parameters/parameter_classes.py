@@ -112,7 +112,7 @@ def _is_variable(name: ast.Name, module: Module) -> bool:
 
 
 def _is_handed_on(call: ast.Call, module: Module, study: Study) -> bool:
-    """Whether a function outside the project is given the class; it asks, or makes some."""
+    """Whether a function outside the project is given the class: it may make instances of it."""
     if isinstance(call.func, ast.Name) and call.func.id in ASKING:
         return False
     given = given_arguments(call)
@@ -144,7 +144,7 @@ def concerned(site: Site, study: Study) -> list[Constructor]:
 
 
 def _can_meet(module: Module, other: Module, study: Study) -> bool:
-    """Whether anything imports two modules, as far as that is known: nothing imports a script."""
+    """Whether two modules may run in one program: a script runs only with what it imports."""
     if module is other or not _is_script(module):
         return True
     importers = [m for m in study.project.modules if module in _imported(m, study)]
@@ -211,7 +211,7 @@ def _is_setting(site: Site) -> bool:
 
 
 def _is_conditional(node: ast.AST, module: Module) -> bool:
-    """Whether a condition stands around, other than the question what a module is."""
+    """Whether a condition stands around a node, unless it asks for the class of a module."""
     for parent in module.table.ancestors(node):
         if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             return False
@@ -226,7 +226,7 @@ def _is_conditional(node: ast.AST, module: Module) -> bool:
 
 @dataclass
 class _Parts:
-    """What goes into a model, as far as it is written in the project."""
+    """What the project's code puts into a model."""
 
     study: Study
     module: Module

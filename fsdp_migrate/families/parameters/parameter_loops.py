@@ -36,7 +36,7 @@ LOOPED = (ast.For, ast.AsyncFor, ast.comprehension, ast.Call)
 def loop_over(
     iterated: ast.expr, module: Module
 ) -> tuple[ast.expr, Sequence[ast.AST], ast.expr | ast.stmt] | None:
-    """The variables of the loop over something, what runs in it, and all of it."""
+    """The variables of a loop, what runs in it, and the loop, for what it goes over."""
     child: ast.AST = iterated
     if not isinstance(module.table.parents.get(iterated), LOOPED):
         return None  # as nearly always
@@ -122,7 +122,7 @@ def uses_of_variables(
 
 
 def _tests(node: ast.AST) -> list[ast.expr]:
-    """The conditions of an ``if``, wherever it stands."""
+    """The conditions that a node decides by: of ``if``, ``x if y else z``, ``[... if ...]``."""
     if isinstance(node, (ast.If, ast.IfExp)):
         return [node.test]
     return node.ifs if isinstance(node, ast.comprehension) else []

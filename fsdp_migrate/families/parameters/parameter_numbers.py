@@ -25,7 +25,7 @@ NUMBER = "parameter norm"
 def find_numbers(
     iterated: ast.expr, receiver: ast.expr, study: Study, module: Module
 ) -> Iterator[Site]:
-    """What a loop computes of every parameter or gradient, unless it is this rank's number."""
+    """Sites for numbers that a loop computes of parameters or gradients, one by one."""
     loop = loop_over(iterated, module)
     if loop is None:
         return
@@ -43,7 +43,7 @@ def find_numbers(
 
 
 def reduction(site: Site, study: Study) -> reductions.Reduction:
-    """What a site reduces."""
+    """The reduction that a site was found for."""
     module = site.module
     for parent in module.table.ancestors(site.node):
         parts: list[tuple[ast.expr, Sequence[ast.AST]]] = []
@@ -66,7 +66,7 @@ def reduction(site: Site, study: Study) -> reductions.Reduction:
 
 
 def decide_reduced(site: Site, study: Study) -> Decision:
-    """The program adds up over the ranks: it must have this rank's number for that."""
+    """Give the program this rank's number, because it adds the numbers of all ranks up."""
     assert site.receiver is not None
     found = study.models(site.receiver, site.module)
     models = models_concerned(site, study)

@@ -82,7 +82,7 @@ def owner_of_groups(node: ast.AST) -> ast.expr | None:
 
 
 def models_concerned(site: Site, study: Study) -> frozenset[Constructor]:
-    """The models whose parameters a site handles, directly, by an optimizer or in a list."""
+    """The models whose parameters a site handles: directly, through an optimizer, or in a list."""
     assert site.receiver is not None
     if study.traced(site.receiver, site.module):
         return study.models(site.receiver, site.module).constructors
@@ -145,7 +145,7 @@ def _given_to(call: ast.Call, study: Study, module: Module) -> frozenset[Constru
 
 
 def models_of_list(node: ast.expr, study: Study, module: Module) -> frozenset[Constructor]:
-    """The models whose parameters or gradients a list holds, made in whatever function."""
+    """The models whose parameters or gradients a list holds; any function may have made it."""
     found: set[Constructor] = set()
     for held, where in parameters_in(node, study, module):
         if isinstance(held, ast.Subscript):
@@ -206,7 +206,7 @@ def is_flat(model: ast.expr, module: Module, study: Study) -> bool:
 
 
 def models_looped_over(iterated: ast.expr, study: Study, module: Module) -> dict[str, ast.expr]:
-    """The models whose parameters a loop goes over, by how they are written there."""
+    """The models whose parameters a loop goes over, by their paths: ``self.model``."""
     found: dict[str, ast.expr] = {}
     for node in walk(iterated):
         method = node.func if isinstance(node, ast.Call) else None

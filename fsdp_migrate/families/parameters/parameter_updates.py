@@ -88,7 +88,10 @@ def decide_update(site: Site, study: Study) -> Decision:
 
 
 def _update_of_optimizer(site: Site, optimizer: ast.expr, study: Study) -> Decision:
-    """Where a model is replicated, FSDP1 computed with the parameters that optimizers have."""
+    """A loop over an optimizer's groups that changes parameters of a replicated model.
+
+    FSDP1 computed with the very parameters that the optimizer has.
+    """
     models = models_concerned(site, study)
     model = model_of(optimizer, study, site.module)
     if model is None or not strategy.is_replicated(models, study):

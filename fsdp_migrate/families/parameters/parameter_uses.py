@@ -127,7 +127,10 @@ def _of_optimizers(study: Study, module: Module) -> Iterator[Site]:
 
 
 def _may_be_replicated(optimizer: ast.expr, study: Study, module: Module) -> bool:
-    """Whether an optimizer's model may be; not asked in its own steps, which follow a backward."""
+    """Whether an optimizer's model may be replicated.
+
+    An optimizer's own methods are not asked about: they run after a backward.
+    """
     if isinstance(optimizer, ast.Name) and optimizer.id == "self":
         return False
     chosen = {strategy.of(c, study) for c in models_of_optimizer(optimizer, study, module)}
@@ -135,7 +138,7 @@ def _may_be_replicated(optimizer: ast.expr, study: Study, module: Module) -> boo
 
 
 def _named(iterated: ast.expr, module: Module) -> Iterator[ast.Name]:
-    """Where a list that got a name is gone over: ``params = group["params"]``."""
+    """The uses of a name that a list is given: ``params = group["params"]``."""
     table = module.table
     given = table.parents[iterated]
     if not isinstance(given, ast.Assign) or given.value is not iterated:

@@ -76,7 +76,7 @@ def flattened(given: ast.expr) -> ast.expr | None:
 
 
 def decide_vector(site: Site, study: Study) -> Decision:
-    """What FSDP1 put into a vector was this rank's: the parts of DTensors are, other parts."""
+    """Put this rank's parts of the DTensors into a vector, where FSDP1 had put its own pieces."""
     given = site.receiver
     assert given is not None
     proposal = study.proposal()

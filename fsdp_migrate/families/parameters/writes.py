@@ -64,7 +64,7 @@ def find_parameter_writes(study: Study, module: Module) -> Iterator[Site]:
 
 
 def models_of(site: Site, study: Study) -> dict[str, ast.expr]:
-    """The models that a write goes to or reads from, by how they are written there."""
+    """The models that a statement writes to or reads from, by their paths: ``self.model``."""
     assert site.receiver is not None
     found = {ast.unparse(site.receiver): site.receiver}
     for node in ast.walk(site.statement):
@@ -76,7 +76,7 @@ def models_of(site: Site, study: Study) -> dict[str, ast.expr]:
 
 
 def may_be_evaluated(models: frozenset[Constructor], study: Study) -> bool:
-    """Whether a model is seen to be evaluated, or not seen to be called at all."""
+    """Whether a model may be evaluated: by ``eval()``, without gradients, or out of sight."""
     called = False
     for module in study.project.modules:
         for call in module.table.calls:
@@ -190,7 +190,7 @@ def _is_buffer(parameter: ast.expr, study: Study) -> bool:
 def _follows_training(
     statement: ast.stmt, path: str, study: Study, module: Module, handled: dict[ast.stmt, str]
 ) -> bool:
-    """Whether the model is seen not to be gathered: just made, trained a step, or resharded."""
+    """Whether the model is certainly sharded here: it was just made, trained, or resharded."""
     table = module.table
     while True:
         parent = table.parents[statement]
@@ -231,7 +231,10 @@ def _is_harmless(call: ast.Call) -> bool:
 
 
 def decide_write(site: Site, study: Study) -> Decision:
-    """One parameter is written to: FSDP2 would lose it after an evaluation, FSDP1 was late."""
+    """Reshard the model before one of its parameters is written to.
+
+    After an evaluation FSDP2 would lose what is written. FSDP1 used it from the next backward on.
+    """
     assert isinstance(site.node, ast.expr)
     assert site.receiver is not None
     if any(isinstance(p, ast.Lambda) for p in site.module.table.ancestors(site.node)):

@@ -26,7 +26,7 @@ RULE = "FSDP103"
 
 @dataclass(frozen=True, eq=False)
 class Forwarding:
-    """A subclass that is a function but in name."""
+    """A subclass that could as well be a function: it only hands arguments on."""
 
     definition: ast.ClassDef
     call: ast.Call  # FSDP1's constructor: ``super().__init__(...)``, or ``FSDP(*args, **kwargs)``
@@ -73,7 +73,7 @@ def _is_super(call: ast.Call) -> bool:
 
 
 def _is_only_called(definition: ast.ClassDef, study: Study) -> bool:
-    """Whether every mention of the class, or of something of its name, calls it."""
+    """Whether the class is only ever called: a function can then take its place."""
     for module in study.project.modules:
         mentions: list[ast.expr] = [n for n in module.table.names if n.id == definition.name]
         mentions += [a for a in module.table.attributes if a.attr == definition.name]
@@ -99,7 +99,7 @@ def calls(definition: ast.ClassDef, study: Study) -> tuple[tuple[ast.Call, Modul
 
 
 def register(site: Site, study: Study) -> None:
-    """Make what a subclass builds known as FSDP1 models."""
+    """Register a subclass as a constructor of FSDP1 models."""
     found = forwarding(site, study)
     if found is None:
         module_subclasses.register(site, study)
@@ -112,7 +112,7 @@ def register(site: Site, study: Study) -> None:
 
 
 def construct(site: Site, study: Study) -> list[Decision]:
-    """Decide a subclass together with the arguments it settles."""
+    """Decide a subclass together with the arguments that it gives FSDP1."""
     constructor = study.constructors[site.node]
     models = frozenset({constructor})
     if site.node not in study.run_time:

@@ -81,7 +81,7 @@ def read(site: Site, study: Study) -> Derived | str:
 
 
 def is_super(call: ast.Call, site: Site) -> bool:
-    """``super().__init__(...)``, also with the arguments that Python 2 wanted."""
+    """``super().__init__(...)`` or ``super(Class, self).__init__(...)``."""
     match call.func:
         case ast.Attribute(attr="__init__", value=ast.Call(func=ast.Name(id="super"), args=given)):
             pass
@@ -94,7 +94,7 @@ def is_super(call: ast.Call, site: Site) -> bool:
 
 
 def _is_plain(values: Values, study: Study) -> bool:
-    """Whether a base beside FSDP's adds methods, and nothing that is done when one is made."""
+    """Whether a base beside FSDP's only adds methods: it does nothing when an instance is made."""
     if not values:
         return False
     for value in values:
@@ -122,7 +122,7 @@ def _has_initializers(definition: ast.ClassDef, site: Site, study: Study) -> boo
 
 
 def register(site: Site, study: Study) -> None:
-    """Make the instances of a subclass that stays a class known as FSDP1 models."""
+    """Register a subclass that stays a class as a constructor of FSDP1 models."""
     found = read(site, study)
     if isinstance(found, str):
         return

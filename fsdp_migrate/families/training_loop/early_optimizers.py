@@ -1,4 +1,4 @@
-"""What runs before what: optimizers and the wrapping of the model whose parameters they hold.
+"""Optimizers that are built before the model whose parameters they hold is wrapped.
 
 ``fully_shard`` replaces every parameter. An optimizer built before it keeps the old ones and
 trains nothing, without an error (pytorch/pytorch#149205 and accelerate's ``benchmarks/fsdp2``).
@@ -52,7 +52,7 @@ def find_early_optimizers(study: Study, module: Module) -> Iterator[Site]:
 FLATTENING = "optimizer that flattens"
 UNSUPPORTED = "optimizer without DTensors"
 FLATTENERS = frozenset({"torch.optim.LBFGS", "torch.optim.lbfgs.LBFGS"})
-# Their steps change numbers of a parameter in place that are sharded otherwise than it is.
+# Their steps change numbers in place that are sharded otherwise than their parameter.
 FAILING = frozenset(
     {
         *("torch.optim.Adafactor", "torch.optim._adafactor.Adafactor"),
@@ -97,7 +97,7 @@ def named_like_an_optimizer(call: ast.Call) -> bool:
 
 @cache
 def is_an_optimizers(name: str) -> bool:
-    """Whether a name is one of an optimizer, or of what builds one."""
+    """Whether a name is an optimizer's, or a function's that builds one: ``build_optimizer``."""
     return bool(OPTIMIZER_NAME.search(name)) and not NOT_BUILT.search(name)
 
 
@@ -175,7 +175,7 @@ def move_problem(
     module: Module,
     filled: frozenset[str] = frozenset(),
 ) -> str:
-    """Why ``statement`` cannot simply move behind a later one, or nothing when it can.
+    """Why ``statement`` cannot move behind a later one; an empty text when it can.
 
     ``filled`` are the names that a loop puts something into.
     """

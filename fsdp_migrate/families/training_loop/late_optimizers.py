@@ -84,7 +84,7 @@ def find_late_optimizers(study: Study, module: Module) -> Iterator[Site]:
 def read(
     call: ast.Call, module: Module, study: Study, runs: Runs | None = None
 ) -> LateOptimizer | None:
-    """What must be done before an optimizer is built, if its model may have run by then."""
+    """The optimizer that a call builds, if its model may have run before that."""
     scope = function_scope(call, module)
     if not _gives_optimizer(call, module, study):
         return None
@@ -139,7 +139,7 @@ def _called_late(
 
 
 def _calls_in(scope: Scope, module: Module) -> Iterator[ast.Call]:
-    """The calls that a function (or a module) makes itself."""
+    """The calls of a function or module, without those in functions inside of it."""
     yield from module.table.own_calls.get(scope, ())
 
 
@@ -200,7 +200,7 @@ def _asked(
 def _traced_in(
     parts: Iterable[ast.AST], module: Module, study: Study
 ) -> Iterator[ast.Name | ast.Attribute]:
-    """The paths in some code that are FSDP models."""
+    """The paths in some code that stand for FSDP models."""
     for part in parts:
         for node in walk(part):
             if not isinstance(node, (ast.Name, ast.Attribute)) or access_path(node) is None:
@@ -210,7 +210,7 @@ def _traced_in(
 
 
 def _feeds(statement: ast.stmt, names: set[str]) -> bool:
-    """Whether a statement gives one of some names its value, or puts something into it."""
+    """Whether a statement assigns to one of some names, or puts something into it."""
     match statement:
         case ast.Assign(targets=targets):
             stored: list[ast.AST] = list(targets)
@@ -228,7 +228,7 @@ def _feeds(statement: ast.stmt, names: set[str]) -> bool:
 
 
 def _is_asked(node: ast.expr, module: Module) -> bool:
-    """Whether a model is asked for parameters or modules, or given to what sorts them."""
+    """Whether a model is asked for parameters: itself, or by a function that gets the model."""
     for parent in module.table.ancestors(node):
         if isinstance(parent, ast.stmt):
             return False
@@ -255,7 +255,7 @@ class Runs:
         return not models.isdisjoint(self._of(call, module, {}, CALLS_DEEP))
 
     def _models(self, node: ast.expr, module: Module, given: Given) -> frozenset[Constructor]:
-        """The models that an expression may be, as far as a function is told by its callers."""
+        """The models that an expression may be, by what the function's parameters stand for."""
         if isinstance(node, ast.Name) and node.id in given:
             return given[node.id]
         if access_path(node) is None or not self.study.traced(node, module):
@@ -283,7 +283,7 @@ class Runs:
         return frozenset(found)
 
     def _passed(self, call: ast.Call, callee: Function, module: Module, given: Given) -> Given:
-        """The parameters of a function that a call gives models for."""
+        """The parameters of a function for which a call gives models."""
         args = callee.node.args
         found: dict[str, frozenset[Constructor]] = {}
         for parameter in (*args.posonlyargs, *args.args, *args.kwonlyargs):
@@ -307,7 +307,7 @@ class Runs:
     def _outside(
         self, call: ast.Call, callee: External | Unknown, module: Module, given: Given
     ) -> frozenset[Constructor]:
-        """The models that a function outside the project is given, unless it does not run them."""
+        """The models that a function outside the project is given and may run."""
         name = callee.name if isinstance(callee, External) else ""
         last = last_name(call.func)
         quiet = NOT_RUNNING.search(last) and not MEASURING.search(last)
@@ -348,7 +348,7 @@ def _leaves(statement: ast.stmt) -> bool:
 
 
 def _beside(first: ast.stmt, built: ast.stmt, runs: Iterable[ast.stmt], module: Module) -> ast.stmt:
-    """The statement around ``first`` in the block of the optimizer, behind what ran."""
+    """The statement in the optimizer's block that ``first`` is in, if it follows all that ran."""
     table = module.table
     around = [built, *table.ancestors(built)]
     current: ast.AST = first

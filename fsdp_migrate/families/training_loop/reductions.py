@@ -59,7 +59,7 @@ class Reduction:
 def find_reductions(
     names: Collection[str], region: Sequence[ast.AST], study: Study, module: Module
 ) -> list[Reduction]:
-    """The reductions of what some variables hold, in the body of their loop."""
+    """The reductions in the body of a loop, of what its variables hold."""
     if not _reduces_anything(region, module):
         return []
     held = set(names)
@@ -96,13 +96,13 @@ def _reduces_anything(region: Sequence[ast.AST], module: Module) -> bool:
 
 
 def _is_on_lines(call: ast.Call, part: ast.AST) -> bool:
-    """Whether a call stands on a line of a part; climbing up to it takes longer."""
+    """Whether a call stands on a line of a part, which is quicker than to search its parents."""
     first = getattr(part, "lineno", 0)
     return first <= call.lineno <= (getattr(part, "end_lineno", None) or call.lineno)
 
 
 def bases(node: ast.expr, names: Collection[str]) -> list[ast.expr]:
-    """``p.grad`` of ``p.grad.detach().float() ** 2``; nothing of what is no such thing."""
+    """``p.grad`` of ``p.grad.detach().float() ** 2``; nothing where no variable is left."""
     match node:
         case ast.Name(id=name):
             return [node] if name in names else []
@@ -166,7 +166,7 @@ def _listed(call: ast.Call, names: Collection[str]) -> list[ast.expr]:
 
 
 def is_number(reduction: Reduction, module: Module) -> bool:
-    """Whether only ``item()`` is made of it: this rank's number, whoever holds the parameter."""
+    """Whether only ``item()`` is asked of a result, which is this rank's number in FSDP2 too."""
     child: ast.AST = reduction.node
     parents = module.table.parents
     while True:
@@ -183,12 +183,12 @@ def is_number(reduction: Reduction, module: Module) -> bool:
 
 
 def is_reduced(node: ast.AST, study: Study, module: Module) -> bool:
-    """Whether the program adds a number up over the ranks, as far as it can be followed."""
+    """Whether the program is seen to add a number up over the ranks."""
     return _Following(study).reduces(node, frozenset(), module, node, DEEP)
 
 
 class _Following:
-    """Where a value goes: by names, in a function, its callers, and what it calls."""
+    """Follows a value through names, returns and calls, to a reduction over ranks."""
 
     def __init__(self, study: Study) -> None:
         self.study = study
@@ -232,7 +232,7 @@ class _Following:
 
     @staticmethod
     def _spread(nodes: Sequence[ast.AST], held: set[str], start: ast.AST | None) -> set[str]:
-        """The names that something of it is given, in whatever order."""
+        """The names that hold the value, or are computed from it."""
         before = -1
         while before < len(held):
             before = len(held)

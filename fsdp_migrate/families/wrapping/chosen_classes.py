@@ -20,7 +20,7 @@ PROBLEM = "which class is called is only known at run time"
 
 
 def as_constructors(found: list[Site]) -> list[Site]:
-    """``found``, where the class as a value is that of the one call that it is made for."""
+    """``found``, with sites of the class as a value turned into sites of the call it is for."""
     taken = {site.node for site in found}
     result = []
     for site in found:
@@ -34,14 +34,14 @@ def as_constructors(found: list[Site]) -> list[Site]:
 
 
 def mark(constructor: Constructor) -> None:
-    """Say of a constructor whose class is chosen first that it cannot be written out."""
+    """Note that a constructor cannot be written out, because its class is chosen first."""
     call, reference = constructor.call, constructor.reference
     if reference is not call.func and reference not in call.args:
         constructor.problem = constructor.problem or PROBLEM
 
 
 def call_of(site: Site) -> ast.Call | None:
-    """The only call of what a reference to the class is chosen for, or named."""
+    """The one call that a reference to the class leads to, through a choice or a name."""
     table = site.module.table
     child: ast.AST = site.node
     for parent in table.ancestors(site.node):
@@ -74,7 +74,7 @@ def _only_call(target: ast.Name, site: Site) -> ast.Call | None:
 
 
 def is_called(site: Site, study: Study) -> bool:
-    """Whether the class is seen to be called where a value of it gets to, in the same file."""
+    """Whether the class as a value is seen to be called in the same file."""
     for call in site.module.table.calls:
         if call in study.constructors:
             continue

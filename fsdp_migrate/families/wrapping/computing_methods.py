@@ -65,7 +65,7 @@ LEAVES = frozenset({"weight", "bias", "in_proj_weight", "in_proj_bias"})
 
 @dataclass
 class Use:
-    """What a method does with its own object, and which further methods of it it mentions."""
+    """What a method does with ``self``, and which other methods of ``self`` it mentions."""
 
     function: FunctionNode
     runs: bool = False  # submodules, or forward

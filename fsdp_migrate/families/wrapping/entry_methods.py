@@ -136,7 +136,7 @@ def _add(
 
 
 def _all_have(name: str, model: Made, methods: Methods) -> bool:
-    """Whether whatever is wrapped where a model was made has a method of that name."""
+    """Whether every module that may be wrapped at a call has a method of that name."""
     assert isinstance(model.node, ast.Call)
     wrapped = module_given(model.node)
     for value in methods.study.values(wrapped, model.module) if wrapped is not None else ():

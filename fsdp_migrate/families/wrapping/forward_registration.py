@@ -73,7 +73,7 @@ def problem(entry: Entry, study: Study) -> tuple[str, str]:
 
 
 def _without_gradients(function: FunctionNode) -> bool:
-    """Whether a decorator says that nothing of this method is differentiated."""
+    """Whether a method runs without gradients, by its decorator."""
     decorators = (d.func if isinstance(d, ast.Call) else d for d in function.decorator_list)
     return any(ast.unparse(d).split(".")[-1] in {"no_grad", "inference_mode"} for d in decorators)
 
@@ -110,7 +110,7 @@ def _names(call: ast.Call, study: Study) -> list[str]:
 
 
 def plan_registration(plan: ShardPlan, study: Study) -> None:
-    """Register the entry methods of a model, first of all that follows its sharding."""
+    """Register a model's entry methods right behind its sharding."""
     constructor = plan.constructor
     names = _names(constructor.call, study)
     if not names:
@@ -130,7 +130,7 @@ def _registration(register: str, model: Code | str, name: str) -> Code:
 
 
 def register_made(constructor: Constructor, proposal: Proposal, study: Study) -> None:
-    """As :func:`plan_registration`, behind the calls that make a model in the run-time form."""
+    """Register entry methods behind the calls that make a model in the run-time form."""
     calls = {
         call: module
         for entry in entries(study)

@@ -54,7 +54,7 @@ class Refusal:
 
 
 def refusal(constructor: Constructor, study: Study) -> Refusal | None:
-    """What is wrong with the module that a constructor wraps, as far as the code certainly says."""
+    """Why ``fully_shard`` certainly does not take the module that a constructor wraps."""
     module, wrapped = constructor.module, constructor.wrapped
     found = {v for v in study.values(wrapped, module) if v.node is not constructor.call}
     made = {v.made_by if isinstance(v, Made) else "" for v in found}
@@ -95,7 +95,7 @@ def refusal(constructor: Constructor, study: Study) -> Refusal | None:
 
 
 def in_any_form(constructor: Constructor, study: Study) -> Refusal | None:
-    """What is wrong with the module for the run-time form as well."""
+    """Why neither form of the constructor takes the module that it wraps."""
     sharded = _sharded_before(constructor.wrapped, constructor, study)
     if sharded:
         return Refusal(
