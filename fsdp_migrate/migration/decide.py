@@ -67,7 +67,7 @@ def _best(study: Study) -> list[Decision]:
     if study.target < OLDEST:
         return [_too_early(d, study) for d in best]
     taken: frozenset[ast.AST] = frozenset()
-    failed = run_time.choose(study)
+    failed = run_time.choose_run_time_forms(study)
     for calls in failed:
         attempt = _decide(study.again(taken | calls, states=False))
         if _left(attempt) < _left(best) or _has_fewer_reasons(attempt, best):
@@ -143,7 +143,7 @@ def _decide(study: Study) -> list[Decision]:
         for site in _running(list(references.dead_imports(study.project, module, used)), study):
             decisions.append(_ask(site, study))
     for constructor in study.constructors.values():
-        constructor.wholes = enclosing_models.wholes(constructor, study)
+        constructor.wholes = enclosing_models.enclosing_constructors(constructor, study)
     decisions = behind_guards([_near(d, study) for d in decisions], study)
     if study.partial:
         decisions = partial.guarded(decisions, study)
@@ -215,7 +215,7 @@ def _serves_others(study: Study) -> set[ast.AST]:
             if name not in {"apply_activation_checkpointing", "shard_by_policy"}:
                 continue
             for argument in (*call.args, *(k.value for k in call.keywords)):
-                found |= policies.handed_on(study.values(argument, module), study)
+                found |= policies.policy_origins(study.values(argument, module), study)
     return found
 
 
@@ -234,7 +234,7 @@ def _find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         if site.construct in {f"{fsdp1.FSDP}()", f"partial({fsdp1.FSDP})"}:
             assert isinstance(site.node, ast.Call)
             constructor = Constructor.read(site.node, site.module, site.reference)
-            chosen_classes.mark(constructor)
+            chosen_classes.mark_as_chosen(constructor)
             if _is_unsure(site, study):
                 constructor.problem, constructor.is_wrong = "its class is not known", True
             study.constructors[site.node] = constructor
@@ -364,9 +364,9 @@ def _construct(site: Site, study: Study) -> list[Decision]:
         assert isinstance(node, (ast.expr, ast.keyword))
         argument = Site(f"{fsdp1.FSDP}({name}=)", site.module, node, node)
         arguments.append(_ask(argument, study))
-    further = [*study.plans[constructor].further, *attributes.of(constructor, study)]
+    further = [*study.plans[constructor].further, *attributes.attribute_sites(constructor, study)]
     arguments += [_ask(each, study) for each in further]
-    left_out = unused_parameters.of(constructor, study)
+    left_out = unused_parameters.unused_parts(constructor, study)
     if left_out is not None:
         arguments.append(_ask(left_out.site, study))
     whole = _ask(site, study)

@@ -41,7 +41,7 @@ def decide(site: Site, study: Study) -> Decision:
             models=study.every_constructor,
             quiet=True,
         )
-    models = state_dict_settings.concerned(first_argument(call), site.module, study)
+    models = state_dict_settings.models_concerned(first_argument(call), site.module, study)
     setting = state_dict_settings.read_setting(call, site.module, study)
     place = _item(site, call)
     if setting.problem or place is None:
@@ -99,7 +99,7 @@ def _asks(call: ast.Call, module: Module, study: Study, depth: int) -> bool:
         path = (access_path(method.value) or "").lower()
         if any(word in path for word in OTHERS):
             return False
-        parts = holders.held(method.value, module, study)
+        parts = holders.sharded_parts(method.value, module, study)
         return not parts and not study.models(method.value, module)  # else a site of its own
     functions = [v for v in study.values(call.func, module) if isinstance(v, Function)]
     if functions:
@@ -107,7 +107,7 @@ def _asks(call: ast.Call, module: Module, study: Study, depth: int) -> bool:
     if bool(names) and all(name.startswith("builtins.") for name in names):
         return False
     passed = given_arguments(call)
-    if any(study.models(a, module) or holders.held(a, module, study) for a in passed):
+    if any(study.models(a, module) or holders.sharded_parts(a, module, study) for a in passed):
         return True  # somebody outside has the model
     on_model = method is not None and bool(study.models(method.value, module))
     return on_model and method is not None and method.attr not in QUIET_METHODS

@@ -31,7 +31,7 @@ RULE = Rule(
 def decide(site: Site, study: Study) -> Decision:
     assert site.receiver is not None
     found = study.models(site.receiver, site.module)
-    parts = holders.held(site.receiver, site.module, study)
+    parts = holders.sharded_parts(site.receiver, site.module, study)
     models = parts.constructors or found.constructors
     setting = settings_in_force.setting_at(site.node, site.module, models, study)
     setting = state_dict_settings.effective_setting(setting, models, study)
@@ -85,7 +85,7 @@ def decide(site: Site, study: Study) -> Decision:
         new, message = _new(site, setting, proposal, place)
     if place is not None:
         message += f", gathered above '{place.guard}'"
-    review, marked = hoisting.put(site, found_at, new, "state", proposal, RULE.code)
+    review, marked = hoisting.hoist(site, found_at, new, "state", proposal, RULE.code)
     if others and setting.kind != "FULL":
         marked = False
         review = "the model may also be wrapped by DDP here, whose 'module.' prefix is now removed"
@@ -101,7 +101,7 @@ def _at_run_time(
     assert site.receiver is not None
     proposal = study.proposal()
     message, review, marked = "kept: the model is set to the state it gives", "", False
-    model = hoisting.spelled(site.receiver, found.place)
+    model = hoisting.expression_at(site.receiver, found.place)
     new = code("{m}.state_dict()", m=model)
     surely = settings_in_force.is_surely_set(site.node, site.module, models, study)
     if not surely:
@@ -109,7 +109,7 @@ def _at_run_time(
         near = site.node if found.place is None else found.place.statement
         new = code("{f}({m})", f=proposal.support(site.module, message, near), m=model)
     if found.place is not None or not surely:
-        review, marked = hoisting.put(site, found, new, "state", proposal, RULE.code)
+        review, marked = hoisting.hoist(site, found, new, "state", proposal, RULE.code)
     if found.place is not None:
         message += f", gathered above '{found.place.guard}'"
     return study.rewritten(
@@ -127,7 +127,7 @@ def _new(
     assert site.receiver is not None
     module = site.module
     near = site.node if place is None else place.statement
-    model = hoisting.spelled(site.receiver, place)
+    model = hoisting.expression_at(site.receiver, place)
     if setting.kind == "FULL" and setting.offload != setting.rank0_only:
         return _copied(site, setting, proposal, place)
     get = proposal.name(module, DCP, "get_model_state_dict", near)
@@ -159,7 +159,7 @@ def _copied(
     new = code(
         "{f}({m}, cpu_offload={c}, rank0_only={r})",
         f=proposal.support(site.module, "full_model_state", near),
-        m=hoisting.spelled(site.receiver, place),
+        m=hoisting.expression_at(site.receiver, place),
         c=str(setting.offload),
         r=str(setting.rank0_only),
     )

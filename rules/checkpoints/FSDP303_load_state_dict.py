@@ -20,7 +20,7 @@ RULE = Rule(
 
 def decide(site: Site, study: Study) -> Decision:
     assert site.receiver is not None
-    parts = holders.held(site.receiver, site.module, study)
+    parts = holders.sharded_parts(site.receiver, site.module, study)
     models = parts.constructors or study.models(site.receiver, site.module).constructors
     setting = settings_in_force.setting_at(site.node, site.module, models, study)
     setting = state_dict_settings.effective_setting(setting, models, study)

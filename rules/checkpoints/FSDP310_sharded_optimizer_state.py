@@ -64,7 +64,9 @@ def _following(site: Site, study: Study) -> optimizer_states.Load | None:
     function = enclosing_function(site.module, site.node)
     name = "optim_state_dict_to_load"
     loads = [
-        optimizer_states.read(Site(f"{FSDP}.{name}", site.module, call, call.func), name, study)
+        optimizer_states.read_load(
+            Site(f"{FSDP}.{name}", site.module, call, call.func), name, study
+        )
         for call in site.module.table.calls
         if isinstance(call.func, ast.Attribute)
         and call.func.attr == name

@@ -36,7 +36,7 @@ def decide(site: Site, study: Study) -> Decision:
     if site.construct == exact_classes.KEY:
         return _left(site, concerned, study, "something is looked up by the class of a module")
     assert isinstance(site.node, ast.Compare)
-    test = exact_classes.read(site.node, site.module)
+    test = exact_classes.read_test(site.node, site.module)
     if exact_classes.names_wrapper(test):
         return _wrapper(site, test, concerned, study)
     proposal = study.proposal()

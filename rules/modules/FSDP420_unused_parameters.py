@@ -24,7 +24,7 @@ KNOWN = Version("2.13")  # to have the setter
 
 def decide(site: Site, study: Study) -> Decision:
     constructor = next(c for c in study.constructors.values() if c.call is site.receiver)
-    found = unused_parameters.of(constructor, study)
+    found = unused_parameters.unused_parts(constructor, study)
     assert found is not None
     by_root = unused_parameters.is_owned_by_root(found.unused, constructor, study)
     plan = study.plans.get(constructor)

@@ -229,7 +229,10 @@ def _asked_by_name(named: str, site: Site, study: Study) -> Decision:
         f"an FSDP2 model has no {named}",
         FLAT_HELP if named in FLAT_FIELDS else INSTEAD.get(named, help_) if private else help_,
         models=_concerned(site, study),
-        quiet=quiet and not (private and not silent_fallbacks.matters(site.node, site.module)),
+        quiet=quiet
+        and not (
+            private and not silent_fallbacks.decides_more_than_messages(site.node, site.module)
+        ),
     )
 
 

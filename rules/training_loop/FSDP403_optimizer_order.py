@@ -49,7 +49,7 @@ def decide(site: Site, study: Study) -> Decision:
     proposal = study.proposal()
     proposal.move_after(site.module, built, wrapped)
     review = ""
-    if not all(attributes.keeps(c, study) for c in models):
+    if not all(attributes.keeps_attributes(c, study) for c in models):
         review = (
             "FSDP1 without use_orig_params=True gave this optimizer parameters that it never "
             "trained; now it trains them"
@@ -64,13 +64,13 @@ def _kept(site: Site, study: Study) -> Decision:
     constructor = next(c for c in study.constructors.values() if c.call is site.receiver)
     assert isinstance(site.reference, ast.ClassDef)
     module = next(m for m in study.project.modules if site.reference in m.table.scopes)
-    kept = early_parameters.kept_by(Class(site.reference, module))
+    kept = early_parameters.attributes_with_parameters(Class(site.reference, module))
     named = ", ".join(f"{site.reference.name}.{name}" for name in kept)
     reason = (
         f"{named} goes on holding the parameters that fully_shard replaces, which train nothing"
     )
     advice = "take the parameters from their layers where they are used"
-    if attributes.keeps(constructor, study) is False:  # use_orig_params is a setting
+    if attributes.keeps_attributes(constructor, study) is False:  # use_orig_params is a setting
         return study.rewritten(
             site,
             RULE.code,
@@ -82,7 +82,7 @@ def _kept(site: Site, study: Study) -> Decision:
 
 
 def _early(site: Site, call: ast.Call, study: Study) -> Decision:
-    found = early_parameters.read(call, site.module, study)
+    found = early_parameters.read_early_parameters(call, site.module, study)
     assert found is not None
     models = _models(found.wrap, site, study)
     behind = site.module.table.statement(found.wrap)
@@ -106,7 +106,7 @@ def _early(site: Site, call: ast.Call, study: Study) -> Decision:
 
 
 def _late(site: Site, call: ast.Call, study: Study) -> Decision:
-    found = late_optimizers.read(call, site.module, study)
+    found = late_optimizers.read_late_optimizer(call, site.module, study)
     assert found is not None
     proposal = study.proposal()
     function = proposal.support(site.module, "reshard_parameters", found.before)

@@ -17,7 +17,7 @@ from fsdp_migrate.planning.context import Study, sentences
 from fsdp_migrate.planning.edits import Code, Proposal, code
 
 
-def put(
+def hoist(
     site: Site, found: Standing, value: Code, wanted: str, proposal: Proposal, rule: str
 ) -> tuple[str, bool]:
     """Compute ``value`` where every rank does, and use it where ``site`` stands.
@@ -53,7 +53,7 @@ def put(
     return found.review, False
 
 
-def spelled(needed: ast.expr, place: Place | None) -> ast.expr | str:
+def expression_at(needed: ast.expr, place: Place | None) -> ast.expr | str:
     """An expression for new code at ``place``: as text, where that is in front of a return."""
     return needed if place is None or place.around else ast.unparse(needed)
 

@@ -182,7 +182,7 @@ def _parameter(model: ast.expr | None, function: FunctionNode, study: Study, mod
 def _may_be_model(node: ast.expr, module: Module, study: Study) -> bool:
     """Whether an expression is an FSDP1 model, or may be one for all that is known."""
     found = study.values(node, module)
-    if not found or holders.held(node, module, study):
+    if not found or holders.sharded_parts(node, module, study):
         return True
     return not all(_is_something_else(value, study) for value in found)
 

@@ -40,11 +40,11 @@ def find_calls_on_holders(study: Study, module: Module) -> Iterator[Site]:
 
     ``trainer.state_dict()`` is one, and so is ``save(trainer)`` of a library that calls it.
     """
-    yield from asking(study, module)
+    yield from find_functions_asking(study, module)
     for attribute in module.table.attributes_by_name.of(METHODS):
         if not isinstance(attribute.ctx, ast.Load):
             continue
-        if not held(attribute.value, module, study):
+        if not sharded_parts(attribute.value, module, study):
             continue
         if references.is_taken_for_model(attribute.value, module, study.tracer):
             continue  # a site already
@@ -54,14 +54,14 @@ def find_calls_on_holders(study: Study, module: Module) -> Iterator[Site]:
         yield Site(f"{fsdp1.FSDP}.{attribute.attr}", module, node, attribute, attribute.value)
 
 
-def asking(study: Study, module: Module) -> Iterator[Site]:
+def find_functions_asking(study: Study, module: Module) -> Iterator[Site]:
     """Sites for functions of other libraries that ask sharded models, or parts, for their state."""
     return references.state_functions(
-        study.tracer, module, lambda node: bool(held(node, module, study))
+        study.tracer, module, lambda node: bool(sharded_parts(node, module, study))
     )
 
 
-def held(node: ast.expr, module: Module, study: Study) -> Held:
+def sharded_parts(node: ast.expr, module: Module, study: Study) -> Held:
     """The sharded parts in a module that is not sharded itself."""
     values = study.values(node, module)
     if not study.constructors or references.models(values, study.tracer):

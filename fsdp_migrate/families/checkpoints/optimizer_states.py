@@ -47,7 +47,7 @@ class Load:
     problem: str = ""
 
 
-def read(site: Site, name: str, study: Study) -> Load:
+def read_load(site: Site, name: str, study: Study) -> Load:
     """Pair a conversion with the ``load_state_dict`` that takes its result."""
     call = site.node
     if not isinstance(call, ast.Call):

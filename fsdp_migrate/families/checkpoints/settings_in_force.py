@@ -23,8 +23,8 @@ from fsdp_migrate.families.checkpoints.state_dict_contexts import (
 from fsdp_migrate.families.checkpoints.state_dict_settings import (
     DEFAULT,
     Setting,
-    concerned,
     is_static_call,
+    models_concerned,
 )
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
@@ -58,7 +58,7 @@ def _set_globally(
     """The settings of ``set_state_dict_type`` that may be in force where ``node`` stands."""
     found = []
     for call, where in setters(study).items():
-        if not concerned(first_argument(call), where, study) & models:
+        if not models_concerned(first_argument(call), where, study) & models:
             continue
         order = _order(call, where, node, module, models, study)
         if order is not Order.LATER:
@@ -126,7 +126,7 @@ def is_surely_set(
     return any(
         where is module
         and enclosing_function(where, call) is function
-        and concerned(first_argument(call), where, study) & models
+        and models_concerned(first_argument(call), where, study) & models
         and _order(call, where, node, module, models, study) is Order.EARLIER
         for call, where in setters(study).items()
     )

@@ -11,8 +11,8 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Function, Made, Value
 from fsdp_migrate.families.checkpoints.state_dict_settings import (
     Setting,
-    concerned,
     is_context,
+    models_concerned,
     read_setting,
 )
 from fsdp_migrate.planning.context import Study
@@ -85,7 +85,7 @@ def setting_entered(
     or the call of a function that returns one.
     """
     if isinstance(node, ast.Call) and is_context(node, module, study):
-        concerns = concerned(first_argument(node), module, study) & models
+        concerns = models_concerned(first_argument(node), module, study) & models
         return read_setting_at(node, module, study) if concerns else None
     entering = study.cache(_entering)
     if node in entering:

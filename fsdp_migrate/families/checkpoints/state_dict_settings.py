@@ -141,9 +141,9 @@ def is_static_call(call: ast.Call, name: str, module: Module, study: Study) -> b
     return bool(study.models(func.value, module).constructors)
 
 
-def concerned(node: ast.expr | None, module: Module, study: Study) -> frozenset[Constructor]:
+def models_concerned(node: ast.expr | None, module: Module, study: Study) -> frozenset[Constructor]:
     """The models in ``node``, which a static method is given: one itself, or what holds some."""
-    parts = holders.held(node, module, study) if node is not None else holders.Held()
+    parts = holders.sharded_parts(node, module, study) if node is not None else holders.Held()
     return parts.constructors or study.models_of_static(node, module).constructors
 
 

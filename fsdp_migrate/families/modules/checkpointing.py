@@ -49,7 +49,7 @@ class Checkpointing:
     classes: frozenset[object]
 
 
-def following(constructor: Constructor, study: Study) -> Checkpointing | None:
+def following_checkpointing(constructor: Constructor, study: Study) -> Checkpointing | None:
     """The checkpointing behind which ``constructor`` can shard as well: in the same straight run
     of statements, of blocks chosen by class, with nothing in between that uses the model."""
     module, statement = constructor.module, constructor.statement
@@ -71,7 +71,7 @@ def following(constructor: Constructor, study: Study) -> Checkpointing | None:
     return None
 
 
-def move_behind(plan: ShardPlan, found: Checkpointing, study: Study) -> None:
+def move_sharding_behind(plan: ShardPlan, found: Checkpointing, study: Study) -> None:
     """Shard the wrappers around the units' classes, once they are there, if it comes to the same.
 
     Nothing happens where units and checkpointed blocks are chosen differently.

@@ -43,7 +43,7 @@ class Found:
         return frozenset(c for each in known for c in (each, *study.settings_of(each)))
 
 
-def findings(study: Study) -> list[Found]:
+def find_dataclasses(study: Study) -> list[Found]:
     """The dataclasses that FSDP2 of the target torch would not look into, and FSDP1 did."""
     return study.cache(_find)
 

@@ -22,7 +22,7 @@ CHANGING = frozenset(
 )
 
 
-def problem(found: Found, study: Study) -> str:
+def registration_problem(found: Found, study: Study) -> str:
     """Why a dataclass cannot be registered as it stands, or nothing when it can."""
     cls = found.cls
     name = cls.node.name

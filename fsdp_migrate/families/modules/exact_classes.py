@@ -189,7 +189,7 @@ def is_visited(node: ast.expr, study: Study, module: Module) -> bool:
     return _visited(node, study, module, _handed_on(study, module)) is not None
 
 
-def read(node: ast.Compare, module: Module) -> Test:
+def read_test(node: ast.Compare, module: Module) -> Test:
     """The test that a site found by :func:`find_exact_class_tests` is."""
     return next(t for t in _tests(module) if t.node is node)
 

@@ -42,7 +42,9 @@ def removal(constant: ast.Constant, module: Module) -> Removal | None:
     return _in_loop(parent, constant, module) if text.strip(".") == PART else None
 
 
-def asks(constant: ast.Constant, module: Module) -> tuple[ast.If, ast.Constant] | None:
+def question_before_removal(
+    constant: ast.Constant, module: Module
+) -> tuple[ast.If, ast.Constant] | None:
     """``if part in name:`` before nothing but ``name = name.replace(part, "")``, and that part."""
     match module.table.parents[constant]:
         case ast.Compare(left=left, ops=[ast.In()], comparators=[name]) as test if left is constant:

@@ -140,7 +140,7 @@ class ModelNames:
         return bool(callers)
 
     def goes_over(self, node: ast.expr, module: Module) -> str:
-        """Whether an iterable gives models' names, pairs beginning with one, or is a dict by name."""
+        """Whether an iterable gives models' names, or pairs with them, or is a dict by name."""
         match node:
             case ast.Call(func=ast.Attribute(attr=attr), args=[], keywords=[]) if attr in _NAMED:
                 return PAIRS

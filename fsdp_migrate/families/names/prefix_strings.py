@@ -43,7 +43,7 @@ def decide_prefix_string(site: Site, study: Study) -> Decision:
     removal = key_prefixes.removal(site.node, site.module)
     if removal is not None:
         return _removed(removal, site, study)
-    asked = key_prefixes.asks(site.node, site.module)
+    asked = key_prefixes.question_before_removal(site.node, site.module)
     if asked is not None:  # as what it asks for
         removal = key_prefixes.removal(asked[1], site.module)
         assert removal is not None
@@ -109,7 +109,7 @@ def _only_asks(around: ast.AST, site: Site) -> TypeGuard[ast.If]:
     if not isinstance(around, ast.If):
         return False
     strings = [n for n in ast.walk(around.test) if isinstance(n, ast.Constant)]
-    asked = [key_prefixes.asks(string, site.module) for string in strings]
+    asked = [key_prefixes.question_before_removal(string, site.module) for string in strings]
     return len(asked) == 1 and asked[0] is not None and asked[0][0] is around
 
 

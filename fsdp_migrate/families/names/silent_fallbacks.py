@@ -35,12 +35,12 @@ def is_passed_over(attribute: ast.Attribute, module: Module, study: Study) -> bo
             if any(_suppresses(item.context_expr) for item in parent.items):
                 return True
         elif any(_asks(test, attribute, module, study) for test in _tests(parent, child, module)):
-            return matters(child, module)
+            return decides_more_than_messages(child, module)
         child = parent
     return False
 
 
-def matters(node: ast.AST, module: Module) -> bool:
+def decides_more_than_messages(node: ast.AST, module: Module) -> bool:
     """Whether a condition with ``node`` in it decides more than what is printed or logged."""
     table = module.table
     statement = table.statement(node)

@@ -49,7 +49,7 @@ LAYERS = frozenset({"weight", "bias"})
 
 def find_parameter_attributes(study: Study) -> Iterator[Site]:
     """Sites for attributes that are set on parameters of FSDP models, and read somewhere."""
-    if all(keeps(c, study) is None for c in study.constructors.values()):
+    if all(keeps_attributes(c, study) is None for c in study.constructors.values()):
         return
     modules = [*study.project.modules, *_defining(study)]
     mentioned = _mentioned(modules)
@@ -66,7 +66,7 @@ def find_parameter_attributes(study: Study) -> Iterator[Site]:
         if name not in read:
             continue
         site = Site(CONSTRUCT, module, node, node, owner)
-        if any(keeps(c, study) is not None for c in concerned(site, study)):
+        if any(keeps_attributes(c, study) is not None for c in models_concerned(site, study)):
             yield site
 
 
@@ -74,7 +74,7 @@ def _defining(study: Study) -> list[Module]:
     """The library modules that define parts of models whose parameters FSDP1 keeps."""
     found: dict[Module, None] = {}
     for constructor in study.constructors.values():
-        if constructor.has_module and keeps(constructor, study) is not None:
+        if constructor.has_module and keeps_attributes(constructor, study) is not None:
             parts = model_contents.contents(constructor.wrapped, constructor.module, study)
             found |= dict.fromkeys(cls.module for cls in parts.classes)
     return [module for module in found if module not in study.project.modules]
@@ -161,15 +161,17 @@ def _loop(node: ast.expr, module: Module) -> ast.expr | None:
     return None
 
 
-def of(constructor: Constructor, study: Study) -> list[Site]:
+def attribute_sites(constructor: Constructor, study: Study) -> list[Site]:
     """The sites of attributes that a constructor's model keeps in FSDP1."""
     found = [] if study.found is None else study.found[0]
-    if keeps(constructor, study) is None:
+    if keeps_attributes(constructor, study) is None:
         return []
-    return [s for s in found if s.construct == CONSTRUCT and constructor in concerned(s, study)]
+    return [
+        s for s in found if s.construct == CONSTRUCT and constructor in models_concerned(s, study)
+    ]
 
 
-def keeps(constructor: Constructor, study: Study) -> bool | None:
+def keeps_attributes(constructor: Constructor, study: Study) -> bool | None:
     """Whether FSDP1 keeps what is set on parameters: True, False for perhaps, None for no."""
     node = constructor.arguments.get("use_orig_params")
     if node is None:
@@ -180,7 +182,7 @@ def keeps(constructor: Constructor, study: Study) -> bool | None:
     return True if flag.value else None
 
 
-def concerned(site: Site, study: Study) -> list[Constructor]:
+def models_concerned(site: Site, study: Study) -> list[Constructor]:
     """The constructors of models that may have the parameter."""
     assert site.receiver is not None
     every = list(study.constructors.values())
@@ -237,10 +239,10 @@ def _may_be_one_of(constructor: Constructor, made: set[ast.AST], study: Study) -
     return False
 
 
-def carry(plan: ShardPlan, study: Study) -> None:
+def carry_attributes_over(plan: ShardPlan, study: Study) -> None:
     """Write code that sets on the new parameters what was set on the old ones."""
     constructor = plan.constructor
-    flag = keeps(constructor, study)
+    flag = keeps_attributes(constructor, study)
     if flag is None or "attributes" in plan.names:
         return
     attributes, name = plan.fresh("attributes"), plan.fresh("name")

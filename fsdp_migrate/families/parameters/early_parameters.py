@@ -21,8 +21,8 @@ from fsdp_migrate.families.training_loop.early_optimizers import (
     function_scope,
     is_optimizer,
     named_like_an_optimizer,
-    stored,
-    wraps,
+    stored_paths,
+    wrapping_calls,
 )
 from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.families.wrapping.computing_methods import LEAVES
@@ -62,7 +62,7 @@ def find_early_parameters(study: Study, module: Module) -> Iterator[Site]:
         asked = isinstance(method, ast.Attribute) and method.attr in PARAMETER_METHODS
         if not asked and not _collects(last_name(method)):
             continue
-        found = read(call, module, study)
+        found = read_early_parameters(call, module, study)
         if found is not None and found.statement not in seen:
             seen.add(found.statement)
             yield Site(CONSTRUCT, module, call, call)
@@ -85,16 +85,16 @@ def find_kept_parameters(study: Study) -> Iterator[Site]:
     for constructor in study.constructors.values():
         if constructor.is_context or not constructor.has_module:
             continue
-        if attributes.keeps(constructor, study) is None:
+        if attributes.keeps_attributes(constructor, study) is None:
             continue
         contents = model_contents.contents(constructor.wrapped, constructor.module, study)
         for cls in contents.classes:
-            if cls.module in study.project.modules and kept_by(cls):
+            if cls.module in study.project.modules and attributes_with_parameters(cls):
                 wrapped = constructor.wrapped
                 yield Site(IN_MODELS, constructor.module, wrapped, cls.node, constructor.call)
 
 
-def kept_by(cls: Class) -> list[str]:
+def attributes_with_parameters(cls: Class) -> list[str]:
     """The attributes in which a class keeps parameters, in a list or the like, and reads them.
 
     As an attribute alone (``self.weight = self.head.weight``) a parameter is registered twice, and
@@ -149,7 +149,7 @@ def _gives_own_parameters(node: ast.expr) -> bool:
     return path == "self" or path.startswith("self.")
 
 
-def read(call: ast.Call, module: Module, study: Study) -> EarlyParameters | None:
+def read_early_parameters(call: ast.Call, module: Module, study: Study) -> EarlyParameters | None:
     """The wrap that follows where parameters are collected, if they are used after it."""
     table, method = module.table, call.func
     asked = isinstance(method, ast.Attribute) and method.attr in PARAMETER_METHODS
@@ -173,7 +173,7 @@ def read(call: ast.Call, module: Module, study: Study) -> EarlyParameters | None
         path = access_path(model)
         if path is None or study.models(model, module):
             continue
-        for wrap in wraps(path, scope, module, study):
+        for wrap in wrapping_calls(path, scope, module, study):
             behind = table.statement(wrap)
             comes_later = order.get(behind, -1) > order[statement]
             if not comes_later or not _keeps_parameters(wrap, study, module):
@@ -190,7 +190,7 @@ def _keeps_parameters(wrap: ast.Call, study: Study, module: Module) -> bool:
         made = frozenset({study.constructors[wrap]})
     else:
         made = study.models(wrap, module).constructors
-    return any(attributes.keeps(c, study) is not None for c in made)
+    return any(attributes.keeps_attributes(c, study) is not None for c in made)
 
 
 def _keeps_in(statement: ast.stmt, call: ast.Call, module: Module) -> frozenset[str]:
@@ -198,7 +198,7 @@ def _keeps_in(statement: ast.stmt, call: ast.Call, module: Module) -> frozenset[
     if isinstance(statement, (ast.Assign, ast.AnnAssign)):
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         held = statement.value is not None and _holds(statement.value, frozenset(), call)
-        return frozenset(p for t in targets for p in stored(t)) if held else frozenset()
+        return frozenset(p for t in targets for p in stored_paths(t)) if held else frozenset()
     if not isinstance(statement, ast.For) or call not in walk(statement.iter):
         return frozenset()
     variables = names_in(statement.target)
@@ -279,7 +279,7 @@ def _passed_on(
     between = [s for s in order if order[first] < order[s] < order[behind]]
     for statement in sorted(between, key=order.__getitem__):
         if isinstance(statement, ast.Assign) and _holds(statement.value, frozenset(held), None):
-            held |= {path for target in statement.targets for path in stored(target)}
+            held |= {path for target in statement.targets for path in stored_paths(target)}
     return frozenset(held)
 
 

@@ -54,7 +54,7 @@ def find_parameter_classes(study: Study) -> Iterator[Site]:
         found = list(_four_bit(module, study)) if mentioned else []
         found += list(_subclasses(module, study))
         for site in found:
-            if concerned(site, study):
+            if models_concerned(site, study):
                 yield site
 
 
@@ -133,13 +133,13 @@ def _subclasses(module: Module, study: Study) -> Iterator[Site]:
 # -- whose they are -------------------------------------------------------------------------------
 
 
-def concerned(site: Site, study: Study) -> list[Constructor]:
+def models_concerned(site: Site, study: Study) -> list[Constructor]:
     """The constructors of models that may have such parameters, and kept them in FSDP1."""
     every = list(study.constructors.values())
     if site.construct == FOUR_BIT:
         # 4-bit layers are put in place of others, in any model that they can get to.
         return [c for c in every if _can_meet(site.module, c.module, study)]
-    kept = [c for c in every if attributes.keeps(c, study) is not None]
+    kept = [c for c in every if attributes.keeps_attributes(c, study) is not None]
     return [c for c in kept if _may_have(c, site, study)]
 
 
@@ -198,7 +198,7 @@ def wrapped_by(site: Site, study: Study) -> list[Constructor]:
         return []
     return [
         c
-        for c in concerned(site, study)
+        for c in models_concerned(site, study)
         if not (c.is_context or c.has("ignored_modules") or c.has("ignored_states"))
         and any(_Parts(study, w.module).hold(w.wrapped, site) for w in c.wraps)
     ]

@@ -116,7 +116,7 @@ def _constructions(cls: Class, study: Study) -> Iterator[tuple[ast.AST, Module]]
     names = {c.node.name for c in classes}
     for module in study.project.modules:
         calls = module.table.calls_by_name
-        named = [n for n in calls.names if n in names or early_optimizers.is_an_optimizers(n)]
+        named = [n for n in calls.names if n in names or early_optimizers.is_optimizer_name(n)]
         for call in calls.of(named):
             for callee in study.values(call.func, module):
                 if isinstance(callee, Class) and callee.node in nodes:
@@ -176,7 +176,7 @@ def parameters_in(
     match node:
         case ast.ListComp() | ast.GeneratorExp() | ast.SetComp():
             names = {n for g in node.generators for n in names_in(g.target)}
-            if reductions.bases(node.elt, names) or isinstance(node.elt, ast.Dict):
+            if reductions.reduced_parts(node.elt, names) or isinstance(node.elt, ast.Dict):
                 inner = [g.iter for g in node.generators]
         case ast.List() | ast.Tuple() | ast.Set():
             inner = [e.value if isinstance(e, ast.Starred) else e for e in node.elts]

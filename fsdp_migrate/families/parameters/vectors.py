@@ -16,7 +16,7 @@ from fsdp_migrate.families.parameters.parameter_owners import (
     models_looped_over,
     models_of_list,
 )
-from fsdp_migrate.families.training_loop.reductions import bases
+from fsdp_migrate.families.training_loop.reductions import reduced_parts
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -71,7 +71,7 @@ def flattened(given: ast.expr) -> ast.expr | None:
             return None
         flat |= node.func.attr in FLATTENING
         node = node.func.value
-    found = bases(node, names) if flat else []
+    found = reduced_parts(node, names) if flat else []
     return found[0] if len(found) == 1 else None
 
 

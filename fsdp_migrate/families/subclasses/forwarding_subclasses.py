@@ -117,14 +117,14 @@ def construct(site: Site, study: Study) -> list[Decision]:
     models = frozenset({constructor})
     if site.node not in study.run_time:
         study.unwritten.append(constructor)
-        return [left(site, study)]
+        return [leave_subclass(site, study)]
     found = forwarding(site, study)
     if found is None:
         return module_subclasses.construct(site, study)
     proposal = study.proposal()
     shard = proposal.support(site.module, run_time.FUNCTION, site.reference)
     arguments = _arguments(found)
-    review = run_time.place(constructor, study, arguments)
+    review = run_time.place_among_models(constructor, study, arguments)
     text = ast.get_docstring(found.definition, clean=False)
     lines = [_header(found)]
     if text is not None:
@@ -140,9 +140,13 @@ def construct(site: Site, study: Study) -> list[Decision]:
     return [whole, *run_time.arguments(constructor, site.module, study, models)]
 
 
-def left(site: Site, study: Study) -> Decision:
+def leave_subclass(site: Site, study: Study) -> Decision:
     reason = "an FSDP2 model is the module itself: there is no wrapper to derive from"
-    why = module_subclasses.read(site, study) if site.node not in study.constructors else None
+    why = (
+        module_subclasses.read_subclass(site, study)
+        if site.node not in study.constructors
+        else None
+    )
     if isinstance(why, str):
         reason = f"it cannot be a module around the sharded one: {why}"
     return study.left(

@@ -46,7 +46,7 @@ class Derived:
     review: str = ""
 
 
-def read(site: Site, study: Study) -> Derived | str:
+def read_subclass(site: Site, study: Study) -> Derived | str:
     """The subclass at a site, or why it cannot be a module around a sharded one."""
     definition = site.node
     assert isinstance(definition, ast.ClassDef)
@@ -123,7 +123,7 @@ def _has_initializers(definition: ast.ClassDef, site: Site, study: Study) -> boo
 
 def register(site: Site, study: Study) -> None:
     """Register a subclass that stays a class as a constructor of FSDP1 models."""
-    found = read(site, study)
+    found = read_subclass(site, study)
     if isinstance(found, str):
         return
     constructor = Constructor.read(found.call, site.module, site.reference)
@@ -137,7 +137,7 @@ def register(site: Site, study: Study) -> None:
 
 def construct(site: Site, study: Study) -> list[Decision]:
     """Decide the class together with the arguments it gives FSDP1's constructor."""
-    found = read(site, study)
+    found = read_subclass(site, study)
     assert isinstance(found, Derived)
     constructor = study.constructors[site.node]
     models = frozenset({constructor})
@@ -146,7 +146,7 @@ def construct(site: Site, study: Study) -> list[Decision]:
     base = proposal.support(site.module, run_time.CLASS, site.reference)
     proposal.replace(site.module, site.reference, code("{b}", b=base))
     added: list[Code] = []
-    review = run_time.place(constructor, study, added)
+    review = run_time.place_among_models(constructor, study, added)
     if not review and not constructor.made_at and run_time.may_cast(constructor, study):
         review = run_time.UNSURE
     is_part = bool(added) and not site.module.mentions("cast_forward_inputs")

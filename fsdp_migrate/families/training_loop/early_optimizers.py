@@ -92,11 +92,11 @@ def given_parameters(module: Module) -> list[ast.Call]:
 
 def named_like_an_optimizer(call: ast.Call) -> bool:
     """Whether what is called has the name of an optimizer, or of what builds one."""
-    return is_an_optimizers(last_name(call.func))
+    return is_optimizer_name(last_name(call.func))
 
 
 @cache
-def is_an_optimizers(name: str) -> bool:
+def is_optimizer_name(name: str) -> bool:
     """Whether a name is an optimizer's, or a function's that builds one: ``build_optimizer``."""
     return bool(OPTIMIZER_NAME.search(name)) and not NOT_BUILT.search(name)
 
@@ -140,14 +140,14 @@ def early_optimizer(call: ast.Call, module: Module, study: Study) -> EarlyOptimi
         path = access_path(receiver)
         if path is None or study.models(receiver, module):
             continue
-        for wrap in wraps(path, scope, module, study):
+        for wrap in wrapping_calls(path, scope, module, study):
             statement = module.table.statement(wrap)
             if order.get(statement, -1) > order.get(built, 1 << 30):
                 return EarlyOptimizer(call, parameters, wrap)
     return None
 
 
-def wraps(path: str, scope: Scope, module: Module, study: Study) -> Iterator[ast.Call]:
+def wrapping_calls(path: str, scope: Scope, module: Module, study: Study) -> Iterator[ast.Call]:
     """Calls in a scope that turn the model at ``path`` into an FSDP model."""
     for call in module.table.own_calls.get(scope, ()):
         own = module.table.within[call]
@@ -188,7 +188,7 @@ def move_problem(
     between = block[block.index(statement) + 1 : block.index(behind) + 1]
     assigned = isinstance(statement, ast.Assign)
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-    bound = {path for target in targets for path in stored(target)} | filled
+    bound = {path for target in targets for path in stored_paths(target)} | filled
     used = _paths(statement.value if isinstance(statement, ast.Assign) else statement)
     used -= set() if assigned else filled
     owners = {re.split(r"[.\[]", path)[0] for path in bound if not path.isidentifier()}
@@ -198,7 +198,9 @@ def move_problem(
         for node in walk(other):
             if isinstance(node, ast.Call) and not owners.isdisjoint(_handed(node)):
                 return "it may be used before that"
-            changed = stored(node) if other is not behind and isinstance(node, ast.expr) else []
+            changed = (
+                stored_paths(node) if other is not behind and isinstance(node, ast.expr) else []
+            )
             for path in used.intersection(changed):
                 return f"{path} changes in between"
     return ""
@@ -210,11 +212,11 @@ def _paths(part: ast.AST) -> set[str]:
     return {path for node in nodes if (path := access_path(node)) is not None}
 
 
-def stored(target: ast.expr) -> Iterator[str]:
+def stored_paths(target: ast.expr) -> Iterator[str]:
     """The paths that an assignment to ``target`` changes."""
     if isinstance(target, (ast.Tuple, ast.List)):
         for element in target.elts:
-            yield from stored(element)
+            yield from stored_paths(element)
     elif isinstance(getattr(target, "ctx", None), (ast.Store, ast.Del)):
         path = access_path(target.value if isinstance(target, ast.Starred) else target)
         if path is not None:

@@ -19,8 +19,8 @@ from fsdp_migrate.families.training_loop.early_optimizers import (
     PARAMETER_METHODS,
     function_scope,
     given_parameters,
-    is_an_optimizers,
     is_optimizer,
+    is_optimizer_name,
     named_like_an_optimizer,
 )
 from fsdp_migrate.fsdp1 import api as fsdp1
@@ -67,7 +67,7 @@ def find_late_optimizers(study: Study, module: Module) -> Iterator[Site]:
     runs = Runs(study)
     names = module.table.calls_by_name.names
     last_names = {last_name(call.func) for call in given}
-    last_names |= {name for name in names if name == ADDING or is_an_optimizers(name)}
+    last_names |= {name for name in names if name == ADDING or is_optimizer_name(name)}
     for call in module.table.calls_by_name.of(last_names):
         named = named_like_an_optimizer(call) or last_name(call.func) == ADDING
         if call not in given and not named:
@@ -75,13 +75,13 @@ def find_late_optimizers(study: Study, module: Module) -> Iterator[Site]:
         statement = module.table.statement(call)
         if statement in seen:
             continue
-        found = read(call, module, study, runs)
+        found = read_late_optimizer(call, module, study, runs)
         if found is not None and found.before not in seen:
             seen |= {statement, found.before}
             yield Site(CONSTRUCT, module, call, call, found.models[0])
 
 
-def read(
+def read_late_optimizer(
     call: ast.Call, module: Module, study: Study, runs: Runs | None = None
 ) -> LateOptimizer | None:
     """The optimizer that a call builds, if its model may have run before that."""

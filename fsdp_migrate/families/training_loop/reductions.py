@@ -71,7 +71,7 @@ def find_reductions(
                 if isinstance(target, ast.Name) and target.id not in held:
                     aliases.append((target.id, node.value))
     for name, _ in aliases:
-        if all(bases(value, held) for other, value in aliases if other == name):
+        if all(reduced_parts(value, held) for other, value in aliases if other == name):
             held.add(name)
     found = []
     for part in region:
@@ -101,7 +101,7 @@ def _is_on_lines(call: ast.Call, part: ast.AST) -> bool:
     return first <= call.lineno <= (getattr(part, "end_lineno", None) or call.lineno)
 
 
-def bases(node: ast.expr, names: Collection[str]) -> list[ast.expr]:
+def reduced_parts(node: ast.expr, names: Collection[str]) -> list[ast.expr]:
     """``p.grad`` of ``p.grad.detach().float() ** 2``; nothing where no variable is left."""
     match node:
         case ast.Name(id=name):
@@ -112,16 +112,16 @@ def bases(node: ast.expr, names: Collection[str]) -> list[ast.expr]:
                 inner = inner.value
             if isinstance(inner, ast.Name):
                 return [node] if inner.id in names else []
-            return bases(inner, names) if attr in PARTS else []
+            return reduced_parts(inner, names) if attr in PARTS else []
         case ast.Call(func=ast.Attribute(value=ast.Name(id="torch"), attr=attr), args=[first, *_]):
-            return bases(first, names) if attr in ELEMENTWISE else []
+            return reduced_parts(first, names) if attr in ELEMENTWISE else []
         case ast.Call(func=ast.Attribute(value=value, attr=attr)):
-            return bases(value, names) if attr in ELEMENTWISE else []
+            return reduced_parts(value, names) if attr in ELEMENTWISE else []
         case ast.BinOp(left=left, op=ast.Pow() | ast.Mult() | ast.Div(), right=right):
-            here = bases(left, names)
+            here = reduced_parts(left, names)
             if not here or isinstance(right, ast.Constant):
                 return here
-            other = bases(right, names)
+            other = reduced_parts(right, names)
             return [*here, *other] if other else []
     return []
 
@@ -137,8 +137,8 @@ def _read(call: ast.Call, names: Collection[str], study: Study, module: Module) 
     if name not in REDUCING:
         return None
     listed = _listed(call, names) if name in OF_LISTS else []
-    of_method = bases(method.value, names) if isinstance(method, ast.Attribute) else []
-    given = bases(call.args[0], names) if call.args and not of_method else []
+    of_method = reduced_parts(method.value, names) if isinstance(method, ast.Attribute) else []
+    given = reduced_parts(call.args[0], names) if call.args and not of_method else []
     if (given or listed) and not any(
         q == f"{m}{name}" for q in study.external(method, module) for m in MODULES
     ):
@@ -162,7 +162,7 @@ def _listed(call: ast.Call, names: Collection[str]) -> list[ast.expr]:
     given = call.args[0] if call.args else None
     if not isinstance(given, (ast.ListComp, ast.GeneratorExp)):
         return []
-    return bases(given.elt, names)
+    return reduced_parts(given.elt, names)
 
 
 def is_number(reduction: Reduction, module: Module) -> bool:

@@ -33,7 +33,7 @@ def as_constructors(found: list[Site]) -> list[Site]:
     return result
 
 
-def mark(constructor: Constructor) -> None:
+def mark_as_chosen(constructor: Constructor) -> None:
     """Note that a constructor cannot be written out, because its class is chosen first."""
     call, reference = constructor.call, constructor.reference
     if reference is not call.func and reference not in call.args:

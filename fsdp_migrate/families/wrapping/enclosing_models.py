@@ -73,7 +73,7 @@ def role(constructor: Constructor, study: Study) -> Role:
     return found.pop() if len(found) == 1 else Role.UNKNOWN
 
 
-def wholes(constructor: Constructor, study: Study) -> frozenset[Constructor]:
+def enclosing_constructors(constructor: Constructor, study: Study) -> frozenset[Constructor]:
     """The constructors whose models a constructor's model may be a part of.
 
     A part that stays FSDP1 trains otherwise in a model that ``fully_shard`` has taken, and says

@@ -30,7 +30,7 @@ REGISTER = "register_fsdp_forward_method"
 NESTING = Version("2.13")
 
 
-def problem(entry: Entry, study: Study) -> tuple[str, str]:
+def registration_problem(entry: Entry, study: Study) -> tuple[str, str]:
     """Why an entry is not registered, and what to do by hand; nothing when it is."""
     name = entry.name
     by_hand = f'call {REGISTER}(model, "{name}") after wrapping'
@@ -78,7 +78,7 @@ def _without_gradients(function: FunctionNode) -> bool:
     return any(ast.unparse(d).split(".")[-1] in {"no_grad", "inference_mode"} for d in decorators)
 
 
-def review(entry: Entry, study: Study) -> str:
+def registration_review(entry: Entry, study: Study) -> str:
     """What may differ once an entry is registered."""
     if entry.use.reads:
         return f"{entry.name}() now computes with whole parameters, in FSDP1 it saw flat pieces"
@@ -106,7 +106,9 @@ def constructors(entry: Entry, study: Study) -> frozenset[Constructor]:
 
 def _names(call: ast.Call, study: Study) -> list[str]:
     """The methods to register on the model that a call makes."""
-    return [e.name for e in entries(study) if call in e.made and not problem(e, study)[0]]
+    return [
+        e.name for e in entries(study) if call in e.made and not registration_problem(e, study)[0]
+    ]
 
 
 def plan_registration(plan: ShardPlan, study: Study) -> None:

@@ -247,7 +247,7 @@ def import_of(node: ast.AST, module: Module) -> ast.AST | None:
     return bindings[0].node if len(bindings) == 1 else None
 
 
-def handed_on(values: Values, study: Study) -> set[ast.AST]:
+def policy_origins(values: Values, study: Study) -> set[ast.AST]:
     """The origins of some policies, and of the policies that are joined in them."""
     found: set[ast.AST] = {v.node for v in values}
     for value in values:

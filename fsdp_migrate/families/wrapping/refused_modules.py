@@ -74,7 +74,7 @@ def refusal(constructor: Constructor, study: Study) -> Refusal | None:
             "FSDP2 does not know torchdistX's deferred initialisation",
             'build the model under torch.device("meta")',
         )
-    never = in_any_form(constructor, study)
+    never = refusal_in_any_form(constructor, study)
     if never is not None:
         return never
     outer = _outer(wrapped, constructor, study)
@@ -94,7 +94,7 @@ def refusal(constructor: Constructor, study: Study) -> Refusal | None:
     return None
 
 
-def in_any_form(constructor: Constructor, study: Study) -> Refusal | None:
+def refusal_in_any_form(constructor: Constructor, study: Study) -> Refusal | None:
     """Why neither form of the constructor takes the module that it wraps."""
     sharded = _sharded_before(constructor.wrapped, constructor, study)
     if sharded:

@@ -35,7 +35,7 @@ UNSURE = (
 )
 
 
-def choose(study: Study) -> list[frozenset[ast.AST]]:
+def choose_run_time_forms(study: Study) -> list[frozenset[ast.AST]]:
     """The calls to write in the run-time form, given a study that has written out what it could;
     those of each island of the project by themselves.
 
@@ -76,7 +76,7 @@ def construct(site: Site, study: Study) -> list[Decision]:
     together = is_wrap or constructor.is_context
     models = study.wrapping.constructors if together else frozenset({constructor})
     given = constructor.has_module and not together
-    refused = refused_modules.in_any_form(constructor, study) if given else None
+    refused = refused_modules.refusal_in_any_form(constructor, study) if given else None
     if refused is not None:
         models |= refused.models
         quiet = bool(refused.models)  # one FSDP in the other
@@ -104,7 +104,7 @@ def construct(site: Site, study: Study) -> list[Decision]:
             name = fsdp1.EARLIER_NAMES[keyword.arg]
             proposal.rename_keyword(site.module, constructor.call, keyword, name)
     added: list[Code] = []
-    review = place(constructor, study, added)
+    review = place_among_models(constructor, study, added)
     if added:
         proposal.add_keyword(site.module, constructor.call, "is_root", code("False"))
     forward_registration.register_made(constructor, proposal, study)
@@ -122,7 +122,7 @@ def without_outer(site: Site, outer: Constructor, study: Study) -> Decision:
     return study.rewritten(site, "FSDP104", message, proposal, models=models)
 
 
-def place(constructor: Constructor, study: Study, given: list[Code]) -> str:
+def place_among_models(constructor: Constructor, study: Study, given: list[Code]) -> str:
     """Say to ``shard``, among the arguments it is given, that a model is part of another.
 
     Returns what is to be reviewed when nobody knows.
