@@ -19,7 +19,6 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
 from fsdp_migrate.planning.model import Constructor, Decision
-from fsdp_migrate.syntax.expressions import last_name
 
 RULE = "FSDP103"
 
@@ -86,16 +85,13 @@ def _is_only_called(definition: ast.ClassDef, study: Study) -> bool:
 
 def calls(definition: ast.ClassDef, study: Study) -> tuple[tuple[ast.Call, Module], ...]:
     """Where the class is called."""
-    found = []
-    for module in study.project.modules:
-        for call in module.table.calls:
-            func = call.func
-            spelled = last_name(func)
-            if spelled == definition.name and any(
-                isinstance(v, Class) and v.node is definition for v in study.values(func, module)
-            ):
-                found.append((call, module))
-    return tuple(found)
+    return tuple(
+        (call, module)
+        for call, module in study.tracer.calls_named(definition.name)
+        if any(
+            isinstance(v, Class) and v.node is definition for v in study.values(call.func, module)
+        )
+    )
 
 
 def register(site: Site, study: Study) -> None:

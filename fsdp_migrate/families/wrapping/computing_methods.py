@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Function, Made, Value, Values
 from fsdp_migrate.families.wrapping.module_values import Kind, ModuleValues
-from fsdp_migrate.families.wrapping.wrapped_modules import models_made, module_given
-from fsdp_migrate.syntax.expressions import given_arguments, last_name
+from fsdp_migrate.families.wrapping.wrapped_modules import models_made
+from fsdp_migrate.syntax.expressions import first_argument, given_arguments, last_name
 
 if TYPE_CHECKING:
     from fsdp_migrate.planning.context import Study
@@ -147,7 +147,7 @@ class Methods:
     def classes(self, model: Made) -> list[Class]:
         """The classes of the project that the module in an FSDP1 model may be of."""
         assert isinstance(model.node, ast.Call)
-        wrapped = module_given(model.node)
+        wrapped = first_argument(model.node)
         if wrapped is None:
             return []
         values = self.study.tracer.evaluate(wrapped, model.module, model.frame)

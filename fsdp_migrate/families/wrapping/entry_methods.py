@@ -28,12 +28,12 @@ from fsdp_migrate.families.wrapping.computing_methods import (
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.families.wrapping.wrapped_modules import (
     models_made,
-    module_given,
     unwrapped,
     wrapped_by,
 )
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.expressions import first_argument
 
 if TYPE_CHECKING:
     from fsdp_migrate.planning.context import Study
@@ -138,7 +138,7 @@ def _add(
 def _all_have(name: str, model: Made, methods: Methods) -> bool:
     """Whether every module that may be wrapped at a call has a method of that name."""
     assert isinstance(model.node, ast.Call)
-    wrapped = module_given(model.node)
+    wrapped = first_argument(model.node)
     for value in methods.study.values(wrapped, model.module) if wrapped is not None else ():
         known = isinstance(value, Made) and isinstance(value.callee, Class)
         if not known or methods.find(value.callee, name) is None:  # type: ignore[attr-defined]

@@ -14,10 +14,10 @@ from fsdp_migrate.analysis.values import External, Made
 from fsdp_migrate.families.wrapping.computing_methods import FunctionNode
 from fsdp_migrate.families.wrapping.enclosing_models import Role, role
 from fsdp_migrate.families.wrapping.entry_methods import Entry, entries
-from fsdp_migrate.families.wrapping.wrapped_modules import module_given
 from fsdp_migrate.planning.edits import Code, Proposal, code
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.planning.shard_plan import FULLY_SHARD, ShardPlan, placement_problem
+from fsdp_migrate.syntax.expressions import first_argument
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def register_made(constructor: Constructor, proposal: Proposal, study: Study) ->
         statement = module.table.statement(call)
         register = proposal.name(module, FULLY_SHARD, REGISTER, call)
         if isinstance(statement, ast.Return):
-            wrapped = module_given(call)
+            wrapped = first_argument(call)
             named = isinstance(wrapped, ast.Name)
             model = wrapped.id if named else proposal.fresh(module, call, "model")  # type: ignore[union-attr]
             lines = [_registration(register, model, name) for name in names]
