@@ -66,12 +66,7 @@ def is_saved_by_first(site: Site, place: Place, study: Study) -> bool:
         return first
     name = _own_name(site)
     table = site.module.table
-    scope = table.scope_of(site.statement)
-    uses = [
-        n
-        for n in table.names
-        if n.id == name and isinstance(n.ctx, ast.Load) and table.within[n].lookup(name) is scope
-    ]
+    uses = table.reads(name, table.scope_of(site.statement))
     return bool(uses) and all(_is_saved(n, site.module, study) for n in uses)
 
 

@@ -156,11 +156,4 @@ def config_users(site: Site) -> list[ast.Name] | None:
     target = statement.targets[0]
     if not isinstance(target, ast.Name):
         return None
-    owner = table.within[target]
-    return [
-        n
-        for n in table.names
-        if n.id == target.id
-        and isinstance(n.ctx, ast.Load)
-        and table.within[n].lookup(n.id) is owner
-    ]
+    return table.reads(target.id, table.within[target])

@@ -62,13 +62,7 @@ def _only_call(target: ast.Name, site: Site) -> ast.Call | None:
     scope = table.within[target]
     if not isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return None  # other modules may have it too
-    uses = [
-        name
-        for name in table.names
-        if name.id == target.id
-        and isinstance(name.ctx, ast.Load)
-        and table.within[name].lookup(name.id) is scope
-    ]
+    uses = table.reads(target.id, scope)
     call = table.parents[uses[0]] if len(uses) == 1 else None
     return call if isinstance(call, ast.Call) and call.func is uses[0] else None
 

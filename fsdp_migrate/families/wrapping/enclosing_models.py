@@ -237,13 +237,8 @@ def _used(target: ast.Name, module: Module, study: Study, depth: int) -> Iterato
     scope = table.scope_of(target)
     stored = False
     statement = table.statement(target)
-    for name in table.names_by_id.named(target.id):
-        is_use = (
-            isinstance(name.ctx, ast.Load)
-            and table.within[name].lookup(name.id) is scope
-            and name.lineno > (statement.end_lineno or statement.lineno)
-        )
-        if not is_use:
+    for name in table.reads(target.id, scope):
+        if name.lineno <= (statement.end_lineno or statement.lineno):
             continue
         reaching = study.defined_by(name, module)
         if reaching and all(d.node is not statement for d in reaching):

@@ -140,11 +140,7 @@ def _sole_assignment(use_: ast.expr, origin: ast.AST, module: Module) -> ast.Ass
     if owner is None or owner.function() is not scope.function() or not owner.is_function:
         return None
     bindings = owner.bindings[use_.id]
-    uses = [
-        n
-        for n in table.names
-        if n.id == use_.id and isinstance(n.ctx, ast.Load) and table.within[n].lookup(n.id) is owner
-    ]
+    uses = table.reads(use_.id, owner)
     single = len(bindings) == 1 and bindings[0].node is statement and uses == [use_]
     return statement if single else None
 
