@@ -470,7 +470,7 @@ def _ask(site: Site, study: Study) -> Decision:
         assert rule is not None, "the rule for look-alikes is missing"
         decision = None
     else:
-        decision = run_time.settings(site, study) or _of_what_stays(site, study)
+        decision = run_time.decide_mention(site, study) or _of_what_stays(site, study)
         decision = decision or _of_look_alikes(site, study)
         decision = decision or subclass_methods.decide_own_state(site, study)
     if decision is None:

@@ -68,7 +68,7 @@ def decide(site: Site, study: Study) -> Decision:
             )
     name = vocabulary.name_of(site.construct)
     if name == "StateDictType" or study.run_time_states or study.kept:
-        return vocabulary.keep(site, name, study, RULE.code)
+        return vocabulary.import_from_support(site, name, study, RULE.code)
     return study.left(
         site,
         RULE.code,

@@ -31,7 +31,7 @@ def decide(site: Site, study: Study) -> Decision:
     assert site.receiver is not None
     assert isinstance(site.node, ast.expr)
     models = study.models(site.receiver, site.module).constructors
-    keeps = {strategy.of(c, study) in strategy.RESHARD_NEVER for c in models}
+    keeps = {strategy.strategy_of(c, study) in strategy.RESHARD_NEVER for c in models}
     if len(keeps) > 1:
         return study.left(
             site,
@@ -50,7 +50,7 @@ def decide(site: Site, study: Study) -> Decision:
         new = code("{p}({f}, {m}{k})", p=partial, f=name, m=site.receiver, k=keep)
     proposal.replace(site.module, site.node, new)
     reviews = []
-    if any(strategy.of(c, study) is None for c in models):
+    if any(strategy.strategy_of(c, study) is None for c in models):
         reviews.append(
             "if the strategy is SHARD_GRAD_OP, pass keep_unsharded=True here, or parameters are "
             "gathered again for every micro-batch"

@@ -31,7 +31,7 @@ DEEP = 5  # methods that call methods
 
 @dataclass
 class Parts:
-    """The parts that some code runs: whatever happens, and perhaps."""
+    """The parts that some code always runs, and those that it may run."""
 
     always: set[str] = field(default_factory=set)
     perhaps: set[str] = field(default_factory=set)
@@ -110,7 +110,7 @@ def _unit_classes(constructor: Constructor, study: Study) -> set[object]:
 
 
 def _passed_keywords(study: Study) -> set[str]:
-    """The keywords by which calls of models in the project give anything; ``**`` for any."""
+    """The keywords that calls of models use; ``**`` if some call unpacks a dictionary."""
     found: set[str] = set()
     for module in study.project.modules:
         keywords = module.table.keywords

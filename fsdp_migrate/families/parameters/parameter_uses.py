@@ -133,7 +133,7 @@ def _may_be_replicated(optimizer: ast.expr, study: Study, module: Module) -> boo
     """
     if isinstance(optimizer, ast.Name) and optimizer.id == "self":
         return False
-    chosen = {strategy.of(c, study) for c in models_of_optimizer(optimizer, study, module)}
+    chosen = {strategy.strategy_of(c, study) for c in models_of_optimizer(optimizer, study, module)}
     return not chosen.isdisjoint({None, "NO_SHARD"})
 
 

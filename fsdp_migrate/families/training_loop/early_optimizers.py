@@ -128,7 +128,7 @@ def parameter_calls(call: ast.Call) -> Iterator[ast.Call]:
 
 
 def early_optimizer(call: ast.Call, module: Module, study: Study) -> EarlyOptimizer | None:
-    """The wrap that follows an optimizer call in the same scope, if there is one."""
+    """The wrap that follows the call of an optimizer in the same scope, if there is one."""
     scope = module.table.scope_of(call)
     while scope.parent is not None and not scope.is_function:
         scope = scope.parent

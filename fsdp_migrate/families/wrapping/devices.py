@@ -63,10 +63,10 @@ ANYTHING = Device(frozenset({UNKNOWN}), chooses=True, is_bare=True)
 def read(constructor: Constructor, study: Study) -> Device:
     """What the constructor's ``device_id`` says of the device."""
     node = constructor.arguments.get("device_id")
-    return NOTHING if node is None else of(node, constructor.module, study)
+    return NOTHING if node is None else read_value(node, constructor.module, study)
 
 
-def of(node: ast.expr, module: Module, study: Study) -> Device:
+def read_value(node: ast.expr, module: Module, study: Study) -> Device:
     """What an expression for a device says of it: ``torch.device("cuda", 0)``."""
     values = study.values(node, module)
     found = [_of_value(v, node, study) for v in values] or [ANYTHING]

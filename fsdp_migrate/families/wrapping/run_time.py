@@ -123,7 +123,7 @@ def without_outer(site: Site, outer: Constructor, study: Study) -> Decision:
 
 
 def place_among_models(constructor: Constructor, study: Study, given: list[Code]) -> str:
-    """Say to ``shard``, among the arguments it is given, that a model is part of another.
+    """Add the argument that tells ``shard`` that a model is a part of another one.
 
     Returns what is to be reviewed when nobody knows.
     """
@@ -157,7 +157,7 @@ def arguments(
 
 
 def may_cast(constructor: Constructor, study: Study) -> bool:
-    """Whether units may compute in another dtype than their inputs come in."""
+    """Whether units may compute in another dtype than that of their inputs."""
     if constructor not in study.wrapping.contexts:
         return constructor.may_have("mixed_precision")
     if any(k.arg is None for k in constructor.call.keywords):
@@ -173,7 +173,7 @@ def unknown_states(decisions: Iterable[Decision]) -> bool:
     return any(d.unknown_state for d in decisions)
 
 
-def settings(site: Site, study: Study) -> Decision | None:
+def decide_mention(site: Site, study: Study) -> Decision | None:
     """Decide a mention of a setting or policy that constructors in the run-time form may get."""
     name = vocabulary.name_of(site.construct)
     if not study.run_time or site.node in study.conversions:
@@ -199,7 +199,7 @@ def settings(site: Site, study: Study) -> Decision | None:
             models=models,
             quiet=True,
         )
-    return vocabulary.keep(site, name, study, vocabulary.SETTINGS[name])
+    return vocabulary.import_from_support(site, name, study, vocabulary.SETTINGS[name])
 
 
 def _keeps_low_precision(site: Site, study: Study) -> bool:

@@ -33,7 +33,7 @@ def name_of(construct: str) -> str:
     return inner.split(".", maxsplit=1)[0]
 
 
-def keep(site: Site, name: str, study: Study, rule: str) -> Decision:
+def import_from_support(site: Site, name: str, study: Study, rule: str) -> Decision:
     """Import an FSDP1 name from the support module instead of torch."""
     models = study.reached_from(site.module)
     problem = study.no_models
