@@ -49,7 +49,7 @@ def ask(site: Site, study: Study) -> Decision:
         rule = study.registry.rule_for(LOOK_ALIKE)
         decision = None
     else:
-        decision = run_time.settings(site, study) or _of_what_stays(site, study)
+        decision = run_time.decide_mention(site, study) or _of_what_stays(site, study)
         decision = decision or _of_look_alikes(site, study)
         decision = decision or subclass_methods.decide_own_state(site, study)
     if decision is None:

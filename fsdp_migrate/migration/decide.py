@@ -53,7 +53,7 @@ def _best(study: Study) -> list[Decision]:
     if study.target < OLDEST:
         return [_too_early(d, study) for d in best]
     taken: frozenset[ast.AST] = frozenset()
-    failed = run_time.choose(study)
+    failed = run_time.choose_run_time_forms(study)
     for calls in failed:
         attempt = _decide(study.again(taken | calls, states=False))
         if _left(attempt) < _left(best) or _has_fewer_reasons(attempt, best):
@@ -131,7 +131,7 @@ def _decide(study: Study) -> list[Decision]:
         ):
             decisions.append(ask(site, study))
     for constructor in study.constructors.values():
-        constructor.wholes = enclosing_models.wholes(constructor, study)
+        constructor.wholes = enclosing_models.enclosing_constructors(constructor, study)
     decisions = partial.behind_guards([_near(d, study) for d in decisions], study)
     if study.partial:
         decisions = partial.guarded(decisions, study)
@@ -203,7 +203,7 @@ def _serves_others(study: Study) -> set[ast.AST]:
             if name not in {"apply_activation_checkpointing", "shard_by_policy"}:
                 continue
             for argument in (*call.args, *(k.value for k in call.keywords)):
-                found |= policies.handed_on(study.values(argument, module), study)
+                found |= policies.policy_origins(study.values(argument, module), study)
     return found
 
 

@@ -38,7 +38,7 @@ def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
     for site in found:
         if site.construct in CALLS:
             constructor = Constructor.read(site.call, site.module, site.reference)
-            chosen_classes.mark(constructor)
+            chosen_classes.mark_as_chosen(constructor)
             if is_unsure(site, study):
                 constructor.problem, constructor.is_wrong = "its class is not known", True
             study.constructors[site.call] = constructor

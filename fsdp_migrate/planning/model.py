@@ -16,6 +16,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.edits import Code, Edit
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.proposal import Claims, Proposal
+from fsdp_migrate.syntax.expressions import first_argument
 from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.suppressions import Ignored
 
@@ -83,7 +84,7 @@ class Constructor:
     def wraps(self) -> list[Wrapped]:
         """What is wrapped, as far as it is written out, and in which file."""
         if self.made_at and not self.keeps_class:
-            given = ((_first(call), module) for call, module in self.made_at)
+            given = ((first_argument(call), module) for call, module in self.made_at)
             return [Wrapped(model, module) for model, module in given if model is not None]
         return [Wrapped(self.wrapped, self.module)] if self.has_module else []
 
@@ -135,13 +136,6 @@ class Wrapped:
 
     wrapped: ast.expr
     module: Module
-
-
-def _first(call: ast.Call) -> ast.expr | None:
-    """The model that a call of a subclass is given."""
-    if call.args:
-        return None if isinstance(call.args[0], ast.Starred) else call.args[0]
-    return next((k.value for k in call.keywords if k.arg == "module"), None)
 
 
 @dataclass(eq=False)

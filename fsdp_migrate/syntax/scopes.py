@@ -283,6 +283,12 @@ class NameTable:
             known = self._calls_in[node] = calls
         return known
 
+    def reads(self, name: str, scope: Scope | None) -> list[ast.Name]:
+        """Where the variable of that name in a scope is read, in functions inside of it too."""
+        named = self.names_by_id.named(name)
+        loads = (n for n in named if isinstance(n.ctx, ast.Load))
+        return [n for n in loads if self.within[n].lookup(name) is scope]
+
     def scope_of(self, node: ast.AST) -> Scope:
         """The scope in which ``node`` is evaluated."""
         current: ast.AST | None = node

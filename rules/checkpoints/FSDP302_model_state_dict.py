@@ -31,7 +31,7 @@ RULE = Rule(
 
 def decide(site: Site, study: Study) -> Decision:
     found = study.models(site.subject, site.module)
-    parts = holders.held(site.subject, site.module, study)
+    parts = holders.sharded_parts(site.subject, site.module, study)
     models = parts.constructors or found.constructors
     setting = settings_in_force.setting_at(site.node, site.module, models, study)
     setting = state_dict_settings.effective_setting(setting, models, study)
@@ -85,7 +85,7 @@ def decide(site: Site, study: Study) -> Decision:
         new, message = _new(site, setting, proposal, place)
     if place is not None:
         message += f", gathered above '{place.guard}'"
-    review, marked = hoisting.put(site, found_at, new, "state", proposal, RULE.code)
+    review, marked = hoisting.hoist(site, found_at, new, "state", proposal, RULE.code)
     if others and setting.kind != "FULL":
         marked = False
         review = "the model may also be wrapped by DDP here, whose 'module.' prefix is now removed"
@@ -97,10 +97,10 @@ def decide(site: Site, study: Study) -> Decision:
 def _at_run_time(
     site: Site, found: hoisting_places.Standing, models: frozenset[Constructor], study: Study
 ) -> Decision:
-    """The model knows which state it gives, once it was set to one."""
+    """Ask the model at run time which kind of state it was set to."""
     proposal = study.proposal()
     message, review, marked = "kept: the model is set to the state it gives", "", False
-    model = hoisting.spelled(site.subject, found.place)
+    model = hoisting.expression_at(site.subject, found.place)
     new = code("{m}.state_dict()", m=model)
     surely = settings_in_force.is_surely_set(site.node, site.module, models, study)
     if not surely:
@@ -108,7 +108,7 @@ def _at_run_time(
         near = site.node if found.place is None else found.place.statement
         new = code("{f}({m})", f=proposal.support(site.module, message, near), m=model)
     if found.place is not None or not surely:
-        review, marked = hoisting.put(site, found, new, "state", proposal, RULE.code)
+        review, marked = hoisting.hoist(site, found, new, "state", proposal, RULE.code)
     if found.place is not None:
         message += f", gathered above '{found.place.guard}'"
     return study.rewritten(
@@ -125,7 +125,7 @@ def _new(
     """The call that gives the same state, and what it is called in reports."""
     module = site.module
     near = site.node if place is None else place.statement
-    model = hoisting.spelled(site.subject, place)
+    model = hoisting.expression_at(site.subject, place)
     if setting.kind == "FULL" and setting.offload != setting.rank0_only:
         return _copied(site, setting, proposal, place)
     get = proposal.name(module, DCP, "get_model_state_dict", near)
@@ -156,7 +156,7 @@ def _copied(
     new = code(
         "{f}({m}, cpu_offload={c}, rank0_only={r})",
         f=proposal.support(site.module, "full_model_state", near),
-        m=hoisting.spelled(site.subject, place),
+        m=hoisting.expression_at(site.subject, place),
         c=str(setting.offload),
         r=str(setting.rank0_only),
     )

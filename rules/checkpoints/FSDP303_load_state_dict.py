@@ -9,7 +9,7 @@ from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import DCP
-from fsdp_migrate.syntax.call_arguments import bind_arguments
+from fsdp_migrate.syntax.expressions import bind_arguments
 from fsdp_migrate.syntax.kinds import present
 
 RULE = Rule(
@@ -20,7 +20,7 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    parts = holders.held(site.subject, site.module, study)
+    parts = holders.sharded_parts(site.subject, site.module, study)
     models = parts.constructors or study.models(site.subject, site.module).constructors
     setting = settings_in_force.setting_at(site.node, site.module, models, study)
     setting = state_dict_settings.effective_setting(setting, models, study)

@@ -18,7 +18,7 @@ from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import DCP
-from fsdp_migrate.syntax.call_arguments import bind_arguments
+from fsdp_migrate.syntax.expressions import bind_arguments
 from fsdp_migrate.syntax.kinds import present
 
 RULE = Rule(
@@ -103,14 +103,14 @@ def decide(site: Site, study: Study) -> Decision:
         new = code(
             f"{{g}}({{m}}, {{o}}{flags})",
             g=get,
-            m=hoisting.spelled(bound["model"], place),
-            o=hoisting.spelled(bound["optim"], place),
+            m=hoisting.expression_at(bound["model"], place),
+            o=hoisting.expression_at(bound["optim"], place),
             r=bound.get("rank0_only", ""),
         )
         message = "full_optimizer_state"
     if place is not None:
         message += f", gathered above '{place.guard}'"
-    review, marked = hoisting.put(site, found_at, new, "optimizer_state", proposal, RULE.code)
+    review, marked = hoisting.hoist(site, found_at, new, "optimizer_state", proposal, RULE.code)
     return study.rewritten(
         site, RULE.code, message, proposal, models=models, review=review, marked=marked
     )

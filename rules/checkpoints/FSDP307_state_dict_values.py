@@ -68,7 +68,7 @@ def decide(site: Site, study: Study) -> Decision:
             )
     name = site.construct.owner
     if name == "StateDictType" or study.run_time_states or study.claims.kept:
-        return vocabulary.keep(site, name, study, RULE.code)
+        return vocabulary.import_from_support(site, name, study, RULE.code)
     return study.left(
         site,
         RULE.code,

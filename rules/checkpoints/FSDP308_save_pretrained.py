@@ -72,7 +72,7 @@ HELP = "call it on every rank, in a statement of its own, and give it the whole 
 def _function(site: Site, model: ast.expr, study: Study) -> Decision:
     """A function of another library that asks the model by itself."""
     module = site.module
-    parts = holders.held(model, module, study)
+    parts = holders.sharded_parts(model, module, study)
     models = parts.constructors or study.models(model, module).constructors
     setting = settings_in_force.setting_at(site.node, module, models, study)
     at_run_time = state_dict_settings.is_for_run_time(setting, study)
@@ -122,7 +122,7 @@ def _before(site: Site, study: Study) -> list[Site]:
     """Other such calls in the statement, which come first."""
     return [
         other
-        for other in holders.asking(study, site.module)
+        for other in holders.find_functions_asking(study, site.module)
         if other.statement is site.statement and other.position < site.position
     ]
 

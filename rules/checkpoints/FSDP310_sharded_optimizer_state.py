@@ -11,7 +11,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
-from fsdp_migrate.syntax.call_arguments import bind_arguments
+from fsdp_migrate.syntax.expressions import bind_arguments
 from fsdp_migrate.syntax.kinds import present
 
 RULE = Rule(
@@ -63,7 +63,7 @@ def _following(site: Site, study: Study) -> optimizer_states.Load | None:
     function = enclosing_function(site.module, site.node)
     name = "optim_state_dict_to_load"
     loads = [
-        optimizer_states.read(
+        optimizer_states.read_load(
             Site(Construct.of_model(name), site.module, call, call.func), name, study
         )
         for call in site.module.table.calls

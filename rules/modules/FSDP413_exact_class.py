@@ -37,7 +37,7 @@ def decide(site: Site, study: Study) -> Decision:
     if site.construct == exact_classes.KEY:
         return _left(site, concerned, study, "something is looked up by the class of a module")
     compared = of_kind(site.node, ast.Compare)
-    test = exact_classes.read(compared, site.module)
+    test = exact_classes.read_test(compared, site.module)
     if exact_classes.names_wrapper(test):
         return _wrapper(site, test, concerned, study)
     proposal = study.proposal()

@@ -19,7 +19,7 @@ RULE = Rule(
         Finder(
             220,
             in_project=unused_parameters.find_unused_parts,
-            of_constructor=unused_parameters.sites_of,
+            of_constructor=unused_parameters.unused_sites,
         ),
     ),
 )
@@ -31,7 +31,7 @@ KNOWN = Version("2.13")  # to have the setter
 
 def decide(site: Site, study: Study) -> Decision:
     constructor = next(c for c in study.constructors.values() if c.call is site.receiver)
-    found = present(unused_parameters.of(constructor, study))
+    found = present(unused_parameters.unused_parts(constructor, study))
     by_root = unused_parameters.is_owned_by_root(found.unused, constructor, study)
     plan = study.plans.get(constructor)
     placed = plan is not None and not placement_problem(constructor)

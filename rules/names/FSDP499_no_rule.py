@@ -135,7 +135,7 @@ PREFETCHING = (
 
 
 def _plainly(construct: Construct) -> tuple[str, str]:
-    """What is used of FSDP1, and what to do about it, in words for who meets it in the code."""
+    """What is used of FSDP1, and what to do about it, in words for the marker."""
     kind, name = construct.kind, construct.last
     private = "private " if construct.is_private else ""
     if kind is ConstructKind.VALUE:
@@ -172,7 +172,7 @@ PRIVATE = {
 
 
 def _named(named: str, site: Site, study: Study) -> Decision:
-    """FSDP1 that is got by its name. A model that it wraps would meet code that was migrated."""
+    """FSDP1 that is got by name: ``getattr(fsdp, name)``. Its models would meet migrated code."""
     parent = site.module.table.parents[site.node]
     function = parent.func if isinstance(parent, ast.Call) else None
     name = getattr(function, "attr", getattr(function, "id", ""))
@@ -228,7 +228,10 @@ def _asked_by_name(named: str, site: Site, study: Study) -> Decision:
         f"an FSDP2 model has no {named}",
         FLAT_HELP if named in FLAT_FIELDS else INSTEAD.get(named, help_) if private else help_,
         models=_concerned(site, study),
-        quiet=quiet and not (private and not silent_fallbacks.matters(site.call, site.module)),
+        quiet=quiet
+        and not (
+            private and not silent_fallbacks.decides_more_than_messages(site.node, site.module)
+        ),
     )
 
 
@@ -239,7 +242,7 @@ def _concerned(site: Site, study: Study) -> frozenset[Constructor]:
 
 
 def _command(site: Site, study: Study) -> Decision:
-    """What a notebook runs and is not Python; it may do to a model what no longer fits it."""
+    """A notebook's command, which is no Python: ``!torchrun train.py``."""
     excerpt = present(site.module.source.excerpt)
     mask = excerpt.masks[of_kind(site.node, ast.Name).id]
     meets_models = mask.shares_names and not mask.text.endswith("?")

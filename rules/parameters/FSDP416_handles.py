@@ -59,7 +59,7 @@ def _flat_parameters(site: Site) -> list[ast.Attribute] | None:
     """Every ``handle.flat_param`` of the list's handles; None when something else is done."""
     table = site.module.table
     listed = _assigned(site)
-    uses: list[ast.AST] = [site.node] if listed is None else list(_uses(listed, site))
+    uses: list[ast.AST] = [site.node] if listed is None else list(_reads(listed, site))
     handles: list[ast.Name] = []
     for use in uses:
         parent = table.parents[use]
@@ -68,7 +68,7 @@ def _flat_parameters(site: Site) -> list[ast.Attribute] | None:
         variable = _variable(use, site)
         if variable is None:
             return None
-        handles += _uses(variable, site)
+        handles += _reads(variable, site)
     found = []
     for handle in handles:
         attribute = table.parents[handle]
@@ -95,14 +95,9 @@ def _assigned(site: Site) -> ast.Name | None:
     return target if isinstance(target, ast.Name) else None
 
 
-def _uses(name: ast.Name, site: Site) -> list[ast.Name]:
+def _reads(name: ast.Name, site: Site) -> list[ast.Name]:
     table = site.module.table
-    scope = table.within[name].lookup(name.id)
-    return [
-        n
-        for n in table.names
-        if n.id == name.id and isinstance(n.ctx, ast.Load) and table.within[n].lookup(n.id) is scope
-    ]
+    return table.reads(name.id, table.within[name].lookup(name.id))
 
 
 def _variable(use: ast.AST, site: Site) -> ast.Name | None:

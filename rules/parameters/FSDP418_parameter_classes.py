@@ -22,7 +22,7 @@ KEPT_OUT = (
 
 
 def decide(site: Site, study: Study) -> Decision:
-    models = parameter_classes.concerned(site, study)
+    models = parameter_classes.models_concerned(site, study)
     if site.construct == parameter_classes.SUBCLASS:
         return study.rewritten(
             site,

@@ -62,7 +62,7 @@ def decide(site: Site, study: Study) -> Decision:
 
 
 def _hook(site: Site, study: Study) -> Decision:
-    """Hooks on FSDP1's wrapper had the inputs before they were cast."""
+    """A hook on a model that casts its inputs: FSDP1's hooks had them before the cast."""
     call = site.call
     known = study.models(site.subject, site.module).constructors
     if site.construct == hooks.AFTER or any(k.arg is None for k in call.keywords):
@@ -162,7 +162,7 @@ def _origin(site: Site, study: Study) -> Decision:
 
 
 def _unused(site: Site, study: Study) -> Decision:
-    """A policy that reaches no constructor here follows the others, to be looked at."""
+    """Convert a policy that reaches no constructor like the others, for review."""
     models = study.every_constructor
     problem = study.no_models
     mixed = None

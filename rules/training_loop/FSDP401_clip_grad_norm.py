@@ -8,7 +8,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
-from fsdp_migrate.syntax.call_arguments import bind_arguments
+from fsdp_migrate.syntax.expressions import bind_arguments
 
 RULE = Rule(
     code="FSDP401",
@@ -65,7 +65,7 @@ def decide(site: Site, study: Study) -> Decision:
 
 
 def _torchs_own(site: Site, study: Study) -> Decision:
-    """On FSDP1's parameters it computed the norm of this rank's part."""
+    """``torch.nn.utils.clip_grad_norm_``: in FSDP1 it computed the norm of this rank's part."""
     found = study.models(site.subject, site.module)
     if _is_alternative(site):
         message = "kept: it is for models that are not FSDP's"
@@ -95,7 +95,7 @@ def _torchs_own(site: Site, study: Study) -> Decision:
 
 
 def _of_a_list(site: Site, study: Study) -> Decision:
-    """As :func:`_torchs_own`, of some of a model's parameters."""
+    """torch's own clipping of a list with some of a model's parameters."""
     found = study.models(site.subject, site.module)
     models = found.constructors
     if _is_alternative(site):

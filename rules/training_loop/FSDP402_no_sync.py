@@ -11,6 +11,7 @@ from fsdp_migrate.planning.context import Study, block_of, sentences
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 RULE = Rule(code="FSDP402", name="no_sync", handles=("FullyShardedDataParallel.no_sync",))
@@ -28,7 +29,7 @@ UNSEEN = (
 
 def decide(site: Site, study: Study) -> Decision:
     models = study.models(site.subject, site.module).constructors
-    keeps = {strategy.of(c, study) in strategy.RESHARD_NEVER for c in models}
+    keeps = {strategy.strategy_of(c, study) in strategy.RESHARD_NEVER for c in models}
     if len(keeps) > 1:
         return study.left(
             site,
@@ -47,7 +48,7 @@ def decide(site: Site, study: Study) -> Decision:
         new = code("{p}({f}, {m}{k})", p=partial, f=name, m=site.subject, k=keep)
     proposal.replace(site.module, site.expression, new)
     reviews = []
-    if any(strategy.of(c, study) is None for c in models):
+    if any(strategy.strategy_of(c, study) is None for c in models):
         reviews.append(
             "if the strategy is SHARD_GRAD_OP, pass keep_unsharded=True here, or parameters are "
             "gathered again for every micro-batch"
@@ -89,7 +90,7 @@ def _gives_up(node: ast.AST) -> bool:
 
 
 def _between(site: Site) -> str:
-    """What to review where gradients are dropped or read before the step they add up to."""
+    """What to review where gradients are dropped or read before the step that they add up to."""
     blocks = list(_blocks(site))
     for block, first in blocks:
         for statement in block[first:]:
@@ -129,11 +130,7 @@ def _blocks(site: Site) -> Iterator[tuple[list[ast.stmt], int]]:
 
 def _called(statement: ast.AST) -> set[str]:
     """The names of the methods and functions that a statement calls."""
-    return {
-        n.func.attr if isinstance(n.func, ast.Attribute) else getattr(n.func, "id", "")
-        for n in ast.walk(statement)
-        if isinstance(n, ast.Call)
-    }
+    return {last_name(n.func) for n in ast.walk(statement) if isinstance(n, ast.Call)}
 
 
 def _accumulates_wider(constructor: Constructor, study: Study) -> bool:

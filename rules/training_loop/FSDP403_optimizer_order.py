@@ -48,7 +48,7 @@ def decide(site: Site, study: Study) -> Decision:
     proposal = study.proposal()
     proposal.move_after(site.module, built, wrapped)
     review = ""
-    if not all(attributes.keeps(c, study) for c in models):
+    if not all(attributes.keeps_attributes(c, study) for c in models):
         review = (
             "FSDP1 without use_orig_params=True gave this optimizer parameters that it never "
             "trained; now it trains them"
@@ -59,17 +59,20 @@ def decide(site: Site, study: Study) -> Decision:
 
 
 def _kept(site: Site, study: Study) -> Decision:
-    """Parameters in a list of the model's own, which FSDP1 may have kept."""
+    """Parameters that a model's class keeps in a list, as FSDP1 may have kept them."""
     constructor = next(c for c in study.constructors.values() if c.call is site.receiver)
-    definition = of_kind(site.reference, ast.ClassDef)
-    module = next(m for m in study.project.modules if definition in m.table.scopes)
-    kept = early_parameters.kept_by(Class(definition, module))
-    named = ", ".join(f"{definition.name}.{name}" for name in kept)
+    module = next(
+        m for m in study.project.modules if of_kind(site.reference, ast.ClassDef) in m.table.scopes
+    )
+    kept = early_parameters.attributes_with_parameters(
+        Class(of_kind(site.reference, ast.ClassDef), module)
+    )
+    named = ", ".join(f"{of_kind(site.reference, ast.ClassDef).name}.{name}" for name in kept)
     reason = (
         f"{named} goes on holding the parameters that fully_shard replaces, which train nothing"
     )
     advice = "take the parameters from their layers where they are used"
-    if attributes.keeps(constructor, study) is False:  # use_orig_params is a setting
+    if attributes.keeps_attributes(constructor, study) is False:  # use_orig_params is a setting
         return study.rewritten(
             site,
             RULE.code,
@@ -81,7 +84,7 @@ def _kept(site: Site, study: Study) -> Decision:
 
 
 def _early(site: Site, call: ast.Call, study: Study) -> Decision:
-    found = present(early_parameters.read(call, site.module, study))
+    found = present(early_parameters.read_early_parameters(call, site.module, study))
     models = _models(found.wrap, site, study)
     behind = site.module.table.statement(found.wrap)
     problem = "they are passed on before that"
@@ -104,7 +107,7 @@ def _early(site: Site, call: ast.Call, study: Study) -> Decision:
 
 
 def _late(site: Site, call: ast.Call, study: Study) -> Decision:
-    found = present(late_optimizers.read(call, site.module, study))
+    found = present(late_optimizers.read_late_optimizer(call, site.module, study))
     proposal = study.proposal()
     function = proposal.support(site.module, "reshard_parameters", found.before)
     lines = [code("{f}({m})", f=function, m=ast.unparse(model)) for model in found.models]

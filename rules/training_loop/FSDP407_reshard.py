@@ -11,6 +11,7 @@ from fsdp_migrate.planning.context import Study, block_of, sentences
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.syntax.expressions import names_in
 from fsdp_migrate.syntax.kinds import of_kind
 
 RULE = Rule(code="FSDP407", name="reshard", handles=("private:_runtime_utils._reshard",))
@@ -59,7 +60,7 @@ def decide(site: Site, study: Study) -> Decision:
 
 
 def _handed(call: ast.Call, site: Site, path: str) -> list[ast.stmt]:
-    """The statements before the call that only make what FSDP1 was handed besides the module."""
+    """The statements before the call that only make its other arguments."""
     table = site.module.table
     block = block_of(table.parents[site.statement], site.statement) or []
     given = {n.id for a in call.args[1:] for n in ast.walk(a) if isinstance(n, ast.Name)}
@@ -77,7 +78,7 @@ def _handed(call: ast.Call, site: Site, path: str) -> list[ast.stmt]:
         if not all(use in inside for use in uses) or not _is_private(value, path, given):
             break
         found.append(statement)
-        given |= {n.id for n in ast.walk(value) if isinstance(n, ast.Name)}
+        given |= names_in(value)
     return found
 
 
@@ -92,7 +93,7 @@ def _is_private(value: ast.expr, path: str, given: set[str]) -> bool:
 
 
 class Answer(NamedTuple):
-    """What a function of the project answers."""
+    """The answer of a function of the project that asks whether a model is sharded."""
 
     module: Module
     node: ast.expr
@@ -163,6 +164,6 @@ def _condition(site: Site, path: str) -> ast.If | None:
         for node in ast.walk(around.test)
         if isinstance(node, ast.Attribute) and access_path(node.value) == path
     ]
-    names = {n.id for n in ast.walk(around.test) if isinstance(n, ast.Name)}
+    names = names_in(around.test)
     private = bool(asked) and all(node.attr in STATE for node in asked)
     return around if private and names <= {path, "ShardingStrategy", "torch"} else None

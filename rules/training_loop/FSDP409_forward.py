@@ -60,7 +60,7 @@ CAST = "under mixed precision, what replaces forward now gets inputs in param_dt
 
 
 def _is_replaced(site: Site) -> bool:
-    """Whether a forward is only used by what takes its place on the same model."""
+    """Whether a ``forward`` is only kept to be called by its replacement on the same model."""
     table = site.module.table
     places = [
         statement
@@ -77,14 +77,7 @@ def _is_replaced(site: Site) -> bool:
     if not places or not isinstance(target, ast.Name) or kept.value is not site.reference:  # type: ignore[attr-defined]
         return False
     scope = table.within[target]
-    uses = [
-        name
-        for name in table.names
-        if name.id == target.id
-        and isinstance(name.ctx, ast.Load)
-        and table.within[name].lookup(name.id) is scope
-    ]
     return all(
         table.statement(name) in places or table.within[name].function() is not scope.function()
-        for name in uses
+        for name in table.reads(target.id, scope)
     )

@@ -23,7 +23,7 @@ def decide(site: Site, study: Study) -> Decision:
     if constructor.problem:
         never = None
         if constructor.has_module:
-            never = refused_modules.in_any_form(constructor, study)
+            never = refused_modules.refusal_in_any_form(constructor, study)
         if never is not None:
             return study.left(
                 site,
@@ -64,8 +64,8 @@ def decide(site: Site, study: Study) -> Decision:
                 "assign the wrapped model to a name in a statement of its own",
                 models=models,
             )
-    late = checkpointing.following(constructor, study)
+    late = checkpointing.following_checkpointing(constructor, study)
     if late is not None:
-        checkpointing.move_behind(plan, late, study)
+        checkpointing.move_sharding_behind(plan, late, study)
     render(plan)
     return study.rewritten(site, RULE.code, "fully_shard", plan.proposal, models=models)

@@ -35,7 +35,7 @@ def decide(site: Site, study: Study) -> Decision:
 
 
 def _outside(site: Site, study: Study) -> Decision:
-    """A name that is not called, or of contexts that cannot be told."""
+    """``enable_wrap`` or ``wrap`` as a value, or where no context for it is known."""
     reason, help = study.wrapping.problem
     if reason:
         return _left(site, reason, help, study)
@@ -106,7 +106,7 @@ def _context(site: Site, constructor: Constructor, study: Study) -> Decision:
 
 
 def _problem(plan: ShardPlan) -> str:
-    """Why the context's arguments cannot be said once for all units."""
+    """Why the context's arguments cannot be the same for all units."""
     constructor = plan.constructor
     for name, value in constructor.arguments.items():
         off = isinstance(value, ast.Constant) and not value.value

@@ -19,7 +19,7 @@ from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.syntax.kinds import of_kind
 
 
-def put(
+def hoist(
     site: Site, found: Standing, value: Code, wanted: str, proposal: Proposal, rule: str
 ) -> tuple[str, bool]:
     """Compute ``value`` where every rank does, and use it where ``site`` stands.
@@ -54,25 +54,20 @@ def put(
     return found.review, False
 
 
-def spelled(needed: ast.expr, place: Place | None) -> ast.expr | str:
-    """An expression as new code at ``place`` takes it: in front of an early return, as text."""
+def expression_at(needed: ast.expr, place: Place | None) -> ast.expr | str:
+    """An expression for new code at ``place``: as text, where that is in front of a return."""
     return needed if place is None or place.around else ast.unparse(needed)
 
 
 def is_saved_by_first(site: Site, place: Place, study: Study) -> bool:
-    """Whether the first rank of all, and no other, has the state, and only writes it to a file."""
+    """Whether rank 0 alone has the state, and only writes it to a file."""
     exits = not place.around
     first = any(_is_first(part, site.module, study, exits=exits) for part in place.tests)
     if not first or _is_saved(site.node, site.module, study):
         return first
     name = _own_name(site)
     table = site.module.table
-    scope = table.scope_of(site.statement)
-    uses = [
-        n
-        for n in table.names
-        if n.id == name and isinstance(n.ctx, ast.Load) and table.within[n].lookup(name) is scope
-    ]
+    uses = table.reads(name, table.scope_of(site.statement))
     return bool(uses) and all(_is_saved(n, site.module, study) for n in uses)
 
 

@@ -9,7 +9,7 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.families.checkpoints import state_dict_settings
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.syntax.call_arguments import bind_arguments
+from fsdp_migrate.syntax.expressions import bind_arguments
 from fsdp_migrate.syntax.kinds import method_of
 
 NEW_ORDER = ("model", "optim", "optim_state_dict", "is_named_optimizer", "load_directly", "group")
@@ -48,7 +48,7 @@ class Load:
     problem: str = ""
 
 
-def read(site: Site, name: str, study: Study) -> Load:
+def read_load(site: Site, name: str, study: Study) -> Load:
     """Pair a conversion with the ``load_state_dict`` that takes its result."""
     call = site.node
     if not isinstance(call, ast.Call):
@@ -74,7 +74,7 @@ def read(site: Site, name: str, study: Study) -> Load:
 
 
 def _order(call: ast.Call, site: Site, study: Study) -> tuple[str, ...] | None:
-    """Torch 2.0 took the state first. Keywords say; else the first argument's value does."""
+    """The order of the arguments: torch 2.0 took the state first, later releases the model."""
     if not call.args:
         return NEW_ORDER
     if study.traced(call.args[0], site.module):

@@ -47,7 +47,7 @@ def guard(node: ast.AST, module: Module) -> str | None:
 
 
 def guards(node: ast.AST, module: Module) -> Iterator[Guard]:
-    """The conditions on the rank under which ``node`` runs within its function, inside out."""
+    """The conditions on the rank under which ``node`` runs in its function, the innermost first."""
     table = module.table
     child = node
     for parent in table.ancestors(node):
@@ -75,7 +75,7 @@ def _list(value: object) -> list[ast.AST]:
 
 
 def _keeps_apart(test: ast.expr, *, holds: bool) -> bool:
-    """Whether a condition that holds, or does not, keeps ranks from a place.
+    """Whether some ranks do not get to a place where a condition is true (or false).
 
     ``rank == 0 or sharded`` does not: it is how code says that every rank is wanted.
     """
@@ -114,7 +114,7 @@ def _returns(statement: ast.stmt) -> bool:
 
 
 def _spares_one(test: ast.expr) -> bool:
-    """Whether a condition on the rank holds for every rank but one."""
+    """Whether a condition on the rank is true on every rank but one."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
         return any(map(_spares_one, test.values))
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):

@@ -48,7 +48,7 @@ def decide_inner_module(site: Site, study: Study) -> Decision:
 
 
 def _of_a_class(site: Site, around: set[Constructor], study: Study) -> Decision:
-    """``model.module`` where models are, or may be, of a class around the module."""
+    """``model.module`` of models whose class is derived from FSDP's and holds the module."""
     concerned = study.models(site.subject, site.module).constructors or around
     if not concerned <= around:
         return study.left(
@@ -67,7 +67,7 @@ def _of_a_class(site: Site, around: set[Constructor], study: Study) -> Decision:
 
 
 def _unwrap_any(site: Site, models: frozenset[Constructor], study: Study) -> Decision:
-    """``model.module`` of what may also be another wrapper, which has an inner module as before."""
+    """``model.module`` of what may be FSDP's wrapper or another one, which still holds a module."""
     own = _own_inner_module(models, study)
     if not own and models and _asks_first(site):
         message = "kept: an FSDP2 model has no inner module, which is asked first"

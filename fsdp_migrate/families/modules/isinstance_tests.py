@@ -20,7 +20,7 @@ RULE = "FSDP404"
 
 
 def _stops_there(holder: ast.AST, module: Module) -> bool:
-    """Whether a function that goes down the tree by itself does not go into what was wrapped."""
+    """Whether a function that calls itself for children goes into none of the wrapped modules."""
     table = module.table
     around = list(table.ancestors(holder))
     function = next((p for p in around if isinstance(p, FUNCTIONS)), None)
@@ -44,8 +44,11 @@ def _stops_there(holder: ast.AST, module: Module) -> bool:
 
 
 def decide_passed_over(site: Site, models: frozenset[Constructor], study: Study) -> Decision | None:
-    """``not isinstance(m, FSDP)`` of every module of a model: in FSDP1 the module in a wrapper came
-    by as well, and was meant. What only passes over wrappers goes."""
+    """Drop ``not isinstance(m, FSDP)`` in a loop over all modules of a model.
+
+    In FSDP1 the loop met each wrapper and the module in it, and the test passed over the wrapper.
+    In FSDP2 there is one module, which the loop is for.
+    """
     check, table = site.call, site.module.table
     holder = table.parents[check]
     negated = isinstance(holder, ast.UnaryOp) and isinstance(holder.op, ast.Not)

@@ -17,7 +17,7 @@ RULE = "FSDP406"
 
 
 def decide_process_group(site: Site, study: Study) -> Decision:
-    """The group whose ranks hold the shards: of hybrid sharding the smaller one."""
+    """``model.process_group``: the ranks that hold the shards, the smaller group of a hybrid."""
     found = study.models(site.subject, site.module)
     group = _group_in_scope(site, found.constructors, study) if found.certain else None
     if group is not None:
@@ -72,7 +72,7 @@ def decide_rank(site: Site, study: Study) -> Decision:
 def _group_in_scope(
     site: Site, constructors: frozenset[Constructor], study: Study
 ) -> ast.Name | None:
-    """The name of the group that the model was given, where it stands for the same still."""
+    """The name of the group that the model was given, if it means the same group at the site."""
     if len(constructors) != 1:
         return None
     (constructor,) = constructors
@@ -81,7 +81,7 @@ def _group_in_scope(
         return None
     if constructor.is_context or constructor.may_have("device_mesh"):
         return None
-    if strategy.of(constructor, study) not in {"FULL_SHARD", "SHARD_GRAD_OP"}:
+    if strategy.strategy_of(constructor, study) not in {"FULL_SHARD", "SHARD_GRAD_OP"}:
         return None
     table = site.module.table
     for parent in table.ancestors(constructor.call):
@@ -101,4 +101,4 @@ def _over_all_ranks(constructor: Constructor, study: Study) -> bool:
     given = constructor.may_have("process_group") or constructor.has("device_mesh")
     if constructor.is_context or given:
         return False
-    return strategy.of(constructor, study) in {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"}
+    return strategy.strategy_of(constructor, study) in {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"}

@@ -47,7 +47,7 @@ def drop_assignment(statement: ast.stmt, module: Module, study: Study, proposal:
 
 
 def _deleting(statement: ast.Assign, module: Module) -> dict[ast.expr, bool]:
-    """The targets of ``del`` that an assignment reaches, and whether nothing else does."""
+    """Each ``del`` that an assignment reaches, and whether no other assignment does."""
     scope = module.table.scope_of(statement)
     while scope.parent is not None and isinstance(scope.node, COMPREHENSIONS):
         scope = scope.parent

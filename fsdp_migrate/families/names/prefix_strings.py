@@ -13,14 +13,14 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code, join
 from fsdp_migrate.planning.model import Cause, Constructor, Decision
-from fsdp_migrate.syntax.call_arguments import bind_arguments
+from fsdp_migrate.syntax.expressions import bind_arguments
 from fsdp_migrate.syntax.kinds import method_of, present
 
 RULE = "FSDP406"
 
 
 def decide_clean_tensor_name(site: Site, study: Study) -> Decision:
-    """torch's private function: of FSDP2's names it removes what checkpointing adds."""
+    """``clean_tensor_name`` of torch: of FSDP2's names it removes what checkpointing adds."""
     call = site.node
     models = study.every_constructor
     bound = bind_arguments(call, ("tensor_name",)) if isinstance(call, ast.Call) else None
@@ -43,7 +43,7 @@ def decide_prefix_string(site: Site, study: Study) -> Decision:
     removal = key_prefixes.removal(site.string, site.module)
     if removal is not None:
         return _removed(removal, site, study)
-    asked = key_prefixes.asks(site.string, site.module)
+    asked = key_prefixes.question_before_removal(site.string, site.module)
     if asked is not None:  # as what it asks for
         removal = present(key_prefixes.removal(asked[1], site.module))
         of_models = all(model_names.is_models(n, site.module, study) for n in removal.names)
@@ -83,7 +83,7 @@ def decide_prefix_string(site: Site, study: Study) -> Decision:
 
 
 def _removed(removal: key_prefixes.Removal, site: Site, study: Study) -> Decision:
-    """Names of models need it no more; others, in checkpoints of FSDP1's, may."""
+    """Code that takes FSDP1's part out of names: it goes where all of them are a model's."""
     models = study.every_constructor
     if not models:
         left = study.left(site, RULE, study.no_models, "drop it when none is FSDP1's any more")
@@ -105,11 +105,11 @@ def _removed(removal: key_prefixes.Removal, site: Site, study: Study) -> Decisio
 
 
 def _only_asks(around: ast.AST, site: Site) -> TypeGuard[ast.If]:
-    """Whether the statement around a removal asks for nothing but what is removed."""
+    """Whether the removal stands in an ``if`` that only asks for what it removes."""
     if not isinstance(around, ast.If):
         return False
     strings = [n for n in ast.walk(around.test) if isinstance(n, ast.Constant)]
-    asked = [key_prefixes.asks(string, site.module) for string in strings]
+    asked = [key_prefixes.question_before_removal(string, site.module) for string in strings]
     return len(asked) == 1 and asked[0] is not None and asked[0][0] is around
 
 

@@ -23,7 +23,7 @@ _SAYING = frozenset({"critical", "debug", "error", "info", "log", "print", "warn
 
 
 def is_passed_over(attribute: ast.Attribute, module: Module, study: Study) -> bool:
-    """Whether an attribute that is not there lets a program go on, and do something else."""
+    """Whether the program goes on, and does something else, where an attribute is missing."""
     child: ast.AST = attribute
     for parent in module.table.ancestors(attribute):
         if isinstance(parent, FUNCTIONS):
@@ -35,13 +35,13 @@ def is_passed_over(attribute: ast.Attribute, module: Module, study: Study) -> bo
             if any(_suppresses(item.context_expr) for item in parent.items):
                 return True
         elif any(_asks(test, attribute, module, study) for test in _tests(parent, child, module)):
-            return matters(child, module)
+            return decides_more_than_messages(child, module)
         child = parent
     return False
 
 
-def matters(node: ast.AST, module: Module) -> bool:
-    """Whether more depends on a condition, of which ``node`` is a part, than what is said."""
+def decides_more_than_messages(node: ast.AST, module: Module) -> bool:
+    """Whether a condition with ``node`` in it decides more than what is printed or logged."""
     table = module.table
     statement = table.statement(node)
     if isinstance(statement, ast.If) and node is not statement:
@@ -53,7 +53,7 @@ def matters(node: ast.AST, module: Module) -> bool:
 
 
 def _tests(parent: ast.AST, child: ast.AST, module: Module) -> Iterator[ast.expr]:
-    """The conditions under which ``parent`` comes to ``child``."""
+    """The conditions in ``parent`` under which ``child`` runs."""
     match parent:
         case ast.If() | ast.While() | ast.IfExp() if child is not parent.test:
             yield parent.test
@@ -78,7 +78,7 @@ def _left_before(statements: Iterable[ast.stmt]) -> Iterator[ast.expr]:
 
 
 def _asks(test: ast.expr, attribute: ast.Attribute, module: Module, study: Study) -> bool:
-    """Whether a condition is for what has attributes of FSDP1's models, as ``attribute`` is."""
+    """Whether a condition asks if an object has the attribute, or another one of FSDP1's models."""
     owner = ast.unparse(attribute.value)
     for node in ast.walk(test):
         match node:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.parameters.parameter_loops import METHODS, changes_in_place, names_bound
+from fsdp_migrate.families.parameters.parameter_loops import METHODS, changes_in_place
 from fsdp_migrate.families.parameters.parameter_owners import (
     model_of,
     models_concerned,
@@ -21,6 +21,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.syntax.expressions import names_in
 from fsdp_migrate.syntax.scopes import walk
 
 RULE = "FSDP408"
@@ -55,7 +56,7 @@ def models_changed(iterated: ast.expr, module: Module) -> list[ast.expr]:
             parts = list(zip(targets, given, strict=True))
     found = []
     for target, source in parts:
-        if not changes_in_place(names_bound(target), loop.body):
+        if not changes_in_place(names_in(target), loop.body):
             continue
         for node in walk(source):
             method = node.func if isinstance(node, ast.Call) else None
@@ -86,7 +87,10 @@ def decide_update(site: Site, study: Study) -> Decision:
 
 
 def _update_of_optimizer(site: Site, optimizer: ast.expr, study: Study) -> Decision:
-    """Where a model is replicated, FSDP1 computed with the parameters that optimizers have."""
+    """A loop over an optimizer's groups that changes parameters of a replicated model.
+
+    FSDP1 computed with the very parameters that the optimizer has.
+    """
     models = models_concerned(site, study)
     model = model_of(optimizer, study, site.module)
     if model is None or not strategy.is_replicated(models, study):

@@ -191,7 +191,7 @@ def buffer_sites(found: list[MixedPrecision]) -> list[Site]:
     return result
 
 
-def users(site: Site, study: Study) -> list[Constructor]:
+def constructors_casting(site: Site, study: Study) -> list[Constructor]:
     """The constructors that a ``buffer_dtype`` argument reaches."""
     call = site.module.table.parents[site.node]
     conversion = study.conversions.get(call)

@@ -47,7 +47,7 @@ class Derived:
     review: str = ""
 
 
-def read(site: Site, study: Study) -> Derived | str:
+def read_subclass(site: Site, study: Study) -> Derived | str:
     """The subclass at a site, or why it cannot be a module around a sharded one."""
     definition = site.definition
     cls = class_at(site)
@@ -80,7 +80,7 @@ def read(site: Site, study: Study) -> Derived | str:
 
 
 def is_super(call: ast.Call, site: Site) -> bool:
-    """``super().__init__(...)``, also with the arguments that Python 2 wanted."""
+    """``super().__init__(...)`` or ``super(Class, self).__init__(...)``."""
     match call.func:
         case ast.Attribute(attr="__init__", value=ast.Call(func=ast.Name(id="super"), args=given)):
             pass
@@ -92,7 +92,7 @@ def is_super(call: ast.Call, site: Site) -> bool:
 
 
 def _is_plain(values: Values, study: Study) -> bool:
-    """Whether a base beside FSDP's adds methods, and nothing that is done when one is made."""
+    """Whether a base beside FSDP's only adds methods: it does nothing when an instance is made."""
     if not values:
         return False
     for value in values:
@@ -120,8 +120,8 @@ def _has_initializers(definition: ast.ClassDef, site: Site, study: Study) -> boo
 
 
 def register(site: Site, study: Study) -> None:
-    """Make the instances of a subclass that stays a class known as FSDP1 models."""
-    found = read(site, study)
+    """Register a subclass that stays a class as a constructor of FSDP1 models."""
+    found = read_subclass(site, study)
     if isinstance(found, str):
         return
     constructor = Constructor.read(found.call, site.module, site.reference)
@@ -135,14 +135,14 @@ def register(site: Site, study: Study) -> None:
 
 def construct(site: Site, study: Study) -> list[Decision]:
     """Decide the class together with the arguments it gives FSDP1's constructor."""
-    found = of_kind(read(site, study), Derived)
+    found = of_kind(read_subclass(site, study), Derived)
     constructor = study.constructors[site.node]
     models = frozenset({constructor})
     proposal = study.proposal()
     base = proposal.support(site.module, run_time.CLASS, site.mention)
     proposal.replace(site.module, site.mention, code("{b}", b=base))
     added: list[Code] = []
-    review = run_time.place(constructor, study, added)
+    review = run_time.place_among_models(constructor, study, added)
     if not review and not constructor.made_at and run_time.may_cast(constructor, study):
         review = run_time.UNSURE
     is_part = bool(added) and not site.module.mentions("cast_forward_inputs")

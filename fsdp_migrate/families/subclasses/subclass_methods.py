@@ -38,7 +38,7 @@ INTERNALS: Final = frozenset(
 
 
 def body_problem(cls: Class, study: Study) -> str:
-    """What a class overrides, or asks of FSDP1's, that has no counterpart."""
+    """What a class overrides, or calls of FSDP1's methods, that FSDP2 does not have."""
     older = study.project.outdated  # which no release runs that migrated code runs on
     asked = [n for n in walk(cls.node) if isinstance(n, ast.Attribute) and n not in older]
     asked = [n for n in asked if _asks_super(n, n.attr)]
@@ -92,7 +92,7 @@ def _is_self(node: ast.expr, module: Module) -> bool:
 
 
 def _is_full(setting: state_dict_settings.Setting) -> bool:
-    """Whole, or known to the running program: then the ``with`` stays."""
+    """Whether a state is whole, or only the running program knows: then the ``with`` stays."""
     return bool(setting.problem) or setting.kind == "FULL"
 
 
@@ -102,7 +102,7 @@ def own_states(constructor: Constructor, study: Study) -> frozenset[str]:
 
 
 def decide_own_state(site: Site, study: Study) -> Decision | None:
-    """A state that the class of a model gives, or takes, in its own way: by FSDP1's first."""
+    """``state_dict()`` of a model whose class overrides that method: the call stays."""
     name = site.construct.attribute
     if name not in STATES or site.receiver is None:
         return None
@@ -132,7 +132,7 @@ def forward_review(lineage: list[Class]) -> str:
 
 
 def _hands_inputs_on(forward: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether what a method is given goes to FSDP1's as it came, and nowhere else."""
+    """Whether a ``forward`` only passes its inputs on to ``super().forward`` as they are."""
     given = forward.args
     names = {a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)[1:]}
     names |= {a.arg for a in (given.vararg, given.kwarg) if a is not None}

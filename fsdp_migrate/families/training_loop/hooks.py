@@ -45,7 +45,7 @@ def find_forward_hooks(study: Study, module: Module) -> Iterator[Site]:
 
 
 def is_alone(site: Site, study: Study) -> bool:
-    """Whether a hook is the only one of its kind on its models, and put there once."""
+    """Whether a hook is the only one of its kind on its models, and is registered once."""
     for parent in site.module.table.ancestors(site.node):
         if isinstance(parent, FUNCTIONS):
             break
@@ -66,7 +66,7 @@ def is_alone(site: Site, study: Study) -> bool:
 
 
 def _casts(constructor: Constructor, study: Study) -> bool:
-    """Whether a model may cast its inputs as the root of one."""
+    """Whether a model may cast its inputs, as a root with mixed precision does."""
     if not constructor.has("mixed_precision"):
         return constructor.is_open
     try:

@@ -84,7 +84,7 @@ def _lists_that_run(study: Study) -> set[ast.ClassDef]:
 
 
 def _may_pick(policy: Policy, lists: set[ast.ClassDef], study: Study) -> bool:
-    """Whether some of the classes may be among the units of a policy."""
+    """Whether a policy may pick instances of some of the classes."""
     if not lists or policy.kind in {Kind.ALL, Kind.NONE}:
         return False
     if policy.kind is Kind.ANY:
@@ -109,7 +109,7 @@ def _is_open(value: Value) -> bool:
 
 
 def _any_callable(argument: ast.expr, values: Values, plan: ShardPlan, study: Study) -> PolicyUse:
-    """Nothing is known of the policy but FSDP1's protocol, which the support function speaks."""
+    """Leave a policy that is not known to ``shard_by_policy``, which calls it as FSDP1 did."""
     for policy in read((v for v in values if not _is_open(v)), study):
         if policy.kind is not Kind.NONE:
             _keep(policy, plan, study)
@@ -142,11 +142,7 @@ def _sole_assignment(use_: ast.expr, origin: ast.AST, module: Module) -> ast.Ass
     if owner is None or owner.function() is not scope.function() or not owner.is_function:
         return None
     bindings = owner.bindings[use_.id]
-    uses = [
-        n
-        for n in table.names
-        if n.id == use_.id and isinstance(n.ctx, ast.Load) and table.within[n].lookup(n.id) is owner
-    ]
+    uses = table.reads(use_.id, owner)
     single = len(bindings) == 1 and bindings[0].node is statement and uses == [use_]
     return statement if single else None
 
@@ -176,14 +172,16 @@ def _inlined(argument: ast.expr, policy: Policy, plan: ShardPlan, study: Study) 
 
 
 def _is_made(classes: ast.expr) -> bool:
-    """Whether classes are neither written out nor a name's."""
+    """Whether an expression computes its classes: ``get_classes()``."""
     written = isinstance(classes, (ast.Set, ast.List, ast.Tuple))
     return not written and access_path(classes) is None
 
 
 def _consume(policy: Policy, plan: ShardPlan, study: Study) -> None:
-    """The origin moves into the constructor's loop; joined policies that have a name stay behind
-    as predicates."""
+    """Take the policy away where it was made, because the constructor's loop has it now.
+
+    Joined policies that have a name stay behind as predicates.
+    """
     constructor = plan.constructor
     if not study.convert(policy.node, None, _describe(policy), constructor):
         raise Unreadable("another constructor uses the same policy differently")
@@ -230,7 +228,7 @@ def _operand(policy: Policy, test: Code) -> Code:
 def _by_value(
     argument: ast.expr, real: list[Policy], plan: ShardPlan, study: Study, *, nullable: bool
 ) -> PolicyUse:
-    """The policy arrives as a value: convert every origin, in whatever file it stands."""
+    """Use a policy that arrives as a value: each origin is converted, in whatever file it is."""
     by_class = all(p.kind is Kind.CLASSES for p in real)
     for policy in real:
         if by_class:
@@ -313,7 +311,7 @@ def _by_class(policy: Policy) -> bool:
 
 
 def _preferred_variable(policy: Policy) -> str:
-    """A lambda's own parameter name lets its body stand as it is."""
+    """The name of a lambda's parameter: the loop's variable has it, so that the body can stay."""
     argument = policy.argument
     if policy.kind is Kind.PREDICATE and isinstance(argument, ast.Lambda):
         names = [a.arg for a in argument.args.args]

@@ -30,7 +30,7 @@ SETTINGS: Final = {
 HARMLESS = frozenset({"builtins", "dataclasses", "typing", "argparse", "click", "functools"})
 
 
-def keep(site: Site, name: str, study: Study, rule: str) -> Decision:
+def import_from_support(site: Site, name: str, study: Study, rule: str) -> Decision:
     """Import an FSDP1 name from the support module instead of torch."""
     models = study.reached_from(site.module)
     problem = study.no_models
