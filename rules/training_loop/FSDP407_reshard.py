@@ -75,14 +75,14 @@ def _handed(call: ast.Call, site: Site, path: str) -> list[ast.stmt]:
                 break
         uses = [n for n in table.names if n.id == name and table.scope_of(n).function() is scope]
         inside |= set(ast.walk(statement))
-        if not all(use in inside for use in uses) or not _is_private(value, path, given):
+        if not all(use in inside for use in uses) or not _is_private(value, path):
             break
         found.append(statement)
         given |= names_in(value)
     return found
 
 
-def _is_private(value: ast.expr, path: str, given: set[str]) -> bool:
+def _is_private(value: ast.expr, path: str) -> bool:
     """A module's handles, or a list of flags as long as a list of them."""
     match value:
         case ast.Attribute(attr="_handle" | "_handles"):

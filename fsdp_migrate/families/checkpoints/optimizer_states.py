@@ -102,7 +102,7 @@ def _paired(
         return Load(model, optimizer, state, problem=NOT_HANDED)
     target = parent.targets[0]
     path = access_path(target)
-    uses = _uses(parent, path, site) if path is not None else []
+    uses = _uses(parent, site) if path is not None else []
     if not uses:
         return Load(model, optimizer, state, problem="its result is never loaded")
     if len(uses) != 1:
@@ -126,7 +126,7 @@ def _only_for_some(assignment: ast.Assign, load: ast.Call, site: Site) -> ast.If
     return branch if is_last and beside and not is_elif else None
 
 
-def _uses(assignment: ast.Assign, path: str, site: Site) -> list[ast.expr]:
+def _uses(assignment: ast.Assign, site: Site) -> list[ast.expr]:
     """The loads that this assignment reaches."""
     module = site.module
     scope = module.table.scope_of(assignment)

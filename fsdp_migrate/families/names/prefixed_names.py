@@ -168,10 +168,10 @@ class Tests:
         called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
         called = node.func.id if isinstance(node.func, ast.Name) else called
         if called in SEARCHING:
-            return self.is_search(node, name)
+            return self.is_search(node)
         return called in ANCHORED or self.is_in_function(node, name)
 
-    def is_search(self, call: ast.Call, name: str) -> bool:
+    def is_search(self, call: ast.Call) -> bool:
         """Whether a regular expression looks at the beginning of a name, or across a unit."""
         patterns = [call.args[0]]
         if isinstance(call.func, ast.Attribute):  # pattern.search(name)

@@ -34,7 +34,7 @@ def is_passed_over(attribute: ast.Attribute, module: Module, study: Study) -> bo
         elif isinstance(parent, (ast.With, ast.AsyncWith)) and child in parent.body:
             if any(_suppresses(item.context_expr) for item in parent.items):
                 return True
-        elif any(_asks(test, attribute, module, study) for test in _tests(parent, child, module)):
+        elif any(_asks(test, attribute, module, study) for test in _tests(parent, child)):
             return decides_more_than_messages(child, module)
         child = parent
     return False
@@ -52,7 +52,7 @@ def decides_more_than_messages(node: ast.AST, module: Module) -> bool:
     return not _only_says(statement)
 
 
-def _tests(parent: ast.AST, child: ast.AST, module: Module) -> Iterator[ast.expr]:
+def _tests(parent: ast.AST, child: ast.AST) -> Iterator[ast.expr]:
     """The conditions in ``parent`` under which ``child`` runs."""
     match parent:
         case ast.If() | ast.While() | ast.IfExp() if child is not parent.test:

@@ -156,7 +156,7 @@ def read_early_parameters(call: ast.Call, module: Module, study: Study) -> Early
     asked = isinstance(method, ast.Attribute) and method.attr in PARAMETER_METHODS
     given = [method.value] if isinstance(method, ast.Attribute) and asked else given_arguments(call)
     statement = table.statement(call)
-    names = _keeps_in(statement, call, module)
+    names = _keeps_in(statement, call)
     if not names:
         return None
     scope = function_scope(call, module)
@@ -194,7 +194,7 @@ def _keeps_parameters(wrap: ast.Call, study: Study, module: Module) -> bool:
     return any(attributes.keeps_attributes(c, study) is not None for c in made)
 
 
-def _keeps_in(statement: ast.stmt, call: ast.Call, module: Module) -> frozenset[str]:
+def _keeps_in(statement: ast.stmt, call: ast.Call) -> frozenset[str]:
     """The names under which a statement keeps the parameters that ``call`` gives."""
     if isinstance(statement, (ast.Assign, ast.AnnAssign)):
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]

@@ -201,7 +201,7 @@ def _follows_training(
             if handled.get(earlier) == path:
                 return True
             calls = [n for n in ast.walk(earlier) if isinstance(n, ast.Call)]
-            if any(_makes_or_trains(call, study, module) for call in calls):
+            if any(_makes_or_trains(call, study) for call in calls):
                 return isinstance(earlier, (ast.Expr, ast.Assign))
             if not all(map(_is_harmless, calls)):
                 return False
@@ -210,7 +210,7 @@ def _follows_training(
         statement = parent
 
 
-def _makes_or_trains(call: ast.Call, study: Study, module: Module) -> bool:
+def _makes_or_trains(call: ast.Call, study: Study) -> bool:
     if call in study.constructors:
         return True
     method = call.func

@@ -144,7 +144,7 @@ def _holders(node: ast.expr, module: Module, study: Study, depth: int) -> Iterat
     child: ast.AST = node
     for parent in table.ancestors(node):
         if isinstance(parent, ast.Call) and child is not parent.func:
-            holder = _receiver(parent, module)
+            holder = _receiver(parent)
             if parent in study.constructors:
                 yield parent, module
                 return
@@ -185,7 +185,7 @@ def _put_into(holder: ast.expr, module: Module, study: Study, depth: int) -> Ite
         yield from _used(target, module, study, depth - 1)
 
 
-def _receiver(call: ast.Call, module: Module) -> ast.expr | None:
+def _receiver(call: ast.Call) -> ast.expr | None:
     """The object that a call such as ``setattr`` or ``add_module`` puts its argument into."""
     if isinstance(call.func, ast.Name) and call.func.id == "setattr" and call.args:
         return call.args[0]
@@ -297,7 +297,7 @@ def _kept_in(
     family = {c.node for c in study.tracer.family(owner)} if owner is not None else set()
     unknown = False
     for other in others:
-        beside = owner is not None and _is_attribute_of(other, family, study)
+        beside = owner is not None and _is_attribute_of(other, family)
         for value in study.values(other.wrapped, other.module):
             if value.node in made:
                 return Role.PART
@@ -319,7 +319,7 @@ def _kept_in(
     return Role.UNKNOWN if unknown or not owner else Role.ROOT
 
 
-def _is_attribute_of(other: Wrapped, family: set[ast.ClassDef], study: Study) -> bool:
+def _is_attribute_of(other: Wrapped, family: set[ast.ClassDef]) -> bool:
     """Whether what is wrapped is an attribute of an instance of one of these classes."""
     path = access_path(other.wrapped)
     if path is None or _base(path) != "self" or not isinstance(other.wrapped, ast.Attribute):
