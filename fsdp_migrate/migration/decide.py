@@ -25,7 +25,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.migration import constructors, dead_code, finding, partial
 from fsdp_migrate.migration.asking import ask
 from fsdp_migrate.migration.holding import heeded, hold_back
-from fsdp_migrate.planning import string_references, support_file
+from fsdp_migrate.planning import string_references, support_file, support_library
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import carried
 from fsdp_migrate.planning.model import Decision
@@ -183,7 +183,7 @@ def _shards_at_run_time(study: Study) -> bool:
     return any(
         support_file.is_from(binding.qualified, name, module, study.project)
         for module in study.project.modules
-        if module.mentions(support_file.NAME)
+        if module.mentions(support_library.NAME)
         for binding in module.table.imports
         for name in (run_time.FUNCTION, run_time.CLASS)
     )

@@ -176,7 +176,7 @@ def _attempt(
             continue
         unused.clear()
         if not failed:
-            result.changes = cells.joined(project.modules, result.changes)
+            result.changes = cells.join_notebooks(project.modules, result.changes)
             result.decisions = decisions
             return result
         # A file that cannot be edited takes the migrations it belongs to down with it.
@@ -225,7 +225,8 @@ def _edit(
 ) -> tuple[dict[Module, str], list[Decision]]:
     """Fill ``result.changes``; return the modules whose edits failed, with the reason, and what is
     to be said of imports that nothing uses any more."""
-    from fsdp_migrate.rewriting.apply import EditError, apply_edits
+    from fsdp_migrate.rewriting.apply import apply_edits
+    from fsdp_migrate.rewriting.edit_plan import EditError
 
     failed: dict[Module, str] = {}
     renewed: dict[Path, Module] = {}

@@ -11,6 +11,7 @@ import ast
 import string
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fsdp_migrate.analysis.module import Module
 
@@ -173,6 +174,16 @@ class Import(Edit):
     @property
     def local(self) -> str:
         return self.asname or self.name or self.source
+
+
+@dataclass(frozen=True, eq=False)
+class Define(Edit):
+    """A function is defined above a definition at the top level of the file."""
+
+    ABOVE: ClassVar = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+    node: ast.stmt
+    code: Code
 
 
 @dataclass(frozen=True, eq=False)

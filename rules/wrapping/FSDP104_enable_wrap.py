@@ -15,12 +15,11 @@ from fsdp_migrate.planning.shard_plan import ShardPlan, placement_problem
 RULE = Rule(code="FSDP104", name="enable_wrap", handles=("enable_wrap", "wrap"))
 
 
-# What fully_shard takes once for all units; the others need something done around each unit.
-SHARED = frozenset(
+# What needs something done around each unit; fully_shard takes the rest once for all units.
+OF_EACH_UNIT = frozenset(
     (
-        *("process_group", "device_mesh", "sharding_strategy", "cpu_offload", "mixed_precision"),
-        *("device_id", "backward_prefetch", "forward_prefetch", "limit_all_gathers"),
-        "use_orig_params",
+        *("auto_wrap_policy", "ignored_modules", "ignored_states"),
+        *("param_init_fn", "sync_module_states"),
     )
 )
 
@@ -110,7 +109,7 @@ def _problem(plan: ShardPlan) -> str:
     constructor = plan.constructor
     for name, value in constructor.arguments.items():
         off = isinstance(value, ast.Constant) and not value.value
-        if name not in SHARED and not off:
+        if name in OF_EACH_UNIT and not off:
             return f"{name} asks for something to be done around every unit"
     once = (plan.targets, plan.walk, plan.before, plan.after, plan.finish, plan.batch_norm)
     if any(once):

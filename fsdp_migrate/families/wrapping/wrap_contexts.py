@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from fsdp_migrate.analysis.values import Class, External, Function
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
-from fsdp_migrate.planning import support_file
+from fsdp_migrate.planning import support_library
 from fsdp_migrate.planning.model import Constructor, successor
 from fsdp_migrate.syntax.kinds import present
 from fsdp_migrate.syntax.scopes import FUNCTIONS
@@ -126,7 +126,7 @@ def _kind(site: Site, study: Study, *, has_fsdp1: bool) -> Kind:
             case External(name=name) if fsdp1.canonical(name) != fsdp1.FSDP:
                 continue
             case Class() | Function():
-                if support_file.is_ours(value.module) or not has_fsdp1:
+                if support_library.is_ours(value.module) or not has_fsdp1:
                     continue
         return Kind.UNKNOWN
     return Kind.OTHER
