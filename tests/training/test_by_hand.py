@@ -52,6 +52,21 @@ CASES = (
     Case("lm_pretrain", ("--precision", "bf16"), HALF),
     Case("lm_pretrain", ("--precision", "bf16_mixed"), HALF),
     Case(
+        "offload_accumulate",
+        save=("--output_dir", "{out}", "--max_steps", "3"),
+        resume=("--resume_dir", "{out}"),
+    ),
+    Case("offload_accumulate", ("--zero2",)),
+    Case("offload_accumulate", ("--bf16",), HALF),
+    Case(
+        "strategy_table",
+        save=("output_dir={out}", "epochs=1"),
+        resume=("resume={out}/epoch_1.pt",),
+    ),
+    Case("strategy_table", ("fsdp.strategy=grad_op", "fsdp.forward_prefetch=1")),
+    Case("strategy_table", ("fsdp.strategy=none", "fsdp.sync_module_states=1")),
+    Case("strategy_table", ("fsdp.precision=bf16",), HALF),
+    Case(
         "vl_towers",
         save=("--run_name", "{out}", "--num_steps", "3"),
         resume=("--resume_from_checkpoint", "{out}/checkpoint.pt"),
@@ -67,9 +82,7 @@ CASES = (
     Case("vl_towers", ("--precision", "amp_bf16"), HALF),
 )
 # A program that is written beside its migration (others refer to a fixture) has both directories.
-PAIRS = sorted(
-    d.name for d in BY_HAND.iterdir() if all((d / v).is_dir() for v in ("before", "after"))
-)
+PAIRS = sorted(d.parent.name for d in BY_HAND.glob("*/before") if (d.parent / "after").is_dir())
 REST = tuple(Case(name) for name in PAIRS if name not in {case.program for case in CASES})
 
 
