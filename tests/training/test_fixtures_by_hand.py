@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from fsdp_migrate.verify.report.model import Verdict
 from tests.measure import BY_HAND, version_before
 from tests.training.programs import Launcher, compare
 from tests.training.test_programs import CASES, HALF, Case
-from tests.verify.programs import failed, judged
+from tests.verify.programs import judged
 
 pytestmark = pytest.mark.train
 
@@ -20,7 +21,7 @@ VERIFIED = {  # programs that FSDP1 does not run on a CPU: arguments, and the pl
     "causal in bf16": (("--precision", "bf16"), {}),
     "lifecycle": ((), {"max_steps": 8}),
     "packaged": (("4",), {"script": "module:trainer.main", "workdir": "src"}),
-    "spawned": (("--port", "29653"), {"launcher": "python", "max_steps": 3}),
+    "spawned": (("--port", "29653"), {"max_steps": 3}),
 }
 
 
@@ -70,4 +71,5 @@ def test_the_demo_trains_and_resumes_the_same(
 def test_verify_passes(title: str) -> None:
     name, (arguments, plan) = title.partition(" ")[0], VERIFIED[title]
     settings: dict[str, Any] = {"args": arguments, "twin": False, **plan}
-    assert failed(judged(name, after=BY_HAND / name / "after", **settings)) is None
+    report = judged(name, after=BY_HAND / name / "after", **settings)
+    assert report.verdict is Verdict.SAME
