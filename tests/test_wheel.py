@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commandline import DEMO, ROOT
+from tests.helpers.commandline import DEMO, ROOT
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +55,16 @@ def test_rules_and_their_pages_are_in_the_wheel(installed: Path, tmp_path: Path)
     answer = run(installed, "explain", "FSDP101", cwd=tmp_path)
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.startswith("FSDP101")
+
+
+def test_pages_of_reports_are_in_the_wheel(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("import torch\n")
+    answer = run(installed, "check", ".", "--format", "html", cwd=tmp_path)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.count(":root {") == 4
+    installed_here = installed.parents[1]
+    styles = [p.parent.relative_to(installed_here) for p in installed_here.rglob("report.css")]
+    assert sorted(p.parent.name for p in styles) == ["fsdp_migrate", "verify"]
 
 
 @pytest.mark.train

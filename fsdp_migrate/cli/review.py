@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsdp_migrate import shown
-from fsdp_migrate.migration import decide, engine
+from fsdp_migrate.migration import engine, holding
 from fsdp_migrate.migration.engine import Key
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
@@ -51,10 +51,10 @@ class Change:
     text: bytes
 
 
-def units(decisions: Sequence[Decision]) -> list[Unit]:
+def find_units(decisions: Sequence[Decision]) -> list[Unit]:
     """What there is to ask about: migrations in the order of their first sites, then the rest."""
     active = [d for d in decisions if d.outcome is not Outcome.LEFT or d.guarded]
-    group = decide.groups(active)
+    group = holding.groups(active)
     migrations: dict[object, Unit] = {}
     files: dict[object, Unit] = {}
     comments = Unit("the comments at what is left for you")
@@ -82,7 +82,7 @@ def units(decisions: Sequence[Decision]) -> list[Unit]:
     return [u for u in (*migrations.values(), *files.values(), comments) if u.keys]
 
 
-def walk(
+def ask_about_changes(
     asked: Sequence[Unit],
     again: Again,
     before: Mapping[Path, bytes],

@@ -3,12 +3,13 @@
 import ast
 
 from fsdp_migrate.analysis.values import Constant, Function, Value
-from fsdp_migrate.families.wrapping import placing
+from fsdp_migrate.families.wrapping import device_code
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.syntax.kinds import present
 
 RULE = Rule(
     code="FSDP111",
@@ -49,7 +50,7 @@ def decide(site: Site, study: Study) -> Decision:
         plan.before.append(code(comment + "\n{c}", c=first))
         plan.after.append(give)
     else:
-        assert sync is not None
+        sync = present(sync)
         condition = plan.sync_condition(sync)
         plan.before.append(code(comment + "\nif {c}:\n    {x}", c=condition, x=first))
         plan.after.append(code("if {c}:\n    {x}", c=condition, x=give))
@@ -81,6 +82,6 @@ def _only_allocates(value: Value) -> bool:
 def _where(site: Site, study: Study) -> dict[str, Code]:
     """The device the shards go to, and whether they stay on the CPU."""
     plan, _, _ = study.argument(site)
-    kind = placing.type_code(plan, study)
+    kind = device_code.type_code(plan, study)
     flag = code(", cpu_offload={o}", o=plan.offloads) if plan.offloads is not None else code("")
     return {"d": kind, "o": flag}

@@ -4,13 +4,14 @@ import ast
 from collections.abc import Iterable
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.checkpoints import statedicts
-from fsdp_migrate.families.wrapping.methods import Methods, entries
+from fsdp_migrate.families.wrapping.computing_methods import Methods
+from fsdp_migrate.families.wrapping.entry_methods import entries
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code, join
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.syntax.expressions import bind_arguments
 
 RULE = Rule(
     code="FSDP306",
@@ -27,15 +28,15 @@ CALLS = frozenset({"generate", "forward", "__call__"})
 
 
 def decide(site: Site, study: Study) -> Decision:
-    if site.construct.endswith(".apply"):
+    if site.construct.last == "apply":
         return _apply(site, study)
     call = site.node
-    bound = statedicts.arguments(call, ARGUMENTS) if isinstance(call, ast.Call) else None
+    bound = bind_arguments(call, ARGUMENTS) if isinstance(call, ast.Call) else None
     model = bound.get("module") if bound else None
     models = study.models_of_static(model, site.module).constructors
     if bound is None or model is None:
         return _left(site, "the arguments of summon_full_params cannot be read", models, study)
-    assert isinstance(call, ast.Call)
+    call = site.call
     runs = _runs_model(site, study)
     if runs is None:
         return _left(site, "no with statement here enters the context", models, study)
@@ -53,7 +54,7 @@ def decide(site: Site, study: Study) -> Decision:
     arguments = [code("{m}", m=model), *(code("{n}={v}", n=n, v=v) for n, v in flags.items())]
     name = proposal.support(site.module, function, call)
     proposal.replace(site.module, call, code("{f}({a})", f=name, a=join(", ", arguments)))
-    lowers = runs and any(c.is_open or c.has("mixed_precision") for c in models)
+    lowers = runs and any(c.may_have("mixed_precision") for c in models)
     return study.rewritten(
         site, RULE.code, function, proposal, models=models, review=LOWERED if lowers else ""
     )
@@ -159,8 +160,7 @@ def _through_function(
 
 
 def _apply(site: Site, study: Study) -> Decision:
-    assert site.receiver is not None
-    models = study.models(site.receiver, site.module).constructors
+    models = study.models(site.subject, site.module).constructors
     statement = site.statement
     alone = isinstance(statement, ast.Expr) and statement.value is site.node
     if not alone or not isinstance(site.node, ast.Call):
@@ -174,6 +174,6 @@ def _apply(site: Site, study: Study) -> Decision:
         )
     proposal = study.proposal()
     name = proposal.support(site.module, "full_params", site.node)
-    new = code("with {f}({m}):\n    {c}", f=name, m=ast.unparse(site.receiver), c=site.node)
+    new = code("with {f}({m}):\n    {c}", f=name, m=ast.unparse(site.subject), c=site.node)
     proposal.replace_statement(site.module, statement, new)
     return study.rewritten(site, RULE.code, "apply under full_params", proposal, models=models)

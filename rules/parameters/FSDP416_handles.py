@@ -3,11 +3,13 @@
 import ast
 from collections.abc import Iterable
 
-from fsdp_migrate.families.parameters.parameters import STALE, trained
+from fsdp_migrate.families.parameters.parameter_owners import trained_models
+from fsdp_migrate.families.parameters.parameter_updates import STALE
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Code, Proposal, code
+from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.rule import Rule
 
 RULE = Rule(code="FSDP416", name="handles", handles=("private:_traversal_utils._get_fsdp_handles",))
@@ -30,7 +32,7 @@ def decide(site: Site, study: Study) -> Decision:
             "do it with the parameters, which are DTensors of their own shape",
             models=models,
         )
-    assert isinstance(call, ast.Call)
+    call = site.call
     proposal = study.proposal()
     reshard = proposal.support(site.module, "reshard_parameters", call)
     lines = code("{r}({m})", r=reshard, m=ast.unparse(given[0]))
@@ -38,7 +40,7 @@ def decide(site: Site, study: Study) -> Decision:
     proposal.replace(site.module, call, _parameters(given[0], models, site, proposal))
     for attribute in flat:
         proposal.replace(site.module, attribute, code("{h}", h=attribute.value))
-    review = STALE if models.isdisjoint(trained(study)) else ""
+    review = STALE if models.isdisjoint(trained_models(study)) else ""
     return study.rewritten(
         site, RULE.code, "the parameters themselves", proposal, models=models, review=review
     )
@@ -47,7 +49,7 @@ def decide(site: Site, study: Study) -> Decision:
 def _parameters(
     model: ast.expr, models: Iterable[Constructor], site: Site, proposal: Proposal
 ) -> Code:
-    if not any(c.is_open or c.has("ignored_modules") or c.has("ignored_states") for c in models):
+    if not any(c.may_ignore for c in models):
         return code("list({m}.parameters())", m=model)
     dtensor = proposal.name(site.module, "torch.distributed.tensor", "DTensor", site.node)
     return code("[p for p in {m}.parameters() if isinstance(p, {d})]", m=model, d=dtensor)
@@ -57,7 +59,7 @@ def _flat_parameters(site: Site) -> list[ast.Attribute] | None:
     """Every ``handle.flat_param`` of the list's handles; None when something else is done."""
     table = site.module.table
     listed = _assigned(site)
-    uses: list[ast.AST] = [site.node] if listed is None else list(_uses(listed, site))
+    uses: list[ast.AST] = [site.node] if listed is None else list(_reads(listed, site))
     handles: list[ast.Name] = []
     for use in uses:
         parent = table.parents[use]
@@ -66,7 +68,7 @@ def _flat_parameters(site: Site) -> list[ast.Attribute] | None:
         variable = _variable(use, site)
         if variable is None:
             return None
-        handles += _uses(variable, site)
+        handles += _reads(variable, site)
     found = []
     for handle in handles:
         attribute = table.parents[handle]
@@ -93,14 +95,9 @@ def _assigned(site: Site) -> ast.Name | None:
     return target if isinstance(target, ast.Name) else None
 
 
-def _uses(name: ast.Name, site: Site) -> list[ast.Name]:
+def _reads(name: ast.Name, site: Site) -> list[ast.Name]:
     table = site.module.table
-    scope = table.within[name].lookup(name.id)
-    return [
-        n
-        for n in table.names
-        if n.id == name.id and isinstance(n.ctx, ast.Load) and table.within[n].lookup(n.id) is scope
-    ]
+    return table.reads(name.id, table.within[name].lookup(name.id))
 
 
 def _variable(use: ast.AST, site: Site) -> ast.Name | None:

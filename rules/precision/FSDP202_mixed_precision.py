@@ -7,9 +7,10 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.precision import precision
 from fsdp_migrate.families.training_loop import hooks
-from fsdp_migrate.families.wrapping import models
-from fsdp_migrate.families.wrapping.roles import Role, role
-from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.families.wrapping import model_contents
+from fsdp_migrate.families.wrapping.enclosing_models import Role, role
+from fsdp_migrate.fsdp1 import spelled_names
+from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
@@ -19,7 +20,7 @@ from fsdp_migrate.planning.shard_plan import Precision, ShardPlan, with_default
 
 
 def _evaluations(study: Study, module: Module) -> Iterator[Site]:
-    return references.evaluations(module)
+    return spelled_names.evaluations(module)
 
 
 RULE = Rule(
@@ -38,7 +39,7 @@ RULE = Rule(
     ),
 )
 
-EVALUATION = RULE.handles[2]
+EVALUATION = Construct.parse(RULE.handles[2])
 
 PART = (
     "it casts its inputs, as FSDP1's root does: if this model becomes part of another FSDP model, "
@@ -49,7 +50,7 @@ PART = (
 def decide(site: Site, study: Study) -> Decision:
     if site.construct == EVALUATION:
         return _evaluation(site, study)
-    if site.construct == "MixedPrecision":
+    if site.construct == Construct(ConstructKind.NAME, "MixedPrecision"):
         return _origin(site, study)
     if site.construct in {hooks.BEFORE, hooks.AFTER}:
         return _hook(site, study)
@@ -61,11 +62,9 @@ def decide(site: Site, study: Study) -> Decision:
 
 
 def _hook(site: Site, study: Study) -> Decision:
-    """Hooks on FSDP1's wrapper had the inputs before they were cast."""
-    call = site.node
-    assert isinstance(call, ast.Call)
-    assert site.receiver is not None
-    known = study.models(site.receiver, site.module).constructors
+    """A hook on a model that casts its inputs: FSDP1's hooks had them before the cast."""
+    call = site.call
+    known = study.models(site.subject, site.module).constructors
     if site.construct == hooks.AFTER or any(k.arg is None for k in call.keywords):
         message = "kept, with inputs that are cast"
         return study.rewritten(site, RULE.code, message, models=known, review=CAST)
@@ -93,7 +92,7 @@ def _evaluation(site: Site, study: Study) -> Decision:
         site,
         RULE.code,
         "kept, and read by nothing any more",
-        models=study.constructors.values(),
+        models=study.every_constructor,
         review=(
             "FSDP2 does not read this variable: with mixed precision, evaluation computes in "
             "param_dtype like training"
@@ -127,7 +126,7 @@ def _argument(site: Site, plan: ShardPlan, study: Study) -> Decision:
             precision.convert_in_place(each, proposal, study, each.call.func)
             study.convert(each.call, None, "MixedPrecisionPolicy", plan.constructor, proposal)
         plan.precision = Precision(_named(plan, study, nullable=nullable), same=same)
-    plan.batch_norm = plan.constructor.has("auto_wrap_policy") and models.may_contain(
+    plan.batch_norm = plan.constructor.has("auto_wrap_policy") and model_contents.may_contain(
         plan.constructor.wrapped, site.module, "BatchNorm", study
     )
     plan.further += precision.buffer_sites(found)
@@ -163,8 +162,8 @@ def _origin(site: Site, study: Study) -> Decision:
 
 
 def _unused(site: Site, study: Study) -> Decision:
-    """A policy that reaches no constructor here follows the others, to be looked at."""
-    models = study.constructors.values()
+    """Convert a policy that reaches no constructor like the others, for review."""
+    models = study.every_constructor
     problem = study.no_models
     mixed = None
     if isinstance(site.node, ast.Call):

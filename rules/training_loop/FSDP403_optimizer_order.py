@@ -3,40 +3,39 @@
 import ast
 
 from fsdp_migrate.analysis.values import Class
-from fsdp_migrate.families.parameters import attributes, collected
-from fsdp_migrate.families.training_loop import ordering, running
+from fsdp_migrate.families.parameters import attributes, early_parameters
+from fsdp_migrate.families.training_loop import early_optimizers, late_optimizers
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Finder, Rule
+from fsdp_migrate.syntax.kinds import of_kind, present
 
 RULE = Rule(
     code="FSDP403",
     name="optimizer_order",
     handles=("early optimizer", "early parameters", "kept parameters", "late optimizer"),
     finders=(
-        Finder(10, ordering.find_early_optimizers, always=True),
-        Finder(20, collected.find_early_parameters, always=True),
-        Finder(40, running.find_late_optimizers),
-        Finder(230, in_project=collected.find_kept_parameters),
+        Finder(10, early_optimizers.find_early_optimizers, always=True),
+        Finder(20, early_parameters.find_early_parameters, always=True),
+        Finder(40, late_optimizers.find_late_optimizers),
+        Finder(230, in_project=early_parameters.find_kept_parameters),
     ),
 )
 
 
 def decide(site: Site, study: Study) -> Decision:
-    assert isinstance(site.node, ast.Call)
-    if site.construct == running.CONSTRUCT:
-        return _late(site, site.node, study)
-    if site.construct == collected.IN_MODELS:
+    if site.construct == late_optimizers.CONSTRUCT:
+        return _late(site, site.call, study)
+    if site.construct == early_parameters.IN_MODELS:
         return _kept(site, study)
-    if site.construct == collected.CONSTRUCT:
-        return _early(site, site.node, study)
-    found = ordering.early_optimizer(site.node, site.module, study)
-    assert found is not None
+    if site.construct == early_parameters.CONSTRUCT:
+        return _early(site, site.call, study)
+    found = present(early_optimizers.early_optimizer(site.call, site.module, study))
     models = _models(found.wrap, site, study)
     built, wrapped = site.statement, site.module.table.statement(found.wrap)
-    problem = ordering.move_problem(built, wrapped, site.module)
+    problem = early_optimizers.move_problem(built, wrapped, site.module)
     if problem:
         return study.left(
             site,
@@ -49,7 +48,7 @@ def decide(site: Site, study: Study) -> Decision:
     proposal = study.proposal()
     proposal.move_after(site.module, built, wrapped)
     review = ""
-    if not all(_keeps_parameters(c, study) for c in models):
+    if not all(attributes.keeps_attributes(c, study) for c in models):
         review = (
             "FSDP1 without use_orig_params=True gave this optimizer parameters that it never "
             "trained; now it trains them"
@@ -60,17 +59,20 @@ def decide(site: Site, study: Study) -> Decision:
 
 
 def _kept(site: Site, study: Study) -> Decision:
-    """Parameters in a list of the model's own, which FSDP1 may have kept."""
+    """Parameters that a model's class keeps in a list, as FSDP1 may have kept them."""
     constructor = next(c for c in study.constructors.values() if c.call is site.receiver)
-    assert isinstance(site.reference, ast.ClassDef)
-    module = next(m for m in study.project.modules if site.reference in m.table.scopes)
-    kept = collected.kept_by(Class(site.reference, module))
-    named = ", ".join(f"{site.reference.name}.{name}" for name in kept)
+    module = next(
+        m for m in study.project.modules if of_kind(site.reference, ast.ClassDef) in m.table.scopes
+    )
+    kept = early_parameters.attributes_with_parameters(
+        Class(of_kind(site.reference, ast.ClassDef), module)
+    )
+    named = ", ".join(f"{of_kind(site.reference, ast.ClassDef).name}.{name}" for name in kept)
     reason = (
         f"{named} goes on holding the parameters that fully_shard replaces, which train nothing"
     )
     advice = "take the parameters from their layers where they are used"
-    if attributes.keeps(constructor, study) is False:  # use_orig_params is a setting
+    if attributes.keeps_attributes(constructor, study) is False:  # use_orig_params is a setting
         return study.rewritten(
             site,
             RULE.code,
@@ -82,15 +84,14 @@ def _kept(site: Site, study: Study) -> Decision:
 
 
 def _early(site: Site, call: ast.Call, study: Study) -> Decision:
-    found = collected.read(call, site.module, study)
-    assert found is not None
+    found = present(early_parameters.read_early_parameters(call, site.module, study))
     models = _models(found.wrap, site, study)
     behind = site.module.table.statement(found.wrap)
     problem = "they are passed on before that"
     if not found.passed_on:
         loop = isinstance(found.statement, ast.For)
         filled = found.names if loop else frozenset()
-        problem = ordering.move_problem(found.statement, behind, site.module, filled)
+        problem = early_optimizers.move_problem(found.statement, behind, site.module, filled)
     if problem:
         return study.left(
             site,
@@ -106,8 +107,7 @@ def _early(site: Site, call: ast.Call, study: Study) -> Decision:
 
 
 def _late(site: Site, call: ast.Call, study: Study) -> Decision:
-    found = running.read(call, site.module, study)
-    assert found is not None
+    found = present(late_optimizers.read_late_optimizer(call, site.module, study))
     proposal = study.proposal()
     function = proposal.support(site.module, "reshard_parameters", found.before)
     lines = [code("{f}({m})", f=function, m=ast.unparse(model)) for model in found.models]
@@ -120,11 +120,3 @@ def _models(wrap: ast.Call, site: Site, study: Study) -> frozenset[Constructor]:
     if wrap in study.constructors:
         return frozenset(study.settings_of(study.constructors[wrap]))
     return study.models(wrap, site.module).constructors
-
-
-def _keeps_parameters(constructor: Constructor, study: Study) -> bool:
-    node = constructor.arguments.get("use_orig_params")
-    if node is None:
-        return False
-    flag = study.literal(node, constructor.module)
-    return flag is not None and flag.value is True

@@ -3,7 +3,8 @@
 import ast
 
 from fsdp_migrate.analysis.values import Constant, Unknown
-from fsdp_migrate.families.wrapping import meshes, placing, strategy
+from fsdp_migrate.families.wrapping import device_code, meshes, strategy
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
@@ -22,7 +23,7 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    if site.construct == "unnamed mesh":
+    if site.construct == Construct.parse("unnamed mesh"):
         return study.converted(site, RULE.code, study.conversions[site.node])
     _, value, name = study.argument(site)
     if isinstance(value, ast.Constant) and value.value is None:
@@ -32,7 +33,7 @@ def decide(site: Site, study: Study) -> Decision:
 
 def _mesh(site: Site, study: Study) -> Decision:
     plan, value, _ = study.argument(site)
-    chosen = strategy.of(plan.constructor, study)
+    chosen = strategy.strategy_of(plan.constructor, study)
     found = meshes.read(value, site.module, study)
     if found.dimensions == {2} and chosen in {"FULL_SHARD", "SHARD_GRAD_OP"}:
         return study.left(
@@ -59,7 +60,7 @@ def _group(site: Site, study: Study) -> Decision:
     plan, value, _ = study.argument(site)
     if study.external(value, site.module) & meshes.WORLD:
         return study.dropped(site, RULE.code, "dropped, the default mesh is WORLD")
-    chosen = strategy.of(plan.constructor, study)
+    chosen = strategy.strategy_of(plan.constructor, study)
     if chosen is None and not isinstance(value, ast.Tuple):
         return study.left(
             site,
@@ -77,7 +78,7 @@ def _group(site: Site, study: Study) -> Decision:
         )
     mesh_class = plan.name("torch.distributed.device_mesh", "DeviceMesh")
     name = plan.fresh("mesh")
-    kind = placing.type_code(plan, study)
+    kind = device_code.type_code(plan, study)
     group = code("{g}", g=value)
     if any(isinstance(v, (Constant, Unknown)) for v in study.values(value, site.module)):
         group = code("{g} or {d}.group.WORLD", g=value, d=plan.dist())

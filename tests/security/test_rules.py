@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate.cli import session
-from tests.commandline import Answer
-from tests.terminal import at_terminal
+from tests.helpers.commandline import Answer
+from tests.helpers.terminal import at_terminal
 
 SITE = "from torch.distributed.fsdp import FlatParameter\n\nFlatParameter()\n"
 WRAPS = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\nm = FSDP(net)\n"
@@ -432,11 +432,12 @@ def test_without_own_rules_nothing_is_forked(
 
     monkeypatch.setattr(os, "fork", forbidden)
     monkeypatch.chdir(project)
-    from fsdp_migrate.cli import commands
+    from fsdp_migrate.cli.check import check
+    from fsdp_migrate.cli.options import Check
 
-    assert commands.check([Path()]) == 1
+    assert check(Check(paths=[Path()])) == 1
     (project / "pyproject.toml").write_text("")
-    assert commands.check([Path()], trust_rules=True) == 1
+    assert check(Check(paths=[Path()], trust_rules=True)) == 1
     assert not session.run([Path()]).incomplete
 
 

@@ -14,11 +14,14 @@ from dataclasses import dataclass, field
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Constant, External, Made
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Code, Proposal, code, join
+from fsdp_migrate.planning.edits import Code, code, join
 from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.shard_plan import ShardPlan
+from fsdp_migrate.syntax.kinds import present
 
 FIELDS = (
     "param_dtype",
@@ -182,11 +185,13 @@ def buffer_sites(found: list[MixedPrecision]) -> list[Site]:
             continue
         keyword = next((k for k in mixed.call.keywords if k.value is node), None)
         where = keyword if keyword is not None else node
-        result.append(Site("MixedPrecision(buffer_dtype=)", mixed.module, where, where))
+        result.append(
+            Site(Construct.parse("MixedPrecision(buffer_dtype=)"), mixed.module, where, where)
+        )
     return result
 
 
-def users(site: Site, study: Study) -> list[Constructor]:
+def constructors_casting(site: Site, study: Study) -> list[Constructor]:
     """The constructors that a ``buffer_dtype`` argument reaches."""
     call = site.module.table.parents[site.node]
     conversion = study.conversions.get(call)
@@ -252,10 +257,10 @@ def _buffer_dtype(
     spelled = {each.spelled("buffer_dtype") for each in found}
     if spelled == {""}:
         return None, None
-    assert plan.precision is not None
-    if plan.precision.inline:
+    precision = present(plan.precision)
+    if precision.inline:
         return code("{d}", d=found[0].fields["buffer_dtype"]), None
-    policy = plan.precision.policy
+    policy = precision.policy
     always = "" not in spelled
     names = {n for each in found for n in _dtype_names(each, study)}
     if always and len(names) == 1:

@@ -13,13 +13,14 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Function
 from fsdp_migrate.families.precision import precision
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 
-BEFORE = "forward pre-hook"
-AFTER = "forward hook"
+BEFORE = Construct.parse("forward pre-hook")
+AFTER = Construct.parse("forward hook")
 METHODS = {"register_forward_pre_hook": BEFORE, "register_forward_hook": AFTER}
 
 
@@ -44,14 +45,13 @@ def find_forward_hooks(study: Study, module: Module) -> Iterator[Site]:
 
 
 def is_alone(site: Site, study: Study) -> bool:
-    """Whether a hook is the only one of its kind on its models, and put there once."""
-    assert site.receiver is not None
+    """Whether a hook is the only one of its kind on its models, and is registered once."""
     for parent in site.module.table.ancestors(site.node):
         if isinstance(parent, FUNCTIONS):
             break
         if isinstance(parent, (ast.For, ast.AsyncFor, ast.While, ast.comprehension)):
             return False
-    own = study.models(site.receiver, site.module).constructors
+    own = study.models(site.subject, site.module).constructors
     others = [
         other
         for module in study.project.modules
@@ -66,7 +66,7 @@ def is_alone(site: Site, study: Study) -> bool:
 
 
 def _casts(constructor: Constructor, study: Study) -> bool:
-    """Whether a model may cast its inputs as the root of one."""
+    """Whether a model may cast its inputs, as a root with mixed precision does."""
     if not constructor.has("mixed_precision"):
         return constructor.is_open
     try:

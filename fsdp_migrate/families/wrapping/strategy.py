@@ -13,7 +13,7 @@ from dataclasses import replace
 from packaging.version import Version
 
 from fsdp_migrate.analysis.values import Constant, External, Value
-from fsdp_migrate.families.wrapping import devices, placing, vocabulary
+from fsdp_migrate.families.wrapping import device_code, devices, vocabulary
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -40,7 +40,7 @@ def member(value: Value) -> str | None:
     return None
 
 
-def of(constructor: Constructor, study: Study) -> str | None:
+def strategy_of(constructor: Constructor, study: Study) -> str | None:
     """The strategy of a constructor when it is written at the call; None when it varies."""
     node = constructor.arguments.get("sharding_strategy")
     if node is None:
@@ -52,13 +52,18 @@ def of(constructor: Constructor, study: Study) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-def argument(site: Site, study: Study, rule: str) -> Decision:
+def is_replicated(models: frozenset[Constructor], study: Study) -> bool:
+    """Whether every rank has all of the models, as far as their strategies are written."""
+    return {strategy_of(model, study) for model in models} == {"NO_SHARD"}
+
+
+def decide_argument(site: Site, study: Study, rule: str) -> Decision:
     """Decide the constructor's ``sharding_strategy`` argument."""
     plan, value, _ = study.argument(site)
-    name = of(plan.constructor, study)
+    name = strategy_of(plan.constructor, study)
     if name is None:
         return _at_run_time(site, plan, value, study, rule)
-    problem = apply(name, plan, study)
+    problem = apply_strategy(name, plan, study)
     if problem:
         help = "build a 2-D device mesh and pass it as device_mesh"
         return study.left(site, rule, problem, help, final=True)
@@ -75,14 +80,14 @@ def argument(site: Site, study: Study, rule: str) -> Decision:
     return study.rewritten(site, rule, f"dropped, {name} is the default")
 
 
-def apply(name: str, plan: ShardPlan, study: Study) -> str:
-    """Put a strategy into a plan; the reason when it cannot be."""
+def apply_strategy(name: str, plan: ShardPlan, study: Study) -> str:
+    """Put a strategy into a plan, or return why it cannot be."""
     has_mesh = plan.constructor.has("device_mesh")
     has_group = plan.constructor.has("process_group")
     if name in HYBRID and not has_mesh and not has_group:
         if not plan.constructor.has("auto_wrap_policy"):
             return f"{name} without a policy, group or mesh is an error in FSDP1"
-        count = placing.count_code(plan, study)
+        count = device_code.count_code(plan, study)
         _mesh(plan, study, code("({d}.get_world_size() // {c}, {c})", d=plan.dist(), c=count))
     if name == "NO_SHARD":
         if has_mesh or has_group:
@@ -97,7 +102,7 @@ def _mesh(plan: ShardPlan, study: Study, shape: Code) -> None:
     """A 2-D mesh, replicate first, made once before sharding."""
     init = plan.name("torch.distributed.device_mesh", "init_device_mesh")
     name = plan.fresh("mesh")
-    kind = placing.type_code(plan, study)
+    kind = device_code.type_code(plan, study)
     plan.setup.append(
         code(
             '{n} = {init}({kind}, {shape}, mesh_dim_names=("replicate", "shard"))',
@@ -123,7 +128,7 @@ def _at_run_time(site: Site, plan: ShardPlan, value: ast.expr, study: Study, rul
     mesh = plan.constructor.arguments.get("device_mesh")
     arguments = [code("{v}", v=value)]
     if not devices.read(plan.constructor, study).is_accelerator:
-        arguments.append(code("device_type={k}", k=placing.type_code(plan, study)))
+        arguments.append(code("device_type={k}", k=device_code.type_code(plan, study)))
     if mesh is not None:
         arguments.append(code("mesh={m}", m=mesh))
     plan.everywhere["**"] = code("{f}({a})", f=function, a=join(", ", arguments))
@@ -132,13 +137,13 @@ def _at_run_time(site: Site, plan: ShardPlan, value: ast.expr, study: Study, rul
     for name in names:
         vocabulary.take_over(name, ENUM, site, study, plan.proposal)
     # The enum's import goes: every model that is built with it goes along or none.
-    return replace(decision, models=frozenset(study.constructors.values())) if names else decision
+    return replace(decision, models=study.every_constructor) if names else decision
 
 
-def reference(site: Site, study: Study, rule: str) -> Decision:
+def decide_mention(site: Site, study: Study, rule: str) -> Decision:
     """Decide a mention of ``ShardingStrategy`` outside a constructor call.
 
     The enum is the project's vocabulary (configurations, comparisons, command lines): it is taken
     over, member by member, into the support module.
     """
-    return vocabulary.keep(site, ENUM, study, rule)
+    return vocabulary.import_from_support(site, ENUM, study, rule)

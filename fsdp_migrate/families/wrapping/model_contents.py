@@ -1,0 +1,152 @@
+"""What kinds of layers and buffers a model may contain, as far as its source is in the project."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Class, External, Function, Made, Values
+from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.planning.context import Study
+
+# Outside libraries whose models of these names are transformers without BatchNorm and without
+# persistent float buffers (transformers registers its rotary tables with persistent=False).
+LANGUAGE_MODELS = re.compile(
+    r"^transformers\..*(ForCausalLM|LMHeadModel|ForConditionalGeneration|ForSequenceClassification"
+    r"|ForMaskedLM|ForTokenClassification)(\.|$)"
+)
+WRAPPERS = frozenset({"peft.get_peft_model", "peft.PeftModel.from_pretrained"})
+HARMLESS_ROOTS = frozenset({"torch", "builtins", "math", "functools", "typing", "dataclasses"})
+BUFFERED_LAYERS = ("BatchNorm", "InstanceNorm", "SpectralNorm", "spectral_norm")
+
+
+@dataclass
+class Contents:
+    """The classes that a model is built of, its own and those from outside."""
+
+    externals: set[str] = field(default_factory=set)
+    classes: list[Class] = field(default_factory=list)
+    complete: bool = True  # False: part of the model is made by code that cannot be followed
+
+
+def contents(node: ast.expr, module: Module, study: Study) -> Contents:
+    """What the code that makes ``node`` constructs, in the project's classes too."""
+    known = study.cache(_contents)
+    if node not in known:
+        result = known[node] = Contents()
+        _collect(study.values(node, module), study, result, set())
+    return known[node]
+
+
+def _contents(study: Study) -> dict[ast.expr, Contents]:
+    return {}
+
+
+def _collect(values: Values, study: Study, result: Contents, seen: set[ast.AST]) -> None:
+    for value in values:
+        match value:
+            case Made(callee=Class() as cls):
+                _class(cls, study, result, seen)
+            case Made(node=ast.Call() as call) if value.made_by:
+                _outside(value, call, study, result, seen)
+            case _:
+                result.complete = False
+
+
+def _outside(
+    value: Made, call: ast.Call, study: Study, result: Contents, seen: set[ast.AST]
+) -> None:
+    name = value.made_by
+    if LANGUAGE_MODELS.search(name):
+        return
+    holds = name in WRAPPERS or fsdp1.canonical(name) in {"wrap", fsdp1.FSDP}
+    if holds and call.args and call not in seen:
+        seen.add(call)
+        _collect(study.tracer.evaluate(call.args[0], value.module), study, result, seen)
+        return
+    result.externals.add(name)
+    if name.startswith("torch.nn."):
+        for argument in call.args:  # nn.Sequential(A(), B())
+            if isinstance(argument, ast.Call):
+                _callee(argument, value.module, study, result, seen)
+
+
+def _class(cls: Class, study: Study, result: Contents, seen: set[ast.AST]) -> None:
+    if cls.node in seen:
+        return
+    seen.add(cls.node)
+    result.classes.append(cls)
+    result.externals |= study.tracer.external_bases(cls)
+    for related in study.tracer.family(cls):
+        if related.node is not cls.node and related.node not in seen:
+            _class(related, study, result, seen)
+    _body(cls.node, cls.module, study, result, seen)
+
+
+def _body(
+    node: ast.AST, module: Module, study: Study, result: Contents, seen: set[ast.AST]
+) -> None:
+    for call in module.table.calls_in(node):
+        _callee(call, module, study, result, seen)
+
+
+def _callee(
+    call: ast.Call, module: Module, study: Study, result: Contents, seen: set[ast.AST]
+) -> None:
+    for value in study.values(call.func, module):
+        match value:
+            case Class():
+                _class(value, study, result, seen)
+            case External(name=name) if name.split(".", maxsplit=1)[0] != "builtins":
+                result.externals.add(name)
+            case Function(node=function) if function not in seen:
+                seen.add(function)
+                _body(function, value.module, study, result, seen)
+            case _:
+                unknown = not isinstance(value, (External, Function, Class))
+                if unknown and isinstance(call.func, ast.Name) and _is_kept(call, module):
+                    result.complete = False
+
+
+def _is_kept(call: ast.Call, module: Module) -> bool:
+    """Whether what a call makes is stored in an attribute, as submodules are."""
+    statement = module.table.statement(call)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return any(isinstance(t, (ast.Attribute, ast.Subscript)) for t in targets)
+
+
+def may_contain(node: ast.expr, module: Module, layer: str, study: Study) -> bool:
+    """Whether a model may contain layers whose class name holds ``layer``; True when unsure."""
+    found = contents(node, module, study)
+    if any(layer in name for name in found.externals):
+        return True
+    outside = {n.split(".", maxsplit=1)[0] for n in found.externals} - HARMLESS_ROOTS
+    return bool(outside) or not found.complete
+
+
+def may_save_float_buffers(node: ast.expr, module: Module, study: Study) -> bool:
+    """Whether a model may have persistent floating-point buffers; True when unsure."""
+    found = contents(node, module, study)
+    outside = {n.split(".", maxsplit=1)[0] for n in found.externals} - HARMLESS_ROOTS
+    if outside or not found.complete:
+        return True
+    if any(layer in name for name in found.externals for layer in BUFFERED_LAYERS):
+        return True
+    return any(_registers_persistent(cls.node) for cls in found.classes)
+
+
+def _registers_persistent(node: ast.ClassDef) -> bool:
+    for call in ast.walk(node):
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+            continue
+        if call.func.attr != "register_buffer":
+            continue
+        persistent = call.args[2] if len(call.args) > 2 else None
+        for keyword in call.keywords:
+            if keyword.arg == "persistent":
+                persistent = keyword.value
+        if not (isinstance(persistent, ast.Constant) and persistent.value is False):
+            return True
+    return False
