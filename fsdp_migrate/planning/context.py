@@ -19,7 +19,7 @@ from fsdp_migrate.fsdp1.narrowing import Narrowing
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.branches import Branch
 from fsdp_migrate.planning.edits import Code, Mark, Namer, Proposal
-from fsdp_migrate.planning.model import Constructor, Conversion, Decision, Models, Wrapping
+from fsdp_migrate.planning.model import Cause, Constructor, Conversion, Decision, Models, Wrapping
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.rule import LoadedRule, Registry
 from fsdp_migrate.planning.shard_plan import ShardPlan
@@ -307,7 +307,7 @@ class Study:
 
     def argument(self, site: Site) -> tuple[ShardPlan, ast.expr, str]:
         """The plan, value and name of a constructor argument's site."""
-        name = site.construct.rpartition("(")[2].rstrip("=)")
+        name = site.construct.part
         for plan in self.plans.values():
             if plan.constructor.nodes().get(name) is site.node:
                 return plan, plan.constructor.arguments[name], name
@@ -332,7 +332,7 @@ class Study:
             at: where the marker stands, if not at the site.
         """
         edits = (Mark(site.module, at or site.node, code, sentences(reason, help)),)
-        concerned = frozenset(models)
+        cause = Cause.FINAL if final else Cause.OWN
         return Decision(
             site,
             code,
@@ -340,10 +340,9 @@ class Study:
             reason,
             help,
             edits,
-            concerned,
+            frozenset(models),
             quiet,
-            final=final,
-            unknown_state=unknown_state,
+            Cause.UNKNOWN_STATE if unknown_state else cause,
         )
 
     def too_new(

@@ -45,7 +45,7 @@ READERS = frozenset(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    name = site.construct.rpartition(".")[2]
+    name = site.construct.last
     call = site.node
     bound = bind_arguments(call, ARGUMENTS[name]) if isinstance(call, ast.Call) else None
     model = bound.get("model") if bound else None

@@ -28,7 +28,7 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    name = site.construct.rpartition(".")[2]
+    name = site.construct.last
     load = optimizer_states.read_load(site, name, study)
     models = study.models_of_static(load.model, site.module).constructors
     by_setting = name == "optim_state_dict_to_load"

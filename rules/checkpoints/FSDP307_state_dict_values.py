@@ -66,7 +66,7 @@ def decide(site: Site, study: Study) -> Decision:
                 proposal,
                 models=models,  # type: ignore[arg-type]
             )
-    name = vocabulary.name_of(site.construct)
+    name = site.construct.owner
     if name == "StateDictType" or study.run_time_states or study.kept:
         return vocabulary.import_from_support(site, name, study, RULE.code)
     return study.left(

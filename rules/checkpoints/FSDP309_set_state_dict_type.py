@@ -30,7 +30,7 @@ def decide(site: Site, study: Study) -> Decision:
     setting = state_dict_settings.Setting()
     if study.run_time_states:
         return _kept(site, study, models)
-    if site.construct.endswith("get_state_dict_type"):
+    if site.construct.last == "get_state_dict_type":
         problem = "an FSDP2 model has no state dict type"
     elif not isinstance(call, ast.Call):
         problem = "set_state_dict_type is passed on as a value"
@@ -69,7 +69,7 @@ def _has_parts_alone(model: ast.expr, site: Site, study: Study) -> bool:
 def _kept(site: Site, study: Study, models: Iterable[Constructor]) -> Decision:
     """Keep the call, as one of the support module's."""
     proposal = study.proposal()
-    function = site.construct.rpartition(".")[2]
+    function = site.construct.last
     name = proposal.support(site.module, function, site.node)
     assert isinstance(site.reference, ast.expr)
     proposal.replace(site.module, site.reference, code("{n}", n=name))

@@ -4,7 +4,7 @@ import ast
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.families.checkpoints import optimizer_states
-from fsdp_migrate.fsdp1.api import FSDP
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -65,7 +65,7 @@ def _following(site: Site, study: Study) -> optimizer_states.Load | None:
     name = "optim_state_dict_to_load"
     loads = [
         optimizer_states.read_load(
-            Site(f"{FSDP}.{name}", site.module, call, call.func), name, study
+            Site(Construct.of_model(name), site.module, call, call.func), name, study
         )
         for call in site.module.table.calls
         if isinstance(call.func, ast.Attribute)

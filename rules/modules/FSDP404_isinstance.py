@@ -11,9 +11,9 @@ from fsdp_migrate.families.modules.isinstance_tests import decide_passed_over, d
 from fsdp_migrate.families.modules.quoted_annotations import NEW_NAMES, decide_quoted_annotation
 from fsdp_migrate.fsdp1 import references, unwrapping
 from fsdp_migrate.fsdp1.api import FSDP, PACKAGE
+from fsdp_migrate.fsdp1.construct import ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning import branches, string_references
-from fsdp_migrate.planning.branches import VERSION
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
@@ -44,25 +44,24 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    kind, _, rest = site.construct.partition("(")
-    if kind == string_references.QUOTED:
+    kind, old = site.construct.kind, site.construct.name
+    if site.construct == string_references.QUOTED:
         return decide_quoted_annotation(site, study)
-    if kind == VERSION:
+    if kind is ConstructKind.VERSION:
         return decide_version_test(site, study)
-    if kind == "tested":
+    if kind is ConstructKind.TESTED:
         return study.left(
             site,
             RULE.code,
             "this asks whether FSDP1 could be imported, and migrated code needs fully_shard",
             "set fully_shard to None where its import fails, and ask for that",
         )
-    if kind == "compared":
+    if kind is ConstructKind.COMPARED:
         return _compared(site, study)
-    if kind == "hasattr":
+    if kind is ConstructKind.HASATTR:
         return _has_method(site, study)
-    old = rest.rstrip(")")
     models = study.every_constructor
-    if kind == "isinstance" and isinstance(site.node, ast.Call):
+    if kind is ConstructKind.ISINSTANCE and isinstance(site.node, ast.Call):
         models = study.models_of_static(site.node.args[0], site.module).constructors
     if not models:
         return study.left(
@@ -85,7 +84,11 @@ def decide(site: Site, study: Study) -> Decision:
     branch = next((b for b in study.branches if b.asks is site.node), None)
     if branch is not None:
         return decide_branch(branch, site, study)
-    if kind == "isinstance" and old == FSDP and branches.comes_first(site, study.project):
+    if (
+        kind is ConstructKind.ISINSTANCE
+        and old == FSDP
+        and branches.comes_first(site, study.project)
+    ):
         return study.left(
             site,
             RULE.code,
@@ -95,7 +98,7 @@ def decide(site: Site, study: Study) -> Decision:
             models=models,
             quiet=True,
         )
-    if kind == "isinstance" and old == FSDP:
+    if kind is ConstructKind.ISINSTANCE and old == FSDP:
         inner = decide_passed_over(site, models, study)
         if inner is not None:
             return inner
@@ -112,7 +115,7 @@ def decide(site: Site, study: Study) -> Decision:
                 models=models,
                 quiet=True,
             )
-    if kind == "annotation" and is_checked_elsewhere(site, study):
+    if kind is ConstructKind.ANNOTATION and is_checked_elsewhere(site, study):
         return study.left(
             site,
             RULE.code,
@@ -122,7 +125,7 @@ def decide(site: Site, study: Study) -> Decision:
             models=models,
             quiet=True,
         )
-    if kind == "listed":
+    if kind is ConstructKind.LISTED:
         settled = decide_listed_class(site, models, study)
         if settled is not None:
             return settled
@@ -139,12 +142,12 @@ def _placeholder(site: Site, study: Study) -> str:
 
     ``isinstance(model, None)`` does not, while an annotation that is evaluated may be anything.
     """
-    kind, table = site.construct.partition("(")[0], site.module.table
-    if kind == "annotation" and table.postpones_annotations:
+    kind, table = site.construct.kind, site.module.table
+    if kind is ConstructKind.ANNOTATION and table.postpones_annotations:
         return ""
     for binding in study.project.placeholders(site.reference, site.module):
         nothing = isinstance(binding.value, ast.Constant)
-        if not (kind == "isinstance" and nothing):
+        if not (kind is ConstructKind.ISINSTANCE and nothing):
             return reaching_bindings.in_words(binding)
     return ""
 

@@ -9,6 +9,7 @@ from fsdp_migrate.families.names.prefix_strings import (
     decide_prefix_string,
 )
 from fsdp_migrate.fsdp1.api import PACKAGE
+from fsdp_migrate.fsdp1.construct import ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
@@ -36,11 +37,11 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    if site.construct.startswith("string("):
+    if site.construct.kind is ConstructKind.STRING:
         return decide_prefix_string(site, study)
-    if site.construct.endswith(".clean_tensor_name"):
+    if site.construct.last == "clean_tensor_name":
         return decide_clean_tensor_name(site, study)
-    if site.construct.endswith(".check_is_root"):
+    if site.construct.last == "check_is_root":
         assert site.receiver is not None
         return study.left(
             site,
@@ -49,11 +50,11 @@ def decide(site: Site, study: Study) -> Decision:
             "compare with the module that fully_shard was called on last",
             models=study.models(site.receiver, site.module).constructors,
         )
-    if site.construct.endswith(".fsdp_modules"):
+    if site.construct.last == "fsdp_modules":
         return _modules(site, study)
-    if site.construct.endswith(".process_group"):
+    if site.construct.last == "process_group":
         return decide_process_group(site, study)
-    if site.construct.endswith((".rank", ".world_size")):
+    if site.construct.last in {"rank", "world_size"}:
         return decide_rank(site, study)
     return decide_inner_module(site, study)
 

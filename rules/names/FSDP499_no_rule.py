@@ -4,7 +4,8 @@ import ast
 
 from fsdp_migrate.families.names import silent_fallbacks
 from fsdp_migrate.families.wrapping import chosen_classes
-from fsdp_migrate.fsdp1.api import FLAT_FIELDS, FSDP, PACKAGE, UNMISTAKABLE
+from fsdp_migrate.fsdp1.api import FLAT_FIELDS, FSDP, PACKAGE, UNMISTAKABLE, without_mark
+from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.references import COMMAND, FLAT
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning import string_references
@@ -45,10 +46,10 @@ def decide(site: Site, study: Study) -> Decision:
             models=study.every_constructor,
             quiet=True,
         )
-    kind, _, named = site.construct.rstrip(")").partition("(")
-    if kind == "attribute by name":
+    kind, named = site.construct.kind, site.construct.name
+    if kind is ConstructKind.ATTRIBUTE_BY_NAME:
         return _asked_by_name(named, site, study)
-    if kind == "name":
+    if kind is ConstructKind.NAME_IN_STRING:
         return _named(named, site, study)
     if site.construct == string_references.TEXT:
         return study.left(
@@ -57,7 +58,7 @@ def decide(site: Site, study: Study) -> Decision:
             "this string holds code that imports FSDP1",
             "migrate that code by hand, or in a file of its own",
         )
-    if kind == "bytes":
+    if kind is ConstructKind.BYTES:
         return study.left(
             site,
             RULE.code,
@@ -66,7 +67,7 @@ def decide(site: Site, study: Study) -> Decision:
         )
     if site.construct == COMMAND:
         return _command(site, study)
-    if site.construct.startswith("unbound("):
+    if site.construct.kind is ConstructKind.UNBOUND:
         return _unbound(site, study)
     asked = site.module.table.parents[site.node]
     if isinstance(asked, ast.Call) and getattr(asked.func, "id", "") == "getattr":
@@ -78,13 +79,13 @@ def decide(site: Site, study: Study) -> Decision:
             models=study.every_constructor,
             quiet=True,
         )
-    flat = site.construct.startswith(f"{FLAT}._") and site.receiver is not None
-    name = site.construct.removeprefix(f"{FSDP}.")
-    if name != site.construct or flat:
+    flat = kind is ConstructKind.MEMBER and named == FLAT and site.receiver is not None
+    name = site.construct.attribute
+    if name or flat:
         reason = f"an FSDP2 model has no {name}"
         help_ = INSTEAD.get(name, "drop what was done with it")
         if flat:
-            reason = f"an FSDP2 model has no flat parameters, and so no {name.rpartition('.')[2]}"
+            reason = f"an FSDP2 model has no flat parameters, and so no {site.construct.last}"
             help_ = FLAT_HELP
         quiet = isinstance(site.reference, ast.Attribute) and silent_fallbacks.is_passed_over(
             site.reference, site.module, study
@@ -107,7 +108,7 @@ def decide(site: Site, study: Study) -> Decision:
             quiet=quiet,
         )
     listed = isinstance(asked, (ast.Tuple, ast.List, ast.Set))
-    if kind == "value" and listed and study.constructors:
+    if kind is ConstructKind.VALUE and listed and study.constructors:
         return study.left(
             site,
             RULE.code,
@@ -131,23 +132,21 @@ PREFETCHING = (
 )
 
 
-def _plainly(construct: str) -> tuple[str, str]:
+def _plainly(construct: Construct) -> tuple[str, str]:
     """What is used of FSDP1, and what to do about it, in words for the marker."""
-    kind, _, inner = construct.partition("(")
-    whole = inner.rstrip(")") or construct
-    name = whole.rpartition(".")[2]
-    private = "private " if whole.startswith("private:") else ""
-    if kind == "value":
+    kind, name = construct.kind, construct.last
+    private = "private " if construct.is_private else ""
+    if kind is ConstructKind.VALUE:
         return (
             f"FSDP1's {name} is handed on, and what is done with it is not seen here",
             "hand on fully_shard, FSDPModule or what else it is used for",
         )
-    if kind == "isinstance":
+    if kind is ConstructKind.ISINSTANCE:
         return (
             f"FSDP1's {private}{name} is asked for, of which migrated code makes none",
             "ask for what takes its place, or drop the question",
         )
-    if kind == "annotation":
+    if kind is ConstructKind.ANNOTATION:
         return (
             f"FSDP1's {private}{name} is the type here, of which migrated code makes none",
             "write the type of what takes its place",
@@ -180,7 +179,7 @@ def _named(named: str, site: Site, study: Study) -> Decision:
         return _replaced(named, parent, site, study)
     makes_models = named in {FSDP, PACKAGE, f"{PACKAGE}.fully_sharded_data_parallel"}
     wraps = makes_models and not replaced and not _asked(site.node)
-    named = named.removeprefix("private:")
+    named = without_mark(named)
     return study.left(
         site,
         RULE.code,
@@ -199,7 +198,7 @@ def _replaced(named: str, call: ast.AST, site: Site, study: Study) -> Decision:
     """``patch("train.FSDP")``: migrated code has no such name, and does not ask for it."""
     keywords = call.keywords if isinstance(call, ast.Call) else []
     quiet = any(k.arg in {"create", "raising"} for k in keywords)  # a missing name is no error
-    named = named.removeprefix("private:")
+    named = without_mark(named)
     return study.left(
         site,
         RULE.code,

@@ -28,7 +28,7 @@ CALLS = frozenset({"generate", "forward", "__call__"})
 
 
 def decide(site: Site, study: Study) -> Decision:
-    if site.construct.endswith(".apply"):
+    if site.construct.last == "apply":
         return _apply(site, study)
     call = site.node
     bound = bind_arguments(call, ARGUMENTS) if isinstance(call, ast.Call) else None

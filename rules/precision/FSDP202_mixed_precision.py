@@ -10,6 +10,7 @@ from fsdp_migrate.families.training_loop import hooks
 from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.families.wrapping.enclosing_models import Role, role
 from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
@@ -38,7 +39,7 @@ RULE = Rule(
     ),
 )
 
-EVALUATION = RULE.handles[2]
+EVALUATION = Construct.parse(RULE.handles[2])
 
 PART = (
     "it casts its inputs, as FSDP1's root does: if this model becomes part of another FSDP model, "
@@ -49,7 +50,7 @@ PART = (
 def decide(site: Site, study: Study) -> Decision:
     if site.construct == EVALUATION:
         return _evaluation(site, study)
-    if site.construct == "MixedPrecision":
+    if site.construct == Construct(ConstructKind.NAME, "MixedPrecision"):
         return _origin(site, study)
     if site.construct in {hooks.BEFORE, hooks.AFTER}:
         return _hook(site, study)

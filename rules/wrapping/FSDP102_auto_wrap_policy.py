@@ -24,7 +24,7 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    if site.construct == RULE.handles[0]:
+    if site.construct.is_constructor:
         return _argument(site, study)
     return _origin(site, study)
 

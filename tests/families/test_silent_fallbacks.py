@@ -53,7 +53,7 @@ def _first(lines: str) -> Outcome:
     result, _ = migrate({"a.py": PROGRAM.format(lines=body)})
     assert not result.problems
     assert any(d.outcome is Outcome.LEFT and "_handle" in d.message for d in result.decisions)
-    return next(d.outcome for d in result.decisions if d.site.construct.endswith("Parallel()"))
+    return next(d.outcome for d in result.decisions if str(d.site.construct).endswith("Parallel()"))
 
 
 @pytest.mark.parametrize("lines", QUIET.values(), ids=QUIET)

@@ -6,12 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import given_arguments
 
-COPY = "copy of a model"
-PICKLE = "pickled model"
+COPY = Construct.parse("copy of a model")
+PICKLE = Construct.parse("pickled model")
 COPIERS = frozenset(
     {
         "copy.deepcopy",
@@ -40,8 +41,10 @@ def find_copied_models(study: Study, module: Module) -> Iterator[Site]:
     renamed = {b.name for b in module.table.imports if b.qualified.rpartition(".")[2] in LAST_NAMES}
     for call in module.table.calls_by_name.of(LAST_NAMES | renamed):
         names = study.external(call.func, module)
-        construct = COPY if names & COPIERS else PICKLE if names & PICKLERS else ""
-        for given in _given(call) if construct else ():
+        construct = COPY if names & COPIERS else PICKLE if names & PICKLERS else None
+        if construct is None:
+            continue
+        for given in _given(call):
             if study.traced(given, module):
                 yield Site(construct, module, call, call, given)
                 break

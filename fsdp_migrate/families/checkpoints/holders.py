@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Display, Made, Value
 from fsdp_migrate.families.wrapping import enclosing_models
-from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
@@ -51,7 +51,7 @@ def find_calls_on_holders(study: Study, module: Module) -> Iterator[Site]:
         parent = module.table.parents[attribute]
         called = isinstance(parent, ast.Call) and parent.func is attribute
         node = parent if called and isinstance(parent, ast.Call) else attribute
-        yield Site(f"{fsdp1.FSDP}.{attribute.attr}", module, node, attribute, attribute.value)
+        yield Site(Construct.of_model(attribute.attr), module, node, attribute, attribute.value)
 
 
 def find_functions_asking(study: Study, module: Module) -> Iterator[Site]:

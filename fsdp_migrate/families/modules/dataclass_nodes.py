@@ -18,12 +18,13 @@ from fsdp_migrate.analysis.values import Class, Display, Made, Unknown
 from fsdp_migrate.families.modules.dataclass_reader import DataclassReader
 from fsdp_migrate.families.wrapping import model_contents, policies
 from fsdp_migrate.families.wrapping.wrapped_modules import wrapped_by
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Wrapped
 from fsdp_migrate.syntax.scopes import walk
 
-CONSTRUCT = "dataclass of a model"
+CONSTRUCT = Construct.parse("dataclass of a model")
 OUTPUTS = Version("2.12")  # fully_shard sees outputs in dataclasses
 INPUTS = Version("2.8")  # fully_shard casts inputs in dataclasses
 

@@ -17,15 +17,16 @@ from dataclasses import dataclass
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Function
 from fsdp_migrate.families.wrapping import model_contents
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import definitions
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.scopes import FUNCTIONS, Kind
 
-CONSTRUCT = "exact class"
-NAMED = "class name"
-KEY = "class as a key"
+CONSTRUCT = Construct.parse("exact class")
+NAMED = Construct.parse("class name")
+KEY = Construct.parse("class as a key")
 BEFORE = frozenset({"__init__", "__new__"})  # nothing is sharded yet
 WRAPPER = "FullyShardedDataParallel"
 VISITS = frozenset({"modules", "named_modules"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from fsdp_migrate.fsdp1.api import FSDP, PACKAGE
+from fsdp_migrate.fsdp1.api import FSDP, PACKAGE, without_mark
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning import string_references
 from fsdp_migrate.planning.context import Study
@@ -36,7 +36,7 @@ def decide_quoted_annotation(site: Site, study: Study) -> Decision:
     ]
     others = [old for node, old in found if old not in TYPES or _deeper(node, old)]
     if others or not models or not text.isascii() or "\n" in text:
-        missing = others[0].removeprefix("private:") if others else ""
+        missing = without_mark(others[0]) if others else ""
         reason = f"FSDP2 has no {missing}" if models and others else study.no_models
         return study.left(
             site,

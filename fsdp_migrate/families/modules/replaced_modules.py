@@ -16,12 +16,13 @@ from fsdp_migrate.analysis.values import Class, External, Made
 from fsdp_migrate.families.modules.exact_classes import model_in
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.families.wrapping.gathered import is_gathered
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import definitions
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 
-REPLACED = "module of a sharded model replaced"
-DRAWN = "sharded parameter initialized"
+REPLACED = Construct.parse("module of a sharded model replaced")
+DRAWN = Construct.parse("sharded parameter initialized")
 INIT = "torch.nn.init."
 WITH_PARAMETERS = re.compile(
     r"torch\.nn\.(modules\.\w+\.)?\w*(Linear|Conv|Norm|Embedding|RNN|LSTM|GRU|Attention|Transformer"

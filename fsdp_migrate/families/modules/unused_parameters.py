@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from fsdp_migrate.analysis.values import Class, Made
 from fsdp_migrate.families.modules.conditional_parts import ConditionalParts
 from fsdp_migrate.families.wrapping import model_contents
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 
-CONSTRUCT = "unused part"
+CONSTRUCT = Construct.parse("unused part")
 
 
 @dataclass(frozen=True)

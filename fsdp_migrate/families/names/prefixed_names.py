@@ -17,12 +17,13 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Function
 from fsdp_migrate.families.parameters import parameter_loops, parameter_owners
 from fsdp_migrate.families.wrapping import gathered
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.scopes import FUNCTIONS, walk
 
-CONSTRUCT = "prefixed name"
+CONSTRUCT = Construct.parse("prefixed name")
 METHODS = frozenset({"named_parameters", "named_buffers", "named_modules"})
 INSIDE = frozenset({"module", "_fsdp_wrapped_module"})  # what the wrapper around all is off for
 PARTS = ("_fsdp_wrapped_module", "_fpw_module")

@@ -11,9 +11,10 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Made, Unknown
+from fsdp_migrate.analysis.values import Class, Made, Unknown
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.families.wrapping import model_contents
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import definitions
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -22,7 +23,7 @@ from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.planning.shard_plan import ShardPlan
 from fsdp_migrate.syntax.scopes import Kind
 
-CONSTRUCT = "parameter attribute"
+CONSTRUCT = Construct.parse("parameter attribute")
 # Attributes of a tensor that are not kept in its ``__dict__``.
 TENSORS = frozenset({"data", "grad", "requires_grad", "names", "real", "imag"})
 # And those that cannot be set: what they are assigned to is no parameter.

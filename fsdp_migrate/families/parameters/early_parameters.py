@@ -26,14 +26,15 @@ from fsdp_migrate.families.training_loop.early_optimizers import (
 )
 from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.families.wrapping.computing_methods import LEAVES
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import definitions
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import given_arguments, last_name, names_in
 from fsdp_migrate.syntax.scopes import Scope, children, walk
 
-CONSTRUCT = "early parameters"
-IN_MODELS = "kept parameters"
+CONSTRUCT = Construct.parse("early parameters")
+IN_MODELS = Construct.parse("kept parameters")
 COLLECTS = re.compile(r"param|group|decay|optim", re.I)
 COUNTS = re.compile(r"count|num|size|print|log|sched|state", re.I)
 HOLDERS = frozenset({"list", "tuple", "set", "dict", "filter", "sorted", "reversed", "chain"})

@@ -17,13 +17,14 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Display, External, Function, Made, Values
 from fsdp_migrate.families.parameters import attributes
 from fsdp_migrate.families.wrapping import model_contents
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import given_arguments, names_in
 
-FOUR_BIT = "4-bit parameters"
-SUBCLASS = "class of parameters"
+FOUR_BIT = Construct.parse("4-bit parameters")
+SUBCLASS = Construct.parse("class of parameters")
 WORDS = (b"4bit", b"4Bit", b"NF4", b"FP4")
 LAYERS = frozenset(
     f"bitsandbytes.nn.{part}{name}"

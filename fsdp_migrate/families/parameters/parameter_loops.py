@@ -9,17 +9,18 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.syntax.expressions import names_in
 from fsdp_migrate.syntax.scopes import walk
 
-SHAPE = "parameter shape"
-COUNT = "parameter count"
-STATISTIC = "parameter statistic"
-MEMORY = "parameter memory"
-ADDRESS = "parameter address"
-NAME = "parameter name"
-DATA = "parameter data"
-UPDATE = "parameter update"
+SHAPE = Construct.parse("parameter shape")
+COUNT = Construct.parse("parameter count")
+STATISTIC = Construct.parse("parameter statistic")
+MEMORY = Construct.parse("parameter memory")
+ADDRESS = Construct.parse("parameter address")
+NAME = Construct.parse("parameter name")
+DATA = Construct.parse("parameter data")
+UPDATE = Construct.parse("parameter update")
 METHODS = frozenset({"parameters", "named_parameters"})
 SHAPES = frozenset({"ndim", "shape", "dim", "size"})
 # What DTensor gives for the whole parameter, by communication; of other numbers, such as norm() and
@@ -57,7 +58,7 @@ def loop_over(
     return None
 
 
-def uses_in_loop(call: ast.expr, module: Module) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
+def uses_in_loop(call: ast.expr, module: Module) -> Iterator[tuple[ast.expr | ast.stmt, Construct]]:
     """What the loop over a call does with its variables."""
     child: ast.AST = call
     for parent in module.table.ancestors(call):
@@ -84,7 +85,7 @@ def _target(whole: ast.expr | ast.stmt) -> ast.expr | None:
 
 def uses_of_variables(
     loop: ast.expr | ast.stmt, names: set[str], region: Sequence[ast.AST]
-) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
+) -> Iterator[tuple[ast.expr | ast.stmt, Construct]]:
     looked = counted = named = addressed = measured = stored = False
     target = loop.target if isinstance(loop, (ast.For, ast.AsyncFor)) else _target(loop)
     first = ""  # the name of ``for name, parameter in model.named_parameters()``

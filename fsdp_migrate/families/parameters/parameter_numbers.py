@@ -9,6 +9,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.parameters.parameter_loops import loop_over
 from fsdp_migrate.families.parameters.parameter_owners import models_concerned
 from fsdp_migrate.families.training_loop import reductions
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
@@ -18,8 +19,8 @@ from fsdp_migrate.syntax.scopes import walk
 
 RULE = "FSDP408"
 
-REDUCED = "parameter norm over ranks"
-NUMBER = "parameter norm"
+REDUCED = Construct.parse("parameter norm over ranks")
+NUMBER = Construct.parse("parameter norm")
 
 
 def find_numbers(

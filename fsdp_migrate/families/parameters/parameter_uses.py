@@ -36,13 +36,14 @@ from fsdp_migrate.families.parameters.parameter_owners import (
 from fsdp_migrate.families.training_loop import reductions
 from fsdp_migrate.families.wrapping import strategy
 from fsdp_migrate.families.wrapping.gathered import is_gathered
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import names_in
 
-CLIP_LIST = "torch.nn.utils.clip_grad_norm_(list)"
-CLIP = "torch.nn.utils.clip_grad_norm_(parameters)"
+CLIP_LIST = Construct.parse("torch.nn.utils.clip_grad_norm_(list)")
+CLIP = Construct.parse("torch.nn.utils.clip_grad_norm_(parameters)")
 TORCH_CLIP = frozenset(
     {"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"}
 )

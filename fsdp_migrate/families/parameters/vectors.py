@@ -18,6 +18,7 @@ from fsdp_migrate.families.parameters.parameter_owners import (
 )
 from fsdp_migrate.families.training_loop.reductions import reduced_parts
 from fsdp_migrate.families.wrapping.gathered import is_gathered
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
@@ -26,9 +27,9 @@ from fsdp_migrate.syntax.expressions import last_name
 
 RULE = "FSDP408"
 
-VECTOR = "parameters in a vector"
-WRITTEN = "parameters from a vector"
-PIECES = "parameters put together"
+VECTOR = Construct.parse("parameters in a vector")
+WRITTEN = Construct.parse("parameters from a vector")
+PIECES = Construct.parse("parameters put together")
 UTILS = ("torch.nn.utils.", "torch.nn.utils.convert_parameters.")
 TO_VECTOR, FROM_VECTOR = "parameters_to_vector", "vector_to_parameters"
 CATS = frozenset({"torch.cat", "torch.concat", "torch.concatenate"})

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.wrapping.gathered import is_gathered
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
 from fsdp_migrate.planning.edits import code
@@ -22,7 +23,7 @@ from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 RULE = "FSDP408"
 
-WRITE = "parameter write"
+WRITE = Construct.parse("parameter write")
 IN_PLACE = frozenset(
     f"{name}_"
     for name in (  # of torch.Tensor

@@ -15,6 +15,7 @@ from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.subclasses import module_subclasses
 from fsdp_migrate.families.wrapping import forward_registration, run_time
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
@@ -201,4 +202,4 @@ def _parameter(parameter: ast.arg, default: ast.expr | None, star: str = "") -> 
 
 
 def is_subclass(site: Site) -> bool:
-    return site.construct == f"class({fsdp1.FSDP})"
+    return site.construct == Construct(ConstructKind.CLASS, fsdp1.FSDP)

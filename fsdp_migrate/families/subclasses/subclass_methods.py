@@ -104,7 +104,7 @@ def own_states(constructor: Constructor, study: Study) -> frozenset[str]:
 
 def decide_own_state(site: Site, study: Study) -> Decision | None:
     """``state_dict()`` of a model whose class overrides that method: the call stays."""
-    name = site.construct.removeprefix(f"{fsdp1.FSDP}.")
+    name = site.construct.attribute
     if name not in STATES or site.receiver is None:
         return None
     models = study.models(site.receiver, site.module).constructors

@@ -16,6 +16,7 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Function, Value
 from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
@@ -46,11 +47,11 @@ def find_early_optimizers(study: Study, module: Module) -> Iterator[Site]:
         if found is not None:
             receiver = found.parameters.func
             assert isinstance(receiver, ast.Attribute)
-            yield Site("early optimizer", module, call, call, receiver.value)
+            yield Site(Construct.parse("early optimizer"), module, call, call, receiver.value)
 
 
-FLATTENING = "optimizer that flattens"
-UNSUPPORTED = "optimizer without DTensors"
+FLATTENING = Construct.parse("optimizer that flattens")
+UNSUPPORTED = Construct.parse("optimizer without DTensors")
 FLATTENERS = frozenset({"torch.optim.LBFGS", "torch.optim.lbfgs.LBFGS"})
 # Their steps change numbers in place that are sharded otherwise than their parameter.
 FAILING = frozenset(

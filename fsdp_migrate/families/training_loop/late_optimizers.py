@@ -24,6 +24,7 @@ from fsdp_migrate.families.training_loop.early_optimizers import (
     named_like_an_optimizer,
 )
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
 from fsdp_migrate.planning.model import Constructor
@@ -31,7 +32,7 @@ from fsdp_migrate.syntax import guards
 from fsdp_migrate.syntax.expressions import given_arguments, last_name, names_in
 from fsdp_migrate.syntax.scopes import Scope, walk
 
-CONSTRUCT = "late optimizer"
+CONSTRUCT = Construct.parse("late optimizer")
 # Methods of a model that run it, and others through which it may be called.
 RUNNING = frozenset({"forward", "module", "generate", "sample", "predict", "encode", "decode"})
 # What functions outside the project that are given a model do with it, as their names say.

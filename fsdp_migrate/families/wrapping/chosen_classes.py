@@ -10,12 +10,13 @@ import ast
 
 from fsdp_migrate.analysis.values import External
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 
-VALUE = f"value({fsdp1.FSDP})"
-MAKES = f"{fsdp1.FSDP}()"
+VALUE = Construct(ConstructKind.VALUE, fsdp1.FSDP)
+MAKES = Construct(ConstructKind.CONSTRUCTOR, fsdp1.FSDP)
 PROBLEM = "which class is called is only known at run time"
 
 

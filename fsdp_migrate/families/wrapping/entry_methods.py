@@ -31,6 +31,7 @@ from fsdp_migrate.families.wrapping.wrapped_modules import (
     unwrapped,
     wrapped_by,
 )
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import first_argument
@@ -38,7 +39,7 @@ from fsdp_migrate.syntax.expressions import first_argument
 if TYPE_CHECKING:
     from fsdp_migrate.planning.context import Study
 
-CONSTRUCT = "entry method"
+CONSTRUCT = Construct.parse("entry method")
 
 
 @dataclass(eq=False)

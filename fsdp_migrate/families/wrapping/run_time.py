@@ -21,6 +21,7 @@ from fsdp_migrate.families.wrapping import (
 )
 from fsdp_migrate.families.wrapping.enclosing_models import Role, role
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
@@ -148,7 +149,7 @@ def arguments(
         assert isinstance(node, (ast.expr, ast.keyword))
         if any(map(fsdp1.canonical, study.external(constructor.arguments[argument], module))):
             continue  # FSDP1's own name, passed by itself: a site of its own
-        part = Site(f"{fsdp1.FSDP}({argument}=)", module, node, node)
+        part = Site(Construct.of_argument(argument), module, node, node)
         rule = study.registry.find(part.construct)
         if rule is not None and Version(rule.rule.since) > study.target:
             yield study.too_new(part, rule, models=models)
@@ -175,16 +176,16 @@ def unknown_states(decisions: Iterable[Decision]) -> bool:
 
 def decide_mention(site: Site, study: Study) -> Decision | None:
     """Decide a mention of a setting or policy that constructors in the run-time form may get."""
-    name = vocabulary.name_of(site.construct)
+    name = site.construct.owner
     if not study.run_time or site.node in study.conversions:
         return None  # of a constructor that is written out
-    if site.construct.startswith("import("):
+    if site.construct.kind is ConstructKind.IMPORT:
         return None  # nothing in the file uses it
     models = study.reached_from(site.module)
     if all((c.defined_by or c.call) not in study.run_time for c in models):
         return None  # those are on another island
     if name in fsdp1.POLICIES - {"wrap", "enable_wrap"}:
-        rule = study.registry.find(name)
+        rule = study.registry.find(Construct.parse(name))
         if rule is None:
             return None
         return study.rewritten(site, rule.code, "kept: shard asks it as FSDP1 did", models=models)

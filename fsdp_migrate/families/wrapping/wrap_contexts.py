@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from fsdp_migrate.analysis.values import Class, External, Function
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.planning import support_file
+from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
+from fsdp_migrate.planning import support_library
 from fsdp_migrate.planning.model import Constructor, successor
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
     from fsdp_migrate.fsdp1.site import Site
     from fsdp_migrate.planning.context import Study
 
-CONTEXT = "enable_wrap"
-WRAP = "wrap"
-NAMES = frozenset({CONTEXT, WRAP})
+CONTEXT = Construct.parse("enable_wrap")
+WRAP = Construct.parse("wrap")
+CONSTRUCTS = frozenset({CONTEXT, WRAP})
 CLASS = "wrapper_cls"
-MAKES = f"{fsdp1.FSDP}()"
+MAKES = Construct(ConstructKind.CONSTRUCTOR, fsdp1.FSDP)
 
 
 TWICE = (
@@ -66,7 +67,7 @@ def register_contexts(found: list[Site], study: Study) -> list[Site]:
     wraps = [s for s in found if s.construct == WRAP]
     if not contexts:
         return found
-    has_fsdp1 = any(s.construct.endswith(f"{fsdp1.FSDP})") or s.construct == MAKES for s in found)
+    has_fsdp1 = any(s.construct.name == fsdp1.FSDP and not s.construct.part for s in found)
     kinds = {site: _kind(site, study, has_fsdp1=has_fsdp1) for site in contexts}
     enabled = [s for s in contexts if kinds[s] is Kind.FSDP1]
     foreign = [s for s in contexts if kinds[s] is Kind.OTHER]
@@ -125,7 +126,7 @@ def _kind(site: Site, study: Study, *, has_fsdp1: bool) -> Kind:
             case External(name=name) if fsdp1.canonical(name) != fsdp1.FSDP:
                 continue
             case Class() | Function():
-                if support_file.is_ours(value.module) or not has_fsdp1:
+                if support_library.is_ours(value.module) or not has_fsdp1:
                     continue
         return Kind.UNKNOWN
     return Kind.OTHER

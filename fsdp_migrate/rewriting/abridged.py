@@ -1,9 +1,9 @@
-"""The part of a file that LibCST reads: what is edited, and what stands around it.
+"""The abridged text of a file, which LibCST reads: what is edited, and what stands around it.
 
-LibCST is by far the dearest step, and its cost grows with the text. A run of statements that no
-edit is in becomes one line, a name that stands for it; in the new text the name becomes the
-statements again. Lines between statements (comments, blank ones) always stay, because edits may
-move them.
+LibCST is by far the dearest step, and its cost grows with the text. So a run of statements without
+an edit is left out: one line with a name, such as ``__fsdp_migrate_kept_3__``, stands for it, and
+becomes the statements again in the new text. Lines between statements (comments, blank ones) always
+stay, because edits may move them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ ABOUT = re.compile(r"[ \t]*(#|$)")  # a line without code
 
 
 @dataclass
-class Excerpt:
-    """A shorter text of a module; lines are 1-based."""
+class AbridgedText:
+    """The text, and what was left out of it. Lines are 1-based."""
 
     text: str
     runs: list[str] = field(default_factory=list)  # what was left out
@@ -40,12 +40,12 @@ class Excerpt:
     _gone: list[int] = field(default_factory=list)  # how many lines are gone by then
 
     def line(self, line: int) -> int:
-        """Where a line of the file stands in the excerpt."""
+        """Where a line of the file stands in the abridged text."""
         index = bisect_right(self._after, line)
         return line - (self._gone[index - 1] if index else 0)
 
     def whole(self, text: str) -> str | None:
-        """New text of the excerpt with everything in it again; None when that cannot be told."""
+        """The whole new text for a new abridged text; None if the places of runs are not sure."""
         found = HELD.findall(text)
         if [int(number) for _, number in found] != list(range(len(self.runs))):
             return None
@@ -55,18 +55,20 @@ class Excerpt:
         return HELD.sub(lambda match: self.runs[int(match[2])], text)
 
 
-def excerpt(module: Module, wanted: Iterable[ast.AST], edits: Iterable[Edit]) -> Excerpt | None:
-    """The shorter text in which everything ``wanted`` stands; None when it is all needed."""
+def abridge(
+    module: Module, wanted: Iterable[ast.AST], edits: Iterable[Edit]
+) -> AbridgedText | None:
+    """The text with all that is ``wanted`` in it; None if nothing can be left out."""
     source = module.source
     plain = source.encoding == "utf-8" and not source.data.startswith(b"\xef\xbb\xbf")
     if not plain or "\r" in source.text or "\f" in source.text or HELD.search(source.text):
         return None
     moving = {e.node for e in edits if isinstance(e, _MOVING)}
-    runs = list(_Runs(module, set(wanted), moving).of(source.tree.body))
+    runs = list(_UneditedRuns(module, set(wanted), moving).of(source.tree.body))
     if not runs:
         return None
     lines = source.text.split("\n")
-    result, kept, at, gone = Excerpt(""), [], 0, 0
+    result, kept, at, gone = AbridgedText(""), [], 0, 0
     for first, last in runs:
         kept += lines[at : first - 1]
         kept.append(_indent(lines[first - 1]) + NAME.format(len(result.runs)))
@@ -93,7 +95,7 @@ def _indent(line: str) -> str:
 def _indents(
     body: list[ast.stmt], lines: list[str], left_out: set[int] | frozenset[int] = frozenset()
 ) -> Iterator[str]:
-    """By how much the blocks of a file are indented, in order, but for those left out."""
+    """How much deeper than its statement each block is indented, but for blocks left out."""
     for statement in body:
         if statement.lineno in left_out:
             continue
@@ -129,8 +131,8 @@ def _begins_line(statement: ast.stmt, lines: list[str]) -> bool:
     return decorated or len(_indent(line)) == statement.col_offset
 
 
-class _Runs:
-    """Finds what can be left out: statements that hold nothing wanted, on lines of their own."""
+class _UneditedRuns:
+    """Finds what can be left out: statements on lines of their own that hold nothing wanted."""
 
     def __init__(self, module: Module, wanted: set[ast.AST], moving: set[ast.stmt]) -> None:
         self.lines = module.source.text.split("\n")
@@ -148,14 +150,14 @@ class _Runs:
         for index, statement in enumerate(body):
             before = body[index - 1] if index else None
             after = body[index + 1] if index + 1 < len(body) else None
-            if statement not in self.touched and self._alone(statement, before, after):
+            if statement not in self.touched and self._has_own_lines(statement, before, after):
                 run.append(statement)
                 continue
-            yield from self._closed(run)
+            yield from self._lines_of_run(run)
             run = []
             if statement in self.touched and statement not in self.moving:
                 yield from self.inside(statement)
-        yield from self._closed(run)
+        yield from self._lines_of_run(run)
 
     def inside(self, statement: ast.stmt) -> Iterator[tuple[int, int]]:
         for block in _blocks(statement):
@@ -166,8 +168,9 @@ class _Runs:
             else:
                 yield from self.of(block)
 
-    def _closed(self, run: list[ast.stmt]) -> Iterator[tuple[int, int]]:
-        """The run without last statements whose comments LibCST would take for others'."""
+    def _lines_of_run(self, run: list[ast.stmt]) -> Iterator[tuple[int, int]]:
+        """The lines of a run. Its last statements stay if LibCST would take comments below them for
+        another statement's."""
         kept = list(run)
         while kept and not self._ends_clean(kept[-1]):
             kept.pop()
@@ -177,7 +180,9 @@ class _Runs:
             if last - first + 1 >= FEWEST:
                 yield first, last
 
-    def _alone(self, statement: ast.stmt, before: ast.stmt | None, after: ast.stmt | None) -> bool:
+    def _has_own_lines(
+        self, statement: ast.stmt, before: ast.stmt | None, after: ast.stmt | None
+    ) -> bool:
         """Whether no other statement shares the lines of a statement."""
         first, last = _first_line(statement), statement.end_lineno
         assert last is not None
