@@ -11,7 +11,6 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from fsdp_migrate.families.parameters import parameter_classes
 from fsdp_migrate.families.wrapping import (
     enclosing_models,
     policies,
@@ -33,7 +32,6 @@ from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.target import OLDEST
 
-LOCAL = frozenset({"ShardedGradScaler", parameter_classes.FOUR_BIT.name})
 POLICIES = frozenset(map(Construct.parse, fsdp1.POLICIES)) - wrap_contexts.CONSTRUCTS
 
 
@@ -167,7 +165,7 @@ def _near(decision: Decision, study: Study) -> Decision:
     construct = decision.site.construct
     is_type = construct.kind is ConstructKind.ANNOTATION or construct == string_references.QUOTED
     name = construct.owner
-    is_value = name in vocabulary.SETTINGS or name in fsdp1.POLICIES or name in LOCAL
+    is_value = name in vocabulary.SETTINGS or name in fsdp1.POLICIES or name in study.registry.near
     if decision.outcome is Outcome.LEFT or not (is_type or is_value):
         return decision
     return replace(

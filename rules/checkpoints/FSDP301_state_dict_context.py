@@ -63,9 +63,8 @@ def _kept(site: Site, study: Study, models: Iterable[Constructor]) -> Decision:
     """Keep the context, as one of the support module's."""
     proposal = study.proposal()
     name = proposal.support(site.module, "state_dict_type", site.node)
-    assert isinstance(site.reference, ast.expr)
-    proposal.replace(site.module, site.reference, code("{n}", n=name))
-    study.kept.add(site.node)
+    proposal.replace(site.module, site.mention, code("{n}", n=name))
+    proposal.claims.kept.add(site.node)
     return study.rewritten(site, RULE.code, "state_dict_type", proposal, models=models)
 
 

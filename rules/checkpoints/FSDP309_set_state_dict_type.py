@@ -71,7 +71,6 @@ def _kept(site: Site, study: Study, models: Iterable[Constructor]) -> Decision:
     proposal = study.proposal()
     function = site.construct.last
     name = proposal.support(site.module, function, site.node)
-    assert isinstance(site.reference, ast.expr)
-    proposal.replace(site.module, site.reference, code("{n}", n=name))
-    study.kept.add(site.node)
+    proposal.replace(site.module, site.mention, code("{n}", n=name))
+    proposal.claims.kept.add(site.node)
     return study.rewritten(site, RULE.code, function, proposal, models=models)

@@ -12,6 +12,7 @@ from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.syntax.expressions import bind_arguments
+from fsdp_migrate.syntax.kinds import present
 
 RULE = Rule(
     code="FSDP310",
@@ -41,21 +42,19 @@ def decide(site: Site, study: Study) -> Decision:
             "dcp.load into get_optimizer_state_dict(model, optimizer), then set it",
             models=study.every_constructor,
         )
-    assert isinstance(call, ast.Call)
-    assert load.model is not None
-    assert load.optimizer is not None
+    call = site.call
     proposal = study.proposal()
     name = proposal.support(site.module, "read_sharded_optimizer_state", call)
     new = code(
         "{f}({m}, {o}, {k}, {r})",
         f=name,
-        m=ast.unparse(load.model),
-        o=ast.unparse(load.optimizer),
+        m=ast.unparse(present(load.model)),
+        o=ast.unparse(present(load.optimizer)),
         k=bound["optimizer_key"],
         r=bound["storage_reader"],
     )
     proposal.replace(site.module, call, new)
-    models = study.models_of_static(load.model, site.module).constructors
+    models = study.models_of_static(present(load.model), site.module).constructors
     return study.rewritten(site, RULE.code, "read_sharded_optimizer_state", proposal, models=models)
 
 

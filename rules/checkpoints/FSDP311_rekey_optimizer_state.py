@@ -48,6 +48,5 @@ def decide(site: Site, study: Study) -> Decision:
     ]
     arguments.append(code(f"by_name={by_name}"))
     new = code("{f}({a})", f=function, a=join(", ", arguments))
-    assert isinstance(site.node, ast.expr)
-    proposal.replace(site.module, site.node, new)
+    proposal.replace(site.module, site.expression, new)
     return study.rewritten(site, RULE.code, "rekey_optimizer_state", proposal, models=models)

@@ -6,12 +6,14 @@ from fsdp_migrate.families.names import silent_fallbacks
 from fsdp_migrate.families.wrapping import chosen_classes
 from fsdp_migrate.fsdp1.api import FLAT_FIELDS, FSDP, PACKAGE, UNMISTAKABLE, without_mark
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
-from fsdp_migrate.fsdp1.references import COMMAND, FLAT
+from fsdp_migrate.fsdp1.model_attributes import FLAT
 from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.fsdp1.spelled_names import COMMAND
 from fsdp_migrate.planning import string_references
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.syntax.kinds import of_kind, present
 
 RULE = Rule(code="FSDP499", name="no_rule", handles=("*",), since="2.4")
 
@@ -216,10 +218,8 @@ def _asked(node: ast.AST) -> bool:
 
 def _asked_by_name(named: str, site: Site, study: Study) -> Decision:
     """``getattr(model, "clip_grad_norm_", None)`` is quiet about what an FSDP2 model has not."""
-    assert isinstance(site.node, ast.Call)
-    assert site.receiver is not None
-    asked = getattr(site.node.func, "id", "")
-    quiet = asked == "hasattr" or len(site.node.args) > 2
+    asked = getattr(site.call.func, "id", "")
+    quiet = asked == "hasattr" or len(site.call.args) > 2
     private = named in UNMISTAKABLE | FLAT_FIELDS
     help_ = f"call {named} on the model where it is FSDP1's, and run again"
     return study.left(
@@ -237,17 +237,14 @@ def _asked_by_name(named: str, site: Site, study: Study) -> Decision:
 
 def _concerned(site: Site, study: Study) -> frozenset[Constructor]:
     """The models that a site may be about: all, where nothing tells which."""
-    assert site.receiver is not None
-    known = study.models(site.receiver, site.module).constructors
+    known = study.models(site.subject, site.module).constructors
     return known or study.every_constructor
 
 
 def _command(site: Site, study: Study) -> Decision:
     """A notebook's command, which is no Python: ``!torchrun train.py``."""
-    excerpt = site.module.source.excerpt
-    assert excerpt is not None
-    assert isinstance(site.node, ast.Name)
-    mask = excerpt.masks[site.node.id]
+    excerpt = present(site.module.source.excerpt)
+    mask = excerpt.masks[of_kind(site.node, ast.Name).id]
     meets_models = mask.shares_names and not mask.text.endswith("?")
     return study.left(
         site,

@@ -10,7 +10,13 @@ RULE = Rule(
     code="FSDP412",
     name="parameter_attributes",
     handles=("parameter attribute",),
-    finders=(Finder(200, in_project=attributes.find_parameter_attributes),),
+    finders=(
+        Finder(
+            200,
+            in_project=attributes.find_parameter_attributes,
+            of_constructor=attributes.attribute_sites,
+        ),
+    ),
 )
 
 

@@ -7,8 +7,9 @@ from fsdp_migrate.families.parameters.parameter_owners import trained_models
 from fsdp_migrate.families.parameters.parameter_updates import STALE
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Code, Proposal, code
+from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.rule import Rule
 
 RULE = Rule(code="FSDP416", name="handles", handles=("private:_traversal_utils._get_fsdp_handles",))
@@ -31,7 +32,7 @@ def decide(site: Site, study: Study) -> Decision:
             "do it with the parameters, which are DTensors of their own shape",
             models=models,
         )
-    assert isinstance(call, ast.Call)
+    call = site.call
     proposal = study.proposal()
     reshard = proposal.support(site.module, "reshard_parameters", call)
     lines = code("{r}({m})", r=reshard, m=ast.unparse(given[0]))

@@ -10,6 +10,7 @@ RULE = Rule(
     code="FSDP418",
     name="parameter_classes",
     handles=("4-bit parameters", "class of parameters"),
+    near=("4-bit parameters",),
     finders=(Finder(210, in_project=parameter_classes.find_parameter_classes),),
 )
 

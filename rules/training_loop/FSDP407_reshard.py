@@ -12,6 +12,7 @@ from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.syntax.expressions import names_in
+from fsdp_migrate.syntax.kinds import of_kind
 
 RULE = Rule(code="FSDP407", name="reshard", handles=("private:_runtime_utils._reshard",))
 
@@ -33,15 +34,15 @@ def decide(site: Site, study: Study) -> Decision:
             "call reshard() on the module",
             models=models,
         )
-    assert isinstance(call, ast.Call)
+    call = site.call
     proposal = study.proposal()
     handed = _handed(call, site, path)
     for statement in handed:
-        study.gone.add(statement)
+        proposal.claims.gone.add(statement)
         proposal.delete(site.module, statement)
     around = _condition(site, path)
-    study.gone.add(around.test if around is not None else call)
-    study.gone.add(call)
+    proposal.claims.gone.add(around.test if around is not None else call)
+    proposal.claims.gone.add(call)
     asked = _asked(site, path, handed, study)
     if around is not None:
         proposal.replace_statement(site.module, around, code("{m}.reshard()", m=path))
@@ -50,7 +51,7 @@ def decide(site: Site, study: Study) -> Decision:
     if asked is None:
         return study.rewritten(site, RULE.code, "reshard()", proposal, models=models)
     function, kept, strategy = asked
-    study.gone.add(strategy)
+    proposal.claims.gone.add(strategy)
     proposal.replace(function.module, function.node, code("{k}", k=kept))
     proposal.mark(function.module, function.node, RULE.code, sentences(REPLICATED))
     return study.rewritten(
@@ -124,7 +125,7 @@ def _asked(
             args=ast.arguments(args=[ast.arg(arg=given)]),
             body=[ast.Return(value=ast.BoolOp(op=ast.And(), values=[kept, compared]) as answer)],
         ) if _is_strategy(compared, given):
-            assert isinstance(compared, ast.Compare)
+            compared = of_kind(compared, ast.Compare)
         case _:
             return None
     for module in study.project.modules:

@@ -6,8 +6,9 @@ from fsdp_migrate.families.wrapping.forward_registration import plan_registratio
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.rendering import render
 from fsdp_migrate.planning.rule import Rule
-from fsdp_migrate.planning.shard_plan import placement_problem, render
+from fsdp_migrate.planning.shard_plan import placement_problem
 
 RULE = Rule(
     code="FSDP101",

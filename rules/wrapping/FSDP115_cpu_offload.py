@@ -10,10 +10,12 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Code, Proposal, code
+from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import ShardPlan
+from fsdp_migrate.syntax.kinds import of_kind
 
 RULE = Rule(
     code="FSDP115",
@@ -124,7 +126,7 @@ def _policy(flag: bool | ast.expr, name: Callable[[str], str]) -> Code:
     offload = name("CPUOffloadPolicy")
     if flag is True:
         return code("{o}()", o=offload)
-    assert isinstance(flag, ast.expr)
+    flag = of_kind(flag, ast.expr)
     return code("{o}() if {f} else {n}()", o=offload, f=flag, n=name("OffloadPolicy"))
 
 

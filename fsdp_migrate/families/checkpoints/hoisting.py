@@ -14,7 +14,9 @@ from fsdp_migrate.families.checkpoints import ranks
 from fsdp_migrate.families.checkpoints.hoisting_places import Place, Standing
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, sentences
-from fsdp_migrate.planning.edits import Code, Proposal, code
+from fsdp_migrate.planning.edits import Code, code
+from fsdp_migrate.planning.proposal import Proposal
+from fsdp_migrate.syntax.kinds import of_kind
 
 
 def hoist(
@@ -26,19 +28,18 @@ def hoist(
         What may differ, for a review, and whether it is marked already.
     """
     place, module = found.place, site.module
-    assert isinstance(site.node, ast.expr)
     if place is None:
-        proposal.replace(module, site.node, value)
+        proposal.replace(module, site.expression, value)
         return found.review, False
     kept = _own_name(site)
     if kept:
         name = kept
         proposal.delete(module, site.statement)
     else:
-        if module.table.scope_of(site.node).lookup(wanted) is not None:
+        if module.table.scope_of(site.expression).lookup(wanted) is not None:
             wanted = f"model_{wanted}"
-        name = proposal.fresh(module, site.node, wanted)
-        proposal.replace(module, site.node, code("{n}", n=name))
+        name = proposal.fresh(module, site.expression, wanted)
+        proposal.replace(module, site.expression, code("{n}", n=name))
     text = " and ".join(place.conditions)
     template = f"if {_escaped(text)}:\n    {{n}} = {{v}}" if text else "{n} = {v}"
     proposal.insert_before(module, place.statement, code(template, n=name, v=value))
@@ -132,7 +133,7 @@ def _leaves_something(statement: ast.stmt, module: Module) -> bool:
     alone = isinstance(parent, ast.With) and len(parent.items) == 1
     if not alone:
         return False
-    assert isinstance(parent, ast.With)
+    parent = of_kind(parent, ast.With)
     context = parent.items[0].context_expr
     called = context.func if isinstance(context, ast.Call) else context
     is_kind = isinstance(called, ast.Attribute) and called.attr == "state_dict_type"

@@ -15,7 +15,7 @@ from fsdp_migrate.families.checkpoints.shared_conditions import (
     parts_of_test,
     sort_conditions,
 )
-from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1 import model_values, references
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import given_arguments
@@ -191,7 +191,7 @@ def _is_something_else(value: Value, study: Study) -> bool:
     """Whether a value is made by something that was given no FSDP1 model."""
     if isinstance(value, Constant):
         return True
-    if not isinstance(value, Made) or references.is_model(value, study.tracer):
+    if not isinstance(value, Made) or model_values.is_model(value, study.tracer):
         return False
     if not isinstance(value.node, ast.Call):
         return isinstance(value.callee, Class)

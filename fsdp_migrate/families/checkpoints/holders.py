@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Display, Made, Value
 from fsdp_migrate.families.wrapping import enclosing_models
-from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1 import model_attributes, model_values, references
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -46,7 +46,7 @@ def find_calls_on_holders(study: Study, module: Module) -> Iterator[Site]:
             continue
         if not sharded_parts(attribute.value, module, study):
             continue
-        if references.is_taken_for_model(attribute.value, module, study.tracer):
+        if model_values.is_taken_for_model(attribute.value, module, study.tracer):
             continue  # a site already
         parent = module.table.parents[attribute]
         called = isinstance(parent, ast.Call) and parent.func is attribute
@@ -56,7 +56,7 @@ def find_calls_on_holders(study: Study, module: Module) -> Iterator[Site]:
 
 def find_functions_asking(study: Study, module: Module) -> Iterator[Site]:
     """Sites for functions of other libraries that ask sharded models, or parts, for their state."""
-    return references.state_functions(
+    return model_attributes.state_functions(
         study.tracer, module, lambda node: bool(sharded_parts(node, module, study))
     )
 
@@ -64,7 +64,7 @@ def find_functions_asking(study: Study, module: Module) -> Iterator[Site]:
 def sharded_parts(node: ast.expr, module: Module, study: Study) -> Held:
     """The sharded parts in a module that is not sharded itself."""
     values = study.values(node, module)
-    if not study.constructors or references.models(values, study.tracer):
+    if not study.constructors or model_values.models(values, study.tracer):
         return Held()
     calls = {call for value in values for call in _parts(value, study)}
     made = [c for call, c in study.constructors.items() if call in calls]
@@ -85,7 +85,7 @@ def _comes_later(constructor: Constructor, node: ast.expr, module: Module) -> bo
 
 def _parts(value: Value, study: Study) -> set[ast.AST]:
     """The constructor calls of the sharded parts of a module, however deep."""
-    if references.is_model(value, study.tracer):
+    if model_values.is_model(value, study.tracer):
         made = {value.node}
         if isinstance(value.node, ast.Call):  # of a partial, or of a class derived from FSDP1's
             made |= {v.node for v in study.values(value.node.func, value.module)}

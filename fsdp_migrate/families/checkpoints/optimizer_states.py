@@ -10,6 +10,7 @@ from fsdp_migrate.families.checkpoints import state_dict_settings
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import bind_arguments
+from fsdp_migrate.syntax.kinds import method_of
 
 NEW_ORDER = ("model", "optim", "optim_state_dict", "is_named_optimizer", "load_directly", "group")
 OLD_ORDER = ("optim_state_dict", "model", "optim", "is_named_optimizer", "load_directly", "group")
@@ -144,5 +145,4 @@ def _loads(call: ast.Call) -> bool:
 
 
 def _receiver(call: ast.Call) -> ast.expr:
-    assert isinstance(call.func, ast.Attribute)
-    return call.func.value
+    return method_of(call).value

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import FUNCTIONS, walk
 
 RANK_WORDS = (
@@ -53,8 +54,8 @@ def guards(node: ast.AST, module: Module) -> Iterator[Guard]:
         if isinstance(child, ast.stmt):
             for earlier in _before(child, parent):
                 if _returns(earlier):
-                    assert isinstance(earlier, ast.If)
-                    yield Guard(earlier, earlier.test, exits=True)
+                    leaving = of_kind(earlier, ast.If)
+                    yield Guard(leaving, leaving.test, exits=True)
         if isinstance(parent, FUNCTIONS):
             return
         if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test:

@@ -18,6 +18,7 @@ from fsdp_migrate.families.checkpoints.state_dict_settings import (
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import first_argument
+from fsdp_migrate.syntax.kinds import method_of
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 MIXED = "it is called inside and outside a state_dict_type context"
@@ -166,19 +167,19 @@ def _entered_before(
     table = module.table
     found: set[Setting | None] = set()
     for call in (*table.methods.get("enter_context", ()), *table.methods.get("__enter__", ())):
-        assert isinstance(call.func, ast.Attribute)
         scope = table.scope_of(call).function()
         same = (scope.node if scope is not None else None) is function
         if not same or position(call) > position(node):
             continue
-        block = _block_of_stack(call.func.value, module)
+        entered = method_of(call).value
+        block = _block_of_stack(entered, module)
         if block is not None and block not in table.ancestors(node):
             continue  # what was entered is left again
-        what = call.args[0] if call.args else call.func.value
+        what = call.args[0] if call.args else entered
         setting = setting_entered(what, module, models, study)
         if setting is not None:
             found.add(setting)
-            if block is None and _may_be_left(call.func.value, node, module):
+            if block is None and _may_be_left(entered, node, module):
                 found.add(None)
             if not _certainly_before(call, node, module):
                 found.add(None)

@@ -17,6 +17,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import bind_arguments
+from fsdp_migrate.syntax.kinds import of_kind
 
 
 @dataclass(frozen=True)
@@ -92,9 +93,8 @@ def _configured(
         name = fsdp1.canonical(value.made_by) if isinstance(value, Made) else None
         if name is None or not name.endswith("StateDictConfig"):
             return replace(setting, problem=f"{ast.unparse(node)} is only known at run time")
-        assert isinstance(value.node, ast.Call)
         second = "rank0_only" if name.startswith("Full") else "_use_dtensor"
-        bound = bind_arguments(value.node, ("offload_to_cpu", second))
+        bound = bind_arguments(of_kind(value.node, ast.Call), ("offload_to_cpu", second))
         if bound is None:
             return replace(setting, problem=f"the arguments of {name} cannot be read")
         for field, expression in bound.items():

@@ -16,6 +16,7 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Wrapped
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
+from fsdp_migrate.syntax.kinds import present
 from fsdp_migrate.syntax.scopes import Kind, walk
 
 DECORATOR = "dataclasses.dataclass"
@@ -150,7 +151,7 @@ class DataclassReader:
         for cls in units:
             method = self.methods.find(cls, "forward")
             for annotation in _annotations(method[1]) if method is not None else ():
-                assert method is not None
+                method = present(method)
                 self._annotation(annotation, method[0].module, found)
         contents = model_contents.contents(wrapped.wrapped, wrapped.module, self.study)
         # A model from outside the project takes none of its dataclasses; torch's containers hold

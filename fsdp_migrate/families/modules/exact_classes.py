@@ -18,10 +18,11 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Function
 from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.fsdp1.construct import Construct
-from fsdp_migrate.fsdp1.references import definitions
+from fsdp_migrate.fsdp1.model_values import definitions
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import FUNCTIONS, Kind
 
 CONSTRUCT = Construct.parse("exact class")
@@ -162,7 +163,7 @@ def _is_own(node: ast.expr, study: Study, module: Module) -> bool:
         cls = module.table.parents.get(method) if method is not None else None
         if definition.kind is not Kind.PARAMETER or not isinstance(cls, ast.ClassDef):
             continue
-        assert isinstance(function, ast.arguments)
+        function = of_kind(function, ast.arguments)
         if getattr(method, "name", "") in BEFORE:
             continue
         first = [*function.posonlyargs, *function.args][:1]
@@ -306,5 +307,4 @@ def _derived_beside(cls: Class, study: Study) -> Iterator[str]:
     for node in cls.module.table.scopes:
         for base in node.bases if isinstance(node, ast.ClassDef) else ():
             if any(v.node is cls.node for v in study.values(base, cls.module)):
-                assert isinstance(node, ast.ClassDef)
-                yield node.name
+                yield of_kind(node, ast.ClassDef).name

@@ -18,17 +18,15 @@ RULE = "FSDP406"
 
 def decide_process_group(site: Site, study: Study) -> Decision:
     """``model.process_group``: the ranks that hold the shards, the smaller group of a hybrid."""
-    assert site.receiver is not None
-    assert isinstance(site.reference, ast.expr)
-    found = study.models(site.receiver, site.module)
+    found = study.models(site.subject, site.module)
     group = _group_in_scope(site, found.constructors, study) if found.certain else None
     if group is not None:
         proposal = study.proposal()
         new = code("{g}", g=group.id)
         if any(isinstance(v, (Constant, Unknown)) for v in study.values(group, site.module)):
-            package = proposal.module_name(site.module, "torch.distributed", "dist", site.reference)
+            package = proposal.module_name(site.module, "torch.distributed", "dist", site.mention)
             new = code("({g} or {d}.group.WORLD)", g=group.id, d=package)
-        proposal.replace(site.module, site.reference, new)
+        proposal.replace(site.module, site.mention, new)
         message = "the group that was given"
         return study.rewritten(site, RULE, message, proposal, models=found.constructors)
     if not found.certain or not all(_over_all_ranks(c, study) for c in found.constructors):
@@ -36,22 +34,20 @@ def decide_process_group(site: Site, study: Study) -> Decision:
             site,
             RULE,
             "an FSDP2 model has no process_group",
-            f"take the group of its mesh, between two steps: next({ast.unparse(site.receiver)}"
+            f"take the group of its mesh, between two steps: next({ast.unparse(site.subject)}"
             ".parameters()).device_mesh.get_group(-1)",
             models=found.constructors,
         )
     proposal = study.proposal()
-    package = proposal.module_name(site.module, "torch.distributed", "dist", site.reference)
-    proposal.replace(site.module, site.reference, code("{d}.group.WORLD", d=package))
+    package = proposal.module_name(site.module, "torch.distributed", "dist", site.mention)
+    proposal.replace(site.module, site.mention, code("{d}.group.WORLD", d=package))
     return study.rewritten(site, RULE, "all ranks", proposal, models=found.constructors)
 
 
 def decide_rank(site: Site, study: Study) -> Decision:
     """``model.rank`` and ``model.world_size``, which are those of the group that shards it."""
-    assert site.receiver is not None
-    assert isinstance(site.reference, ast.Attribute)
-    name = site.reference.attr
-    found = study.models(site.receiver, site.module)
+    name = site.attribute.attr
+    found = study.models(site.subject, site.module)
     given = _group_in_scope(site, found.constructors, study) if found.certain else None
     known = found.certain and all(_over_all_ranks(c, study) for c in found.constructors)
     if given is None and not known:
@@ -60,15 +56,15 @@ def decide_rank(site: Site, study: Study) -> Decision:
             site,
             RULE,
             f"an FSDP2 model has no {name}",
-            f"ask its mesh, between two steps: next({ast.unparse(site.receiver)}"
+            f"ask its mesh, between two steps: next({ast.unparse(site.subject)}"
             f".parameters()).device_mesh.{method}(-1)",
             models=found.constructors,
-            quiet=silent_fallbacks.is_passed_over(site.reference, site.module, study),
+            quiet=silent_fallbacks.is_passed_over(site.attribute, site.module, study),
         )
     proposal = study.proposal()
-    package = proposal.module_name(site.module, "torch.distributed", "dist", site.reference)
+    package = proposal.module_name(site.module, "torch.distributed", "dist", site.attribute)
     new = code(f"{{d}}.get_{name}({given.id if given is not None else ''})", d=package)
-    proposal.replace(site.module, site.reference, new)
+    proposal.replace(site.module, site.attribute, new)
     message = "that of the group" if given is not None else "that of all ranks"
     return study.rewritten(site, RULE, message, proposal, models=found.constructors)
 

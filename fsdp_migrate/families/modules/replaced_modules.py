@@ -17,7 +17,7 @@ from fsdp_migrate.families.modules.exact_classes import model_in
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.construct import Construct
-from fsdp_migrate.fsdp1.references import definitions
+from fsdp_migrate.fsdp1.model_values import definitions
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 

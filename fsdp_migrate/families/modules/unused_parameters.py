@@ -64,6 +64,12 @@ def unused_parts(constructor: Constructor, study: Study) -> Found | None:
     return known[constructor.call]
 
 
+def unused_sites(constructor: Constructor, study: Study) -> list[Site]:
+    """The site for what a constructor's model may leave out."""
+    found = unused_parts(constructor, study)
+    return [] if found is None else [found.site]
+
+
 def _by_constructor(study: Study) -> dict[ast.Call, Found | None]:
     return {}
 

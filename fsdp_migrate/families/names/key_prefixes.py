@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.syntax.kinds import of_kind
 
 PART = "_fsdp_wrapped_module"
 
@@ -98,8 +99,7 @@ def _in_loop(parent: ast.AST, part: ast.Constant, module: Module) -> Removal | N
         if getattr(use, "id", "") != loop.target.id:
             continue
         call = module.table.parents[use]
-        assert isinstance(use, ast.expr)
-        if not isinstance(call, ast.Call) or not _removes(call, use, ""):
+        if not isinstance(call, ast.Call) or not _removes(call, of_kind(use, ast.expr), ""):
             return None
         calls.append(call)
     return Removal(tuple(calls), others, parent) if calls else None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1 import model_attributes, model_values
 from fsdp_migrate.syntax.scopes import FUNCTIONS, Kind
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _asks(test: ast.expr, attribute: ast.Attribute, module: Module, study: Study
     for node in ast.walk(test):
         match node:
             case ast.Name():
-                for found in references.definitions(node, module):
+                for found in model_values.definitions(node, module):
                     if found.kind is Kind.ASSIGN and found.value is not None:
                         calls = isinstance(found.value, ast.Call)
                         if calls and _asks(found.value, attribute, module, study):
@@ -92,7 +92,7 @@ def _asks(test: ast.expr, attribute: ast.Attribute, module: Module, study: Study
                 func=ast.Name(id="hasattr" | "getattr" as function),
                 args=[asked, ast.Constant(value=str(name)), *default],
             ) if (default or function == "hasattr") and ast.unparse(asked) == owner:
-                told = name in references.TELLING and study.traced(asked, module)
+                told = name in model_attributes.TELLING and study.traced(asked, module)
                 if (name == attribute.attr or name in fsdp1.METHODS) and not told:
                     return True
     return False

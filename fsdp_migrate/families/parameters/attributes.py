@@ -15,7 +15,7 @@ from fsdp_migrate.analysis.values import Class, Made, Unknown
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.fsdp1.construct import Construct
-from fsdp_migrate.fsdp1.references import definitions
+from fsdp_migrate.fsdp1.model_values import definitions
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
@@ -185,10 +185,9 @@ def keeps_attributes(constructor: Constructor, study: Study) -> bool | None:
 
 def models_concerned(site: Site, study: Study) -> list[Constructor]:
     """The constructors of models that may have the parameter."""
-    assert site.receiver is not None
     every = list(study.constructors.values())
-    looped = _loop(site.receiver, site.module)
-    source = looped if looped is not None else site.receiver
+    looped = _loop(site.subject, site.module)
+    source = looped if looped is not None else site.subject
     owner = _class_around(source, site.module)
     if owner is not None:
         return [c for c in every if _may_hold(c, owner, study)]

@@ -27,7 +27,7 @@ from fsdp_migrate.families.training_loop.early_optimizers import (
 from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.families.wrapping.computing_methods import LEAVES
 from fsdp_migrate.fsdp1.construct import Construct
-from fsdp_migrate.fsdp1.references import definitions
+from fsdp_migrate.fsdp1.model_values import definitions
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import given_arguments, last_name, names_in

@@ -68,11 +68,10 @@ def reduction(site: Site, study: Study) -> reductions.Reduction:
 
 def decide_reduced(site: Site, study: Study) -> Decision:
     """Give the program this rank's number, because it adds the numbers of all ranks up."""
-    assert site.receiver is not None
-    found = study.models(site.receiver, site.module)
+    found = study.models(site.subject, site.module)
     models = models_concerned(site, study)
     reduced = reduction(site, study)
-    traced = study.traced(site.receiver, site.module) and found.certain
+    traced = study.traced(site.subject, site.module) and found.certain
     ignores = any(c.may_ignore for c in models)
     proposal = study.proposal()
     for base in reduced.bases:

@@ -21,6 +21,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import given_arguments, names_in
+from fsdp_migrate.syntax.kinds import method_of
 from fsdp_migrate.syntax.scopes import walk
 
 GROUPS = "param_groups"
@@ -83,11 +84,10 @@ def owner_of_groups(node: ast.AST) -> ast.expr | None:
 
 def models_concerned(site: Site, study: Study) -> frozenset[Constructor]:
     """The models whose parameters a site handles: directly, through an optimizer, or in a list."""
-    assert site.receiver is not None
-    if study.traced(site.receiver, site.module):
-        return study.models(site.receiver, site.module).constructors
-    found = models_of_optimizer(site.receiver, study, site.module)
-    return found or models_of_list(site.receiver, study, site.module)
+    if study.traced(site.subject, site.module):
+        return study.models(site.subject, site.module).constructors
+    found = models_of_optimizer(site.subject, study, site.module)
+    return found or models_of_list(site.subject, study, site.module)
 
 
 def models_of_optimizer(
@@ -135,9 +135,9 @@ def _given_to(call: ast.Call, study: Study, module: Module) -> frozenset[Constru
         for held, where in parameters_in(argument, study, module):
             if isinstance(held, ast.Subscript):
                 continue  # the groups of another optimizer
-            assert isinstance(held.func, ast.Attribute)
-            if study.traced(held.func.value, where):
-                found |= study.models(held.func.value, where).constructors
+            model = method_of(held).value
+            if study.traced(model, where):
+                found |= study.models(model, where).constructors
             plain = True
     if plain or not given:
         return frozenset(found)
@@ -154,9 +154,9 @@ def models_of_list(node: ast.expr, study: Study, module: Module) -> frozenset[Co
                 models_of_optimizer(optimizer, study, where) if optimizer is not None else set()
             )
             continue
-        assert isinstance(held.func, ast.Attribute)
-        if study.traced(held.func.value, where) and not is_gathered(held, study, where):
-            found |= study.models(held.func.value, where).constructors
+        model = method_of(held).value
+        if study.traced(model, where) and not is_gathered(held, study, where):
+            found |= study.models(model, where).constructors
     return frozenset(found)
 
 
@@ -226,6 +226,5 @@ def trained_models(study: Study) -> frozenset[Constructor]:
                 early_optimizers.is_optimizer(v, study) for v in study.values(call.func, module)
             ):
                 for given in early_optimizers.parameter_calls(call):
-                    assert isinstance(given.func, ast.Attribute)
-                    found |= study.models(given.func.value, module).constructors
+                    found |= study.models(method_of(given).value, module).constructors
     return frozenset(found)

@@ -66,20 +66,19 @@ def models_changed(iterated: ast.expr, module: Module) -> list[ast.expr]:
 
 
 def decide_update(site: Site, study: Study) -> Decision:
-    assert isinstance(site.node, ast.expr)
-    assert site.receiver is not None
-    if not study.traced(site.receiver, site.module):
-        return _update_of_optimizer(site, site.receiver, study)
+    if not study.traced(site.subject, site.module):
+        return _update_of_optimizer(site, site.subject, study)
     proposal = study.proposal()
-    function = proposal.support(site.module, "reshard_parameters", site.node)
-    looped = models_looped_over(site.node, study, site.module)
+    function = proposal.support(site.module, "reshard_parameters", site.expression)
+    looped = models_looped_over(site.expression, study, site.module)
     lines = [code("{f}({m})", f=function, m=model) for model in looped]
     proposal.insert_before(site.module, site.statement, *lines)
     # Parameters of an FSDP1 model and of an FSDP2 model do not mix: all of them or none.
-    together = (site.receiver, *looped.values())
+    together = (site.subject, *looped.values())
     models = frozenset(c for m in together for c in study.models(m, site.module).constructors)
     changed = [
-        study.models(m, site.module).constructors for m in models_changed(site.node, site.module)
+        study.models(m, site.module).constructors
+        for m in models_changed(site.expression, site.module)
     ]
     review = ""
     if any(found and found.isdisjoint(trained_models(study)) for found in changed):

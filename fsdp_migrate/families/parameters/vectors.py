@@ -24,6 +24,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.kinds import present
 
 RULE = "FSDP408"
 
@@ -78,8 +79,7 @@ def flattened(given: ast.expr) -> ast.expr | None:
 
 def decide_vector(site: Site, study: Study) -> Decision:
     """Put this rank's parts of the DTensors into a vector, where FSDP1 had put its own pieces."""
-    given = site.receiver
-    assert given is not None
+    given = present(site.receiver)
     proposal = study.proposal()
     function = proposal.support(site.module, "own_part", given)
     base = flattened(given) if site.construct == PIECES else None

@@ -66,8 +66,7 @@ def find_parameter_writes(study: Study, module: Module) -> Iterator[Site]:
 
 def models_of(site: Site, study: Study) -> dict[str, ast.expr]:
     """The models that a statement writes to or reads from, by their paths: ``self.model``."""
-    assert site.receiver is not None
-    found = {ast.unparse(site.receiver): site.receiver}
+    found = {ast.unparse(site.subject): site.subject}
     for node in ast.walk(site.statement):
         owner = node.value if isinstance(node, ast.Attribute) else None
         path = access_path(owner) if owner is not None else None
@@ -236,19 +235,17 @@ def decide_write(site: Site, study: Study) -> Decision:
 
     After an evaluation FSDP2 would lose what is written. FSDP1 used it from the next backward on.
     """
-    assert isinstance(site.node, ast.expr)
-    assert site.receiver is not None
-    if any(isinstance(p, ast.Lambda) for p in site.module.table.ancestors(site.node)):
+    if any(isinstance(p, ast.Lambda) for p in site.module.table.ancestors(site.expression)):
         return study.left(
             site,
             RULE,
             "a parameter is written to in a lambda, where the model cannot be resharded first",
             "make it a function",
-            models=study.models(site.receiver, site.module).constructors,
+            models=study.models(site.subject, site.module).constructors,
             quiet=True,
         )
-    changed = study.models(site.receiver, site.module).constructors
-    if is_item(site.node, site.module):
+    changed = study.models(site.subject, site.module).constructors
+    if is_item(site.expression, site.module):
         return study.left(
             site,
             RULE,
@@ -259,7 +256,7 @@ def decide_write(site: Site, study: Study) -> Decision:
             quiet=True,
         )
     proposal = study.proposal()
-    function = proposal.support(site.module, "reshard_parameters", site.node)
+    function = proposal.support(site.module, "reshard_parameters", site.expression)
     together = models_of(site, study)
     lines = [code("{f}({m})", f=function, m=path) for path in together]
     proposal.insert_before(site.module, site.statement, *lines)

@@ -20,6 +20,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
 from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.syntax.kinds import of_kind
 
 RULE = "FSDP103"
 
@@ -35,8 +36,7 @@ class Forwarding:
 
 def forwarding(site: Site, study: Study) -> Forwarding | None:
     """The subclass at a site, if it only forwards arguments and is only ever called."""
-    definition = site.node
-    assert isinstance(definition, ast.ClassDef)
+    definition = site.definition
     if len(definition.bases) != 1 or definition.keywords or definition.decorator_list:
         return None
     if site.module.table.scope_of(definition) is not site.module.table.module:
@@ -49,8 +49,7 @@ def _read(definition: ast.ClassDef) -> Forwarding | None:
     body = definition.body[1:] if ast.get_docstring(definition) is not None else definition.body
     match body:
         case [] | [ast.Pass()]:
-            call = ast.parse("FSDP(*args, **kwargs)", mode="eval").body
-            assert isinstance(call, ast.Call)
+            call = of_kind(ast.parse("FSDP(*args, **kwargs)", mode="eval").body, ast.Call)
             return Forwarding(definition, call, None)
         case [ast.FunctionDef(name="__init__", args=parameters, decorator_list=[]) as init]:
             statements = init.body[1:] if ast.get_docstring(init) is not None else init.body
@@ -113,7 +112,6 @@ def construct(site: Site, study: Study) -> list[Decision]:
     constructor = study.constructors[site.node]
     models = frozenset({constructor})
     if site.node not in study.run_time:
-        study.unwritten.append(constructor)
         return [leave_subclass(site, study)]
     found = forwarding(site, study)
     if found is None:
@@ -125,8 +123,7 @@ def construct(site: Site, study: Study) -> list[Decision]:
     text = ast.get_docstring(found.definition, clean=False)
     lines = [_header(found)]
     if text is not None:
-        first = found.definition.body[0]
-        assert isinstance(first, ast.Expr)
+        first = of_kind(found.definition.body[0], ast.Expr)
         lines.append(code("    {d}", d=first.value))
     lines.append(code("    return {s}({a})", s=shard, a=join(", ", arguments)))
     proposal.replace_statement(site.module, found.definition, join("\n", lines))

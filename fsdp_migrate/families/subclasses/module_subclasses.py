@@ -29,6 +29,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 RULE = "FSDP103"
@@ -48,8 +49,7 @@ class Derived:
 
 def read_subclass(site: Site, study: Study) -> Derived | str:
     """The subclass at a site, or why it cannot be a module around a sharded one."""
-    definition = site.node
-    assert isinstance(definition, ast.ClassDef)
+    definition = site.definition
     cls = class_at(site)
     if definition.keywords:
         return "its definition has keywords"
@@ -68,8 +68,7 @@ def read_subclass(site: Site, study: Study) -> Derived | str:
             return f"{each.node.name} is handed on, and what makes its instances is not seen"
     inits = [n for n in definition.body if isinstance(n, FUNCTIONS) and n.name == "__init__"]
     if not inits:
-        call = ast.parse("FSDP(*args, **kwargs)", mode="eval").body
-        assert isinstance(call, ast.Call)
+        call = of_kind(ast.parse("FSDP(*args, **kwargs)", mode="eval").body, ast.Call)
         return Derived(definition, call, written=False, review=forward_review(lineage))
     calls = [c for init in inits for c in site.module.table.calls_in(init) if is_super(c, site)]
     if len(inits) != 1 or len(calls) != 1:
@@ -87,10 +86,9 @@ def is_super(call: ast.Call, site: Site) -> bool:
             pass
         case _:
             return False
-    assert isinstance(site.node, ast.ClassDef)
     if not given:
         return True
-    return isinstance(given[0], ast.Name) and given[0].id == site.node.name
+    return isinstance(given[0], ast.Name) and given[0].id == site.definition.name
 
 
 def _is_plain(values: Values, study: Study) -> bool:
@@ -137,14 +135,12 @@ def register(site: Site, study: Study) -> None:
 
 def construct(site: Site, study: Study) -> list[Decision]:
     """Decide the class together with the arguments it gives FSDP1's constructor."""
-    found = read_subclass(site, study)
-    assert isinstance(found, Derived)
+    found = of_kind(read_subclass(site, study), Derived)
     constructor = study.constructors[site.node]
     models = frozenset({constructor})
     proposal = study.proposal()
-    assert isinstance(site.reference, ast.expr)
-    base = proposal.support(site.module, run_time.CLASS, site.reference)
-    proposal.replace(site.module, site.reference, code("{b}", b=base))
+    base = proposal.support(site.module, run_time.CLASS, site.mention)
+    proposal.replace(site.module, site.mention, code("{b}", b=base))
     added: list[Code] = []
     review = run_time.place_among_models(constructor, study, added)
     if not review and not constructor.made_at and run_time.may_cast(constructor, study):

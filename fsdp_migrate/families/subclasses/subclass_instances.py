@@ -13,8 +13,7 @@ from fsdp_migrate.syntax import type_expressions
 
 
 def class_at(site: Site) -> Class:
-    assert isinstance(site.node, ast.ClassDef)
-    return Class(site.node, site.module)
+    return Class(site.definition, site.module)
 
 
 def is_made_out_of_sight(cls: Class, study: Study) -> bool:

@@ -10,7 +10,6 @@ from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.checkpoints import state_dict_settings
 from fsdp_migrate.families.wrapping.refused_modules import OF_FSDP2
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.fsdp1.references import OF_MODELS
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Decision
@@ -51,7 +50,7 @@ def body_problem(cls: Class, study: Study) -> str:
             return f"it overrides {name}"
         if name in OF_FSDP2:
             return f"it has a {name} of its own, which FSDP2's modules have too"
-    of_fsdp1 = (OF_MODELS | fsdp1.STATICS) - {fsdp1.FORWARD} - set_first
+    of_fsdp1 = (fsdp1.OF_MODELS | fsdp1.STATICS) - {fsdp1.FORWARD} - set_first
     for attribute in asked:
         if attribute.attr in of_fsdp1:
             return f"it calls super().{attribute.attr}, which is FSDP1's"

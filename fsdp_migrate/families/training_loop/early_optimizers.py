@@ -15,11 +15,12 @@ from functools import cache
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Function, Value
-from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1 import model_values
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
+from fsdp_migrate.syntax.kinds import method_of, of_kind
 from fsdp_migrate.syntax.scopes import Scope, walk
 
 PARAMETER_METHODS = frozenset({"parameters", "named_parameters"})
@@ -45,8 +46,7 @@ def find_early_optimizers(study: Study, module: Module) -> Iterator[Site]:
             continue
         found = early_optimizer(call, module, study)
         if found is not None:
-            receiver = found.parameters.func
-            assert isinstance(receiver, ast.Attribute)
+            receiver = of_kind(found.parameters.func, ast.Attribute)
             yield Site(Construct.parse("early optimizer"), module, call, call, receiver.value)
 
 
@@ -70,9 +70,9 @@ def find_flattening_optimizers(study: Study, module: Module) -> Iterator[Site]:
         if not names & (FLATTENERS | FAILING):
             continue
         for given in parameter_calls(call):
-            assert isinstance(given.func, ast.Attribute)
-            if study.traced(given.func.value, module):
-                yield Site(construct, module, call, call, given.func.value)
+            model = method_of(given).value
+            if study.traced(model, module):
+                yield Site(construct, module, call, call, model)
                 break
 
 
@@ -124,8 +124,7 @@ def parameter_calls(call: ast.Call) -> Iterator[ast.Call]:
         for node in walk(argument):
             method = node.func if isinstance(node, ast.Call) else None
             if isinstance(method, ast.Attribute) and method.attr in PARAMETER_METHODS:
-                assert isinstance(node, ast.Call)
-                yield node
+                yield of_kind(node, ast.Call)
 
 
 def early_optimizer(call: ast.Call, module: Module, study: Study) -> EarlyOptimizer | None:
@@ -136,8 +135,7 @@ def early_optimizer(call: ast.Call, module: Module, study: Study) -> EarlyOptimi
     order = module.flow(scope).order
     built = module.table.statement(call)
     for parameters in parameter_calls(call):
-        assert isinstance(parameters.func, ast.Attribute)
-        receiver = parameters.func.value
+        receiver = method_of(parameters).value
         path = access_path(receiver)
         if path is None or study.models(receiver, module):
             continue
@@ -166,7 +164,7 @@ def wrapping_calls(path: str, scope: Scope, module: Module, study: Study) -> Ite
         callees = study.values(call.func, module)
         if not any(isinstance(v, (Function, Class)) for v in callees):
             continue
-        if references.models(study.values(call, module), study.tracer):
+        if model_values.models(study.values(call, module), study.tracer):
             yield call
 
 

@@ -46,13 +46,12 @@ def find_forward_hooks(study: Study, module: Module) -> Iterator[Site]:
 
 def is_alone(site: Site, study: Study) -> bool:
     """Whether a hook is the only one of its kind on its models, and is registered once."""
-    assert site.receiver is not None
     for parent in site.module.table.ancestors(site.node):
         if isinstance(parent, FUNCTIONS):
             break
         if isinstance(parent, (ast.For, ast.AsyncFor, ast.While, ast.comprehension)):
             return False
-    own = study.models(site.receiver, site.module).constructors
+    own = study.models(site.subject, site.module).constructors
     others = [
         other
         for module in study.project.modules

@@ -16,6 +16,7 @@ from fsdp_migrate.analysis.values import Class, Function, Made, Value, Values
 from fsdp_migrate.families.wrapping.module_values import Kind, ModuleValues
 from fsdp_migrate.families.wrapping.wrapped_modules import models_made
 from fsdp_migrate.syntax.expressions import first_argument, given_arguments, last_name
+from fsdp_migrate.syntax.kinds import of_kind
 
 if TYPE_CHECKING:
     from fsdp_migrate.planning.context import Study
@@ -146,8 +147,7 @@ class Methods:
 
     def classes(self, model: Made) -> list[Class]:
         """The classes of the project that the module in an FSDP1 model may be of."""
-        assert isinstance(model.node, ast.Call)
-        wrapped = first_argument(model.node)
+        wrapped = first_argument(of_kind(model.node, ast.Call))
         if wrapped is None:
             return []
         values = self.study.tracer.evaluate(wrapped, model.module, model.frame)
@@ -318,7 +318,7 @@ class _Body:
                         call = self.module.table.parents[parent]
                         called = isinstance(call, ast.Call) and call.func is parent
                         if called and attr not in ABOUT and not attr.endswith("_"):
-                            assert isinstance(call, ast.Call)
+                            call = of_kind(call, ast.Call)
                             self._computed(call.args)
                         return
                 case ast.Call(func=func, args=arguments) if func is not child:

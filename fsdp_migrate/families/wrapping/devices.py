@@ -15,6 +15,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Computed, Constant, Function, Made, Unknown, Value
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import last_part
 
 ACCELERATOR = "the accelerator"  # whichever the machine has
@@ -108,8 +109,7 @@ def _of_value(value: Value, node: ast.expr, study: Study) -> Device:
 
 def _constructed(value: Value, study: Study) -> Device:
     """What ``torch.device("cuda", 0)``, ``torch.device(f"cuda:{rank}")`` and so on are."""
-    call = value.node
-    assert isinstance(call, ast.Call)
+    call = of_kind(value.node, ast.Call)
     given = {k.arg: k.value for k in call.keywords}
     first = given.get("type", given.get("device", call.args[0] if call.args else None))
     index = given.get("index", call.args[1] if len(call.args) > 1 else None)

@@ -19,6 +19,7 @@ from fsdp_migrate.families.wrapping import wrap_contexts
 from fsdp_migrate.families.wrapping.model_contents import contents
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Wrapped
+from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import Kind
 
 MODULE_BASES = ("torch.nn.Module", "torch.nn.modules.module.Module", "LightningModule")
@@ -271,7 +272,7 @@ def _kept_in(
         return Role.ROOT
     if isinstance(holder, ast.Call) and holder in study.constructors:
         return Role.PART
-    assert isinstance(holder, ast.expr)
+    holder = of_kind(holder, ast.expr)
     counted = study.constructors.values() if among is None else among
     others = [w for c in counted if c is not own for w in c.wraps]
     scope = module.table.scope_of(holder).function()

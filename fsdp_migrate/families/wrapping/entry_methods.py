@@ -31,6 +31,7 @@ from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import first_argument
+from fsdp_migrate.syntax.kinds import of_kind
 
 if TYPE_CHECKING:
     from fsdp_migrate.planning.context import Study
@@ -115,7 +116,6 @@ def _add(
     if not made or is_gathered(attribute, study, module):
         return
     for model in made:
-        assert isinstance(model.node, ast.Call)
         for cls in methods.classes(model):
             method = methods.find(cls, attribute.attr)
             if method is None:
@@ -128,14 +128,13 @@ def _add(
                 use = methods.use(cls, owner, function)
                 found[function] = Entry(attribute.attr, site, cls, function, use)
             entry = found[function]
-            entry.made[model.node] = model.module
+            entry.made[of_kind(model.node, ast.Call)] = model.module
             entry.everywhere &= _all_have(attribute.attr, model, methods)
 
 
 def _all_have(name: str, model: Made, methods: Methods) -> bool:
     """Whether every module that may be wrapped at a call has a method of that name."""
-    assert isinstance(model.node, ast.Call)
-    wrapped = first_argument(model.node)
+    wrapped = first_argument(of_kind(model.node, ast.Call))
     for value in methods.study.values(wrapped, model.module) if wrapped is not None else ():
         known = isinstance(value, Made) and isinstance(value.callee, Class)
         if not known or methods.find(value.callee, name) is None:  # type: ignore[attr-defined]

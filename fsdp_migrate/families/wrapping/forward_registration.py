@@ -14,10 +14,12 @@ from fsdp_migrate.analysis.values import External, Made
 from fsdp_migrate.families.wrapping.computing_methods import FunctionNode
 from fsdp_migrate.families.wrapping.enclosing_models import Role, role
 from fsdp_migrate.families.wrapping.entry_methods import Entry, entries
-from fsdp_migrate.planning.edits import Code, Proposal, code
+from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.shard_plan import FULLY_SHARD, ShardPlan, placement_problem
 from fsdp_migrate.syntax.expressions import first_argument
+from fsdp_migrate.syntax.kinds import present
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 if TYPE_CHECKING:
@@ -121,8 +123,7 @@ def plan_registration(plan: ShardPlan, study: Study) -> None:
     if not placement_problem(constructor):
         plan.after[:0] = [_registration(register, plan.model, name) for name in names]
         return
-    target = _target(constructor.statement, constructor.call, study)
-    assert target is not None
+    target = present(_target(constructor.statement, constructor.call, study))
     lines = [_registration(register, ast.unparse(target), name) for name in names]
     plan.proposal.insert_after(constructor.module, constructor.statement, *lines)
 
@@ -154,8 +155,7 @@ def register_made(constructor: Constructor, proposal: Proposal, study: Study) ->
             back = code("return {m}", m=model)
             proposal.replace_statement(module, statement, made, *lines, back)
         else:
-            target = _target(statement, call, study)
-            assert target is not None
+            target = present(_target(statement, call, study))
             model = ast.unparse(target)
             lines = [_registration(register, model, name) for name in names]
             proposal.insert_after(module, statement, *lines)

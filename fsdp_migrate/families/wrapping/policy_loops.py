@@ -19,8 +19,10 @@ from fsdp_migrate.families.wrapping.refused_modules import CONTAINERS
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Code, Proposal, code, join
+from fsdp_migrate.planning.edits import Code, code, join
+from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.shard_plan import ShardPlan, Targets
+from fsdp_migrate.syntax.kinds import of_kind, present
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 # Earlier releases refuse every list of modules, unless it stands in a list.
@@ -149,8 +151,7 @@ def _inlined(argument: ast.expr, policy: Policy, plan: ShardPlan, study: Study) 
     module = plan.constructor.module
     _consume(policy, plan, study)
     if policy.node is not argument:
-        statement = _sole_assignment(argument, policy.node, module)
-        assert statement is not None
+        statement = present(_sole_assignment(argument, policy.node, module))
         plan.proposal.delete(module, statement)
     variable = _preferred_variable(policy)
     setup: tuple[Code, ...] = ()
@@ -253,8 +254,7 @@ def _by_value(
 
 
 def _to_classes(policy: Policy, plan: ShardPlan, study: Study) -> None:
-    assert policy.argument is not None
-    classes = policy.argument
+    classes = present(policy.argument)
     display = isinstance(classes, (ast.Set, ast.List, ast.Tuple)) and classes.elts
     if display and not any(isinstance(e, ast.Starred) for e in classes.elts):  # type: ignore[attr-defined]
         items = [code("{e}", e=e) for e in classes.elts]  # type: ignore[attr-defined]
@@ -342,8 +342,7 @@ def class_tuple(classes: ast.expr) -> Code:
 
 def convert(site: Site, new: Code, proposal: Proposal) -> None:
     """Replace a policy where it is made; a predicate that gets a name becomes a function."""
-    node, module = site.node, site.module
-    assert isinstance(node, ast.expr)
+    node, module = site.expression, site.module
     statement = module.table.parents[node]
     is_lambda = new.template.startswith("lambda module: ")
     named = isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
@@ -351,7 +350,7 @@ def convert(site: Site, new: Code, proposal: Proposal) -> None:
         name = statement.targets[0].id  # type: ignore[attr-defined]
         body = Code(new.template.removeprefix("lambda module: "), new.parts)
         define = code("def {n}(module):\n    return {b}", n=name, b=body)
-        assert isinstance(statement, ast.stmt)
+        statement = of_kind(statement, ast.stmt)
         proposal.replace_statement(module, statement, define)
     else:
         proposal.replace(module, node, new)

@@ -25,7 +25,8 @@ from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
-from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.planning.model import Cause, Constructor, Decision
+from fsdp_migrate.syntax.kinds import of_kind
 
 FUNCTION = "shard"
 CLASS = "ShardedModule"  # of the support module as well: it hands its arguments to ``shard``
@@ -97,9 +98,9 @@ def construct(site: Site, study: Study) -> list[Decision]:
     if not is_wrap:
         message = "shard takes the same arguments"
         message = f"kept, {message}" if together else message
-        assert isinstance(constructor.reference, ast.expr)
-        name = proposal.support(site.module, FUNCTION, constructor.reference)
-        proposal.replace(site.module, constructor.reference, code("{n}", n=name))
+        reference = of_kind(constructor.reference, ast.expr)
+        name = proposal.support(site.module, FUNCTION, reference)
+        proposal.replace(site.module, reference, code("{n}", n=name))
     for keyword in constructor.call.keywords:
         if keyword.arg in fsdp1.EARLIER_NAMES:
             name = fsdp1.EARLIER_NAMES[keyword.arg]
@@ -171,7 +172,7 @@ def may_cast(constructor: Constructor, study: Study) -> bool:
 
 def unknown_states(decisions: Iterable[Decision]) -> bool:
     """Whether state dicts were left whose kind only the running program knows."""
-    return any(d.unknown_state for d in decisions)
+    return any(d.cause is Cause.UNKNOWN_STATE for d in decisions)
 
 
 def decide_mention(site: Site, study: Study) -> Decision | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Made
-from fsdp_migrate.fsdp1.references import models
+from fsdp_migrate.fsdp1.model_values import models
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import first_argument
 
