@@ -20,17 +20,9 @@ from functools import reduce
 from typing import Any
 
 from fsdp_migrate.syntax import guards
-from fsdp_migrate.syntax.scopes import (
-    COMPREHENSIONS,
-    FUNCTIONS,
-    NODE_FIELDS,
-    Kind,
-    NameTable,
-    Scope,
-    children,
-    walk,
-    watched,
-)
+from fsdp_migrate.syntax.name_table import NameTable
+from fsdp_migrate.syntax.scopes import Kind, Scope, watched
+from fsdp_migrate.syntax.trees import COMPREHENSIONS, FUNCTIONS, NODE_FIELDS, children, walk
 
 
 @dataclass(eq=False)

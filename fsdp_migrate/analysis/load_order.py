@@ -7,7 +7,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from fsdp_migrate.syntax.scopes import NameTable, Scope
+from fsdp_migrate.syntax.name_table import NameTable
+from fsdp_migrate.syntax.scopes import Scope
 
 ImportStatement = ast.Import | ast.ImportFrom
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef

@@ -11,9 +11,9 @@ from pathlib import Path, PurePosixPath
 
 from fsdp_migrate.analysis import flow
 from fsdp_migrate.analysis.load_order import Loading
-from fsdp_migrate.syntax import scopes as names
-from fsdp_migrate.syntax import spelled
-from fsdp_migrate.syntax.scopes import NameTable, Scope
+from fsdp_migrate.syntax import name_table_builder, spelled
+from fsdp_migrate.syntax.name_table import NameTable
+from fsdp_migrate.syntax.scopes import Scope
 from fsdp_migrate.syntax.source import Source, SourceError
 
 SETTING = re.compile(rb"\.([A-Za-z_]\w*)\s*=(?!=)|setattr\([^,()]+,\s*[\"']([A-Za-z_]\w*)[\"']")
@@ -59,7 +59,7 @@ class Module:
             tree = self.source.tree
         except SourceError:  # a file of the library: nothing is known of what it defines
             tree = ast.Module([], [])
-        return names.build(tree, self.package, redirects=redirects)
+        return name_table_builder.build(tree, self.package, redirects=redirects)
 
     @cached_property
     def loading(self) -> Loading:

@@ -17,8 +17,7 @@ from fsdp_migrate.analysis import reaching_bindings
 from fsdp_migrate.analysis.import_roots import Roots
 from fsdp_migrate.analysis.module import Library, Module
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.syntax import scopes as names
-from fsdp_migrate.syntax.scopes import Binding, Kind
+from fsdp_migrate.syntax.scopes import Binding, Kind, differ
 from fsdp_migrate.syntax.source import Source, SourceError
 
 
@@ -480,7 +479,7 @@ class Project:
         value = binding.value
         if not _is_alias(binding) or value is None or binding in self._following:
             return frozenset()
-        if not names.differ(binding.scope.bindings[binding.name]):
+        if not differ(binding.scope.bindings[binding.name]):
             return frozenset()
         self._following.add(binding)
         found = self._qualified(value, module)

@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.syntax.scopes import FUNCTIONS, Binding, Kind, NameTable, Scope, differ, walk
+from fsdp_migrate.syntax.name_table import NameTable
+from fsdp_migrate.syntax.scopes import Binding, Kind, Scope, differ
+from fsdp_migrate.syntax.trees import FUNCTIONS, walk
 
 if TYPE_CHECKING:
     from fsdp_migrate.analysis.module import Module

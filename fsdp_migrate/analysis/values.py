@@ -22,7 +22,8 @@ from fsdp_migrate.analysis.flow import ELSEWHERE, Definition, access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.syntax.scopes import FUNCTIONS, Binding, Kind, Scope, last_part
+from fsdp_migrate.syntax.scopes import Binding, Kind, Scope
+from fsdp_migrate.syntax.trees import FUNCTIONS, last_part
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 MAX_FRAMES = 3

@@ -17,7 +17,8 @@ from packaging.version import Version
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Answer, Project
-from fsdp_migrate.syntax.scopes import Binding, Kind, walk
+from fsdp_migrate.syntax.scopes import Binding, Kind
+from fsdp_migrate.syntax.trees import walk
 
 
 @dataclass(frozen=True)

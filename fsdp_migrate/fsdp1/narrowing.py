@@ -23,7 +23,7 @@ from fsdp_migrate.analysis.values import (
 )
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import references, unwrapping
-from fsdp_migrate.syntax.scopes import last_part
+from fsdp_migrate.syntax.trees import last_part
 
 # Wrappers that FSDP1's models are no instances of, nor FSDP2's.
 OTHERS = frozenset(

@@ -15,7 +15,7 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import declared, unwrapping
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.syntax import string_annotations, type_expressions
-from fsdp_migrate.syntax.scopes import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 
 def references(project: Project, module: Module) -> Iterator[tuple[ast.expr, str]]:

@@ -21,7 +21,7 @@ from fsdp_migrate.planning.edits import Proposal
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.syntax import suppressions
-from fsdp_migrate.syntax.scopes import FUNCTIONS, walk
+from fsdp_migrate.syntax.trees import FUNCTIONS, walk
 
 CONSTRUCT = "code for older torch"
 YIELDING = (ast.Yield, ast.YieldFrom)

@@ -15,8 +15,8 @@ from fsdp_migrate import runtime
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.planning.edits import Edit, Import, Support
-from fsdp_migrate.syntax.scopes import walk
 from fsdp_migrate.syntax.source import Source
+from fsdp_migrate.syntax.trees import walk
 
 LIBRARY = Path(runtime.__file__).with_name("fsdp2_support.py")
 NAME = "fsdp2_support"

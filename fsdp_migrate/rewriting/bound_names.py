@@ -19,13 +19,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.flow import access_path
-from fsdp_migrate.syntax.scopes import (
+from fsdp_migrate.syntax.name_table import NameTable
+from fsdp_migrate.syntax.scopes import Kind, Scope
+from fsdp_migrate.syntax.trees import (
     COMPREHENSIONS,
     FUNCTIONS,
     NODE_FIELDS,
-    Kind,
-    NameTable,
-    Scope,
     children,
     last_part,
     walk,

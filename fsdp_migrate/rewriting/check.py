@@ -19,9 +19,10 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning import support_file
 from fsdp_migrate.rewriting import bound_names, cells
-from fsdp_migrate.syntax import scopes
-from fsdp_migrate.syntax.notebook import SplitError
+from fsdp_migrate.syntax.magics import SplitError
+from fsdp_migrate.syntax.name_table import NameTable
 from fsdp_migrate.syntax.source import Source, SourceError
+from fsdp_migrate.syntax.trees import last_part, walk
 
 UNSURE = "the result may use a name before it is bound"  # a doubt, and no proof of a mistake
 
@@ -64,7 +65,7 @@ def parse(module: Module, new: bytes) -> Module | str:
     return replace(module, source=source)
 
 
-def unbound(table: scopes.NameTable) -> set[str]:
+def unbound(table: NameTable) -> set[str]:
     """Names that are read but bound nowhere the language would look."""
     known = set(dir(builtins)) | {"__file__", "__name__", "__doc__", "__path__", "__spec__"}
     known |= {"__class__", "__module__", "__qualname__", "__builtins__", "__loader__"}
@@ -77,7 +78,7 @@ def unbound(table: scopes.NameTable) -> set[str]:
     return found
 
 
-def too_early(old: scopes.NameTable, new: scopes.NameTable) -> bound_names.Doubt | None:
+def too_early(old: NameTable, new: NameTable) -> bound_names.Doubt | None:
     """The first read that may find nothing bound, and of which the old file was sure.
 
     The old file may have had no more certainty: of the same name, or of one that was imported for
@@ -109,13 +110,13 @@ def too_early(old: scopes.NameTable, new: scopes.NameTable) -> bound_names.Doubt
     return min(early, key=lambda d: d.line, default=None)
 
 
-def _with_else(table: scopes.NameTable) -> set[str]:
+def _with_else(table: NameTable) -> set[str]:
     """The conditions that have an ``else``."""
-    chains = (node for node in scopes.walk(table.tree) if isinstance(node, ast.If))
+    chains = (node for node in walk(table.tree) if isinstance(node, ast.If))
     return {bound_names.written(node.test) for node in chains if node.orelse}
 
 
-def mismatches(table: scopes.NameTable, target: Version) -> list[str]:
+def mismatches(table: NameTable, target: Version) -> list[str]:
     """Calls of torch's functions, FSDP2's methods and our support functions that their signatures
     do not allow."""
     offered = signatures.load()
@@ -123,7 +124,7 @@ def mismatches(table: scopes.NameTable, target: Version) -> list[str]:
     named = offered.last_names | offered.by_attribute.keys()
     named |= {binding.name for binding in table.imports if binding.qualified in offered.functions}
     for call in table.calls:
-        if scopes.last_part(call.func) not in named:
+        if last_part(call.func) not in named:
             continue
         known = [n for n in table.qualify(call.func) if n in offered.functions]
         if not known and isinstance(call.func, ast.Attribute) and not table.qualify(call.func):
@@ -135,7 +136,7 @@ def mismatches(table: scopes.NameTable, target: Version) -> list[str]:
     return [*found, *_misfits_of_support(table)]
 
 
-def _misfits_of_support(table: scopes.NameTable) -> Iterator[str]:
+def _misfits_of_support(table: NameTable) -> Iterator[str]:
     """Calls of functions of a support file that its signatures do not allow."""
     if not any(support_file.NAME in binding.qualified for binding in table.imports):
         return

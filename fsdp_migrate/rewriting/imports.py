@@ -33,10 +33,11 @@ from fsdp_migrate.planning.edits import (
 )
 from fsdp_migrate.rewriting import layout, sequence
 from fsdp_migrate.syntax import string_annotations
-from fsdp_migrate.syntax.scopes import Binding, Kind, Scope, children, differ, last_part, walk
+from fsdp_migrate.syntax.scopes import Binding, Kind, Scope, differ
+from fsdp_migrate.syntax.trees import children, last_part, walk
 
 if TYPE_CHECKING:
-    from fsdp_migrate.syntax.notebook import Excerpt
+    from fsdp_migrate.syntax.notebook_sources import Excerpt
 
 PLAIN_STRING = re.compile(r'(?<!\w)"[^"\\\n]*"')  # as opposed to one with names in it
 

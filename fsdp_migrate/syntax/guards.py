@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from fsdp_migrate.syntax.scopes import NameTable
+from fsdp_migrate.syntax.name_table import NameTable
 
 ERROR = "NotImplementedError"
 WIDTH = 80  # of a message's lines

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fsdp_migrate.syntax.notebook import Excerpt
+    from fsdp_migrate.syntax.notebook_sources import Excerpt
 
 
 class SourceError(Exception):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from fsdp_migrate.syntax.scopes import NameTable
+from fsdp_migrate.syntax.name_table import NameTable
 
 TYPING = ("typing.", "typing_extensions.", "collections.abc.")
 GENERIC = frozenset({"list", "dict", "tuple", "set", "frozenset", "type"})

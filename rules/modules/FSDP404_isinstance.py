@@ -18,7 +18,7 @@ from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.rule import Finder, Rule
 from fsdp_migrate.syntax import string_annotations, type_expressions
-from fsdp_migrate.syntax.scopes import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 
 def _attribute_checks(study: Study, module: Module) -> Iterator[Site]:

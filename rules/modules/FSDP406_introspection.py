@@ -18,7 +18,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code, join
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
-from fsdp_migrate.syntax.scopes import COMPREHENSIONS, FUNCTIONS
+from fsdp_migrate.syntax.trees import COMPREHENSIONS, FUNCTIONS
 
 RULE = Rule(
     code="FSDP406",

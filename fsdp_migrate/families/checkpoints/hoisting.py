@@ -18,7 +18,7 @@ from fsdp_migrate.fsdp1 import references
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, sentences
 from fsdp_migrate.planning.edits import Code, Proposal, code
-from fsdp_migrate.syntax.scopes import COMPREHENSIONS, FUNCTIONS
+from fsdp_migrate.syntax.trees import COMPREHENSIONS, FUNCTIONS
 
 DEPTH = 3  # how many callers up a condition on the rank is looked for
 ASKING = frozenset({"state_dict", "eval", "train"})  # methods that leave a model's weights alone

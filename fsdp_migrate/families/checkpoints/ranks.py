@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.syntax.scopes import FUNCTIONS, walk
+from fsdp_migrate.syntax.trees import FUNCTIONS, walk
 
 RANK_WORDS = (
     "rank",

@@ -20,7 +20,8 @@ from fsdp_migrate.families.wrapping import models
 from fsdp_migrate.fsdp1.references import definitions
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.syntax.scopes import FUNCTIONS, Kind
+from fsdp_migrate.syntax.scopes import Kind
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 CONSTRUCT = "exact class"
 NAMED = "class name"

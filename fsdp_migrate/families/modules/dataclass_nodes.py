@@ -25,7 +25,8 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Wrapped
-from fsdp_migrate.syntax.scopes import FUNCTIONS, Kind, children, walk
+from fsdp_migrate.syntax.scopes import Kind
+from fsdp_migrate.syntax.trees import FUNCTIONS, children, walk
 
 CONSTRUCT = "dataclass of a model"
 OUTPUTS = Version("2.12")  # fully_shard sees outputs in dataclasses

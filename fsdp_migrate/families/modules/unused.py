@@ -26,7 +26,7 @@ from fsdp_migrate.families.wrapping.methods import FunctionNode, Methods
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
-from fsdp_migrate.syntax.scopes import children, walk
+from fsdp_migrate.syntax.trees import children, walk
 
 CONSTRUCT = "unused part"
 DRAWN = re.compile(r"\b(rand|randn|randint|random|bernoulli|uniform_?)\b")

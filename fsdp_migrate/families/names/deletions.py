@@ -8,7 +8,7 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Proposal, code
-from fsdp_migrate.syntax.scopes import COMPREHENSIONS
+from fsdp_migrate.syntax.trees import COMPREHENSIONS
 
 
 def drop_assignment(statement: ast.stmt, module: Module, study: Study, proposal: Proposal) -> None:

@@ -19,7 +19,7 @@ from fsdp_migrate.families.parameters import parameters
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.syntax.scopes import FUNCTIONS, walk
+from fsdp_migrate.syntax.trees import FUNCTIONS, walk
 
 CONSTRUCT = "prefixed name"
 METHODS = frozenset({"named_parameters", "named_buffers", "named_modules"})

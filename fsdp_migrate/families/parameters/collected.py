@@ -31,7 +31,8 @@ from fsdp_migrate.families.wrapping.methods import LEAVES
 from fsdp_migrate.fsdp1.references import definitions
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.syntax.scopes import Scope, children, walk
+from fsdp_migrate.syntax.scopes import Scope
+from fsdp_migrate.syntax.trees import children, walk
 
 CONSTRUCT = "early parameters"
 IN_MODELS = "kept parameters"

@@ -20,7 +20,7 @@ from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
-from fsdp_migrate.syntax.scopes import FUNCTIONS, walk
+from fsdp_migrate.syntax.trees import FUNCTIONS, walk
 
 SHAPE = "parameter shape"
 COUNT = "parameter count"

@@ -17,7 +17,7 @@ from fsdp_migrate.families.training_loop import ordering
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
 from fsdp_migrate.planning.model import Constructor
-from fsdp_migrate.syntax.scopes import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 WRITE = "parameter write"
 IN_PLACE = frozenset(

@@ -16,7 +16,7 @@ from fsdp_migrate.families.precision import precision
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
-from fsdp_migrate.syntax.scopes import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 BEFORE = "forward pre-hook"
 AFTER = "forward hook"

@@ -30,7 +30,8 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax import guards
-from fsdp_migrate.syntax.scopes import Scope, walk
+from fsdp_migrate.syntax.scopes import Scope
+from fsdp_migrate.syntax.trees import walk
 
 CONSTRUCT = "late optimizer"
 # Methods of a model that run it, and others through which it may be called.

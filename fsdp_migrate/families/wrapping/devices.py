@@ -15,7 +15,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Computed, Constant, Function, Made, Unknown, Value
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
-from fsdp_migrate.syntax.scopes import last_part
+from fsdp_migrate.syntax.trees import last_part
 
 ACCELERATOR = "the accelerator"  # whichever the machine has
 UNKNOWN = "?"

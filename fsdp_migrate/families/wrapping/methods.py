@@ -31,7 +31,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.edits import Code, Proposal, code
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.planning.shard_plan import FULLY_SHARD, ShardPlan, placement_problem
-from fsdp_migrate.syntax.scopes import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 if TYPE_CHECKING:
     from fsdp_migrate.planning.context import Study

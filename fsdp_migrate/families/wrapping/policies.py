@@ -34,7 +34,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, Proposal, code, join
 from fsdp_migrate.planning.shard_plan import ShardPlan, Targets
-from fsdp_migrate.syntax.scopes import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 # Earlier releases refuse every list of modules, unless it stands in a list.
 TAKES_LISTS = Version("2.12")

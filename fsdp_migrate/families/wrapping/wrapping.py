@@ -15,7 +15,7 @@ from fsdp_migrate.analysis.values import Class, External, Function
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning import support_file
 from fsdp_migrate.planning.model import Constructor, successor
-from fsdp_migrate.syntax.scopes import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 if TYPE_CHECKING:
     from fsdp_migrate.fsdp1.site import Site

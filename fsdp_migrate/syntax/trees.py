@@ -1,0 +1,58 @@
+"""Walking a syntax tree, and the last parts of the paths in it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+ITEM = "[]"
+
+
+def last_part(path: ast.expr) -> str:
+    """``model`` of ``self.model``, and ``ITEM`` of what ends in one; nothing of what is no path."""
+    if isinstance(path, ast.Subscript):
+        return ITEM
+    return path.attr if isinstance(path, ast.Attribute) else getattr(path, "id", "")
+
+
+def children(node: ast.AST) -> list[ast.AST]:
+    """The nodes directly in another, but for operators and contexts, which have no place."""
+    found: list[ast.AST] = []
+    for name in NODE_FIELDS[node.__class__]:
+        value = getattr(node, name)
+        if value.__class__ is list:
+            found += [item for item in value if isinstance(item, ast.AST)]
+        elif isinstance(value, ast.AST):
+            found.append(value)
+    return found
+
+
+def walk(node: ast.AST) -> Iterator[ast.AST]:
+    """As ``ast.walk``, in the same order and three times as fast, of what :func:`children` has."""
+    found = [node]
+    for each in found:  # which grows meanwhile
+        yield each
+        found += children(each)
+
+
+def _node_fields(kind: type[ast.AST]) -> tuple[str, ...]:
+    """The fields in which a node may have others that have a place in the source."""
+    if kind is ast.Constant:
+        return ()
+    return tuple(name for name in kind._fields if name not in _PLAIN)
+
+
+_PLAIN = frozenset(
+    (
+        *("ctx", "op", "ops", "id", "attr", "arg", "asname", "module", "level", "rest"),
+        *("kwd_attrs",),
+        *("type_comment", "type_ignores", "kind", "is_async", "conversion", "simple"),
+    )
+)
+NODE_FIELDS = {
+    kind: _node_fields(kind)
+    for kind in vars(ast).values()
+    if isinstance(kind, type) and issubclass(kind, ast.AST)
+}
