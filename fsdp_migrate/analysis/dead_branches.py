@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from packaging.version import Version
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.project import Answer, Outdated, Project
+from fsdp_migrate.analysis.project import Outdated, Project
+from fsdp_migrate.analysis.torch_versions import Answer
 from fsdp_migrate.analysis.version_tests import Reader
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.syntax import suppressions

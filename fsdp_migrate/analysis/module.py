@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
-from fsdp_migrate.analysis import flow
+from fsdp_migrate.analysis import reaching_definitions
+from fsdp_migrate.analysis.flow import Flow
 from fsdp_migrate.analysis.load_order import Loading
 from fsdp_migrate.syntax import name_table_builder, spelled
 from fsdp_migrate.syntax.name_table import NameTable
@@ -31,7 +32,7 @@ class Module:
     name: str  # dotted, from the outermost package it stands in
     root: PurePosixPath  # the directory that name starts from, which would be on ``sys.path``
     is_package: bool
-    _flows: dict[Scope, flow.Flow] = field(default_factory=dict, init=False)
+    _flows: dict[Scope, Flow] = field(default_factory=dict, init=False)
     _mentioned: dict[tuple[str, ...], bool] = field(default_factory=dict, init=False)
 
     @property
@@ -112,10 +113,10 @@ class Module:
         bindings = self.table.module.bindings
         return name in bindings or "__getattr__" in bindings or bool(self.table.stars)
 
-    def flow(self, scope: Scope) -> flow.Flow:
+    def flow(self, scope: Scope) -> Flow:
         found = self._flows.get(scope)
         if found is None:
-            found = self._flows[scope] = flow.analyse(scope, self.table)
+            found = self._flows[scope] = reaching_definitions.analyse(scope, self.table)
         return found
 
     def position(self, node: ast.AST) -> tuple[int, int]:

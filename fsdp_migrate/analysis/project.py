@@ -16,21 +16,10 @@ from packaging.version import Version
 from fsdp_migrate.analysis import reaching_bindings
 from fsdp_migrate.analysis.import_roots import Roots
 from fsdp_migrate.analysis.module import Library, Module
+from fsdp_migrate.analysis.torch_versions import Answer
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.syntax.scopes import Binding, Kind, differ
 from fsdp_migrate.syntax.source import Source, SourceError
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a test of torch's version says from release ``until`` on, which is below the target.
-
-    ``text`` names the releases for which it says the opposite: ``before 2.1``.
-    """
-
-    holds: bool
-    until: Version
-    text: str
 
 
 @dataclass(frozen=True, eq=False)

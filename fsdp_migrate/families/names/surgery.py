@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from fsdp_migrate.analysis.flow import ELSEWHERE, Definition
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Function, exits
+from fsdp_migrate.analysis.tracer import exits
+from fsdp_migrate.analysis.values import Function
 from fsdp_migrate.syntax.scopes import Kind
 
 if TYPE_CHECKING:
