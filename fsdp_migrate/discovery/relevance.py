@@ -171,7 +171,7 @@ def _handing(
     taken: Sequence[Path], rest: Sequence[Path], imports: Neighbours, contents: Mapping[Path, bytes]
 ) -> set[Path]:
     """The files of ``rest`` that give models to functions of ``taken`` ones."""
-    from fsdp_migrate.analysis.tracer import COMMON_METHODS
+    from fsdp_migrate.analysis.tracing.call_graph import COMMON_METHODS
     from fsdp_migrate.discovery.callers import Handing
 
     common = frozenset(name.encode() for name in COMMON_METHODS)

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.flow import Test, access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.tracer import TRANSPARENT_CALLS, Tracer
+from fsdp_migrate.analysis.tracing.calls import TRANSPARENT_CALLS
+from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.analysis.values import Class, Computed, Display, Made, Value
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import references, unwrapping

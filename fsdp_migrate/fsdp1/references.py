@@ -10,7 +10,7 @@ from fsdp_migrate.analysis import reaching_bindings
 from fsdp_migrate.analysis.flow import Definition, access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
-from fsdp_migrate.analysis.tracer import Tracer
+from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.analysis.values import Class, Computed, Made, Unknown, Values
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import declared, unwrapping

@@ -14,7 +14,7 @@ from dataclasses import replace
 from packaging.version import Version
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.tracer import Tracer
+from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.families.modules import unused
 from fsdp_migrate.families.parameters import attributes, parameter_classes
 from fsdp_migrate.families.subclasses import derived, subclasses

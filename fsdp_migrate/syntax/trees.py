@@ -17,6 +17,11 @@ def last_part(path: ast.expr) -> str:
     return path.attr if isinstance(path, ast.Attribute) else getattr(path, "id", "")
 
 
+def last_name(node: ast.AST) -> str:
+    """``model`` of ``self.model`` and of ``model``; nothing of what is no name."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
 def children(node: ast.AST) -> list[ast.AST]:
     """The nodes directly in another, but for operators and contexts, which have no place."""
     found: list[ast.AST] = []

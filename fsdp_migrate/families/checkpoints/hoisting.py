@@ -175,7 +175,7 @@ def _called_under(
     parameter = _parameter(model, function, study, module)
     conditions = []
     for caller in study.tracer.callers(function, module):
-        passed = caller.argument(study.tracer, function, parameter) if parameter else None
+        passed = caller.argument(function, parameter) if parameter else None
         if passed is not None and not _may_be_model(passed, caller.module, study):
             continue
         here = ranks.guard(caller.call, caller.module)

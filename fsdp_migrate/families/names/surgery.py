@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fsdp_migrate.analysis.flow import ELSEWHERE, Definition
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.tracer import exits
+from fsdp_migrate.analysis.tracing.functions import exits
 from fsdp_migrate.analysis.values import Function
 from fsdp_migrate.syntax.scopes import Kind
 
@@ -219,7 +219,7 @@ class _Names:
             if any(id(mention) not in called for mention in mentions):
                 return False
         for site in callers:
-            given = site.argument(self.study.tracer, function, arg.arg)
+            given = site.argument(function, arg.arg)
             where = site.module if given is not None else module
             given = given if given is not None else default
             spread = any(isinstance(a, ast.Starred) for a in site.call.args)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.tracer import registry_of
+from fsdp_migrate.analysis.tracing.registries import registry_of
 from fsdp_migrate.analysis.values import Class, External, Values
 from fsdp_migrate.families.checkpoints import statedicts
 from fsdp_migrate.families.wrapping import run_time

@@ -1,0 +1,169 @@
+"""Which calls of the project may run a function."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.attributes import Attributes
+from fsdp_migrate.analysis.tracing.class_hierarchy import ClassHierarchy
+from fsdp_migrate.analysis.tracing.evaluator import Evaluator
+from fsdp_migrate.analysis.tracing.functions import (
+    CallSite,
+    argument_of,
+    class_of_method,
+    is_static,
+)
+from fsdp_migrate.analysis.tracing.project_index import ProjectIndex
+from fsdp_migrate.analysis.values import Class, Function, FunctionNode, Made, Unknown
+from fsdp_migrate.syntax.trees import last_name
+
+SPAWN = frozenset({"torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"})
+# Method names so common that a receiver nobody knows must not be taken for a project class.
+COMMON_METHODS = frozenset(
+    (
+        *("train", "eval", "step", "forward", "backward", "parameters", "to", "cuda", "cpu"),
+        *("state_dict", "load_state_dict", "save", "load", "run", "reset", "close"),
+        *("get", "items", "keys", "values", "update", "append", "add", "pop"),
+        *("__init__", "__call__"),
+    )
+)
+
+
+class CallGraph:
+    def __init__(
+        self,
+        tracer: Evaluator,
+        index: ProjectIndex,
+        classes: ClassHierarchy,
+        attributes: Attributes,
+    ) -> None:
+        self.tracer = tracer
+        self.index = index
+        self.classes = classes
+        self.attributes = attributes
+        self._callers: dict[FunctionNode, list[CallSite]] = {}
+
+    def callers(self, function: FunctionNode, module: Module) -> list[CallSite]:
+        """Every call in the project that may run ``function``."""
+        known = self._callers.get(function)
+        if known is None:
+            self._callers[function] = []  # a recursive question is answered with what is known
+            known = self._callers[function] = self._find_callers(function, module)
+        return known
+
+    def _find_callers(self, function: FunctionNode, module: Module) -> list[CallSite]:
+        if isinstance(function, ast.Lambda):
+            return []
+        owner = class_of_method(function, module)
+        is_init = owner is not None and function.name == "__init__"
+        name = owner.name if owner is not None and is_init else function.name
+        found: list[CallSite] = []
+        names = [name]
+        if owner is not None and is_init:
+            names += [c.node.name for c in self.classes.subclasses(Class(owner, module))]
+        if owner is not None and function.name == "__call__":
+            names += self._instance_names(Class(owner, module))
+        for each in names:
+            for call, where in self.index.calls.get(each, []):
+                if call not in self.tracer.outdated and self._may_run(
+                    call, where, function, owner, is_init
+                ):
+                    bound = owner is not None and not is_static(function)
+                    found.append(CallSite(call, where, bound))
+        return [*found, *self._spawned(function)]
+
+    def _may_run(
+        self,
+        call: ast.Call,
+        where: Module,
+        function: ast.FunctionDef | ast.AsyncFunctionDef,
+        owner: ast.ClassDef | None,
+        is_init: bool,
+    ) -> bool:
+        unknown = False
+        for value in self.tracer.evaluate(call.func, where):
+            if isinstance(value, Function) and value.node is function:
+                return True
+            if is_init and isinstance(value, Class):
+                inits = [
+                    b.node
+                    for c in self.classes.lineage(value)
+                    for b in c.module.table.scopes[c.node].bindings.get("__init__", [])
+                ]
+                if inits and inits[0] is function:
+                    return True
+            if function.name == "__call__" and isinstance(value, Made):
+                made = self.classes.lineage(value.callee) if isinstance(value.callee, Class) else []
+                own = [
+                    b.node
+                    for c in made
+                    for b in c.module.table.scopes[c.node].bindings.get("__call__", [])
+                ]
+                if own and own[0] is function:
+                    return True
+            unknown = unknown or isinstance(value, Unknown)
+        is_method = owner is not None and isinstance(call.func, ast.Attribute)
+        return (
+            unknown
+            and is_method
+            and function.name not in COMMON_METHODS
+            and self.index.method_counts.get(function.name) == 1
+        )
+
+    def _spawned(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[CallSite]:
+        """``mp.spawn(function, args=(a, b))`` calls ``function(rank, a, b)``."""
+        found: list[CallSite] = []
+        for call, module in self.index.calls.get("spawn", []):
+            if not call.args or not self.tracer.project.external(call.func, module) & SPAWN:
+                continue
+            for value in self.tracer.evaluate(call.args[0], module):
+                if isinstance(value, Function) and value.node is function:
+                    found.append(CallSite(call, module, bound=False, spawned=True))
+        return found
+
+    def _instance_names(self, cls: Class) -> list[str]:
+        """The last parts of the names that instances of a class are given, or are handed on by."""
+        found: dict[str, None] = {}
+        for each in (cls, *self.classes.subclasses(cls)):
+            for call, module in self.index.calls.get(each.node.name, []):
+                parent = module.table.parents[call]
+                targets = parent.targets if isinstance(parent, ast.Assign) else []
+                found.update(dict.fromkeys(name for t in targets if (name := last_name(t))))
+        waiting = list(found)
+        while waiting:
+            for name in self._handed_on(waiting.pop()):
+                if name not in found:
+                    found[name] = None
+                    waiting.append(name)
+        return list(found)
+
+    def _handed_on(self, name: str) -> Iterator[str]:
+        """The parameters that arguments of a name are passed for, and what these are kept as."""
+        for given, call, module in self.index.arguments.get(name, []):
+            for value in self.tracer.evaluate(call.func, module):
+                functions = [value] if isinstance(value, Function) else []
+                if isinstance(value, Class):
+                    functions = [
+                        f
+                        for f in self.attributes.of_class(value, value, "__init__")
+                        if isinstance(f, Function)
+                    ]
+                for function in functions:
+                    yield from self._kept_as(given, call, function, made=isinstance(value, Class))
+
+    def _kept_as(
+        self, given: ast.expr, call: ast.Call, function: Function, *, made: bool
+    ) -> Iterator[str]:
+        arguments = function.node.args
+        bound = made or (function.owner is not None and not is_static(function.node))
+        for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+            if argument_of(call, function.node, each.arg, bound=bound) is not given:
+                continue
+            yield each.arg
+            scope = function.module.table.scopes[function.node]
+            for definition in function.module.flow(scope).definitions:
+                kept = definition.value
+                if isinstance(kept, ast.Name) and kept.id == each.arg:
+                    yield definition.path.rpartition(".")[2]
