@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from fsdp_migrate.analysis.import_roots import Roots
+from fsdp_migrate.analysis.import_steps import ImportSteps
 from fsdp_migrate.analysis.module import Library, Module
 from fsdp_migrate.syntax.source import Source, SourceError
 
@@ -90,7 +91,7 @@ class ModuleLookup:
 
     @cached_property
     def roots(self) -> Roots:
-        return Roots(self.modules, self.library, self.resolve, self.load)
+        return Roots(ImportSteps(self.modules, self.library, self.resolve, self.load))
 
     def _at(self, path: Path) -> Module | None:
         """The module at a path, taken from the library when it is first asked for."""

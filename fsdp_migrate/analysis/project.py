@@ -20,6 +20,8 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.syntax.scopes import Binding
 from fsdp_migrate.syntax.source import Source
 
+SETTERS = ("setattr", "object", "patch")
+
 
 @dataclass(frozen=True, eq=False)
 class Outdated:
@@ -135,4 +137,26 @@ class Project:
             for binding in module.table.imports:
                 if self.resolve(binding.qualified, module) is not None:
                     found.add(binding.qualified.split(".")[0])
+        return frozenset(found)
+
+    @cached_property
+    def attributes_set(self) -> frozenset[str]:
+        """Names that something sets as attributes: ``settings.OLD = True``, or by ``setattr``."""
+        found = set(self.library.attributes_set)
+        for module in self.modules:
+            attributes = module.table.attributes
+            found.update(a.attr for a in attributes if a.ctx.__class__ is not ast.Load)
+            setting = module.table.calls_by_name.of(SETTERS) if module.mentions(*SETTERS) else ()
+            for call in setting:
+                match call:
+                    case ast.Call(
+                        func=ast.Name(id="setattr") | ast.Attribute(attr="setattr" | "object"),
+                        args=[_, ast.Constant(value=str(name)), *_],
+                    ):
+                        found.add(name)
+                    case ast.Call(
+                        func=ast.Name(id="patch") | ast.Attribute(attr="patch" | "setattr"),
+                        args=[ast.Constant(value=str(name)), *_],
+                    ):
+                        found.add(name.rpartition(".")[2])
         return frozenset(found)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from packaging.version import Version
 
-from fsdp_migrate.analysis.torch_versions import Given, Reading, Torch, answer_to
+from fsdp_migrate.analysis.torch_versions import (
+    DISTRIBUTION,
+    REQUIREMENT,
+    Given,
+    Reading,
+    Torch,
+    answer_to,
+    parse_version,
+)
+from fsdp_migrate.syntax.trees import walk
 
 PACKAGING = (
     *("packaging", "setuptools.extern.packaging"),
@@ -87,3 +97,54 @@ def known_name(name: str, target: Version) -> Reading:
         return Torch("version")
     numbers = (found["ours"] or found["theirs"]).replace("_", ".")
     return answer_to(Given(SAID[found["than"] or found["op"]]), Given(numbers), target)
+
+
+def call_of(
+    name: str,
+    node: ast.Call,
+    given: Sequence[Reading],
+    names: Callable[[ast.expr], Iterable[str]],
+    target: Version,
+) -> Reading:
+    """What a call of another package's function gives, whose arguments are read already.
+
+    ``names`` tells what an expression stands for by imports.
+    """
+    first = given[0] if given else None
+    if name in PARSERS and len(given) == 1:
+        return parse_version(first)
+    if name in OF_PACKAGES and first == Given("torch"):
+        return DISTRIBUTION if name.endswith("distribution") else Torch("plain")
+    if name in GETTERS and not given:
+        return GETTERS[name]
+    library, _, last = name.partition(".")
+    if library in LIBRARIES and last.rpartition(".")[2] == ASKING and len(given) == 2:
+        return answer_to(first, given[1], target)
+    if name in AT_LEAST and given:
+        return answer_to(Given(">="), first, target)
+    if name in COMPARING and len(given) == 3 and first == Given("torch"):
+        asked = {
+            OPERATORS.get(n.removeprefix("operator."))
+            for n in names(node.args[1])
+            if n.startswith("operator.")
+        }
+        if len(asked) == 1:
+            return answer_to(Given(asked.pop()), given[2], target)
+    if name in REQUIRING and len(given) == 1 and not node.keywords:
+        text = first.value if isinstance(first, Given) else None
+        found = REQUIREMENT.fullmatch(text) if isinstance(text, str) else None
+        # Where torch is missing the requirement does not hold either; but then nothing here runs.
+        return answer_to(Given(found[1]), Given(found[2]), target) if found is not None else None
+    return None
+
+
+def is_digit_version(function: ast.FunctionDef) -> bool:
+    """Whether a function of OpenMMLab's name makes a tuple of a version's numbers."""
+    called = {
+        getattr(n.func, "id", getattr(n.func, "attr", ""))
+        for n in walk(function)
+        if isinstance(n, ast.Call)
+    }
+    last = function.body[-1]
+    listed = isinstance(last, ast.Return) and not called.isdisjoint(("parse", "split", "Version"))
+    return listed and not called.isdisjoint(("tuple", "append", "extend", "list"))

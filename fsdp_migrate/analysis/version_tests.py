@@ -8,18 +8,18 @@ understood says nothing.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from packaging.version import Version
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.plain_functions import is_plain, returned_values
 from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.analysis.torch_versions import (
     DISTRIBUTION,
     MIRRORED,
-    REQUIREMENT,
     SIGNS,
     Answer,
     Given,
@@ -37,15 +37,9 @@ from fsdp_migrate.analysis.torch_versions import (
 )
 from fsdp_migrate.analysis.version_apis import (
     ASKING,
-    AT_LEAST,
-    COMPARING,
     DIGITS,
-    GETTERS,
-    LIBRARIES,
-    OF_PACKAGES,
-    OPERATORS,
-    PARSERS,
-    REQUIRING,
+    call_of,
+    is_digit_version,
     known_name,
     may_tell,
 )
@@ -56,7 +50,6 @@ Environment = Mapping[str, Reading]
 
 DEEPEST = 8  # functions and names that are looked through
 LOOKING = frozenset({"isinstance", "issubclass", "hasattr", "len", "bool", "callable"})
-SETTERS = ("setattr", "object", "patch")
 NESTED = 40  # expressions in one another
 
 
@@ -165,13 +158,15 @@ class Reader:
 
     def _outside(self, node: ast.expr, module: Module) -> frozenset[str]:
         """The names that an expression stands for by imports, if by nothing else."""
-        return self.project.imported(node, module) if _is_imported(node, module) else frozenset()
+        imported = _is_bound_as(Kind.IMPORT, node, module)
+        return self.project.imported(node, module) if imported else frozenset()
 
     def _named_by(
         self, node: ast.Name | ast.Attribute, module: Module, env: Environment
     ) -> Reading:
-        if _is_parameter(node, module, env):
-            return None
+        head = _head(node)
+        if head is not None and head.id not in env and _is_bound_as(Kind.PARAMETER, node, module):
+            return None  # nothing is known of what callers give
         names = self._outside(node, module)
         if names:
             return agreed([known_name(name, self.target) for name in sorted(names)])
@@ -179,7 +174,11 @@ class Reader:
         if bindings:
             name = node.attr if isinstance(node, ast.Attribute) else node.id
             read = self._deeper(lambda: agreed([self._bound(b, m) for m, b in bindings]))
-            return read if read is None or not self._is_set_elsewhere(name) else None
+            return (
+                read
+                if read is None or not (self.strict and name in self.project.attributes_set)
+                else None
+            )
         if isinstance(node, ast.Attribute):
             owner = self.read(node.value, module, env)
             if isinstance(owner, Torch) and owner.form == "version":
@@ -194,63 +193,34 @@ class Reader:
                 return Torch("plain")
         return None
 
-    def _is_set_elsewhere(self, name: str) -> bool:
-        return self.strict and name in self._set_elsewhere
-
-    @cached_property
-    def _set_elsewhere(self) -> frozenset[str]:
-        """Names that something sets as attributes: ``settings.OLD = True``, or by ``setattr``."""
-        found = set(self.project.library.attributes_set)
-        for module in self.project.modules:
-            attributes = module.table.attributes
-            found.update(a.attr for a in attributes if a.ctx.__class__ is not ast.Load)
-            setting = module.table.calls_by_name.of(SETTERS) if module.mentions(*SETTERS) else ()
-            for call in setting:
-                match call:
-                    case ast.Call(
-                        func=ast.Name(id="setattr") | ast.Attribute(attr="setattr" | "object"),
-                        args=[_, ast.Constant(value=str(name)), *_],
-                    ):
-                        found.add(name)
-                    case ast.Call(
-                        func=ast.Name(id="patch") | ast.Attribute(attr="patch" | "setattr"),
-                        args=[ast.Constant(value=str(name)), *_],
-                    ):
-                        found.add(name.rpartition(".")[2])
-        return frozenset(found)
-
     def _bindings(self, node: ast.expr, module: Module) -> list[tuple[Module, Binding]]:
         """What binds a name of the project, here or where it is imported from."""
         if isinstance(node, ast.Name):
             scope = module.table.scope_of(node).lookup(node.id)
-            if scope is None:
-                return self._exported(module, node.id) if module.table.stars else []
-            found: list[tuple[Module, Binding]] = []
-            for binding in scope.bindings[node.id]:
-                if binding.kind is Kind.IMPORT:
-                    found += self._imported(binding.qualified, module) or [(module, binding)]
-                else:
-                    found.append((module, binding))
-            return found
-        qualified = module.table.qualify(node) if _is_imported(node, module) else ()
+            if scope is not None:
+                return self._origins((module, each) for each in scope.bindings[node.id])
+            return (
+                self._origins(self.project.exports(module, node.id)) if module.table.stars else []
+            )
+        qualified = module.table.qualify(node) if _is_bound_as(Kind.IMPORT, node, module) else ()
         return [each for name in sorted(qualified) for each in self._imported(name, module)]
+
+    def _origins(self, bindings: Iterable[tuple[Module, Binding]]) -> list[tuple[Module, Binding]]:
+        """Bindings, those of imports followed to what binds the name in the other module."""
+        found: list[tuple[Module, Binding]] = []
+        for owner, binding in bindings:
+            imports = binding.kind is Kind.IMPORT
+            followed = self._imported(binding.qualified, owner) if imports else []
+            found += followed or [(owner, binding)]
+        return found
 
     def _imported(self, qualified: str, module: Module) -> list[tuple[Module, Binding]]:
         resolved = self.project.resolve(qualified, module)
         if resolved is None or not resolved[1] or "." in resolved[1] or self._depth > DEEPEST:
             return []
         self._depth += 1
-        found = self._exported(*resolved)
+        found = self._origins(self.project.exports(*resolved))
         self._depth -= 1
-        return found
-
-    def _exported(self, module: Module, name: str) -> list[tuple[Module, Binding]]:
-        found: list[tuple[Module, Binding]] = []
-        for owner, binding in self.project.exports(module, name):
-            if binding.kind is Kind.IMPORT:
-                found += self._imported(binding.qualified, owner) or [(owner, binding)]
-            else:
-                found.append((owner, binding))
         return found
 
     def _bound(self, binding: Binding, module: Module) -> Reading:
@@ -294,7 +264,10 @@ class Reader:
         if isinstance(node.func, ast.Attribute) and isinstance(owner, Torch):
             return call_method(owner, node.func.attr, given, self.target)
         if names:
-            return agreed([self._foreign(name, node, given, module) for name in sorted(names)])
+            outside = partial(self._outside, module=module)
+            return agreed(
+                [call_of(name, node, given, outside, self.target) for name in sorted(names)]
+            )
         match node.func:
             case ast.Name(id=name) if module.table.scope_of(node).lookup(name) is None:
                 if name == "map" and len(node.args) == 2:
@@ -307,42 +280,6 @@ class Reader:
                     return call_builtin(name, given[0])
                 return None
         return self._own(node, given, module, env)
-
-    def _foreign(
-        self, name: str, node: ast.Call, given: Sequence[Reading], module: Module
-    ) -> Reading:
-        """What a call of another package's function gives."""
-        first = given[0] if given else None
-        if name in PARSERS and len(given) == 1:
-            return parse_version(first)
-        if name in OF_PACKAGES and first == Given("torch"):
-            return DISTRIBUTION if name.endswith("distribution") else Torch("plain")
-        if name in GETTERS and not given:
-            return GETTERS[name]
-        library, _, last = name.partition(".")
-        if library in LIBRARIES and last.rpartition(".")[2] == ASKING and len(given) == 2:
-            return answer_to(first, given[1], self.target)
-        if name in AT_LEAST and given:
-            return answer_to(Given(">="), first, self.target)
-        if name in COMPARING and len(given) == 3 and first == Given("torch"):
-            asked = {
-                OPERATORS.get(n.removeprefix("operator."))
-                for n in self._outside(node.args[1], module)
-                if n.startswith("operator.")
-            }
-            if len(asked) == 1:
-                return answer_to(Given(asked.pop()), given[2], self.target)
-        if name in REQUIRING and len(given) == 1 and not node.keywords:
-            return self._required(first)
-        return None
-
-    def _required(self, asked: Reading) -> Reading:
-        text = asked.value if isinstance(asked, Given) else None
-        found = REQUIREMENT.fullmatch(text) if isinstance(text, str) else None
-        # Where torch is missing the requirement does not hold either; but then nothing here runs.
-        return (
-            answer_to(Given(found[1]), Given(found[2]), self.target) if found is not None else None
-        )
 
     def _own(
         self, node: ast.Call, given: Sequence[Reading], module: Module, env: Environment
@@ -363,7 +300,11 @@ class Reader:
         called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
         called = node.func.id if isinstance(node.func, ast.Name) else called
         read = agreed(found)
-        return read if read is None or not self._is_set_elsewhere(called) else None
+        return (
+            read
+            if read is None or not (self.strict and called in self.project.attributes_set)
+            else None
+        )
 
     def _result(
         self,
@@ -375,7 +316,7 @@ class Reader:
         arguments = function.args
         if arguments.vararg or arguments.kwarg:
             return None
-        if function.name == DIGITS and given and _is_digits(function):
+        if function.name == DIGITS and given and is_digit_version(function):
             return parse_version(given[0])
         names = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
         env: dict[str, Reading] = dict.fromkeys([*names, *(a.arg for a in arguments.kwonlyargs)])
@@ -388,9 +329,9 @@ class Reader:
                 env[name] = None
         if function.name == ASKING and len(names) == 2 and self._looks_at_torch(function, module):
             return answer_to(env[names[0]], env[names[1]], self.target)
-        if not _plain(function.body):
+        if not is_plain(function.body):
             return None
-        returns = _returned(function.body)
+        returns = returned_values(function.body)
         if returns is None:
             return None
         return self._deeper(lambda: agreed([self.read(r, module, env) for r in returns]))
@@ -423,60 +364,17 @@ class Reader:
         return join_answers(answers, every=True)
 
 
-def _is_imported(node: ast.expr, module: Module) -> bool:
-    """Whether a name, or what a dotted one begins with, is bound by imports alone."""
-    head: ast.expr = node
-    while isinstance(head, ast.Attribute):
-        head = head.value
-    if not isinstance(head, ast.Name):
+def _head(node: ast.expr) -> ast.Name | None:
+    """``a`` of ``a.b.c``."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node if isinstance(node, ast.Name) else None
+
+
+def _is_bound_as(kind: Kind, node: ast.expr, module: Module) -> bool:
+    """Whether all that binds a name, or what a dotted one begins with, is of one kind."""
+    head = _head(node)
+    scope = module.table.scope_of(head).lookup(head.id) if head is not None else None
+    if head is None or scope is None:
         return False
-    scope = module.table.scope_of(head).lookup(head.id)
-    return scope is not None and all(b.kind is Kind.IMPORT for b in scope.bindings[head.id])
-
-
-def _is_parameter(node: ast.expr, module: Module, env: Environment) -> bool:
-    """Whether a name, or what a dotted one begins with, is a parameter that nothing is known of."""
-    head: ast.expr = node
-    while isinstance(head, ast.Attribute):
-        head = head.value
-    if not isinstance(head, ast.Name) or head.id in env:
-        return False
-    scope = module.table.scope_of(head).lookup(head.id)
-    return scope is not None and all(b.kind is Kind.PARAMETER for b in scope.bindings[head.id])
-
-
-def _is_digits(function: ast.FunctionDef) -> bool:
-    """Whether a function of OpenMMLab's name makes a tuple of a version's numbers."""
-    called = {
-        getattr(n.func, "id", getattr(n.func, "attr", ""))
-        for n in walk(function)
-        if isinstance(n, ast.Call)
-    }
-    last = function.body[-1]
-    listed = isinstance(last, ast.Return) and not called.isdisjoint(("parse", "split", "Version"))
-    return listed and not called.isdisjoint(("tuple", "append", "extend", "list"))
-
-
-def _plain(body: Sequence[ast.stmt]) -> bool:
-    """Whether a function does nothing on the way to its result that may change it."""
-    return all(
-        isinstance(s, (ast.Return, ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.Pass))
-        or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
-        or (
-            isinstance(s, ast.Try)
-            and not s.finalbody
-            and _plain([*s.body, *s.orelse])
-            and all(h.body and isinstance(h.body[-1], ast.Raise) for h in s.handlers)
-        )
-        or (isinstance(s, ast.If) and _plain([*s.body, *s.orelse]))
-        for s in body
-    )
-
-
-def _returned(body: Sequence[ast.stmt]) -> list[ast.expr] | None:
-    """What a plain function gives; None when it may end without."""
-    if not body or not isinstance(body[-1], ast.Return):
-        return None
-    returns = [n for s in body for n in walk(s) if isinstance(n, ast.Return)]
-    values = [r.value for r in returns if r.value is not None]
-    return values if len(values) == len(returns) else None
+    return all(binding.kind is kind for binding in scope.bindings[head.id])
