@@ -53,7 +53,7 @@ lint: $(ready)
 	$(bin)/mypy
 
 documents: $(ready)
-	$(bin)/python -m tests.documents
+	$(bin)/python -m tests.tools.documents
 
 mutants: $(ready)
 	$(bin)/python -m pytest -q -m mutants

@@ -14,7 +14,7 @@ from fsdp_migrate.verify.plan import Plan
 from fsdp_migrate.verify.report import text
 from fsdp_migrate.verify.report.model import Report, Verdict
 from fsdp_migrate.verify.run import verify
-from tests.commandline import DEMO, answering
+from tests.helpers.commandline import DEMO, answering
 from tests.verify.programs import Replaced, altered, failed
 
 pytestmark = pytest.mark.train

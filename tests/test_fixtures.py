@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate.planning.outcome import Outcome
-from tests import accounting, binding
-from tests.accept import PROJECTS
-from tests.migrating import files, migrate, migrated
+from tests.helpers import accounting, binding
+from tests.helpers.migrating import files, migrate, migrated
+from tests.tools.accept import PROJECTS
 
 ROOT = Path(__file__).parents[1] / "fixtures"
 BEFORES = sorted({*ROOT.glob("*/before"), *ROOT.glob("*/*/before")})

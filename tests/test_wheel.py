@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commandline import DEMO, ROOT
+from tests.helpers.commandline import DEMO, ROOT
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,10 @@ import pytest
 
 from fsdp_migrate.cli import session
 from fsdp_migrate.rewriting import write
-from tests import accounting, binding
 from tests.corpus import packages
 from tests.corpus.packages import PINNED, Package
-from tests.documents import CORPUS
+from tests.helpers import accounting, binding
+from tests.tools.documents import CORPUS
 
 pytestmark = pytest.mark.corpus
 

@@ -1,7 +1,7 @@
 """What the tool does about each difference between FSDP1 and FSDP2, row by row, as data.
 
-``docs/coverage.md`` is generated from it (``python -m tests.documents coverage``), and
-``tests/test_coverage.py`` holds it to the rules and to the tests that train.
+``docs/coverage.md`` is generated from it (``python -m tests.tools.documents coverage``), and
+``tests/coverage/test_coverage.py`` holds it to the rules and to the tests that train.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ SECTIONS = {
 ONE_UNIT = "a model without a policy is one unit"
 ARBITRARY = "the element of a container, an attribute, an argument"
 KINDS = "classes, and a custom policy that says yes or no"
-WAIT = "tests/test_targets.py::"
+WAIT = "tests/rules/test_targets.py::"
 
 ROWS = (
     # -- releases --
@@ -1198,7 +1198,7 @@ ROWS = (
         "the optimizer before the wrapping, elsewhere",
         "left, and the model with it",
         "FSDP190",
-        "tests/test_coverage.py::test_an_early_optimizer_holds_its_model_back",
+        "tests/coverage/test_coverage.py::test_an_early_optimizer_holds_its_model_back",
     ),
     rewritten(
         "9.1",
@@ -1305,7 +1305,7 @@ ROWS = (
         "an early optimizer that cannot move",
         "left, and the model with it",
         "FSDP190",
-        "tests/test_coverage.py::test_an_early_optimizer_holds_its_model_back",
+        "tests/coverage/test_coverage.py::test_an_early_optimizer_holds_its_model_back",
     ),
     nothing("11", "parameters kept elsewhere", "see 7"),
     nothing("11", "parameter subclasses, attributes, hooks", "see 7"),

@@ -40,7 +40,7 @@ SECTIONS = {
 
 
 def state(title: str) -> str:
-    return f"tests/test_state_rows.py::test_a_state[{title}]"
+    return f"tests/families/test_state_rows.py::test_a_state[{title}]"
 
 
 CONTINUES = "whole_checkpoints_continue_on_the_other_side"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate.rewriting import journal
-from tests.commandline import answering
+from tests.helpers.commandline import answering
 from tests.security.hostile import SECRET, WRAPS, World
 
 

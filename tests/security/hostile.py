@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.commandline import Answer
+from tests.helpers.commandline import Answer
 
 WRAPS = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\nmodel = FSDP(net)\n"
 SHARDS = "from torch.distributed.fsdp import fully_shard\n\nmodel = fully_shard(net)\n"

@@ -13,7 +13,7 @@ import pytest
 from fsdp_migrate import git
 from fsdp_migrate.cli import verify
 from fsdp_migrate.errors import InputError
-from tests.commandline import Command, answering
+from tests.helpers.commandline import Command, answering
 
 WRAPS = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\nm = FSDP(net)\n"
 

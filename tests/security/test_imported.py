@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate.verify.launch import baseline
-from tests.commandline import ROOT
+from tests.helpers.commandline import ROOT
 
 SCRIPT = Path(sys.executable).with_name("fsdp-migrate")
 MODULE = (sys.executable, "-m", "fsdp_migrate")

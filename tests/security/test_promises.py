@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.commandline import ROOT
+from tests.helpers.commandline import ROOT
 
 TESTS = ROOT / "tests" / "security"
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate.cli import session
-from tests.commandline import Answer
-from tests.terminal import at_terminal
+from tests.helpers.commandline import Answer
+from tests.helpers.terminal import at_terminal
 
 SITE = "from torch.distributed.fsdp import FlatParameter\n\nFlatParameter()\n"
 WRAPS = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\nm = FSDP(net)\n"

@@ -19,8 +19,8 @@ from fsdp_migrate.report import markdown
 from fsdp_migrate.verify.compare.gate import Gate, Status
 from fsdp_migrate.verify.report import RENDERERS
 from fsdp_migrate.verify.report.model import Report, Verdict
-from tests.commandline import ROOT, Command, answering
-from tests.terminal import COLOUR, at_terminal
+from tests.helpers.commandline import ROOT, Command, answering
+from tests.helpers.terminal import COLOUR, at_terminal
 from tests.verify.test_reporting import evidence, full
 
 HEAD = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, FlatParameter\n"

@@ -17,7 +17,7 @@ import torch
 from packaging.version import Version
 
 from fsdp_migrate.migration.engine import Options
-from tests.migrating import migrate, worst
+from tests.helpers.migrating import migrate, worst
 
 REPOSITORY = Path(__file__).parents[2]
 FIXTURES = REPOSITORY / "fixtures"

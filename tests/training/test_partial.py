@@ -9,7 +9,7 @@ import pytest
 
 from fsdp_migrate.migration.engine import Options
 from fsdp_migrate.syntax import guards
-from tests.migrating import migrate
+from tests.helpers.migrating import migrate
 from tests.training.programs import FIXTURES, Launcher, compare, compare_models
 
 pytestmark = pytest.mark.train

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate.planning.outcome import Outcome
-from tests.migrating import migrate, outcomes
+from tests.helpers.migrating import migrate, outcomes
 from tests.training.programs import Launcher
 
 PROGRAM = """\

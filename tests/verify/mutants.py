@@ -818,7 +818,7 @@ def main(arguments: Sequence[str]) -> int:
     right = sum(each.right for each in caught)
     print(f"{right} of {len(caught)} caught with the right first cause")
     if not arguments:
-        from tests.documents import between
+        from tests.tools.documents import between
 
         text = DOCUMENT.read_text(encoding="utf-8")
         DOCUMENT.write_text(between("mutants", text, table(caught)), encoding="utf-8")

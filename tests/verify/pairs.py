@@ -17,7 +17,7 @@ from fsdp_migrate.verify.launch.warm import WarmServer
 from fsdp_migrate.verify.plan import Plan
 from fsdp_migrate.verify.report.model import Report
 from fsdp_migrate.verify.run import verify
-from tests.migrating import files, migrated
+from tests.helpers.migrating import files, migrated
 
 from .programs import warm_server
 
@@ -176,7 +176,7 @@ def main(arguments: Sequence[str]) -> int:
     passed = sum(report.exit_code == 0 for _, report in reports)
     print(f"{passed} of {len(reports)} passed")
     if not arguments:
-        from tests.documents import between
+        from tests.tools.documents import between
 
         text = DOCUMENT.read_text(encoding="utf-8")
         DOCUMENT.write_text(between("pairs", text, table(reports)), encoding="utf-8")

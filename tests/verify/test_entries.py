@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fsdp_migrate.verify.entries import Entries, EntryError
-from tests.commandline import answering
+from tests.helpers.commandline import answering
 
 from .programs import PROGRAMS
 

@@ -15,7 +15,7 @@ from fsdp_migrate.verify.report import text
 from fsdp_migrate.verify.report.model import Report, Verdict
 from fsdp_migrate.verify.run import verify
 from fsdp_migrate.verify.trial.resume import written
-from tests.commandline import DEMO
+from tests.helpers.commandline import DEMO
 
 from .programs import Replaced, altered
 

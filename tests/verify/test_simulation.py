@@ -10,7 +10,7 @@ from fsdp_migrate.verify.plan import Plan
 from fsdp_migrate.verify.report import text
 from fsdp_migrate.verify.report.model import Report, Verdict
 from fsdp_migrate.verify.run import verify
-from tests.migrating import migrated
+from tests.helpers.migrating import migrated
 
 from .programs import PROGRAMS, Replaced, altered, failed
 

@@ -1,0 +1,208 @@
+"""Whose parameters are 4-bit ones or of a class of their own, and what that means."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from fsdp_migrate.planning.outcome import Outcome
+from tests.helpers.migrating import migrate
+
+HEAD = """\
+import bitsandbytes as bnb
+import torch
+from bitsandbytes.nn import Linear4bit, Params4bit
+from peft import get_peft_model
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+"""
+
+# What is written after HEAD, by name.
+HELD = {
+    "a layer among others": "model = FSDP(nn.Sequential(nn.ReLU(), Linear4bit(3, 3)))",
+    "a subclass of a layer": """\
+class Quantized(bnb.nn.Linear4bit):
+    pass
+
+
+def build():
+    return FSDP(nn.Sequential(nn.Linear(3, 3), Quantized(3, 3)))
+""",
+    "a layer set on the model": """\
+def build(config):
+    model = AutoModelForCausalLM.from_config(config)
+    model.lm_head = Linear4bit(3, 3)
+    return FSDP(model)
+""",
+    "the argument of from_pretrained": """\
+model = AutoModelForCausalLM.from_pretrained("x", load_in_4bit=True)
+model = FSDP(get_peft_model(model, None))
+""",
+    "keyword arguments": """\
+def build(name):
+    given = {"load_in_4bit": True}
+    return FSDP(AutoModelForCausalLM.from_pretrained(name, **given))
+""",
+}
+REVIEWED = {
+    "under a condition": """\
+def build(args):
+    model = AutoModelForCausalLM.from_config(args.config)
+    if args.quantize:
+        model.lm_head = Linear4bit(3, 3)
+    return FSDP(model)
+""",
+    "kept out of the sharding": """\
+def build(net):
+    layer = Linear4bit(3, 3)
+    return FSDP(nn.Sequential(net, layer), ignored_modules=[layer])
+""",
+    "a parameter of a model from elsewhere": """\
+def pack(module):
+    module.weight = Params4bit(module.weight.data, requires_grad=False)
+
+
+def build(net):
+    return FSDP(net)
+""",
+    "a class handed to a library": """\
+from quantizing import replace_linear
+
+
+def build(net):
+    replace_linear(net, layer=Linear4bit)
+    return FSDP(net)
+""",
+    "parameters of the project's, kept by FSDP1": """\
+class Scaled(nn.Parameter):
+    pass
+
+
+def build(net):
+    return FSDP(net, use_orig_params=True)
+""",
+}
+NOT_CONCERNED = {
+    "who asks for the class makes none": """\
+def find(model, bits):
+    kind = bnb.nn.Linear4bit if bits == 4 else nn.Linear
+    return [n for n, m in model.named_modules() if isinstance(m, (kind, Params4bit))]
+
+
+def build(net):
+    return FSDP(net)
+""",
+    "8 bits": """\
+config = BitsAndBytesConfig(load_in_8bit=True, load_in_4bit=False)
+
+
+def build(net):
+    return FSDP(net)
+""",
+    "parameters of the project's, lost in FSDP1's flat ones": """\
+class Scaled(nn.Parameter):
+    pass
+
+
+def build(net):
+    return FSDP(net)
+""",
+    "parameters of another model": """\
+class Scaled(nn.Parameter):
+    pass
+
+
+class Teacher(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = Scaled(torch.zeros(3))
+
+
+class Student(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+
+def build():
+    return Teacher(), FSDP(Student(), use_orig_params=True)
+""",
+}
+
+
+def ends(source: str) -> tuple[list[Outcome], str]:
+    """How the sites of FSDP418 end, and the file after the run."""
+    result, after = migrate({"train.py": HEAD + textwrap.dedent(source)})
+    assert not result.problems
+    assert not migrate(after)[0].changes
+    return [d.outcome for d in result.decisions if d.code == "FSDP418"], after["train.py"]
+
+
+@pytest.mark.parametrize("source", HELD.values(), ids=HELD)
+def test_a_model_with_4_bit_layers_is_held_back(source: str) -> None:
+    found, after = ends(source)
+    assert found == [Outcome.LEFT]
+    assert "fully_shard(" not in after.replace("fully_shard(..., ", "")
+
+
+@pytest.mark.parametrize("source", REVIEWED.values(), ids=REVIEWED)
+def test_what_may_be_in_the_model_is_marked(source: str) -> None:
+    found, after = ends(source)
+    assert found == [Outcome.REVIEW]
+    assert "FSDP(" not in after
+
+
+@pytest.mark.parametrize("source", NOT_CONCERNED.values(), ids=NOT_CONCERNED)
+def test_other_models_are_not_concerned(source: str) -> None:
+    found, after = ends(source)
+    assert found == []
+    assert "FSDP(" not in after
+
+
+def test_a_file_without_fsdp_is_read_for_them() -> None:
+    files = {
+        "model.py": "from bitsandbytes.nn import Linear4bit\n\n\ndef head():\n"
+        "    return Linear4bit(3, 3)\n",
+        "train.py": "from model import head\nfrom torch.distributed.fsdp import "
+        "FullyShardedDataParallel as FSDP\n\n\ndef build(net):\n    net.head = head()\n"
+        "    return FSDP(net)\n",
+    }
+    result, _ = migrate(files)
+    assert {d.site.module.display for d in result.decisions if d.code == "FSDP418"} == {"model.py"}
+
+
+SCRIPT = """\
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+{imports}
+
+def main():
+    config = BitsAndBytesConfig(load_in_4bit=True)
+    AutoModelForCausalLM.from_pretrained("name", quantization_config=config).train()
+
+
+if __name__ == "__main__":
+    main()
+"""
+SHARDING = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def shard(model):
+    return FSDP(model, use_orig_params=True)
+"""
+IMPORTED = {"": False, "from shard import shard\n": True, "import other\n": True}
+
+
+@pytest.mark.parametrize("imports", IMPORTED)
+def test_a_script_that_imports_no_sharding_is_not_marked(imports: str) -> None:
+    files = {
+        "finetune.py": SCRIPT.format(imports=imports),
+        "shard.py": SHARDING,
+        "other.py": "import shard\n",
+    }
+    _, after = migrate(files)
+
+    assert ("FSDP418" in after["finetune.py"]) == IMPORTED[imports]

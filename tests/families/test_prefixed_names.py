@@ -1,0 +1,124 @@
+"""FSDP422: which tests of names had another answer under FSDP1."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.helpers.migrating import migrate
+
+PROGRAM = """\
+import re
+
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+SKIP = {{"cls_token"}}
+PATTERN = re.compile(r"blocks\\.[0-9]+\\.mlp")
+LORA = re.compile("lora_")
+
+
+def layer_of(name):
+    parts = name.split(".")
+    return int(parts[1]) if len(parts) > 1 else 0
+
+
+def last_of(name):
+    return name.split(".")[-1]
+
+
+def setup(net):
+    model = FSDP(net, use_orig_params=True)
+    {body}
+    return model
+"""
+TESTS = [
+    'n.startswith("head")',
+    'n == "head.weight"',
+    'n != "head.weight"',
+    "n in SKIP",
+    "n not in SKIP",
+    'n.split(".")[0] == "head"',
+    'any(n.startswith(k) for k in ("head", "norm"))',
+    're.match("head", n)',
+    '"layers.0.attention" in n',
+    're.search("^head", n)',
+    're.search(r"layers\\.(\\d+)\\.attention", n)',
+    "PATTERN.search(n)",
+    "layer_of(n) == 1",
+    'n.endswith("0.weight")',
+]
+OTHERS = [
+    'n.endswith("bias")',
+    '"lora_" in n',
+    '"layers.0." in n',
+    'n.split(".")[-1] == "bias"',
+    'n == ""',
+    "p.requires_grad",
+    're.search("lora", n)',
+    "LORA.search(n)",
+    're.sub("lora", "", n)',
+    "last_of(n)",
+]
+
+
+def marked(body: str) -> list[str]:
+    result, _ = migrate({"example.py": PROGRAM.format(body=body)})
+    return [d.outcome.value for d in result.decisions if d.code == "FSDP422"]
+
+
+@pytest.mark.parametrize("test", TESTS)
+@pytest.mark.parametrize("method", ["named_parameters", "named_modules", "named_buffers"])
+def test_a_name_that_begins_otherwise(test: str, method: str) -> None:
+    if test != TESTS[-1]:
+        assert marked(f"found = [p for n, p in model.{method}() if {test}]") == ["review"]
+    loop = f"for n, p in model.{method}():\n        if {test.replace('0.weight', '.0.weight')}:"
+    assert marked(f"{loop}\n            p.requires_grad_(False)") == ["review"]
+
+
+@pytest.mark.parametrize("test", OTHERS)
+def test_a_name_that_goes_on_the_same(test: str) -> None:
+    assert marked(f"found = [p for n, p in model.named_parameters() if {test}]") == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        'named = list(model.named_parameters())\n    found = [p for n, p in named if n == "head"]',
+        'found = [p for i, (n, p) in enumerate(model.named_parameters()) if n == "head"]',
+        'found = [p for n, p in dict(model.named_parameters()).items() if n == "head"]',
+        "named = dict(model.named_buffers())\n    ns = [n for n, b in named.items() if n in SKIP]",
+        # made from a model among others
+        "one = [net, model][1]\n    own = set(one)\n    ns = [n for n, m in one.named_modules()]",
+        "own = names([model][0])\n    ns = [n for n, m in [model][0].named_modules() if n in own]",
+    ],
+)
+def test_names_that_are_gone_over_elsewhere(body: str) -> None:
+    asked = " if n" in body and "own" not in body
+    assert marked(body) == (["review"] if asked else [])
+
+
+FOUND = 'found = [p for n, p in {} if n.startswith("head")]'
+PLAIN = """\
+for n, p in model.named_parameters():
+        n = {}
+        p.requires_grad_(n.startswith("head"))"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        # plain in FSDP1 too
+        f"with FSDP.summon_full_params(model):\n        {FOUND.format('model.named_parameters()')}",
+        FOUND.format("model.module.named_parameters()"),
+        FOUND.format("net.named_buffers()"),
+        # as the model's own
+        f"own = names(model)\n    {FOUND.format('model.named_parameters()')}".replace(
+            'n.startswith("head")', "n in own"
+        ),
+        # made plain first
+        PLAIN.format("plain(n)"),
+        PLAIN.format('n.replace("_fsdp_wrapped_module.", "")'),
+    ],
+)
+def test_a_name_that_is_plain(body: str) -> None:
+    assert marked(body) == []

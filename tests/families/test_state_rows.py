@@ -1,0 +1,366 @@
+"""Every way FSDP1 had to give and take a state, and what becomes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from fsdp_migrate.planning.outcome import Outcome
+from tests.helpers.migrating import migrate, worst
+
+HEAD = """\
+import copy
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.fsdp import (
+    FullOptimStateDictConfig,
+    FullStateDictConfig,
+    FullyShardedDataParallel as FSDP,
+    LocalStateDictConfig,
+    OptimStateKeyType,
+    ShardedOptimStateDictConfig,
+    ShardedStateDictConfig,
+    StateDictType,
+)
+
+
+def build(net):
+    return FSDP(net)
+
+
+"""
+FULL = "StateDictType.FULL_STATE_DICT"
+SHARDED = "StateDictType.SHARDED_STATE_DICT"
+WHOLE = "StateDictOptions(full_state_dict=True)"
+ON_CPU = "StateDictOptions(full_state_dict=True, cpu_offload=True)"
+
+
+@dataclass(frozen=True)
+class Row:
+    """The body of a function that has a ``net`` and an ``optim``, and what is found in its place.
+
+    ``after``: pieces of the code, in order, blanks aside. ``gone``: what must not be left.
+    """
+
+    title: str
+    before: str
+    after: tuple[str, ...] = ()
+    outcome: Outcome = Outcome.REWRITTEN
+    gone: tuple[str, ...] = ("FSDP.", "StateDictType")
+
+    def __str__(self) -> str:
+        return self.title
+
+
+def within(kind: str, *configs: str, body: str) -> str:
+    return f"with FSDP.state_dict_type({', '.join(('model', kind, *configs))}):\n    {body}"
+
+
+def full(*flags: str) -> str:
+    return f"FullStateDictConfig({', '.join(f'{flag}=True' for flag in flags)})"
+
+
+MODEL = (
+    Row(
+        "FULL on the CPU of rank 0",
+        within(FULL, full("offload_to_cpu", "rank0_only"), body="state = model.state_dict()"),
+        (f"state = get_model_state_dict(model, options={ON_CPU})",),
+    ),
+    Row(
+        "FULL on every device",
+        within(FULL, full(), body="state = model.state_dict()"),
+        (f"state = get_model_state_dict(model, options={WHOLE})",),
+    ),
+    Row(
+        "no context",
+        "state = model.state_dict()",
+        (f"state = get_model_state_dict(model, options={WHOLE})",),
+    ),
+    Row(
+        "FULL on every CPU",
+        within(FULL, full("offload_to_cpu"), body="state = model.state_dict()"),
+        ("state = full_model_state(model, cpu_offload=True, rank0_only=False)",),
+    ),
+    Row(
+        "FULL on the device of rank 0",
+        within(FULL, full("rank0_only"), body="state = model.state_dict()"),
+        ("state = full_model_state(model, cpu_offload=False, rank0_only=True)",),
+    ),
+    Row(
+        "SHARDED",
+        within(SHARDED, body="dcp.save({'model': model.state_dict()})"),
+        ("dcp.save({'model': get_model_state_dict(model)})",),
+    ),
+    Row(
+        "SHARDED on the CPU",
+        within(
+            SHARDED,
+            "ShardedStateDictConfig(offload_to_cpu=True)",
+            body="dcp.save({'model': model.state_dict()})",
+        ),
+        ("get_model_state_dict(model, options=StateDictOptions(cpu_offload=True))",),
+    ),
+    Row(
+        "LOCAL",
+        within("StateDictType.LOCAL_STATE_DICT", body="state = model.state_dict()"),
+        ("# TODO(fsdp-migrate FSDP301)", "state = get_model_state_dict(model)"),
+        Outcome.REVIEW,
+    ),
+    Row(
+        "set once, asked for later",
+        f"FSDP.set_state_dict_type(model, {FULL}, {full('offload_to_cpu', 'rank0_only')})\n"
+        "state = model.state_dict()",
+        (f"state = get_model_state_dict(model, options={ON_CPU})",),
+        gone=("FSDP.", "set_state_dict_type"),
+    ),
+    Row(
+        "loading a whole state",
+        within(FULL, body="model.load_state_dict(torch.load('model.pt'))"),
+        ("load_full_model(model, torch.load('model.pt'))",),
+    ),
+    Row(
+        "loading a whole state, not strictly",
+        within(FULL, body="model.load_state_dict(torch.load('model.pt'), strict=False)"),
+        ("load_full_model(model, torch.load('model.pt'), strict=False)",),
+    ),
+    Row(
+        "loading shards",
+        within(
+            SHARDED,
+            body="state = {'model': model.state_dict()}\n"
+            "    dcp.load(state)\n"
+            "    model.load_state_dict(state['model'])",
+        ),
+        ("'model': get_model_state_dict(model)", "set_model_state_dict(model, state['model'])"),
+    ),
+    Row(
+        "loading a whole state without a context",
+        "model.load_state_dict(torch.load('model.pt'))",
+        ("load_full_model(model, torch.load('model.pt'))",),
+    ),
+    Row(
+        "loading by assignment",
+        "model.load_state_dict(torch.load('model.pt'), assign=True)",
+        outcome=Outcome.LEFT,
+        gone=(),
+    ),
+    Row(
+        "shards that are kept",
+        "for step in range(9):\n"
+        "    train_step(model)\n"
+        f"    with FSDP.state_dict_type(model, {SHARDED}):\n"
+        "        best = model.state_dict()\n"
+        "use(best)",
+        ("best = {name: value.clone() for name, value in get_model_state_dict(model).items()}",),
+    ),
+    Row(
+        "a whole state that is kept",
+        "best = model.state_dict()\ntrain(model)\nmodel.load_state_dict(best)",
+        (
+            "best = full_model_state(model, cpu_offload=False, rank0_only=False)",
+            "load_full_model(model, best)",
+        ),
+    ),
+    Row(
+        "a whole state that is saved before the next step",
+        "for step in range(9):\n"
+        "    train_step(model)\n"
+        "    state = model.state_dict()\n"
+        "    torch.save(state, 'model.pt')",
+        (f"state = get_model_state_dict(model, options={WHOLE})",),
+    ),
+    Row(
+        "saved by rank 0",
+        "if dist.get_rank() == 0:\n    torch.save(model.state_dict(), 'model.pt')",
+        (
+            f"state = get_model_state_dict(model, options={ON_CPU})",
+            "if dist.get_rank() == 0:",
+            "torch.save(state, 'model.pt')",
+        ),
+    ),
+    Row(
+        "saved by a first rank of which nothing is known",
+        "if local_rank == 0:\n    torch.save(model.state_dict(), 'model.pt')",
+        (
+            f"state = get_model_state_dict(model, options={WHOLE})",
+            "if local_rank == 0:",
+            "torch.save(state, 'model.pt')",
+        ),
+    ),
+    Row(
+        "handed on by rank 0",
+        "return model.state_dict() if is_main_process() else None",
+        (
+            f"state = get_model_state_dict(model, options={WHOLE})",
+            "return state if is_main_process() else None",
+        ),
+    ),
+    Row(
+        "where every rank is wanted",
+        "if rank == 0 or is_sharded:\n    state = model.state_dict()",
+        ("if rank == 0 or is_sharded:", f"state = get_model_state_dict(model, options={WHOLE})"),
+    ),
+    Row(
+        "by all ranks but the first",
+        "if rank == 0:\n    pass\nelse:\n    torch.save(model.state_dict(), 'model.pt')",
+        (f"state = get_model_state_dict(model, options={WHOLE})", "if rank == 0:"),
+    ),
+    Row(
+        "in another branch than rank 0's",
+        "if a and rank == 0:\n    pass\nelif b:\n    torch.save(model.state_dict(), 'model.pt')",
+        ("elif b:", f"torch.save(get_model_state_dict(model, options={WHOLE}), 'model.pt')"),
+    ),
+    Row(
+        "on every rank, to one path",
+        "torch.save(model.state_dict(), 'model.pt')",
+        (f"torch.save(get_model_state_dict(model, options={WHOLE}), 'model.pt')",),
+    ),
+    Row(
+        "with arguments",
+        "state = model.state_dict(prefix='net.')",
+        outcome=Outcome.LEFT,
+        gone=(),
+    ),
+)
+
+OPTIMIZER = (
+    Row(
+        "full_optim_state_dict",
+        "state = FSDP.full_optim_state_dict(model, optim)",
+        ("state = full_optimizer_state(model, optim, rank0_only=True)",),
+    ),
+    Row(
+        "full_optim_state_dict on every rank",
+        "state = FSDP.full_optim_state_dict(model, optim, rank0_only=False)",
+        ("state = full_optimizer_state(model, optim)",),
+    ),
+    Row(
+        "sharded_optim_state_dict",
+        "state = FSDP.sharded_optim_state_dict(model, optim)",
+        ("state = sharded_optimizer_state(model, optim)",),
+    ),
+    Row(
+        "optim_state_dict",
+        "state = FSDP.optim_state_dict(model, optim)",
+        ("state = full_optimizer_state(model, optim)",),
+    ),
+    Row(
+        "optim_state_dict as configured",
+        within(
+            FULL,
+            full("offload_to_cpu", "rank0_only"),
+            "FullOptimStateDictConfig(offload_to_cpu=True, rank0_only=True)",
+            body="state = FSDP.optim_state_dict(model, optim)",
+        ),
+        ("state = full_optimizer_state(model, optim, rank0_only=True)",),
+    ),
+    Row(
+        "optim_state_dict, sharded",
+        within(SHARDED, body="dcp.save({'optim': FSDP.optim_state_dict(model, optim)})"),
+        ("dcp.save({'optim': sharded_optimizer_state(model, optim)})",),
+    ),
+    Row(
+        "optim_state_dict of the optimizer's own state",
+        "state = FSDP.optim_state_dict(model, optim, optim.state_dict())",
+        ("state = full_optimizer_state(model, optim)",),
+    ),
+    Row(
+        "optim_state_dict of none",
+        "state = FSDP.optim_state_dict(model, optim, optim_state_dict=None)",
+        ("state = full_optimizer_state(model, optim)",),
+    ),
+    Row(
+        "optim_state_dict of another state",
+        "state = FSDP.optim_state_dict(model, optim, other.state_dict())",
+        outcome=Outcome.LEFT,
+        gone=(),
+    ),
+    Row(
+        "optim_state_dict over a group",
+        "state = FSDP.optim_state_dict(model, optim, group=group)",
+        outcome=Outcome.LEFT,
+        gone=(),
+    ),
+    Row(
+        "optim_state_dict by rank 0",
+        "if rank == 0:\n    torch.save(FSDP.optim_state_dict(model, optim), 'optim.pt')",
+        (
+            "optimizer_state = full_optimizer_state(model, optim)",
+            "if rank == 0:",
+            "torch.save(optimizer_state, 'optim.pt')",
+        ),
+    ),
+    Row(
+        "optim_state_dict_to_load",
+        "flat = FSDP.optim_state_dict_to_load(model, optim, saved)\noptim.load_state_dict(flat)",
+        ("load_full_optimizer(model, optim, saved)",),
+        gone=("FSDP.", "flat"),
+    ),
+    Row(
+        "optim_state_dict_to_load in the old order",
+        "flat = FSDP.optim_state_dict_to_load(saved, model, optim)\noptim.load_state_dict(flat)",
+        ("load_full_optimizer(model, optim, saved)",),
+        gone=("FSDP.", "flat"),
+    ),
+    Row(
+        "scatter_full_optim_state_dict",
+        "flat = FSDP.scatter_full_optim_state_dict(saved, model, optim=optim)\n"
+        "optim.load_state_dict(flat)",
+        ("load_full_optimizer(model, optim, saved, from_rank0=True)",),
+    ),
+    Row(
+        "shard_full_optim_state_dict without the optimizer",
+        "optim.load_state_dict(FSDP.shard_full_optim_state_dict(saved, model))",
+        ("load_full_optimizer(model, optim, saved)",),
+    ),
+    Row(
+        "flatten_sharded_optim_state_dict",
+        "flat = FSDP.flatten_sharded_optim_state_dict(saved, model, optim)\n"
+        "optim.load_state_dict(flat)",
+        ("set_optimizer_state_dict(model, optim, saved)",),
+    ),
+    Row(
+        "rekey_optim_state_dict before a load",
+        "saved = FSDP.rekey_optim_state_dict(saved, OptimStateKeyType.PARAM_NAME, model)\n"
+        "optim.load_state_dict(FSDP.shard_full_optim_state_dict(saved, model, optim=optim))",
+        (
+            "saved = rekey_optimizer_state(saved, model, by_name=True)",
+            "load_full_optimizer(model, optim, saved)",
+        ),
+        gone=("FSDP.", "OptimStateKeyType"),
+    ),
+    Row(
+        "rekey_optim_state_dict before a save",
+        "state = FSDP.full_optim_state_dict(model, optim)\n"
+        "state = FSDP.rekey_optim_state_dict(state, OptimStateKeyType.PARAM_ID, plain)",
+        ("state = rekey_optimizer_state(state, plain, by_name=False)",),
+        gone=("FSDP.", "OptimStateKeyType"),
+    ),
+    Row(
+        "the optimizer's own methods",
+        "state = optim.state_dict()\noptim.load_state_dict(state)",
+        ("state = optim.state_dict()", "optim.load_state_dict(state)"),
+    ),
+)
+
+
+@pytest.mark.parametrize("row", [*MODEL, *OPTIMIZER], ids=str)
+def test_a_state(row: Row) -> None:
+    body = "\n".join(f"    {line}" for line in row.before.splitlines())
+    source = f"{HEAD}def work(net, optim, saved):\n    model = build(net)\n{body}\n"
+    result, after = migrate({"work.py": source})
+    assert not result.problems
+    assert worst(result) is row.outcome, [(d.code, d.outcome, d.message) for d in result.decisions]
+    text = after["work.py"][after["work.py"].index("def work") :]
+    packed = "".join(text.split())
+    place = 0
+    for piece in row.after:
+        wanted = "".join(piece.split())
+        assert wanted in packed[place:], text
+        place = packed.index(wanted, place) + len(wanted)
+    assert not [name for name in row.gone if name in text], text
+    again, unchanged = migrate({**after})
+    assert unchanged["work.py"] == after["work.py"]
+    assert not again.changes

@@ -1,0 +1,663 @@
+"""``rewrite --partial``: where guards stand, where none can, and that they stay what they are."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from fsdp_migrate.migration.engine import Options
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.result import Result
+from fsdp_migrate.planning.rule import Example
+from fsdp_migrate.syntax import guards
+from tests.helpers.commandline import Command, answering
+from tests.helpers.migrating import REGISTRY, migrate, without_support
+
+PARTIAL = Options(partial=True)
+HEAD = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+"""
+REASON = "FSDP.state_dict is FSDP1's own, whatever model it is given"
+COMMENT = f"# TODO(fsdp-migrate FSDP499): {REASON}. Call state_dict on the model, and run again.\n"
+
+
+def partially(source: str, **files: str) -> tuple[Result, str]:
+    """A run with ``--partial``, after which neither kind of run changes anything."""
+    given = {"example.py": source, **{f"{n}.py": t for n, t in files.items()}}
+    result, after = migrate(given, PARTIAL)
+    assert not result.problems
+    for name, text in after.items():
+        compile(text, name, "exec")
+    for options in (PARTIAL, None):
+        again, same = migrate(after, options)
+        assert not again.changes
+        assert same == after
+        assert again.count(Outcome.LEFT) == len(again.decisions)
+    return result, after["example.py"]
+
+
+def guarded(body: str) -> str:
+    """``body``, indented once and with ``RAISE`` for the guard's lines, as part of a result."""
+    lines = []
+    for line in body.splitlines():
+        bare = line.lstrip()
+        indent = line[: len(line) - len(bare)]
+        if bare == "RAISE":
+            lines += [
+                f"{indent}raise NotImplementedError(",
+                f'{indent}    "fsdp-migrate FSDP499: {REASON}"',
+                f"{indent})",
+            ]
+        elif bare == "MARK":
+            lines.append(indent + COMMENT.rstrip())
+        else:
+            lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+STANDING = {
+    "an assignment": (
+        """\
+    # what was learned
+    state = FSDP.state_dict(model)
+    return state
+""",
+        """\
+    # what was learned
+    MARK
+    RAISE
+    state = FSDP.state_dict(model)
+    return state
+""",
+    ),
+    "one line": (
+        """\
+    if rank == 0: torch.save(FSDP.state_dict(model), "x")
+    return rank
+""",
+        """\
+    if rank == 0:
+        MARK
+        RAISE
+        torch.save(FSDP.state_dict(model), "x")
+    return rank
+""",
+    ),
+    "after a semicolon": (
+        """\
+    first = 1; second = FSDP.state_dict(model)
+""",
+        """\
+    first = 1
+    MARK
+    RAISE
+    second = FSDP.state_dict(model)
+""",
+    ),
+    "an else, a comment above": (
+        """\
+    if rank == 0:
+        pass
+    else:
+        # others
+        return FSDP.state_dict(model)
+""",
+        """\
+    if rank == 0:
+        pass
+    else:
+        # others
+        MARK
+        RAISE
+        return FSDP.state_dict(model)
+""",
+    ),
+    "what an if asks": (
+        """\
+    if len(FSDP.state_dict(model)) > 3:
+        return 1
+""",
+        """\
+    MARK
+    RAISE
+    if len(FSDP.state_dict(model)) > 3:
+        return 1
+""",
+    ),
+    "what an elif asks": (
+        """\
+    if rank == 0:
+        return 1
+    elif FSDP.state_dict(model):
+        return 2
+""",
+        """\
+    MARK
+    if not (rank == 0):
+        RAISE
+    if rank == 0:
+        return 1
+    elif FSDP.state_dict(model):
+        return 2
+""",
+    ),
+    "a conditional expression": (
+        """\
+    state = FSDP.state_dict(model) if rank == 0 else None
+    return state
+""",
+        """\
+    MARK
+    if rank == 0:
+        RAISE
+    state = FSDP.state_dict(model) if rank == 0 else None
+    return state
+""",
+    ),
+    "behind and": (
+        """\
+    return rank == 0 and model.training and FSDP.state_dict(model)
+""",
+        """\
+    MARK
+    if rank == 0 and model.training:
+        RAISE
+    return rank == 0 and model.training and FSDP.state_dict(model)
+""",
+    ),
+    "what a loop goes over": (
+        """\
+    for key in FSDP.state_dict(model):
+        print(key)
+""",
+        """\
+    MARK
+    RAISE
+    for key in FSDP.state_dict(model):
+        print(key)
+""",
+    ),
+    "what a while asks": (
+        """\
+    while FSDP.state_dict(model):
+        pass
+""",
+        """\
+    MARK
+    RAISE
+    while FSDP.state_dict(model):
+        pass
+""",
+    ),
+    "a comprehension": (
+        """\
+    return [FSDP.state_dict(model) for _ in range(2)]
+""",
+        """\
+    MARK
+    RAISE
+    return [FSDP.state_dict(model) for _ in range(2)]
+""",
+    ),
+    "a default": (
+        """\
+    def later(state=FSDP.state_dict(model)):
+        return state
+    return later
+""",
+        """\
+    MARK
+    RAISE
+    def later(state=FSDP.state_dict(model)):
+        return state
+    return later
+""",
+    ),
+    "a function inside": (
+        """\
+    def later():
+        return FSDP.state_dict(model)
+    return later
+""",
+        """\
+    def later():
+        MARK
+        RAISE
+        return FSDP.state_dict(model)
+    return later
+""",
+    ),
+    "a case": (
+        """\
+    match rank:
+        case 0: return FSDP.state_dict(model)
+        case 1:
+            return FSDP.state_dict(model)
+""",
+        """\
+    match rank:
+        case 0:
+            MARK
+            RAISE
+            return FSDP.state_dict(model)
+        case 1:
+            MARK
+            RAISE
+            return FSDP.state_dict(model)
+""",
+    ),
+    "twice in a statement": (
+        """\
+    return FSDP.state_dict(model), FSDP.state_dict(model)
+""",
+        """\
+    MARK
+    RAISE
+    return FSDP.state_dict(model), FSDP.state_dict(model)
+""",
+    ),
+    "in a try that catches something else": (
+        """\
+    try:
+        return FSDP.state_dict(model)
+    except (OSError, torch.cuda.OutOfMemoryError) as error:
+        print(error)
+""",
+        """\
+    try:
+        MARK
+        RAISE
+        return FSDP.state_dict(model)
+    except (OSError, torch.cuda.OutOfMemoryError) as error:
+        print(error)
+""",
+    ),
+    "in a try that raises again": (
+        """\
+    try:
+        return FSDP.state_dict(model)
+    except Exception as error:
+        print(error)
+        raise
+""",
+        """\
+    try:
+        MARK
+        RAISE
+        return FSDP.state_dict(model)
+    except Exception as error:
+        print(error)
+        raise
+""",
+    ),
+    "in a handler": (
+        """\
+    try:
+        model(1)
+    except Exception:
+        return FSDP.state_dict(model)
+""",
+        """\
+    try:
+        model(1)
+    except Exception:
+        MARK
+        RAISE
+        return FSDP.state_dict(model)
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize("where", STANDING)
+def test_a_guard_stands_where_the_site_would_run(where: str) -> None:
+    before, after = STANDING[where]
+    start = "def save(net, rank):\n    model = FSDP(net)\n"
+    result, text = partially(HEAD + start + before)
+    assert text.partition("def save")[2] == (
+        "(net, rank):\n    model = fully_shard(net)\n" + guarded(after)
+    )
+    left = [d for d in result.decisions if d.outcome is Outcome.LEFT]
+    assert all(d.guarded for d in left)
+
+
+NOWHERE = {
+    "a lambda": "    return lambda: FSDP.state_dict(model)\n",
+    "a generator": "    return (FSDP.state_dict(model) for _ in range(2))\n",
+    "a filtered comprehension": "    return [FSDP.state_dict(model) for r in range(2) if r]\n",
+    "a condition that cannot be asked twice": (
+        "    return FSDP.state_dict(model) if next(rank) else None\n"
+    ),
+    "a condition assigned on the way": (
+        "    return (r := rank + 1) and r and FSDP.state_dict(model)\n"
+    ),
+    "some rounds of a loop": "    while rank and FSDP.state_dict(model):\n        rank -= 1\n",
+    "the guard of a case": (
+        "    match rank:\n        case 0 if FSDP.state_dict(model):\n            return 1\n"
+    ),
+    "a chain of comparisons": "    return 0 < rank < len(FSDP.state_dict(model))\n",
+    "a try that catches everything": (
+        "    try:\n        return FSDP.state_dict(model)\n    except:\n        return None\n"
+    ),
+    "a try that catches it among others": (
+        "    try:\n        return FSDP.state_dict(model)\n"
+        "    except (OSError, RuntimeError) as error:\n        print(error)\n"
+    ),
+    "a finally that leaves": (
+        "    try:\n        state = FSDP.state_dict(model)\n    finally:\n        return None\n"
+    ),
+    "suppress": (
+        "    with contextlib.suppress(Exception):\n        return FSDP.state_dict(model)\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("where", NOWHERE)
+def test_where_no_guard_can_stand_the_model_stays(where: str) -> None:
+    source = HEAD + "def save(net, rank):\n    model = FSDP(net)\n" + NOWHERE[where]
+    _, plain = migrate({"example.py": source})
+    result, text = partially(source)
+    assert text == plain["example.py"]
+    assert "NotImplementedError" not in text
+    assert "model = FSDP(net)" in text
+    assert any(d.unguarded for d in result.decisions)
+
+
+SAVE = "def save(net):\n    model = FSDP(net)\n    return FSDP.state_dict(model)\n"
+
+
+@pytest.mark.parametrize(
+    "caller",
+    [
+        "try:\n    save(net)\nexcept Exception:\n    pass\n",
+        "def run(net):\n    save(net)\n\n\ntry:\n    run(net)\nexcept RuntimeError:\n    pass\n",
+        "threading.Thread(target=save, args=(net,)).start()\n",
+        "executor.submit(save, net)\n",
+        "def run(net):\n    each(lambda: save(net))\n\n\n"
+        "try:\n    run(net)\nexcept Exception:\n    pass\n",
+        "@contextmanager\ndef tolerant():\n    try:\n        yield\n"
+        "    except Exception as error:\n        print(error)\n\n\n"
+        "with tolerant():\n    save(net)\n",
+        "class Tolerant:\n    def __exit__(self, *error):\n        return True\n\n\n"
+        "with Tolerant():\n    save(net)\n",
+        "class Saver:\n    def __init__(self, net):\n        save(net)\n\n\n"
+        "class Other(Saver):\n    pass\n\n\n"
+        "try:\n    Other(net)\nexcept Exception:\n    pass\n",
+        "class Net:\n    def forward(self, x):\n        return save(x)\n\n\n"
+        "try:\n    Net()(1)\nexcept RuntimeError as error:\n"
+        "    if 'memory' not in str(error):\n        raise\n",
+    ],
+    ids=[
+        "caught",
+        "caught further out",
+        "a thread",
+        "an executor",
+        "through a lambda",
+        "a context of the project's",
+        "a context by its class",
+        "a subclass",
+        "a method that nobody names",
+    ],
+)
+def test_an_error_that_stops_nothing_is_no_guard(caller: str) -> None:
+    _, text = partially(HEAD + SAVE + "\n\n" + caller)
+    assert "model = FSDP(net)" in text
+    assert "NotImplementedError" not in text
+    other = "from example import save\n\n" + caller
+    _, text = partially(HEAD + SAVE, other=other)
+    assert "model = FSDP(net)" in text
+
+
+@pytest.mark.parametrize(
+    "caller",
+    [
+        "try:\n    save(net)\nexcept KeyboardInterrupt:\n    pass\n",
+        "try:\n    save(net)\nexcept Exception as error:\n    log(error)\n    sys.exit(1)\n",
+        "try:\n    torch.save(net)\nexcept Exception:\n    pass\n",
+    ],
+    ids=["something else", "and exits", "a function of torch"],
+)
+def test_an_error_that_is_heard_is_one(caller: str) -> None:
+    _, text = partially(HEAD + SAVE + "\n\n" + caller)
+    assert "model = fully_shard(net)" in text
+    assert "NotImplementedError" in text
+
+
+PATCHED = "FSDP._auto_wrap = custom\n"
+
+
+def test_no_import_fails_for_a_guard() -> None:
+    library = HEAD + PATCHED + "\n\ndef build(net):\n    return FSDP(net)\n"
+    _, text = partially(library)
+    assert "NotImplementedError" not in text
+    assert "return FSDP(net)" in text
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        PATCHED + "model = FSDP(net)\n",
+        'def build(net):\n    return FSDP(net)\n\n\nif __name__ == "__main__":\n    ' + PATCHED,
+        "def build(net):\n    " + PATCHED + "    return FSDP(net)\n",
+    ],
+    ids=["a script", "under main", "in a function"],
+)
+def test_what_runs_with_the_program_has_one(source: str) -> None:
+    _, text = partially(HEAD + source)
+    raised, patched = text.index("raise NotImplementedError"), text.index("FSDP._auto_wrap =")
+    assert raised < patched
+    assert "fully_shard(net)" in text
+
+
+def test_a_left_constructor_keeps_its_model() -> None:
+    source = HEAD + (
+        "def save(net, **settings):\n"
+        "    model = FSDP(net, shard=True)\n"
+        "    return FSDP.state_dict(model)\n"
+    )
+    _, plain = migrate({"example.py": source})
+    _, text = partially(source)
+    assert text == plain["example.py"]
+
+
+def test_models_that_wait_for_one_another_are_told_apart_from_others() -> None:
+    source = HEAD + (
+        "def one(net):\n    model = FSDP(net)\n    return FSDP.state_dict(model)\n\n\n"
+        "def two(net):\n    model = FSDP(net)\n    return lambda: FSDP.state_dict(model)\n"
+    )
+    _, text = partially(source)
+    first, second = text.split("def two")
+    assert "fully_shard(net)" in first
+    assert "NotImplementedError" in first
+    assert "model = FSDP(net)" in second
+    assert "NotImplementedError" not in second
+
+
+def test_what_is_migrated_already_gets_no_guard() -> None:
+    source = HEAD + "def step(net):\n    model = FSDP(net)\n    return model.clip_grad_norm_(1.0)\n"
+    assert partially(source)[1] == migrate({"example.py": source})[1]["example.py"]
+
+
+def test_markers_of_an_earlier_run_are_not_doubled() -> None:
+    _, first = migrate({"example.py": HEAD + SAVE})
+    assert COMMENT in first["example.py"]
+    _, text = partially(first["example.py"])
+    assert text == partially(HEAD + SAVE)[1]
+    assert text.count("TODO") == 1
+
+
+def test_a_site_that_is_none_any_more_counts_by_its_guard() -> None:
+    source = HEAD + (
+        "def save(net):\n"
+        "    model = FSDP(net)\n"
+        "    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
+        "        get = model.state_dict\n"
+        "    return get()\n"
+    )
+    _, text = partially(source)
+    assert "FSDP(" not in text
+    result, _ = migrate({"example.py": text})
+    assert [(d.code, d.outcome, d.site.construct) for d in result.decisions] == [
+        ("FSDP302", Outcome.LEFT, "guard")
+    ]
+
+
+def test_without_its_guard_a_site_is_decided_again() -> None:
+    _, text = partially(HEAD + SAVE)
+    by_hand = text.replace("FSDP.state_dict(model)", "model.state_dict()")
+    kept = [line for line in by_hand.splitlines(keepends=True) if "TODO" not in line]
+    tree = ast.parse("".join(kept))
+    removed = [s for s in ast.walk(tree) if isinstance(s, ast.stmt) and guards.read(s)]
+    assert len(removed) == 1
+    lines = "".join(kept).splitlines(keepends=True)
+    assert removed[0].end_lineno is not None
+    del lines[removed[0].lineno - 1 : removed[0].end_lineno]
+    result, _ = migrate({"example.py": "".join(lines)})
+    assert not any(d.site.construct == "guard" for d in result.decisions)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "raise NotImplementedError",
+        "raise NotImplementedError('fsdp-migrate')",
+        "raise RuntimeError('fsdp-migrate FSDP101: no')",
+        "if x:\n    raise NotImplementedError('fsdp-migrate FSDP101: no')\nelse:\n    pass",
+        "if x:\n    print(1)\n    raise NotImplementedError('fsdp-migrate FSDP101: no')",
+    ],
+)
+def test_what_only_looks_like_a_guard(text: str) -> None:
+    assert guards.read(ast.parse(text).body[0]) is None
+
+
+def test_what_is_said_of_a_guard_is_read_again() -> None:
+    statement = ast.parse(guards.text("FSDP101", 'it\'s a "quote"\\')).body[0]
+    found = guards.read(statement)
+    assert found is not None
+    assert (found.code, found.reason) == ("FSDP101", 'it\'s a "quote"\\')
+
+
+def test_line_ends_and_tabs_stay() -> None:
+    source = (HEAD + SAVE).replace("    ", "\t").replace("\n", "\r\n")
+    after = migrate({"example.py": source.encode()}, PARTIAL)[1]["example.py"]
+    wanted = partially(HEAD + SAVE)[1].replace("    ", "\t").replace("\n", "\r\n")
+    assert after == wanted
+
+
+# -- the command ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Command:
+    return answering(capfdbinary)
+
+
+def test_the_summary_names_the_model_and_its_guards(
+    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("")
+    file = tmp_path / "a.py"
+    file.write_text(HEAD + SAVE)
+    monkeypatch.chdir(tmp_path)
+    dry = run("rewrite", "--partial", "--dry-run", ".")
+    assert dry.code == 1
+    assert "+    raise NotImplementedError(" in dry.out
+    assert file.read_text() == HEAD + SAVE
+    answer = run("rewrite", "--partial", ".")
+    assert answer.code == 1
+    assert "migrated in part: the model made at a.py:6; it raises at a.py:7" in answer.out
+    first = file.read_text()
+    assert first == partially(HEAD + SAVE)[1]
+    for again in (("rewrite", "--partial", "."), ("rewrite", ".")):
+        assert run(*again).code == 1
+        assert file.read_text() == first
+    checked = run("check", ".")
+    assert checked.code == 1
+    assert "1 left for you" in checked.out
+    assert "remove it" in checked.out
+    assert run("undo").code == 0
+    assert file.read_text() == HEAD + SAVE
+
+
+@pytest.mark.parametrize("quote", ['"', "'"])
+def test_a_guard_alone_is_counted(
+    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quote: str
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("")
+    text = "def save():\n    " + guards.text("FSDP302", "no").replace('"', quote) + "\n"
+    (tmp_path / "a.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert run("check", ".").code == 1
+    assert run("rewrite", ".").code == 1
+    assert (tmp_path / "a.py").read_text() == text
+
+
+def test_why_there_is_no_guard_is_said(
+    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("")
+    source = HEAD + SAVE.replace("return ", "return lambda: ")
+    (tmp_path / "a.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    answer = run("rewrite", "--partial", ".")
+    assert "no guard can stand there: it runs when a lambda is called" in answer.out
+    assert "migrated in part" not in answer.out
+
+
+def test_deselected_rules_hold_back_as_before() -> None:
+    source = HEAD + "def step(net):\n    model = FSDP(net)\n    return model.clip_grad_norm_(1.0)\n"
+    ignoring = Options(ignore=frozenset({"FSDP401"}), partial=True)
+    result, after = migrate({"example.py": source}, ignoring)
+    assert not result.problems
+    assert after["example.py"] == source.replace(", StateDictType", "")
+
+
+# -- every rule's own examples --------------------------------------------------------------------
+
+
+def sources(example: Example) -> dict[str, str]:
+    return {"example.py": example.before, **{p: b for p, (b, _) in example.files.items()}}
+
+
+EVERY = [
+    *((r.code, e.title, sources(e)) for r in REGISTRY.rules.values() for e in r.examples),
+    *((r.code, k.title, {"example.py": k.source}) for r in REGISTRY.rules.values() for k in r.keep),
+]
+
+
+@pytest.mark.parametrize(
+    ("code", "title", "given"), EVERY, ids=lambda v: v if isinstance(v, str) else ""
+)
+def test_examples_are_migrated_as_far_or_further(
+    code: str, title: str, given: dict[str, str]
+) -> None:
+    plain, wanted = migrate(given)
+    result, after = migrate(given, PARTIAL)
+    assert not result.problems
+    assert result.coverage >= plain.coverage
+    stands = any(d.guarded for d in result.decisions)
+    assert stands == any("raise NotImplementedError" in t for t in without_support(after).values())
+    if not stands:
+        assert after == wanted
+    for name, text in after.items():
+        compile(text, name, "exec")
+    for options in (PARTIAL, None):
+        assert not migrate(after, options)[0].changes
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_a_file_with_a_marker_may_hold_what_is_deselected(partial: bool) -> None:
+    source = HEAD + (
+        "def step(net):\n    model = FSDP(net)\n    return model.clip_grad_norm_(1.0)\n\n\n"
+        "class Wrapped(FSDP):\n    def state_dict(self):\n        return super().state_dict()\n"
+    )
+    options = Options(ignore=frozenset({"FSDP401"}), partial=partial)
+    result, after = migrate({"example.py": source}, options)
+    assert not result.problems
+    assert "model = FSDP(net)" in after["example.py"]
+    assert "# TODO(fsdp-migrate FSDP103)" in after["example.py"]

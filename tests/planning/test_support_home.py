@@ -1,0 +1,782 @@
+"""The support module is imported wherever the program starts: every layout is migrated and run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from fsdp_migrate.migration import engine
+from fsdp_migrate.planning.outcome import Outcome
+from tests.helpers.commandline import answering
+from tests.helpers.migrating import files, migrate
+
+# Any name of torch is a class, so that programs are imported without it in no time.
+STAND_IN = """\
+import importlib.abc, importlib.machinery, sys, types
+
+
+class Kind(type):
+    def __getattr__(cls, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Any
+
+    def __or__(cls, other):
+        return cls
+
+    __ror__ = __or__
+
+
+class Any(metaclass=Kind):
+    def __init__(self, *args, **kwargs):
+        pass
+
+    def __call__(self, function):
+        return function
+
+    def __class_getitem__(cls, item):
+        return cls
+
+
+class Module(types.ModuleType):
+    __path__ = []
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Any
+
+
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] == "torch":
+            return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec):
+        return Module(spec.name)
+
+    def exec_module(self, module):
+        pass
+
+
+sys.meta_path.insert(0, Finder())
+"""
+HEAD = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+USE = """
+
+def whole(net):
+    model = FSDP(net)
+    with FSDP.summon_full_params(model):
+        return model
+"""
+USER = HEAD + USE
+GUARD = '\n\nif __name__ == "__main__":\n    print("started")\n'
+CONFIG = """\
+from torch.distributed.fsdp import ShardingStrategy
+
+
+class Settings:
+    strategy = ShardingStrategy.FULL_SHARD
+"""
+CHECK = """\
+from torch.distributed.fsdp import ShardingStrategy
+
+
+def is_full(settings):
+    return settings.strategy == ShardingStrategy.FULL_SHARD
+"""
+WRAP = """
+
+def main(net):
+    assert is_full(Settings)
+    return FSDP(net, sharding_strategy=Settings.strategy)
+
+
+assert is_full(Settings)
+"""
+BUILD = '[build-system]\nrequires = ["setuptools"]\n'
+
+
+@dataclass(frozen=True)
+class Start:
+    """A way to start: the arguments of Python, from where, and what is on its path."""
+
+    arguments: tuple[str, ...]
+    directory: str = "."
+    path: tuple[str, ...] = ()
+
+
+def script(name: str, directory: str = ".", *path: str) -> Start:
+    return Start((name,), directory, path)
+
+
+def module(name: str, directory: str = ".", *path: str) -> Start:
+    return Start(("-m", name), directory, path)
+
+
+def imported(name: str, *path: str) -> Start:
+    """Imported by a program that stands elsewhere, as what is installed is."""
+    return Start(("-P", "-c", f"import {name}"), ".", path)
+
+
+def pytested(name: str, directory: str = ".") -> Start:
+    return Start(("-m", "pytest", "-q", "-p", "no:cacheprovider", name), directory)
+
+
+@dataclass(frozen=True)
+class Layout:
+    files: Mapping[str, str]
+    starts: Sequence[Start]
+    homes: Sequence[str]  # the directories of support files afterwards
+    spelled: Mapping[str, str] = field(default_factory=dict)
+
+
+LAYOUTS = {
+    "a package with typing.py, types.py and json.py of its own": Layout(
+        {
+            "pkg/__init__.py": "",
+            "pkg/typing.py": "CPU = 'cpu'\n",
+            "pkg/types.py": "class Kind:\n    pass\n",
+            "pkg/json.py": "from typing import Any\n\nload: Any = None\n",
+            "pkg/model.py": f"import json\nfrom pkg.typing import CPU\n{HEAD}\nprint(CPU)\n{USE}",
+            "pkg/utils/__init__.py": "",
+            "pkg/utils/state.py": (
+                "from types import SimpleNamespace\nfrom typing import Any, Generic\n"
+                f"from json import load\n{HEAD}from pkg.model import whole as other\n{USE}"
+            ),
+        },
+        [imported("pkg.utils.state", "."), module("pkg.utils.state")],
+        ["pkg"],
+        {"pkg/model.py": "pkg.fsdp2_support", "pkg/utils/state.py": "pkg.fsdp2_support"},
+    ),
+    "a script beside a typing.py is started there": Layout(
+        {"run/profile.py": USER, "run/train.py": "from profile import whole\n"},
+        [script("run/train.py"), script("train.py", "run")],
+        ["run"],
+        {"run/profile.py": "fsdp2_support"},
+    ),
+    "a checkout with an __init__ at its root": Layout(
+        {
+            "__init__.py": "",
+            "pyproject.toml": BUILD,
+            "pkg/__init__.py": "",
+            "pkg/a.py": USER,
+            "pkg/deep/__init__.py": "",
+            "pkg/deep/b.py": f"from ..c import X\n{USER}",
+            "pkg/c.py": "X = 1\n",
+            "train.py": "from pkg.a import whole\nfrom pkg.deep.b import whole as other\n",
+        },
+        [script("train.py"), imported("pkg.deep.b", ".")],
+        ["pkg"],
+        {"pkg/a.py": "pkg.fsdp2_support", "pkg/deep/b.py": "..fsdp2_support"},
+    ),
+    "a checkout with an __init__ at its root, where nothing imports anything": Layout(
+        {"__init__.py": "", "pyproject.toml": BUILD, "pkg/__init__.py": "", "pkg/a.py": USER},
+        [imported("pkg.a", ".")],
+        ["pkg"],
+        {"pkg/a.py": ".fsdp2_support"},
+    ),
+    "a checkout with an __init__ at its root, and a script there": Layout(
+        {"__init__.py": "", "pyproject.toml": BUILD, "train.py": USER},
+        [script("train.py")],
+        ["."],
+        {"train.py": "fsdp2_support"},
+    ),
+    "a src layout": Layout(
+        {
+            "pyproject.toml": f'{BUILD}\n[project]\nname = "my-tool"\nversion = "1"\n',
+            "src/tool/__init__.py": "",
+            "src/tool/a.py": USER + GUARD,
+            "src/tool/b.py": USER,
+            "tests/test_a.py": "import tool.a\n\n\ndef test():\n    assert tool.a\n",
+        },
+        [
+            imported("tool.b", "src"),
+            module("tool.a", ".", "src"),
+            script("src/tool/a.py", ".", "src"),
+        ],
+        ["src/tool"],
+        {"src/tool/a.py": "tool.fsdp2_support"},
+    ),
+    "a src layout without metadata": Layout(
+        {
+            "src/tool/__init__.py": "",
+            "src/tool/a.py": USER,
+            "src/tool/cli.py": f"from tool.a import whole\n{GUARD}",
+        },
+        [module("tool.cli", ".", "src"), script("src/tool/cli.py", ".", "src")],
+        ["src/tool"],
+    ),
+    "scripts beside packages": Layout(
+        {
+            "pkg/__init__.py": "",
+            "pkg/a.py": USER,
+            "scripts/train.py": (
+                "import os\nimport sys\n\n"
+                "sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))\n\n"
+                f"from pkg.a import whole as inner\n{USER}{GUARD}"
+            ),
+        },
+        [script("scripts/train.py"), script("train.py", "scripts"), imported("pkg.a", ".")],
+        ["pkg"],
+    ),
+    "a script beside a package that it imports from": Layout(
+        {
+            "pkg/__init__.py": "",
+            "pkg/a.py": "X = 1\n",
+            "scripts/train.py": f"from pkg.a import X\n{USER}{GUARD}",
+        },
+        [script("scripts/train.py", ".", "."), script("train.py", "scripts", "..")],
+        ["scripts"],
+        {"scripts/train.py": "fsdp2_support"},
+    ),
+    "scripts in a package directory": Layout(
+        {
+            "train/__init__.py": "",
+            "train/main.py": f"from utils.wrap import whole\nfrom config import X\n{GUARD}",
+            "train/config.py": f"X = 1\n{USER}",
+            "train/utils/__init__.py": "",
+            "train/utils/wrap.py": f"from config import X\n{USER}",
+        },
+        [script("train/main.py"), script("main.py", "train")],
+        ["train"],
+    ),
+    "a script in a package directory that imports nothing, beside one that does": Layout(
+        {
+            "train/__init__.py": "",
+            "train/main.py": USER + GUARD,
+            "train/other.py": f"from config import X\n{GUARD}",
+            "train/config.py": "X = 1\n",
+        },
+        [script("train/main.py"), script("main.py", "train"), script("train/other.py")],
+        ["train"],
+        {"train/main.py": "fsdp2_support"},
+    ),
+    "a script in a package that imports from its package by name": Layout(
+        {
+            "pkg/__init__.py": "",
+            "pkg/model.py": "X = 1\n",
+            "pkg/train.py": f"from pkg.model import X\n{USER}{GUARD}",
+        },
+        [module("pkg.train"), script("pkg/train.py", ".", "."), script("train.py", "pkg", "..")],
+        ["pkg"],
+        {"pkg/train.py": "pkg.fsdp2_support"},
+    ),
+    "a script in a package that imports from beside it": Layout(
+        {
+            "pkg/__init__.py": "",
+            "pkg/model.py": "X = 1\n",
+            "pkg/train.py": f"from model import X\n{USER}{GUARD}",
+        },
+        [script("pkg/train.py"), script("train.py", "pkg"), module("pkg.train", ".", "pkg")],
+        ["pkg"],
+        {"pkg/train.py": "fsdp2_support"},
+    ),
+    "a script in a package that imports relatively": Layout(
+        {
+            "pkg/__init__.py": "",
+            "pkg/model.py": "X = 1\n",
+            "pkg/train.py": f"from .model import X\n{USER}{GUARD}",
+        },
+        [module("pkg.train"), imported("pkg.train", ".")],
+        ["pkg"],
+        {"pkg/train.py": ".fsdp2_support"},
+    ),
+    "a script in a package that an entry point names": Layout(
+        {
+            "pyproject.toml": (
+                '[project]\nname = "my-tool"\nversion = "1"\n'
+                'scripts = {go = "pkg.deep.cli:whole"}\n'
+            ),
+            "pkg/__init__.py": "",
+            "pkg/deep/__init__.py": "",
+            "pkg/deep/cli.py": USER + GUARD,
+        },
+        [
+            imported("pkg.deep.cli", "."),
+            module("pkg.deep.cli"),
+            script("pkg/deep/cli.py", ".", "."),
+        ],
+        ["pkg/deep"],
+        {"pkg/deep/cli.py": "pkg.deep.fsdp2_support"},
+    ),
+    "a directory without an __init__ that imports from itself by name": Layout(
+        {"src/model.py": "X = 1\n", "src/train.py": f"from src.model import X\n{USER}"},
+        [module("src.train"), script("src/train.py", ".", ".")],
+        ["src"],
+        {"src/train.py": "src.fsdp2_support"},
+    ),
+    "a directory without an __init__ where nothing imports anything": Layout(
+        {"src/train.py": USER + GUARD},
+        [script("src/train.py"), script("train.py", "src")],
+        ["src"],
+        {"src/train.py": "fsdp2_support"},
+    ),
+    "namespace packages": Layout(
+        {
+            "core/models/a.py": USER,
+            "core/steps/b.py": f"from core.models.a import whole as inner\n{USER}",
+            "main.py": "from core.steps.b import whole\n",
+        },
+        [script("main.py"), module("core.steps.b")],
+        ["core"],
+        {"core/models/a.py": "core.fsdp2_support"},
+    ),
+    "a vendored package that is imported most": Layout(
+        {
+            "megatron/__init__.py": "",
+            "megatron/core.py": "A = B = C = 1\n",
+            "megatron/more.py": "from megatron.core import A\n",
+            "tools/__init__.py": "",
+            "tools/wrap.py": f"from megatron.core import A, B, C\nimport megatron.more\n{USER}",
+            "train.py": f"from megatron.core import A\nfrom tools.wrap import whole\n{GUARD}",
+        },
+        [script("train.py"), imported("tools.wrap", ".")],
+        ["tools"],
+        {"tools/wrap.py": "tools.fsdp2_support"},
+    ),
+    "two packages, one of which imports the other": Layout(
+        {
+            "core/__init__.py": "",
+            "core/config.py": CONFIG,
+            "recipes/__init__.py": "",
+            "recipes/check.py": CHECK,
+            "recipes/train.py": (
+                f"from core.config import Settings\nfrom recipes.check import is_full\n{HEAD}{WRAP}"
+            ),
+        },
+        [module("recipes.train"), imported("recipes.train", "."), imported("core.config", ".")],
+        ["core"],
+    ),
+    "two packages that know nothing of each other": Layout(
+        {
+            "core/__init__.py": "",
+            "core/config.py": CONFIG,
+            "models/__init__.py": "",
+            "models/check.py": CHECK,
+            "train.py": (
+                f"from core.config import Settings\nfrom models.check import is_full\n{HEAD}{WRAP}"
+            ),
+        },
+        [script("train.py")],
+        ["."],
+    ),
+    "two packages that a script without FSDP brings together": Layout(
+        {
+            "core/__init__.py": "",
+            "core/config.py": CONFIG,
+            "models/__init__.py": "",
+            "models/check.py": (
+                f"{CHECK}\n\ndef wrap(net, settings):\n    from torch.distributed.fsdp import "
+                "FullyShardedDataParallel as FSDP\n\n"
+                "    return FSDP(net, sharding_strategy=settings.strategy)\n"
+            ),
+            "train.py": (
+                "from core.config import Settings\nfrom models.check import is_full, wrap\n\n"
+                "assert is_full(Settings)\n\n\ndef main(net):\n    return wrap(net, Settings)\n"
+            ),
+        },
+        [script("train.py")],
+        ["."],
+    ),
+    "two projects in one repository": Layout(
+        {
+            f"{name}/{path}": text
+            for name in ("first", "second")
+            for path, text in {
+                "train.py": f"from lib.a import whole\n{GUARD}",
+                "lib/__init__.py": "",
+                "lib/a.py": USER,
+            }.items()
+        },
+        [script("first/train.py"), script("train.py", "second")],
+        ["first/lib", "second/lib"],
+    ),
+    "users in two packages of one": Layout(
+        {
+            "pkg/__init__.py": "",
+            "pkg/main.py": "from pkg.a.x import whole\nfrom pkg.b.c.y import whole as other\n",
+            "pkg/a/__init__.py": "",
+            "pkg/a/x.py": USER,
+            "pkg/b/__init__.py": "",
+            "pkg/b/c/__init__.py": "",
+            "pkg/b/c/y.py": USER,
+            "pkg/b/d/__init__.py": "",
+            "pkg/b/d/z.py": "from pkg.b.c.y import whole\n",
+        },
+        [module("pkg.main"), imported("pkg.b.d.z", "."), imported("pkg.a.x", ".")],
+        ["pkg"],
+    ),
+    "relative imports alone": Layout(
+        {
+            "pkg/__init__.py": "",
+            "pkg/b/__init__.py": "from .c.y import whole\n",
+            "pkg/b/c/__init__.py": "",
+            "pkg/b/c/y.py": USER,
+            "pkg/b/d/__init__.py": "",
+            "pkg/b/d/z.py": f"from ..c import y\n{USER}",
+        },
+        [imported("pkg.b.d.z", "."), imported("pkg.b", ".")],
+        ["pkg/b"],
+        {"pkg/b/c/y.py": "..fsdp2_support", "pkg/b/d/z.py": "..fsdp2_support"},
+    ),
+    "a package that imports its own names at its top": Layout(
+        {
+            "pkg/__init__.py": "from pkg.a.x import whole\n",
+            "pkg/a/__init__.py": "from pkg.b.y import whole as other\n",
+            "pkg/a/x.py": f"from pkg.b.y import whole as other\n{USER}",
+            "pkg/b/__init__.py": "import pkg.a\n",
+            "pkg/b/y.py": USER,
+        },
+        [imported("pkg", "."), imported("pkg.b.y", ".")],
+        ["pkg"],
+    ),
+    "tests that use it": Layout(
+        {
+            "pkg/__init__.py": "",
+            "pkg/a.py": "X = 1\n",
+            "tests/test_a.py": f"{USER}\n\ndef test_a():\n    assert whole\n",
+            "tests/helpers.py": USER,
+            "tests/test_b.py": "from helpers import whole\n\n\ndef test_b():\n    assert whole\n",
+        },
+        [pytested("tests"), pytested(".", "tests")],
+        ["tests"],
+    ),
+    "tests in two directories, which one process loads": Layout(
+        {
+            "lib.py": "X = 1\n",
+            "tests/conftest.py": f"from lib import X\n{USER}",
+            "tests/sub/test_x.py": (
+                f"from lib import X\n{HEAD}\n\ndef test_state():\n    assert state\n\n\n"
+                "def state(net, opt):\n"
+                "    return FSDP.optim_state_dict(FSDP(net), opt)\n"
+            ),
+        },
+        [pytested("tests")],
+        ["tests", "tests/sub"],
+    ),
+    "tests that are a package": Layout(
+        {
+            "pkg/__init__.py": "",
+            "pkg/a.py": USER,
+            "tests/__init__.py": "",
+            "tests/test_a.py": f"from pkg.a import whole\n{USER}\n\ndef test_a():\n    pass\n",
+        },
+        [pytested("tests"), imported("pkg.a", ".")],
+        ["pkg"],
+    ),
+    "tests that are a package, alone": Layout(
+        {"tests/__init__.py": "", "tests/test_a.py": f"{USER}\n\ndef test_a():\n    pass\n"},
+        [pytested("tests")],
+        ["tests"],
+        {"tests/test_a.py": ".fsdp2_support"},
+    ),
+    "one script": Layout(
+        {"train.py": USER + GUARD}, [script("train.py")], ["."], {"train.py": "fsdp2_support"}
+    ),
+    "a package that hatch lists": Layout(
+        {
+            "pyproject.toml": '[tool.hatch.build.targets.wheel]\npackages = ["lib/tool"]\n',
+            "lib/tool/__init__.py": "",
+            "lib/tool/a.py": USER + GUARD,
+        },
+        [imported("tool.a", "lib"), script("lib/tool/a.py", ".", "lib")],
+        ["lib/tool"],
+        {"lib/tool/a.py": "tool.fsdp2_support"},
+    ),
+    "a package that poetry takes from elsewhere": Layout(
+        {
+            "pyproject.toml": '[tool.poetry]\npackages = [{include = "tool", from = "lib"}]\n',
+            "lib/tool/__init__.py": "",
+            "lib/tool/a.py": USER + GUARD,
+        },
+        [imported("tool.a", "lib"), script("lib/tool/a.py", ".", "lib")],
+        ["lib/tool"],
+        {"lib/tool/a.py": "tool.fsdp2_support"},
+    ),
+    "packages that setuptools finds elsewhere": Layout(
+        {
+            "pyproject.toml": '[tool.setuptools.packages.find]\nwhere = ["lib"]\n',
+            "lib/tool/__init__.py": "",
+            "lib/tool/a.py": USER + GUARD,
+        },
+        [imported("tool.a", "lib"), script("lib/tool/a.py", ".", "lib")],
+        ["lib/tool"],
+        {"lib/tool/a.py": "tool.fsdp2_support"},
+    ),
+    "somebody else's file of that name": Layout(
+        {
+            "pkg/__init__.py": "",
+            "pkg/a.py": f"from pkg.fsdp2_support import X\n{USER}",
+            "pkg/fsdp2_support.py": "X = 1\n",
+        },
+        [imported("pkg.a", ".")],
+        ["pkg"],
+        {"pkg/a.py": "pkg.fsdp2_support_2"},
+    ),
+    "somebody else's file of that name in another directory on the path": Layout(
+        {
+            "lib/fsdp2_support.py": "X = 1\n",
+            "run/train.py": (
+                "import sys\n\nsys.path.insert(0, 'lib')\n\n"
+                f"from fsdp2_support import X\n{USER}{GUARD}"
+            ),
+        },
+        [script("run/train.py")],
+        ["lib", "run"],
+        {"run/train.py": "fsdp2_support_2"},
+    ),
+    "two directories of scripts, one of which the other puts on the path": Layout(
+        {
+            "lib/helpers.py": USER,
+            "run/train.py": (
+                "import sys\n\nsys.path.append('lib')\n\nfrom helpers import whole as inner\n"
+                f"from other import whole as third\n{USER}{GUARD}"
+            ),
+            "run/other.py": USER,
+        },
+        [script("run/train.py")],
+        ["lib", "run"],
+    ),
+}
+
+
+def source_of(text: str) -> list[str]:
+    lines = (line.split() for line in text.splitlines())
+    return [words[1] for words in lines if words[:1] == ["from"] and "fsdp2_support" in words[1]]
+
+
+@pytest.fixture
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    stand_in = tmp_path_factory.mktemp("stand_in")
+    (stand_in / "sitecustomize.py").write_text(STAND_IN)
+    return {"PATH": os.environ["PATH"], "STAND_IN": str(stand_in), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def run(start: Start, tree: Path, environment: Mapping[str, str]) -> None:
+    """Start a program of a tree; it must end well."""
+    path = [environment["STAND_IN"], *(str(tree / start.directory / p) for p in start.path)]
+    done = subprocess.run(
+        [sys.executable, *start.arguments],
+        cwd=tree / start.directory,
+        env={**environment, "PYTHONPATH": os.pathsep.join(path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not done.returncode, (start, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
+def test_programs_start_as_before(
+    layout: Layout,
+    tmp_path: Path,
+    environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    write(layout.files, tmp_path)
+    for start in layout.starts:
+        run(start, tmp_path, environment)
+    monkeypatch.chdir(tmp_path)
+    answer = answering(capfdbinary)("rewrite", ".", "--allow-dirty")
+    assert answer.code == 0, answer
+    assert "100 % migrated" in answer.out
+    for start in layout.starts:
+        run(start, tmp_path, environment)
+    after = files(tmp_path)
+    found = {str(Path(p).parent) for p in after if Path(p).stem.startswith("fsdp2_support")}
+    assert found == set(layout.homes)
+    for path, spelled in layout.spelled.items():
+        ours = [s for s in source_of(after[path]) if s not in source_of(layout.files[path])]
+        assert set(ours) == {spelled}, path
+
+
+NOT_BOTH = {
+    "a script in a package, of which no import tells how it is started": {
+        "pkg/__init__.py": "",
+        "pkg/a.py": USER + GUARD,
+        "pkg/b.py": "X = 1\n",
+    },
+    "the same beside one that imports from the package by name": {
+        "pkg/__init__.py": "",
+        "pkg/a.py": USER + GUARD,
+        "pkg/b.py": "X = 1\n",
+        "pkg/c.py": f"from pkg.b import X\n{GUARD}",
+    },
+    "a script that is imported as a part of its package": {
+        "pkg/__init__.py": "",
+        "pkg/a.py": USER + GUARD,
+        "main.py": "from pkg.a import whole\n",
+    },
+    "a module that is imported by either name": {
+        "pkg/__init__.py": "",
+        "pkg/a.py": USER,
+        "pkg/b.py": "try:\n    from pkg.a import whole\nexcept ImportError:\n"
+        "    from a import whole\n",
+    },
+    "one that imports by either name itself": {
+        "pkg/__init__.py": "",
+        "pkg/c.py": "X = 1\n",
+        "pkg/a.py": "try:\n    from .c import X\nexcept ImportError:\n"
+        f"    from c import X\n{USER}{GUARD}",
+        "main.py": "from pkg.a import whole\n",
+    },
+}
+
+
+@pytest.mark.parametrize("tree", NOT_BOTH.values(), ids=NOT_BOTH.keys())
+def test_where_no_import_works_in_every_way_it_is_left(tree: Mapping[str, str]) -> None:
+    result, after = migrate(tree)
+    left = [d for d in result.decisions if d.outcome is Outcome.LEFT]
+    assert [d.message for d in left if not d.held] == [engine.UNPROVED[0]]
+    assert len(left) == len(result.decisions)
+    assert not any("fsdp2_support" in text for text in (*after, *after.values()))
+    again, same = migrate(after)
+    assert same == after
+    assert not again.problems
+    # Where one more import tells what the name of the package starts from, nothing is left.
+    proved = {**tree, "pkg/x.py": "", "pkg/a.py": f"import pkg.x\n{USER}{GUARD}"}
+    result, after = migrate(proved)
+    assert all(d.outcome is Outcome.REWRITTEN for d in result.decisions)
+    assert source_of(after["pkg/a.py"]) == ["pkg.fsdp2_support"]
+
+
+def test_a_script_of_a_package_starts_in_both_ways_as_before(
+    tmp_path: Path,
+    environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """What needs no support module is migrated; what does is left, and nothing breaks."""
+    plain = f"{HEAD}\n\ndef wrapped(net):\n    return FSDP(net)\n{GUARD}"
+    write({"pkg/__init__.py": "", "pkg/a.py": USER + GUARD, "pkg/plain.py": plain}, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    answer = answering(capfdbinary)("rewrite", ".", "--allow-dirty")
+    assert answer.code == 1, answer
+    assert "100 % migrated" not in answer.out
+    assert "fully_shard" in (tmp_path / "pkg/plain.py").read_text()
+    for name in ("a", "plain"):
+        for start in (script(f"pkg/{name}.py"), script(f"{name}.py", "pkg"), module(f"pkg.{name}")):
+            run(start, tmp_path, environment)
+
+
+LIBRARY = "libs/common/tool.py"
+BY_ITS_NAME = "from tool import whole\n"
+BY_ITS_PACKAGE = "from common.tool import whole\n"
+
+
+@pytest.mark.parametrize("package", [False, True])
+@pytest.mark.parametrize("head", ["", HEAD])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (BY_ITS_NAME, BY_ITS_PACKAGE),
+        ("import tool\n\nprint(tool.whole)\n", "import common.tool\n"),
+        ("from tool import *\n", "from common import tool\n"),
+    ],
+)
+def test_a_library_that_programs_import_by_two_names_is_left(
+    first: str, second: str, head: str, package: bool
+) -> None:
+    tree = {LIBRARY: USER, "a/train.py": head + first, "b/train.py": head + second}
+    if package:
+        tree["libs/common/__init__.py"] = ""
+    result, after = migrate(tree)
+    assert {d.outcome for d in result.decisions if d.site.module.path.stem == "tool"} == {
+        Outcome.LEFT
+    }
+    assert not any("fsdp2_support" in text for text in (*after, *after.values()))
+
+
+@pytest.mark.parametrize(
+    ("text", "spelled"), [(BY_ITS_NAME, "fsdp2_support"), (BY_ITS_PACKAGE, "common.fsdp2_support")]
+)
+def test_a_library_that_programs_import_by_one_name_is_not(
+    text: str, spelled: str, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    tree = {LIBRARY: USER, "a/train.py": HEAD + text, "b/train.py": text}
+    result, after = migrate(tree)
+    assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN}
+    assert source_of(after[LIBRARY]) == [spelled]
+    write(after, tmp_path)
+    for name in ("a/train.py", "b/train.py"):
+        run(script(name, ".", "libs" if "common" in text else "libs/common"), tmp_path, environment)
+
+
+@pytest.mark.parametrize("text", ["import tool\n\nprint(tool.other)\n", "from tool import other\n"])
+def test_somebody_elses_package_of_the_same_name_is_none_of_the_projects(text: str) -> None:
+    tree = {LIBRARY: USER, "a/train.py": HEAD + BY_ITS_PACKAGE, "b/train.py": HEAD + text}
+    result, after = migrate({**tree, "libs/common/__init__.py": ""})
+    assert Outcome.LEFT not in {d.outcome for d in result.decisions}
+    assert source_of(after[LIBRARY])
+
+
+def test_classes_that_meet_are_never_of_two_files() -> None:
+    tree = {
+        "a/x.py": CONFIG,
+        "b/y.py": CHECK,
+        "main.py": "import sys\n\nsys.path[:0] = ['a', 'b']\n\nfrom x import Settings\n"
+        f"from y import is_full\n{HEAD}{WRAP}",
+    }
+    result, _ = migrate(tree)
+    assert {d.outcome for d in result.decisions} == {Outcome.LEFT}
+
+
+def test_programs_that_share_a_library_have_a_file_each() -> None:
+    script = f"from lib.data import X\n{HEAD}\n\ndef main(net, **k):\n    return FSDP(net, **k)\n"
+    tree = {"lib/__init__.py": "", "lib/data.py": "X = 1\n"}
+    tree |= {f"examples/{name}/train.py": script + GUARD for name in "ab"}
+    result, after = migrate(tree)
+    assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN}
+    found = sorted(p for p in after if "fsdp2_support" in p)
+    assert found == ["examples/a/fsdp2_support.py", "examples/b/fsdp2_support.py"]
+
+
+@pytest.mark.parametrize(
+    ("name", "spelled"),
+    [("nb/use.ipynb", "fsdp2_support"), ("pkg/use.ipynb", "pkg.fsdp2_support")],
+)
+def test_a_notebook_has_what_lies_beside_it(name: str, spelled: str) -> None:
+    tree = {"pkg/__init__.py": "", "pkg/a.py": USER.replace("whole", "other")}
+    tree["pkg/main.py"] = "from pkg.a import other\n"
+    cell = f"from pkg.a import other\n{USER}"
+    lines = cell.splitlines(keepends=True)
+    cells = [
+        {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": s}
+        for s in [lines]
+    ]
+    book = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 4}
+    tree[name] = json.dumps(book)
+    result, after = migrate(tree)
+    assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN}
+    written = "".join(json.loads(after[name])["cells"][0]["source"])
+    assert source_of(written) == [spelled]
+    assert f"{Path(name).parent}/fsdp2_support.py" in after
+
+
+def test_a_notebook_without_imports_in_a_package_shares_its_file() -> None:
+    tree = {"pkg/__init__.py": "", "pkg/a.py": USER, "pkg/main.py": "from pkg.a import whole\n"}
+    tree["pkg/a.py"] += (
+        "\n\ndef state(model, opt):\n    return FSDP.optim_state_dict(FSDP(model), opt)\n"
+    )
+    cell = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": []}
+    book = {"cells": [cell | {"source": [USER]}], "metadata": {}, "nbformat": 4}
+    tree["pkg/use.ipynb"] = json.dumps(book | {"nbformat_minor": 4})
+    _, after = migrate(tree)
+    support = after["pkg/fsdp2_support.py"]
+    assert "def full_params" in support
+    assert "def full_optimizer_state" in support
+
+
+def write(tree: Mapping[str, str], directory: Path) -> None:
+    for name, text in tree.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(text)
