@@ -19,6 +19,7 @@ from fsdp_migrate.analysis.version_tests import Reader
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.syntax import suppressions
 from fsdp_migrate.syntax.scopes import Binding, Kind
+from fsdp_migrate.syntax.trees import DEFINITIONS, Definition, block_of
 
 CODE = "FSDP423"
 WORDS = ("version", "VERSION", "TORCH", "torch_", "Requirement")
@@ -32,9 +33,6 @@ KEEPING = frozenset(
 )
 _MARKED = re.compile(r"[Oo]nly code for torch (.+?) uses ")
 
-Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-BLOCKS = ("body", "orelse", "finalbody")
-DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 TESTING = frozenset({ast.If, ast.IfExp, ast.BoolOp})
 LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
@@ -142,15 +140,6 @@ class _Gates:
         for each in body:
             for inner in ast.walk(each):
                 self.found.setdefault(inner, outdated)
-
-
-def block_of(parent: ast.AST, statement: ast.stmt) -> list[ast.stmt]:
-    """The statements among which one stands."""
-    for name in BLOCKS:
-        block = getattr(parent, name, None)
-        if isinstance(block, list) and statement in block:
-            return block
-    return [statement]
 
 
 # -- what only such code uses --------------------------------------------------------

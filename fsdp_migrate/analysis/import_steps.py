@@ -10,8 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from fsdp_migrate.analysis.module import Library, Module
-
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+from fsdp_migrate.syntax.trees import DEFINITIONS
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +62,7 @@ class ImportSteps:
     def _read(self, module: Module) -> Iterator[Step]:
         for statement in module.table.import_statements:
             around = set(map(type, module.table.ancestors(statement)))
-            sure = around <= {ast.Module, *FUNCTIONS}
+            sure = around <= {ast.Module, *DEFINITIONS}
             later = sure and around != {ast.Module}
             if isinstance(statement, ast.Import):
                 for alias in statement.names:

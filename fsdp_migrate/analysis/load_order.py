@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 
 from fsdp_migrate.syntax.name_table import NameTable
 from fsdp_migrate.syntax.scopes import Scope
+from fsdp_migrate.syntax.trees import Definition, block_of
 
 ImportStatement = ast.Import | ast.ImportFrom
-Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-BLOCKS = ("body", "orelse", "finalbody")
 
 
 @dataclass(eq=False)
@@ -88,7 +87,7 @@ class Loading:
         parent = self.table.parents[statement]
         if isinstance(parent, ast.Module):
             return True
-        block = next(b for b in (getattr(parent, n, ()) for n in BLOCKS) if statement in b)
+        block = block_of(parent, statement)
         return any(node in block for node in self.table.ancestors(near))
 
     def _reached_at(self, near: ast.AST) -> frozenset[ast.stmt]:

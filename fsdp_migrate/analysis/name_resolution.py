@@ -13,6 +13,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.module_lookup import ModuleLookup
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.syntax.scopes import Binding, Kind, differ
+from fsdp_migrate.syntax.trees import split_path
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ class NameResolution:
         """What an expression stands for through an alias, here or in another module."""
         if not self.aliases:
             return frozenset()
-        head, rest = _split(node)
+        head, rest = split_path(node)
         if head is None:
             return frozenset()
         scope = module.table.scope_of(head).lookup(head.id)
@@ -202,13 +203,13 @@ class NameResolution:
 
     def placeholders(self, node: ast.AST, module: Module) -> list[Binding]:
         """What else a reference finds where FSDP1 is missing, such as None or a class."""
-        head = _split(node)[0] if isinstance(node, (ast.Name, ast.Attribute)) else None
+        head = split_path(node)[0] if isinstance(node, (ast.Name, ast.Attribute)) else None
         bound = self._reaching(head, module) if head is not None else ()
         missing = [b for b in bound if reaching_bindings.is_placeholder(b)]
         return [b for b in missing if not isinstance(b.node, ast.Delete)]
 
     def _leads(self, node: ast.expr, module: Module) -> Iterator[Lead]:
-        head, rest = _split(node)
+        head, rest = split_path(node)
         if head is None:
             return
         bound = self._reaching(head, module)
@@ -275,7 +276,7 @@ class NameResolution:
         return [b for b in found if b.node not in self._outdated]
 
     def _qualified(self, node: ast.expr, module: Module) -> frozenset[str]:
-        head, rest = _split(node)
+        head, rest = split_path(node)
         if head is None:
             return frozenset()
         found: set[str] = set()
@@ -297,15 +298,6 @@ class NameResolution:
             elif self.exports(resolved[0], head.id):
                 stars.add(f"{star}.{suffix}")
         return frozenset(stars)
-
-
-def _split(node: ast.expr) -> tuple[ast.Name | None, str]:
-    """``a`` and ``.b.c`` of ``a.b.c``."""
-    rest = ""
-    while isinstance(node, ast.Attribute):
-        rest = f".{node.attr}{rest}"
-        node = node.value
-    return (node if isinstance(node, ast.Name) else None), rest
 
 
 def _is_alias(binding: Binding) -> bool:

@@ -44,7 +44,7 @@ from fsdp_migrate.analysis.version_apis import (
     may_tell,
 )
 from fsdp_migrate.syntax.scopes import Binding, Kind
-from fsdp_migrate.syntax.trees import walk
+from fsdp_migrate.syntax.trees import split_path, walk
 
 Environment = Mapping[str, Reading]
 
@@ -164,7 +164,7 @@ class Reader:
     def _named_by(
         self, node: ast.Name | ast.Attribute, module: Module, env: Environment
     ) -> Reading:
-        head = _head(node)
+        head, _ = split_path(node)
         if head is not None and head.id not in env and _is_bound_as(Kind.PARAMETER, node, module):
             return None  # nothing is known of what callers give
         names = self._outside(node, module)
@@ -364,16 +364,9 @@ class Reader:
         return join_answers(answers, every=True)
 
 
-def _head(node: ast.expr) -> ast.Name | None:
-    """``a`` of ``a.b.c``."""
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return node if isinstance(node, ast.Name) else None
-
-
 def _is_bound_as(kind: Kind, node: ast.expr, module: Module) -> bool:
     """Whether all that binds a name, or what a dotted one begins with, is of one kind."""
-    head = _head(node)
+    head, _ = split_path(node)
     scope = module.table.scope_of(head).lookup(head.id) if head is not None else None
     if head is None or scope is None:
         return False

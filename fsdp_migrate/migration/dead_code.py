@@ -21,7 +21,7 @@ from fsdp_migrate.planning.edits import Proposal
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.syntax import suppressions
-from fsdp_migrate.syntax.trees import FUNCTIONS, walk
+from fsdp_migrate.syntax.trees import DEFINITIONS, FUNCTIONS, walk
 
 CONSTRUCT = "code for older torch"
 YIELDING = (ast.Yield, ast.YieldFrom)
@@ -31,7 +31,7 @@ def decide(site: Site, study: Study, code: str, *, stays: bool = False) -> Decis
     """Gone with the branch it stands in, or left; ``stays`` when nothing is migrated."""
     found = part_of(site, study)
     if found.part == "definition":
-        assert isinstance(found.node, dead_branches.DEFINITIONS)
+        assert isinstance(found.node, DEFINITIONS)
         if not stays and _goes_along(found, site.module, study):
             proposal = study.proposal()
             proposal.delete(site.module, found.node)
@@ -204,7 +204,7 @@ def _uses_ignored(inside: set[ast.AST], study: Study) -> bool:
     kept = {
         owner.name
         for site in study.outdated
-        if isinstance(owner := part_of(site, study).node, dead_branches.DEFINITIONS)
+        if isinstance(owner := part_of(site, study).node, DEFINITIONS)
         and owner not in inside
         and _is_ignored(site, study)
     }

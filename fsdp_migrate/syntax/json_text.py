@@ -32,10 +32,6 @@ def closing_end(text: str, at: int, bracket: str) -> int:
     return at + 1
 
 
-def object_end(text: str, at: int) -> int:
-    return value_at(text, at)[1]
-
-
 def members(text: str, at: int) -> Iterator[tuple[str, int, int]]:
     """Key, start and end of every value of the JSON object at ``at``."""
     at = skip_space(text, at + 1)

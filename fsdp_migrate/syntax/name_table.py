@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Generic, TypeVar
 
 from fsdp_migrate.syntax.scopes import Binding, Kind, Scope
-from fsdp_migrate.syntax.trees import last_part, walk
+from fsdp_migrate.syntax.trees import DEFINITIONS, block_of, last_name, last_part, walk
 
 Node = TypeVar("Node", bound=ast.AST)
 
@@ -39,12 +39,6 @@ class Index(Generic[Node]):
     def named(self, name: str) -> list[Node]:
         """The nodes of one name."""
         return [self._nodes[place] for place in self._places.get(name, ())]
-
-
-def _called(call: ast.Call) -> str:
-    """``AdamW`` of ``torch.optim.AdamW(...)``."""
-    func = call.func
-    return func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
 
 
 @dataclass(eq=False)
@@ -76,7 +70,7 @@ class NameTable:
     @cached_property
     def calls_by_name(self) -> Index[ast.Call]:
         """The calls by the last part of what is called."""
-        return Index(self.calls, _called)
+        return Index(self.calls, lambda call: last_name(call.func))
 
     @cached_property
     def attributes_by_name(self) -> Index[ast.Attribute]:
@@ -173,12 +167,7 @@ class NameTable:
 
     def has_run(self, statement: ast.stmt, near: ast.AST) -> bool:
         """Whether ``statement`` stands before ``near`` in a block around it."""
-        parent = self.parents[statement]
-        block: list[ast.stmt] = [statement]
-        for name in ("body", "orelse", "finalbody"):
-            listed = getattr(parent, name, None)
-            if isinstance(listed, list) and statement in listed:
-                block = listed
+        block = block_of(self.parents[statement], statement)
         for each in (near, *self.ancestors(near)):
             if each in block:
                 return block.index(statement) <= block.index(each)
@@ -218,9 +207,7 @@ def _inside(scope_node: ast.AST, child: ast.AST) -> bool:
 
     Decorators, defaults, annotations, base classes and the first iterable are not.
     """
-    if isinstance(scope_node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        return child in scope_node.body
-    if isinstance(scope_node, ast.ClassDef):
+    if isinstance(scope_node, DEFINITIONS):
         return child in scope_node.body
     if isinstance(scope_node, ast.Lambda):
         return child is scope_node.body

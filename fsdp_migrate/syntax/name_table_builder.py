@@ -7,6 +7,8 @@ functions, comprehensions have a scope of their own, ``global`` and ``nonlocal``
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
+from typing import Any
 
 from fsdp_migrate.syntax.name_table import NameTable
 from fsdp_migrate.syntax.scopes import Binding, Kind, Scope
@@ -138,8 +140,7 @@ class _Builder:
 
     # -- scopes ---------------------------------------------------------------------------------
 
-    def function(self, node: ast.AST, scope: Scope) -> None:
-        assert isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    def function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> None:
         self.bind(node.name, Kind.FUNCTION, node, scope)
         for decorator in node.decorator_list:
             self.visit(decorator, node, scope)
@@ -152,8 +153,7 @@ class _Builder:
             _redirects(node.body, inner)
         self.body(node.body, node, inner)
 
-    def lambda_(self, node: ast.AST, scope: Scope) -> None:
-        assert isinstance(node, ast.Lambda)
+    def lambda_(self, node: ast.Lambda, scope: Scope) -> None:
         inner = Scope(node, scope)
         self.table.scopes[node] = inner
         self.arguments(node.args, node, scope, inner)
@@ -187,8 +187,7 @@ class _Builder:
         if default is not None:
             self.visit(default, args, outer)
 
-    def class_(self, node: ast.AST, scope: Scope) -> None:
-        assert isinstance(node, ast.ClassDef)
+    def class_(self, node: ast.ClassDef, scope: Scope) -> None:
         self.bind(node.name, Kind.CLASS, node, scope)
         for expression in [*node.decorator_list, *node.bases]:
             self.visit(expression, node, scope)
@@ -198,8 +197,9 @@ class _Builder:
         self.table.scopes[node] = inner
         self.body(node.body, node, inner)
 
-    def comprehension(self, node: ast.AST, scope: Scope) -> None:
-        assert isinstance(node, COMPREHENSIONS)
+    def comprehension(
+        self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp, scope: Scope
+    ) -> None:
         inner = Scope(node, scope)
         self.table.scopes[node] = inner
         for index, generator in enumerate(node.generators):
@@ -217,8 +217,7 @@ class _Builder:
 
     # -- bindings -------------------------------------------------------------------------------
 
-    def import_(self, node: ast.AST, scope: Scope) -> None:
-        assert isinstance(node, ast.Import)
+    def import_(self, node: ast.Import, scope: Scope) -> None:
         self.table.import_statements.append(node)
         for alias in node.names:
             self.table.parents[alias] = node
@@ -228,8 +227,7 @@ class _Builder:
                 top = alias.name.split(".")[0]
                 self.bind(top, Kind.IMPORT, alias, scope, qualified=top)
 
-    def import_from(self, node: ast.AST, scope: Scope) -> None:
-        assert isinstance(node, ast.ImportFrom)
+    def import_from(self, node: ast.ImportFrom, scope: Scope) -> None:
         self.table.import_statements.append(node)
         base = self.absolute(node)
         for alias in node.names:
@@ -248,45 +246,38 @@ class _Builder:
         parts = parts[: len(parts) - (node.level - 1)]
         return ".".join([*parts, *([node.module] if node.module else [])])
 
-    def assign(self, node: ast.AST, scope: Scope) -> None:
-        assert isinstance(node, ast.Assign)
+    def assign(self, node: ast.Assign, scope: Scope) -> None:
         for target in node.targets:
             self.target(target, Kind.ASSIGN, node, scope, node.value)
         self.children(node, scope)
 
-    def ann_assign(self, node: ast.AST, scope: Scope) -> None:
-        assert isinstance(node, ast.AnnAssign)
+    def ann_assign(self, node: ast.AnnAssign, scope: Scope) -> None:
         if node.value is not None or scope.is_class:
             self.target(node.target, Kind.ASSIGN, node, scope, node.value)
         self.children(node, scope)
 
-    def aug_assign(self, node: ast.AST, scope: Scope) -> None:
-        assert isinstance(node, ast.AugAssign)
+    def aug_assign(self, node: ast.AugAssign, scope: Scope) -> None:
         self.target(node.target, Kind.AUGMENT, node, scope, None)
         self.children(node, scope)
 
-    def named(self, node: ast.AST, scope: Scope) -> None:
-        assert isinstance(node, ast.NamedExpr)
+    def named(self, node: ast.NamedExpr, scope: Scope) -> None:
         outer = scope
         while isinstance(outer.node, COMPREHENSIONS) and outer.parent is not None:
             outer = outer.parent
         self.target(node.target, Kind.ASSIGN, node, outer, node.value)
         self.children(node, scope)
 
-    def for_(self, node: ast.AST, scope: Scope) -> None:
-        assert isinstance(node, (ast.For, ast.AsyncFor))
+    def for_(self, node: ast.For | ast.AsyncFor, scope: Scope) -> None:
         self.target(node.target, Kind.ELEMENT, node, scope, node.iter)
         self.children(node, scope)
 
-    def with_(self, node: ast.AST, scope: Scope) -> None:
-        assert isinstance(node, (ast.With, ast.AsyncWith))
+    def with_(self, node: ast.With | ast.AsyncWith, scope: Scope) -> None:
         for item in node.items:
             if item.optional_vars is not None:
                 self.target(item.optional_vars, Kind.ENTER, node, scope, item.context_expr)
         self.children(node, scope)
 
-    def handler(self, node: ast.AST, scope: Scope) -> None:
-        assert isinstance(node, ast.ExceptHandler)
+    def handler(self, node: ast.ExceptHandler, scope: Scope) -> None:
         if node.name:
             self.bind(node.name, Kind.OTHER, node, scope)
         self.children(node, scope)
@@ -297,14 +288,12 @@ class _Builder:
             self.bind(name, Kind.OTHER, node, scope)
         self.children(node, scope)
 
-    def delete(self, node: ast.AST, scope: Scope) -> None:
-        assert isinstance(node, ast.Delete)
+    def delete(self, node: ast.Delete, scope: Scope) -> None:
         for target in node.targets:
             self.target(target, Kind.DELETE, node, scope, None)
         self.children(node, scope)
 
-    def return_(self, node: ast.AST, scope: Scope) -> None:
-        assert isinstance(node, ast.Return)
+    def return_(self, node: ast.Return, scope: Scope) -> None:
         self.table.returns.setdefault(scope.node, []).append(node)
         if node.value is not None:
             self.visit(node.value, node, scope)
@@ -313,8 +302,7 @@ class _Builder:
         self.table.generators.add(scope.node)
         self.children(node, scope)
 
-    def subscript(self, node: ast.AST, scope: Scope) -> None:
-        assert isinstance(node, ast.Subscript)
+    def subscript(self, node: ast.Subscript, scope: Scope) -> None:
         self.table.subscripts.append(node)
         self.visit(node.value, node, scope)
         self.visit(node.slice, node, scope)
@@ -335,7 +323,7 @@ def _redirects(body: list[ast.stmt], scope: Scope) -> None:
             stack += children(node)
 
 
-_HANDLERS = {
+_HANDLERS: dict[type[ast.AST], Callable[[Any, Any, Scope], None]] = {
     ast.FunctionDef: _Builder.function,
     ast.AsyncFunctionDef: _Builder.function,
     ast.Lambda: _Builder.lambda_,

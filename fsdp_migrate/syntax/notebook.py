@@ -19,7 +19,6 @@ from fsdp_migrate.syntax.json_text import (
     elements,
     lines_of_string,
     members,
-    object_end,
     skip_space,
     value_at,
 )
@@ -131,7 +130,7 @@ def _cells(text: str) -> Iterator[Cell]:
             language = _language(value_at(text, at)[0])
         elif key == "nbformat":
             version = value_at(text, at)[0]
-    end = object_end(text, start) if end == start else closing_end(text, end, "}")
+    end = value_at(text, start)[1] if end == start else closing_end(text, end, "}")
     if skip_space(text, end) != len(text):
         raise json.JSONDecodeError("Extra data", text, skip_space(text, end))
     if version != 4:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 ITEM = "[]"
 
 
@@ -20,6 +22,24 @@ def last_part(path: ast.expr) -> str:
 def last_name(node: ast.AST) -> str:
     """``model`` of ``self.model`` and of ``model``; nothing of what is no name."""
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def block_of(parent: ast.AST, statement: ast.stmt) -> list[ast.stmt]:
+    """The statements among which one stands."""
+    for name in ("body", "orelse", "finalbody"):
+        block = getattr(parent, name, None)
+        if isinstance(block, list) and statement in block:
+            return block
+    return [statement]
+
+
+def split_path(node: ast.expr) -> tuple[ast.Name | None, str]:
+    """``a`` and ``.b.c`` of ``a.b.c``."""
+    rest = ""
+    while isinstance(node, ast.Attribute):
+        rest = f".{node.attr}{rest}"
+        node = node.value
+    return (node if isinstance(node, ast.Name) else None), rest
 
 
 def children(node: ast.AST) -> list[ast.AST]:

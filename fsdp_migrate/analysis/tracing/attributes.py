@@ -40,6 +40,7 @@ class Attributes:
         names: Names,
     ) -> None:
         self.tracer = tracer
+        self.evaluate = tracer.evaluate
         self.answers = answers
         self.index = index
         self.classes = classes
@@ -50,7 +51,7 @@ class Attributes:
     def at(self, node: ast.Attribute, module: Module, frame: Frame | None) -> list[Value]:
         result: list[Value] = []
         seen: set[ast.AST] = set()
-        for value in self.tracer.evaluate(node.value, module, frame):
+        for value in self.evaluate(node.value, module, frame):
             if isinstance(value, Made) and isinstance(value.callee, Class):
                 if value.callee.node in seen:
                     continue  # instances of one class, however made, have the same
@@ -66,26 +67,24 @@ class Attributes:
                 found = self.names.member(target, attr, node, module)
                 return found or [Unknown(node, module, why=f"{target.name} has no {attr}")]
             case Made(callee=Class() as cls):
-                return self.of_instance(value, cls, attr, node, module)
+                return self.of_instance(cls, attr, node, module)
             case Class():
-                return self.of_instance(value, value, attr, node, module)
+                return self.of_instance(value, attr, node, module)
             case Unknown():
                 return [Unknown(node, module, why=value.why)]
         return [Unknown(node, module, why=f"the attribute {attr} is set outside these paths")]
 
-    def of_instance(
-        self, value: Value, cls: Class, attr: str, node: ast.AST, module: Module
-    ) -> list[Value]:
+    def of_instance(self, cls: Class, attr: str, node: ast.AST, module: Module) -> list[Value]:
         key = (cls.node, attr)
-        found = self.answers.ask(key, lambda: self.of_class(value, cls, attr), node, module)
+        found = self.answers.ask(key, lambda: self.of_class(cls, attr), node, module)
         return list(found) or [Unknown(node, module, why=f"{attr} is set outside these paths")]
 
-    def of_class(self, value: Value, cls: Class, attr: str) -> list[Value]:
+    def of_class(self, cls: Class, attr: str) -> list[Value]:
         result: list[Value] = []
         for related in self.classes.family(cls):
             scope = related.module.table.scopes[related.node]
             for binding in scope.bindings.get(attr, []):
-                result += self.class_binding(binding, related, value)
+                result += self.class_binding(binding, related)
             for method, definition in self._stores(related, attr):
                 owner = related.module.table.scopes[method]
                 result += self.names.defined(definition, owner, related.module, None)
@@ -95,7 +94,7 @@ class Attributes:
             receiver = store.value
             if any(
                 isinstance(v, (Made, Class)) and self._is_family(v, cls)
-                for v in self.tracer.evaluate(receiver, store_module)
+                for v in self.evaluate(receiver, store_module)
             ):
                 result += self._stored_value(store, store_module)
         return result
@@ -104,7 +103,7 @@ class Attributes:
         found = value if isinstance(value, Class) else value.callee
         return isinstance(found, Class) and found.node in {c.node for c in self.classes.family(cls)}
 
-    def class_binding(self, binding: Binding, cls: Class, value: Value) -> list[Value]:
+    def class_binding(self, binding: Binding, cls: Class) -> list[Value]:
         if binding.node in self.tracer.outdated:
             return []
         if binding.kind is Kind.FUNCTION:
@@ -116,7 +115,7 @@ class Attributes:
                 found: list[Value] = []
                 for statement in returns:
                     if statement.value is not None:
-                        found += self.tracer.evaluate(statement.value, cls.module)
+                        found += self.evaluate(statement.value, cls.module)
                 return found
             return [function]
         if binding.value is None and binding.kind is Kind.ASSIGN:
@@ -171,9 +170,7 @@ class Attributes:
 
     def _stored_value(self, node: ast.Attribute, module: Module) -> list[Value]:
         path = access_path(node)
-        scope = module.table.within[node]
-        while scope.parent is not None and not (scope.is_function or scope.is_class):
-            scope = scope.parent
+        scope = module.table.within[node].home()
         statement = module.table.statement(node)
         for definition in module.flow(scope).definitions:
             if definition.path == path and definition.node is statement:
@@ -189,14 +186,14 @@ class Attributes:
         ]
         result: list[Value] = []
         for call, module in self.index.calls.get(cls.node.name, []):
-            made = self.tracer.evaluate(call.func, module)
+            made = self.evaluate(call.func, module)
             if not any(isinstance(v, Class) and v.node is cls.node for v in made):
                 continue
             for keyword in call.keywords:
                 if keyword.arg == attr:
-                    result += self.tracer.evaluate(keyword.value, module)
+                    result += self.evaluate(keyword.value, module)
                 elif keyword.arg is None:
                     result.append(Unknown(call, module, why="it is passed through **kwargs"))
             if attr in fields and fields.index(attr) < len(call.args):
-                result += self.tracer.evaluate(call.args[fields.index(attr)], module)
+                result += self.evaluate(call.args[fields.index(attr)], module)
         return result

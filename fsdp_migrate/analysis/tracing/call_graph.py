@@ -40,6 +40,7 @@ class CallGraph:
         attributes: Attributes,
     ) -> None:
         self.tracer = tracer
+        self.evaluate = tracer.evaluate
         self.index = index
         self.classes = classes
         self.attributes = attributes
@@ -83,26 +84,14 @@ class CallGraph:
         is_init: bool,
     ) -> bool:
         unknown = False
-        for value in self.tracer.evaluate(call.func, where):
+        for value in self.evaluate(call.func, where):
             if isinstance(value, Function) and value.node is function:
                 return True
-            if is_init and isinstance(value, Class):
-                inits = [
-                    b.node
-                    for c in self.classes.lineage(value)
-                    for b in c.module.table.scopes[c.node].bindings.get("__init__", [])
-                ]
-                if inits and inits[0] is function:
-                    return True
-            if function.name == "__call__" and isinstance(value, Made):
-                made = self.classes.lineage(value.callee) if isinstance(value.callee, Class) else []
-                own = [
-                    b.node
-                    for c in made
-                    for b in c.module.table.scopes[c.node].bindings.get("__call__", [])
-                ]
-                if own and own[0] is function:
-                    return True
+            called = value if is_init else None
+            if isinstance(value, Made) and function.name == "__call__":
+                called = value.callee
+            if isinstance(called, Class) and self._runs(function, called):
+                return True
             unknown = unknown or isinstance(value, Unknown)
         is_method = owner is not None and isinstance(call.func, ast.Attribute)
         return (
@@ -112,13 +101,20 @@ class CallGraph:
             and self.index.method_counts.get(function.name) == 1
         )
 
+    def _runs(self, function: ast.FunctionDef | ast.AsyncFunctionDef, cls: Class) -> bool:
+        """Whether a class has a function for its method of that name, itself or by a base."""
+        for each in self.classes.lineage(cls):
+            for binding in each.module.table.scopes[each.node].bindings.get(function.name, ()):
+                return binding.node is function
+        return False
+
     def _spawned(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[CallSite]:
         """``mp.spawn(function, args=(a, b))`` calls ``function(rank, a, b)``."""
         found: list[CallSite] = []
         for call, module in self.index.calls.get("spawn", []):
             if not call.args or not self.tracer.project.external(call.func, module) & SPAWN:
                 continue
-            for value in self.tracer.evaluate(call.args[0], module):
+            for value in self.evaluate(call.args[0], module):
                 if isinstance(value, Function) and value.node is function:
                     found.append(CallSite(call, module, bound=False, spawned=True))
         return found
@@ -142,12 +138,12 @@ class CallGraph:
     def _handed_on(self, name: str) -> Iterator[str]:
         """The parameters that arguments of a name are passed for, and what these are kept as."""
         for given, call, module in self.index.arguments.get(name, []):
-            for value in self.tracer.evaluate(call.func, module):
+            for value in self.evaluate(call.func, module):
                 functions = [value] if isinstance(value, Function) else []
                 if isinstance(value, Class):
                     functions = [
                         f
-                        for f in self.attributes.of_class(value, value, "__init__")
+                        for f in self.attributes.of_class(value, "__init__")
                         if isinstance(f, Function)
                     ]
                 for function in functions:

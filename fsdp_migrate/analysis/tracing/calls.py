@@ -47,24 +47,25 @@ TRANSPARENT_CALLS = frozenset({"torch.compile", "torch._dynamo.optimize"})
 class Calls:
     def __init__(self, tracer: Evaluator, graph: CallGraph, registries: Registries) -> None:
         self.tracer = tracer
+        self.evaluate = tracer.evaluate
         self.graph = graph
         self.registries = registries
         self._frames: dict[tuple[ast.Call, FunctionNode, Frame | None], Frame] = {}
 
     def result(self, node: ast.Call, module: Module, frame: Frame | None) -> list[Value]:
         result: list[Value] = []
-        for callee in self.tracer.evaluate(node.func, module, frame):
+        for callee in self.evaluate(node.func, module, frame):
             match callee:
                 case Function():
                     result += self._returned(callee, node, module, frame)
                 case Class():
                     result.append(Made(node, module, frame, callee))
                 case External(name=name) if name in TRANSPARENT_CALLS and node.args:
-                    result += self.tracer.evaluate(node.args[0], module, frame)
+                    result += self.evaluate(node.args[0], module, frame)
                 case External():
                     result.append(Made(node, module, frame, callee))
                 case Made(made_by="functools.partial", node=ast.Call(args=[bound, *_])):
-                    for inner in self.tracer.evaluate(bound, callee.module, callee.frame):
+                    for inner in self.evaluate(bound, callee.module, callee.frame):
                         if isinstance(inner, (External, Class)):
                             result.append(Made(node, module, frame, inner))
                         else:
@@ -85,7 +86,7 @@ class Calls:
         self, node: ast.Call, callee: Value, module: Module, frame: Frame | None
     ) -> list[Value]:
         if isinstance(node.func, ast.Attribute) and node.func.attr in TRANSPARENT_METHODS:
-            return list(self.tracer.evaluate(node.func.value, module, frame))
+            return list(self.evaluate(node.func.value, module, frame))
         if isinstance(callee, Unknown) and not isinstance(node.func, ast.Attribute):
             return [Unknown(node, module, frame, callee.why)]
         if isinstance(callee, Unknown):
@@ -104,7 +105,7 @@ class Calls:
             inner = self._frames[key] = Frame(call, module, node, frame)
         context = inner if inner.depth <= MAX_FRAMES else None
         if isinstance(node, ast.Lambda):
-            return list(self.tracer.evaluate(node.body, function.module, context))
+            return list(self.evaluate(node.body, function.module, context))
         returns, yields = exits(node, function.module)
         if yields or isinstance(node, ast.AsyncFunctionDef):
             return [Computed(call, module, frame)]
@@ -115,7 +116,7 @@ class Calls:
             if statement.value is None:
                 result.append(Constant(statement, function.module, context, None))
             else:
-                result += self.tracer.evaluate(statement.value, function.module, context)
+                result += self.evaluate(statement.value, function.module, context)
         return result or [Constant(call, module, frame, None)]
 
     def parameter(
@@ -134,11 +135,11 @@ class Calls:
             bound = owner is not None and not is_static(function)
             passed = argument_of(frame.call, function, arg.arg, bound=bound)
             if passed is not None:
-                return list(self.tracer.evaluate(passed, frame.module, frame.parent))
+                return list(self.evaluate(passed, frame.module, frame.parent))
             if gives_unknown_arguments(frame.call):
                 why = "it is passed through *args or **kwargs"
                 return [Unknown(frame.call, frame.module, frame.parent, why)]
-            return list(self.tracer.evaluate(default, module)) if default is not None else []
+            return list(self.evaluate(default, module)) if default is not None else []
         if arg in (function.args.vararg, function.args.kwarg):
             return [Unknown(arg, module, None, f"{arg.arg} collects whatever is passed")]
         return self._from_callers(arg, function, default, module)
@@ -151,16 +152,16 @@ class Calls:
         for site in sites:
             passed = site.argument(function, arg.arg)
             if passed is not None:
-                result += self.tracer.evaluate(passed, site.module)
+                result += self.evaluate(passed, site.module)
             elif gives_unknown_arguments(site.call):
                 why = "it is passed through *args or **kwargs"
                 result.append(Unknown(site.call, site.module, None, why))
             elif default is not None:
-                result += self.tracer.evaluate(default, module)
+                result += self.evaluate(default, module)
         if not sites:
             name = getattr(function, "name", "a lambda")
             why = f"{arg.arg} is a parameter of {name}, which nothing here calls"
             result.append(Unknown(arg, module, None, why))
             if default is not None:
-                result += self.tracer.evaluate(default, module)
+                result += self.evaluate(default, module)
         return result

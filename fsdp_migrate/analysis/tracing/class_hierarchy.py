@@ -21,7 +21,7 @@ class ClassHierarchy:
         index: ProjectIndex,
         by_names: Callable[[], Callable[[Class], list[Class]]],
     ) -> None:
-        self.tracer = tracer
+        self.evaluate = tracer.evaluate
         self.answers = answers
         self.index = index
         self._by_names = by_names
@@ -40,7 +40,7 @@ class ClassHierarchy:
                 return
             found[this.node] = this
             for base in this.node.bases:
-                for value in self.tracer.evaluate(base, this.module):
+                for value in self.evaluate(base, this.module):
                     if isinstance(value, Class):
                         visit(value)
 
@@ -49,17 +49,18 @@ class ClassHierarchy:
 
     def family(self, cls: Class) -> list[Class]:
         """A class with its bases and subclasses in the project, nearest bases first."""
-        return self.answers.keep(self._families, cls, lambda: self._find_family(cls))
 
-    def _find_family(self, cls: Class) -> list[Class]:
-        return list({c.node: c for c in (*self.lineage(cls), *self.subclasses(cls))}.values())
+        def find() -> list[Class]:
+            return list({c.node: c for c in (*self.lineage(cls), *self.subclasses(cls))}.values())
+
+        return self.answers.keep(self._families, cls, find)
 
     def external_bases(self, cls: Class) -> frozenset[str]:
         """Dotted names of every base class outside the project, however far up."""
         found: set[str] = set()
         for related in self.lineage(cls):
             for base in related.node.bases:
-                for value in self.tracer.evaluate(base, related.module):
+                for value in self.evaluate(base, related.module):
                     if isinstance(value, External):
                         found.add(value.name)
         return frozenset(found)

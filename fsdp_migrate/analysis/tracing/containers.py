@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterable, Iterator
 
 from fsdp_migrate.analysis.flow import Definition
 from fsdp_migrate.analysis.module import Module
@@ -40,7 +39,7 @@ DICTS = MODULE_DICTS | {"builtins.dict", "collections.OrderedDict", "collections
 
 class Containers:
     def __init__(self, tracer: Evaluator, index: ProjectIndex, classes: ClassHierarchy) -> None:
-        self.tracer = tracer
+        self.evaluate = tracer.evaluate
         self.index = index
         self.classes = classes
 
@@ -48,31 +47,28 @@ class Containers:
         """What a loop variable is, one after the other."""
         assert definition.value is not None
         result: list[Value] = []
-        for value in self.tracer.evaluate(definition.value, module, frame):
-            listed = not definition.unpack and self._listed(value)
-            found = self._kept_models(value, definition.unpack)
-            if found is None:
-                found = listed if listed is not False else None
+        for value in self.evaluate(definition.value, module, frame):
+            found = self._if_models(self._contents(value, definition.unpack))
+            if found is None and not definition.unpack:
+                found = self._listed(value)
             result += found if found is not None else [Computed(definition.value, module, frame)]
         return result
 
-    def _listed(self, value: Value) -> list[Value] | Literal[False]:
-        """The elements of what is written out, one by one."""
-        if not isinstance(value, Display):
-            return False
-        if not isinstance(value.node, (ast.List, ast.Tuple, ast.Set)):
-            return False
-        return [
-            v for e in value.node.elts for v in self.tracer.evaluate(e, value.module, value.frame)
-        ]
+    def _listed(self, value: Value) -> list[Value] | None:
+        """The elements of what is written out, one by one; None of what is not."""
+        written = isinstance(value, Display) and value.node
+        if not isinstance(written, (ast.List, ast.Tuple, ast.Set)):
+            return None
+        elements = written.elts
+        return [v for e in elements for v in self.evaluate(e, value.module, value.frame)]
 
-    def _kept_models(self, value: Value, unpack: tuple[int, ...] = ()) -> list[Value] | None:
+    def _if_models(self, elements: Iterable[Value]) -> list[Value] | None:
         """The elements of a container of FSDP1 models alone, else None.
 
         Of others too little is told by where they were made: a loop may put a wrapped module in
         the place of each.
         """
-        found = list(self._contents(value, unpack))
+        found = list(elements)
         return found if found and all(map(self._is_wrapped, found)) else None
 
     def _contents(
@@ -84,10 +80,8 @@ class Containers:
             case ast.List() | ast.Tuple() | ast.Set() if not unpack:
                 yield from self._listed(value) or ()
                 yield from self._put_into(value)
-            case ast.ListComp(elt=element) | ast.SetComp(elt=element) if not unpack:
-                yield from self.tracer.evaluate(element, value.module, value.frame)
-            case ast.GeneratorExp(elt=element) if not unpack:
-                yield from self.tracer.evaluate(element, value.module, value.frame)
+            case ast.ListComp(elt=e) | ast.SetComp(elt=e) | ast.GeneratorExp(elt=e) if not unpack:
+                yield from self.evaluate(e, value.module, value.frame)
             case ast.Call(func=ast.Attribute(value=owner, attr="values"), args=[]) if not unpack:
                 yield from self._values_of(owner, value)
             case ast.Call(func=ast.Attribute(value=owner, attr="items"), args=[]) if unpack == (1,):
@@ -97,12 +91,12 @@ class Containers:
                     yield from self._put_into(value)
                 within = _iterated(node, value.made_by, unpack)
                 if within is not None and depth:  # ``layers = list(layers)`` leads to itself
-                    for inner in self.tracer.evaluate(within, value.module, value.frame):
+                    for inner in self.evaluate(within, value.module, value.frame):
                         yield from self._contents(inner, (), depth - 1)
 
     def _values_of(self, owner: ast.expr, value: Value) -> Iterator[Value]:
         """The values of a dict, or of an ``nn.ModuleDict`` of one."""
-        for inner in self.tracer.evaluate(owner, value.module, value.frame):
+        for inner in self.evaluate(owner, value.module, value.frame):
             yield from self._entered(inner)
 
     def _entered(self, mapping: Value) -> Iterator[Value]:
@@ -114,9 +108,9 @@ class Containers:
                 yield from self._values_of(given, mapping)
             case ast.Dict(values=elements):
                 for element in elements:
-                    yield from self.tracer.evaluate(element, mapping.module, mapping.frame)
+                    yield from self.evaluate(element, mapping.module, mapping.frame)
             case ast.DictComp(value=element):
-                yield from self.tracer.evaluate(element, mapping.module, mapping.frame)
+                yield from self.evaluate(element, mapping.module, mapping.frame)
 
     def _put_into(self, container: Value) -> Iterator[Value]:
         """What is added to a list or a dict after it is made, under the name it is given there."""
@@ -133,8 +127,8 @@ class Containers:
             case _:
                 return
         for owner, element, module in self.index.additions.get(name, ()):
-            if any(v.node is container.node for v in self.tracer.evaluate(owner, module)):
-                yield from self.tracer.evaluate(element, module)
+            if any(v.node is container.node for v in self.evaluate(owner, module)):
+                yield from self.evaluate(element, module)
 
     def _is_wrapped(self, value: Value) -> bool:
         """Whether a value is, or may turn out to be, an FSDP1 model."""
@@ -146,9 +140,9 @@ class Containers:
         return not {fsdp1.canonical(name) for name in names}.isdisjoint((fsdp1.FSDP, "wrap"))
 
     def subscript(self, node: ast.Subscript, module: Module, frame: Frame | None) -> list[Value]:
-        keys = self.tracer.evaluate(node.slice, module, frame)
+        keys = self.evaluate(node.slice, module, frame)
         result: list[Value] = []
-        for value in self.tracer.evaluate(node.value, module, frame):
+        for value in self.evaluate(node.value, module, frame):
             if isinstance(value, Display) and isinstance(value.node, ast.Dict):
                 result += self._entries(value, keys)
                 added = list(self._put_into(value))
@@ -171,8 +165,7 @@ class Containers:
         """One of the elements of a container of FSDP1 models: which, no one asks."""
         if isinstance(node.slice, ast.Slice):
             return None
-        found = [*self._contents(container, ()), *self._entered(container)]
-        return found if found and all(map(self._is_wrapped, found)) else None
+        return self._if_models((*self._contents(container, ()), *self._entered(container)))
 
     def _entries(self, value: Display, keys: Values) -> list[Value]:
         """Entries of a dict display under any of ``keys``; all of them when a key is unknown."""
@@ -181,9 +174,8 @@ class Containers:
         exact = len(wanted) == len(keys)
         result: list[Value] = []
         for key, entry in zip(value.node.keys, value.node.values, strict=True):
-            literal = isinstance(key, ast.Constant)
-            if not exact or not literal or (isinstance(key, ast.Constant) and key.value in wanted):
-                result += self.tracer.evaluate(entry, value.module, value.frame)
+            if not exact or not isinstance(key, ast.Constant) or key.value in wanted:
+                result += self.evaluate(entry, value.module, value.frame)
         return result
 
 

@@ -27,6 +27,7 @@ from fsdp_migrate.syntax.trees import FUNCTIONS, last_part
 class Names:
     def __init__(self, tracer: Evaluator, containers: Containers) -> None:
         self.tracer = tracer
+        self.evaluate = tracer.evaluate
         self.containers = containers
         self._importing: set[tuple[Module, str]] = set()
 
@@ -169,7 +170,7 @@ class Names:
                 assert isinstance(node, ast.arg)
                 return self.tracer.parameter(node, scope, module, frame)
             case Kind.ASSIGN if definition.value is not None:
-                values = self.tracer.evaluate(definition.value, module, frame)
+                values = self.evaluate(definition.value, module, frame)
                 return self._unpacked(values, definition, module, frame)
             case Kind.ELEMENT if definition.value is not None:
                 return self.containers.elements(definition, module, frame)
@@ -191,9 +192,7 @@ class Names:
                     elements = value.node.elts
                     starred = any(isinstance(e, ast.Starred) for e in elements[: index + 1])
                     if index < len(elements) and not starred:
-                        following += self.tracer.evaluate(
-                            elements[index], value.module, value.frame
-                        )
+                        following += self.evaluate(elements[index], value.module, value.frame)
                         continue
                 origin = definition.value or definition.node
                 following.append(

@@ -31,8 +31,6 @@ class NoCalls(Calls):
 class ClassAttributes(Attributes):
     """Knows the attributes that the bodies of classes give, and no others."""
 
-    def of_instance(
-        self, value: Value, cls: Class, attr: str, node: ast.AST, module: Module
-    ) -> list[Value]:
+    def of_instance(self, cls: Class, attr: str, node: ast.AST, module: Module) -> list[Value]:
         bindings = cls.module.table.scopes[cls.node].bindings.get(attr, [])
-        return [v for binding in bindings for v in self.class_binding(binding, cls, value)]
+        return [v for binding in bindings for v in self.class_binding(binding, cls)]

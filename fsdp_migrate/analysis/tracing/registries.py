@@ -18,7 +18,7 @@ BUILDS = frozenset({"build", "build_from_cfg", "create", "make"})  # methods of 
 
 class Registries:
     def __init__(self, tracer: Evaluator, index: ProjectIndex, classes: ClassHierarchy) -> None:
-        self.tracer = tracer
+        self.evaluate = tracer.evaluate
         self.index = index
         self.classes = classes
 
@@ -57,7 +57,7 @@ class Registries:
 
     def _literal_keys(self, node: ast.expr, module: Module) -> Iterator[str]:
         """The keys that a dict surely is made with."""
-        found = self.tracer.evaluate(node, module)
+        found = self.evaluate(node, module)
         for value in found if len(found) == 1 else ():
             match value.node:
                 case ast.Dict(keys=keys):
@@ -77,7 +77,7 @@ class Registries:
 
     def _identities(self, node: ast.expr, module: Module) -> set[ast.AST | str]:
         """What tells objects of a module apart: where one is made, or its name outside."""
-        found = self.tracer.evaluate(node, module)
+        found = self.evaluate(node, module)
         return {
             v.name if isinstance(v, External) else v.node
             for v in found
