@@ -14,7 +14,7 @@ from fsdp_migrate.syntax.scopes import Kind
 
 @dataclass(eq=False)
 class Definition:
-    """One thing that may give a path its value; fields as in ``names.Binding``."""
+    """One thing that may give a path its value; its fields are those of a ``Binding``."""
 
     path: str
     kind: Kind
@@ -25,7 +25,7 @@ class Definition:
 
 @dataclass(eq=False)
 class Test(Definition):
-    """That ``node``, a call of ``isinstance``, holds for a path, or does not.
+    """What is known by ``node``, a call of ``isinstance``: that it holds for a path, or does not.
 
     ``crossed``: the path's root has since been handed to calls, which may have assigned the path.
     """
@@ -35,7 +35,7 @@ class Test(Definition):
 
 
 ELSEWHERE = Definition("", Kind.OTHER, ast.Pass())
-"""Reaches a dotted path that some branch did not assign: whatever it held before this scope."""
+"""Stands for the value from before this scope, where some branch did not assign a dotted path."""
 Environment = dict[str, frozenset[Definition]]
 """By path, what may have defined it; by ``TESTED`` and a path, the tests that it stands under."""
 
@@ -66,5 +66,5 @@ class Flow:
     order: dict[ast.AST, int] = field(default_factory=dict)  # statement -> first visit
     tests: dict[ast.AST, Tests] = field(default_factory=dict)  # of a use of a path
     deleted: dict[ast.expr, frozenset[Definition]] = field(default_factory=dict)  # by ``del``
-    # What names that several bindings give different values may be, at calls and definitions.
+    # At calls and definitions: what names may be that several bindings give different values.
     at: dict[tuple[ast.AST, str], frozenset[Definition]] = field(default_factory=dict)

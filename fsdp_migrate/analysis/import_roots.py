@@ -249,7 +249,7 @@ class Roots:
 
 
 def _first(root: Path, path: Path) -> Path:
-    """The file or directory of a root that a path below it begins with; another path itself."""
+    """The first file or directory on the way from a root to a path; another path itself."""
     parts = path.relative_to(root).parts if path.is_relative_to(root) else ()
     return root / parts[0] if parts else path
 

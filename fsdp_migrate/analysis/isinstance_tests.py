@@ -16,6 +16,8 @@ Assumed = dict[str, frozenset[Definition] | None]
 
 
 class IsinstanceTests:
+    """The tests that hold where the run over a scope has come to."""
+
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
         self.asked: set[str] = set()  # paths that there are tests of
@@ -66,26 +68,28 @@ class IsinstanceTests:
         return {key: env.get(key, frozenset()) | {made}}
 
     def _made(self, wanted: Test) -> Test:
-        """The one object for what is known by a test."""
+        """One object for equal tests, so that sets of them compare."""
         return self._tests.setdefault((id(wanted.node), wanted.holds, wanted.crossed), wanted)
 
     def note(self, node: ast.AST, path: str, env: Environment) -> None:
+        """Record the tests that a use of a path stands under."""
         known = self.flow.tests.get(node)
         found = env.get(TESTED + path, frozenset())
         if known is not None:  # the second pass through a loop
-            found = common(known, found)
+            found = common_tests(known, found)
         if found or known is not None:
             self.flow.tests[node] = frozenset(t for t in found if isinstance(t, Test))
 
     @staticmethod
     def assume(tests: Environment, env: Environment) -> Assumed:
-        """Take tests for known; what was known of their paths before."""
+        """Take tests for true, and return what was known of their paths before."""
         before = {key: env.get(key) for key in tests}
         env.update(tests)
         return before
 
     @staticmethod
     def restore(before: Assumed, env: Environment) -> None:
+        """Undo :meth:`assume`."""
         for key, known in before.items():
             if key in env:  # else the path was assigned
                 del env[key]
@@ -98,6 +102,7 @@ class IsinstanceTests:
                 env.pop(TESTED + asked, None)
 
     def cross(self, root: str, env: Environment) -> None:
+        """Mark the tests of what is reached through a name: a call that got it may assign that."""
         for asked in self.asked:
             key = TESTED + asked
             if key in env and asked.startswith((f"{root}.", f"{root}[")):
@@ -108,8 +113,10 @@ class IsinstanceTests:
                 )
 
 
-def common(first: frozenset[Definition], second: frozenset[Definition]) -> frozenset[Definition]:
-    """The tests that are asked on both of two ways."""
+def common_tests(
+    first: frozenset[Definition], second: frozenset[Definition]
+) -> frozenset[Definition]:
+    """The tests that hold on both of two branches."""
     others = {(t.node, t.holds): t for t in second if isinstance(t, Test)}
     found: list[Definition] = []
     for test in first:

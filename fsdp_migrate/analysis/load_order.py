@@ -74,7 +74,8 @@ class Loading:
         return self._settled(statement) is not statement
 
     def _settled(self, statement: ast.stmt) -> ast.stmt:
-        """The statement behind which an import has run: torch's do not fail in a ``try``."""
+        """The statement after which an import has surely run: the ``try`` around it, if that begins
+        with imports that do not fail."""
         parent = self.table.parents[statement]
         if isinstance(parent, ast.Try | ast.TryStar) and statement in parent.body:
             before = parent.body[: parent.body.index(statement) + 1]
@@ -93,7 +94,7 @@ class Loading:
     def _reached_at(self, near: ast.AST) -> frozenset[ast.stmt]:
         """The statements at module level that may evaluate ``near``, or bring it about.
 
-        None where it is in a function that nothing calls while the module is loaded.
+        There are none where it is in a function that nothing calls while the module is loaded.
         """
         start = self._outermost(near)
         if not isinstance(start, Definition):

@@ -30,6 +30,8 @@ class Lead:
 
 
 class NameResolution:
+    """Follows names through imports to what they stand for, each question once."""
+
     def __init__(self, lookup: ModuleLookup) -> None:
         self.lookup = lookup
         self._outdated: Collection[ast.AST] = ()  # code that does not count
@@ -97,9 +99,12 @@ class NameResolution:
         aliases: bool = False,
         own: list[Binding | None] | None = None,
     ) -> frozenset[str]:
-        """``passed`` are the imports on the way here, by module and name: what leads through one
+        """The names outside the project that a dotted name leads to, through re-exports.
+
+        ``passed`` are the imports on the way here, by module and name: what leads through one
         twice would do so for ever, under longer and longer names. ``own`` collects what the project
-        itself defines on the way (None: what only the text of a file was asked for)."""
+        itself defines on the way (None: what only the text of a file was asked for).
+        """
         resolved = self.lookup.resolve(qualified, importer)
         if resolved is None:
             return frozenset({qualified})
@@ -163,10 +168,9 @@ class NameResolution:
 
     @cached_property
     def aliases(self) -> dict[Binding, str]:
-        """``Wrapper: TypeAlias = FSDP`` and ``Wrapper = FSDP``: the only bindings of names of
-        modules, and what they stand for.
+        """The names of modules that are FSDP1's class and nothing else: ``Wrapper = FSDP``.
 
-        Names that may be FSDP2's class are among them, for what it is that has them.
+        Names of FSDP2's class are among them even where they are bound in other ways too.
         """
         found: dict[Binding, str] = {}
         for module in self.lookup.modules:
@@ -255,8 +259,9 @@ class NameResolution:
             yield Lead("", qualified, binding)
 
     def _assigned(self, binding: Binding, module: Module) -> frozenset[str]:
-        """The imported names that an assignment gives on (``FSDP = fairscale.nn.FSDP``), where its
-        own name is bound in other ways too; of the others :attr:`aliases` tells."""
+        """The imported names that an assignment passes on: ``FSDP = fairscale.nn.FSDP``.
+
+        Only for names that are bound in other ways too; :attr:`aliases` has the others."""
         value = binding.value
         if not _is_alias(binding) or value is None or binding in self._following:
             return frozenset()
@@ -268,8 +273,7 @@ class NameResolution:
         return found
 
     def _reaching(self, name: ast.Name, module: Module) -> Sequence[Binding]:
-        """The bindings that reach a use, but for those that only outdated code makes, where the use
-        is none."""
+        """The bindings that reach a use. Those of outdated code count in outdated code alone."""
         found = reaching_bindings.bindings(name, module)
         if not self._outdated or name in self._outdated:
             return found

@@ -33,6 +33,7 @@ class PathUses:
         value: ast.expr | None = None,
         unpack: tuple[int, ...] = (),
     ) -> Definition:
+        """The definition that a node makes of a path: one object, however often it is visited."""
         key = (id(node), path, unpack)
         found = self._made.get(key)
         if found is None:
@@ -45,6 +46,7 @@ class PathUses:
         return found
 
     def loads(self, node: ast.stmt, env: Environment) -> None:
+        """As :meth:`load`, for the expressions of a statement."""
         for child in children(node):
             if isinstance(child, ast.expr):
                 self.load(child, env)
@@ -85,7 +87,7 @@ class PathUses:
                 self.load(value, env)
 
     def load_dotted(self, node: ast.Attribute, env: Environment) -> None:
-        """As :meth:`load`, of ``a.b.c`` and what it begins with."""
+        """As :meth:`load`, for ``a.b.c`` and the paths that it begins with."""
         dotted: list[ast.Attribute] = [node]
         head = node.value
         while isinstance(head, ast.Attribute):
@@ -99,6 +101,7 @@ class PathUses:
                 self.used(each, path, env)
 
     def used(self, node: ast.AST, path: str, env: Environment) -> None:
+        """Record what reaches one use of a path."""
         found = env.get(path)
         if found:
             known = self.reaching.get(node)
@@ -107,7 +110,7 @@ class PathUses:
             self.tests.note(node, path, env)
 
     def load_parts(self, node: ast.AST, env: Environment) -> None:
-        """As :meth:`load`, of what has parts that are evaluated later, or not at all."""
+        """As :meth:`load`, for expressions with parts that are evaluated later, or not at all."""
         if isinstance(node, ast.Lambda):
             for default in (*node.args.defaults, *node.args.kw_defaults):
                 if default is not None:
@@ -145,7 +148,7 @@ class PathUses:
             self.load(part, inner)
 
     def load_operands(self, values: list[ast.expr], holds: bool, env: Environment) -> None:
-        """The parts of a condition, each of which is asked only if those before it let it."""
+        """Operands of ``and`` or ``or``: those before one are tests that it stands under."""
         first, *rest = values
         self.load(first, env)
         if rest:
@@ -154,7 +157,7 @@ class PathUses:
             self.tests.restore(before, env)
 
     def watch(self, node: ast.AST, env: Environment) -> None:
-        """Note what functions that are defined, or run, at ``node`` may meet of some names."""
+        """Note what defines the watched names where a function is defined or called."""
         for name in self.watched:
             known = self.flow.at.get((node, name), frozenset())
             self.flow.at[node, name] = known | env.get(name, frozenset())
@@ -173,6 +176,7 @@ class PathUses:
                 self.tests.cross(name, env)
 
     def forget(self, path: str, env: Environment) -> None:
+        """Forget what defined the paths that begin with this one."""
         for known in self.below.get(path, ()):
             env.pop(known, None)
 
@@ -185,6 +189,7 @@ class PathUses:
         env: Environment,
         unpack: tuple[int, ...] = (),
     ) -> None:
+        """Record what an assignment to a target defines, every element of a tuple by itself."""
         if isinstance(target, (ast.Tuple, ast.List)):
             for index, element in enumerate(target.elts):
                 self.store(element, kind, node, value, env, (*unpack, index))

@@ -3,7 +3,7 @@
 Most names are bound once, and nothing is looked at. Of the others the definitions count that reach
 the use: those of the flow of its own scope, or, in a function that runs later, those that can be
 there when it runs. What the bindings lead to outside the module is asked of
-:meth:`fsdp_migrate.analysis.project.Project.meaning`.
+:meth:`fsdp_migrate.analysis.name_resolution.NameResolution.meaning`.
 """
 
 from __future__ import annotations
@@ -82,8 +82,11 @@ def at_end(every: Sequence[Binding], scope: Scope, module: Module) -> Sequence[B
 def _when_it_runs(
     name: ast.Name, every: Sequence[Binding], scope: Scope, module: Module
 ) -> list[Binding]:
-    """The bindings that a function inside of ``scope`` may meet: there where it is defined, or made
-    later; and still there at the end, or while something calls a function of that scope."""
+    """The bindings of a name that a function inside of ``scope`` may find when it runs.
+
+    Such a binding is there where the function is defined, or is made later; and it is still there
+    when the scope ends, or where something calls a function of the scope.
+    """
     table, flow = module.table, module.flow(scope)
     definition = _definition_in(scope, name, table)
     there = {d.node for d in flow.at.get((definition, name.id), ())}

@@ -17,7 +17,7 @@ from functools import reduce
 from typing import Any
 
 from fsdp_migrate.analysis.flow import ELSEWHERE, TESTED, Environment, Flow, access_path
-from fsdp_migrate.analysis.isinstance_tests import IsinstanceTests, common
+from fsdp_migrate.analysis.isinstance_tests import IsinstanceTests, common_tests
 from fsdp_migrate.analysis.path_uses import PathUses
 from fsdp_migrate.syntax import guards
 from fsdp_migrate.syntax.name_table import NameTable
@@ -31,6 +31,8 @@ def analyse(scope: Scope, table: NameTable) -> Flow:
 
 
 class _Interpreter:
+    """Runs over the statements of a scope; each method takes one kind and gives what follows it."""
+
     def __init__(self, scope: Scope, table: NameTable) -> None:
         self.scope = scope
         self.table = table
@@ -59,9 +61,9 @@ class _Interpreter:
         return self.flow
 
     def merge(self, environments: Iterable[Environment]) -> Environment:
-        """Union. A dotted path that one side does not know keeps its outside value there.
+        """Join branches: the union of definitions, and the tests that hold in all of them.
 
-        Of tests what every side knows.
+        Where a branch did not assign a dotted path, the value from before the scope reaches too.
         """
         every = list(environments)
         result: Environment = dict(every[0]) if every else {}
@@ -74,7 +76,7 @@ class _Interpreter:
                     result[path] = definitions if known is None else known | definitions
         for key in [TESTED + path for path in self.tests.asked]:
             sides = [env.get(key, frozenset()) for env in every]
-            result[key] = reduce(common, sides)
+            result[key] = reduce(common_tests, sides)
             if not result[key]:
                 del result[key]
         for path in result if self.uses.below else ():
@@ -84,6 +86,7 @@ class _Interpreter:
         return result
 
     def block(self, body: list[ast.stmt], env: Environment | None) -> Environment | None:
+        """What is known behind a block; None where it does not go on."""
         for statement in body:
             # Unreachable code is still read, with what is known, so that every load has an answer.
             reachable = env is not None
@@ -112,37 +115,37 @@ class _Interpreter:
             self.uses.store(target, Kind.ASSIGN, node, node.value, env)
         return env
 
-    def annotate(self, node: ast.AnnAssign, env: Environment) -> Environment:
+    def annotated_assign(self, node: ast.AnnAssign, env: Environment) -> Environment:
         if node.value is not None:
             self.uses.load(node.value, env)
             self.uses.store(node.target, Kind.ASSIGN, node, node.value, env)
         return env
 
-    def augment(self, node: ast.AugAssign, env: Environment) -> Environment:
+    def augmented_assign(self, node: ast.AugAssign, env: Environment) -> Environment:
         self.uses.load(node.value, env)
         self.uses.load(node.target, env)
         self.uses.store(node.target, Kind.AUGMENT, node, None, env)
         return env
 
-    def enter(self, node: ast.With | ast.AsyncWith, env: Environment) -> Environment | None:
+    def with_(self, node: ast.With | ast.AsyncWith, env: Environment) -> Environment | None:
         for item in node.items:
             self.uses.load(item.context_expr, env)
             if item.optional_vars is not None:
                 self.uses.store(item.optional_vars, Kind.ENTER, node, item.context_expr, env)
         return self.block(node.body, env)
 
-    def leave(self, node: ast.Return | ast.Raise, env: Environment) -> Environment | None:
+    def return_or_raise(self, node: ast.Return | ast.Raise, env: Environment) -> Environment | None:
         if isinstance(node, ast.Raise) and guards.read(node) is not None:
             return env  # what stands behind a guard of ours is read as if it ran
         self.uses.loads(node, env)
         self.exits.append(env)
         return None
 
-    def jump(self, node: ast.Break | ast.Continue, env: Environment) -> None:
+    def break_or_continue(self, node: ast.Break | ast.Continue, env: Environment) -> None:
         if self.loops:
             self.loops[-1][0 if isinstance(node, ast.Break) else 1].append(env)
 
-    def make(
+    def def_or_class(
         self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, env: Environment
     ) -> Environment:
         for child in self.evaluated_outside(node):
@@ -154,7 +157,7 @@ class _Interpreter:
         env[node.name] = frozenset({self.uses.define(node.name, kind, node)})
         return env
 
-    def bring_in(self, node: ast.Import | ast.ImportFrom, env: Environment) -> Environment:
+    def import_(self, node: ast.Import | ast.ImportFrom, env: Environment) -> Environment:
         for alias in node.names:
             if alias.name != "*":
                 name = alias.asname or (
@@ -164,7 +167,7 @@ class _Interpreter:
                 env[name] = frozenset({self.uses.define(name, Kind.IMPORT, alias)})
         return env
 
-    def insist(self, node: ast.Assert, env: Environment) -> Environment:
+    def assert_(self, node: ast.Assert, env: Environment) -> Environment:
         self.uses.loads(node, env)
         env.update(self.tests.implied_by(node.test, env, holds=True))
         return env
@@ -191,13 +194,13 @@ class _Interpreter:
         outside += [*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)]
         return outside
 
-    def branch(self, node: ast.If, env: Environment) -> Environment | None:
+    def if_(self, node: ast.If, env: Environment) -> Environment | None:
         self.uses.load(node.test, env)
         yes = env | self.tests.implied_by(node.test, env, holds=True)
         no = env | self.tests.implied_by(node.test, env, holds=False)
         return self.join([self.block(node.body, yes), self.block(node.orelse, no)])
 
-    def choose(self, node: ast.Match, env: Environment) -> Environment | None:
+    def match_(self, node: ast.Match, env: Environment) -> Environment | None:
         self.uses.load(node.subject, env)
         results: list[Environment | None] = [dict(env)]
         for case in node.cases:
@@ -238,10 +241,10 @@ class _Interpreter:
         done = self.block(node.orelse, dict(entry))
         return self.join([done, *breaks])
 
-    def attempt(self, node: ast.Try | ast.TryStar, env: Environment) -> Environment | None:
+    def try_(self, node: ast.Try | ast.TryStar, env: Environment) -> Environment | None:
         done = self.block(node.body, dict(env))
         # Anything the body defined may or may not be there when a handler starts.
-        seen = [dict(env), *([done] if done is not None else []), self.partial(node.body)]
+        seen = [dict(env), *([done] if done is not None else []), self.defined_in(node.body)]
         start = self.merge(seen)
         results = []
         if done is not None:
@@ -262,7 +265,8 @@ class _Interpreter:
         final = self.block(node.finalbody, dict(joined if joined is not None else start))
         return final if joined is not None else None
 
-    def partial(self, body: list[ast.stmt]) -> Environment:
+    def defined_in(self, body: list[ast.stmt]) -> Environment:
+        """All that the statements of a block may have defined."""
         inside = {n for statement in body for n in walk(statement)}
         result: Environment = {}
         for definition in self.flow.definitions:
@@ -272,32 +276,33 @@ class _Interpreter:
         return result
 
     def join(self, environments: list[Environment | None]) -> Environment | None:
+        """As :meth:`merge`, of those branches that go on; None when none does."""
         alive = [e for e in environments if e is not None]
         return self.merge(alive) if alive else None
 
 
 _STATEMENTS: dict[type[ast.stmt], Callable[[Any, Any, Environment], Environment | None]] = {
     ast.Assign: _Interpreter.assign,
-    ast.AnnAssign: _Interpreter.annotate,
-    ast.AugAssign: _Interpreter.augment,
-    ast.If: _Interpreter.branch,
+    ast.AnnAssign: _Interpreter.annotated_assign,
+    ast.AugAssign: _Interpreter.augmented_assign,
+    ast.If: _Interpreter.if_,
     ast.For: _Interpreter.loop,
     ast.AsyncFor: _Interpreter.loop,
     ast.While: _Interpreter.loop,
-    ast.With: _Interpreter.enter,
-    ast.AsyncWith: _Interpreter.enter,
-    ast.Try: _Interpreter.attempt,
-    ast.TryStar: _Interpreter.attempt,
-    ast.Match: _Interpreter.choose,
-    ast.Return: _Interpreter.leave,
-    ast.Raise: _Interpreter.leave,
-    ast.Break: _Interpreter.jump,
-    ast.Continue: _Interpreter.jump,
-    ast.FunctionDef: _Interpreter.make,
-    ast.AsyncFunctionDef: _Interpreter.make,
-    ast.ClassDef: _Interpreter.make,
-    ast.Import: _Interpreter.bring_in,
-    ast.ImportFrom: _Interpreter.bring_in,
+    ast.With: _Interpreter.with_,
+    ast.AsyncWith: _Interpreter.with_,
+    ast.Try: _Interpreter.try_,
+    ast.TryStar: _Interpreter.try_,
+    ast.Match: _Interpreter.match_,
+    ast.Return: _Interpreter.return_or_raise,
+    ast.Raise: _Interpreter.return_or_raise,
+    ast.Break: _Interpreter.break_or_continue,
+    ast.Continue: _Interpreter.break_or_continue,
+    ast.FunctionDef: _Interpreter.def_or_class,
+    ast.AsyncFunctionDef: _Interpreter.def_or_class,
+    ast.ClassDef: _Interpreter.def_or_class,
+    ast.Import: _Interpreter.import_,
+    ast.ImportFrom: _Interpreter.import_,
     ast.Delete: _Interpreter.delete,
-    ast.Assert: _Interpreter.insist,
+    ast.Assert: _Interpreter.assert_,
 }

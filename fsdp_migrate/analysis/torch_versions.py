@@ -68,7 +68,7 @@ DISTRIBUTION = Torch("distribution")
 
 
 def compare(torch: Torch, sign: str, given: Given, target: Version) -> Answer | None:
-    """What a comparison says of every release from ``target`` on: nothing near it."""
+    """What a comparison says of every release from ``target`` on; None where they may differ."""
     if sign in {"in", "not in"}:
         values = given.value if isinstance(given.value, tuple) else ()
         each = [compare(torch, "==", Given(v, given.parsed), target) for v in values]
@@ -205,7 +205,7 @@ def item_of(whole: Reading, index: ast.expr) -> Reading:
 
 
 def agreed(read: Iterable[Reading]) -> Reading:
-    """What several expressions agree on, one of which is meant."""
+    """What all possible readings of an expression agree on; None where they do not."""
     found = list(read)
     answers = [r for r in found if isinstance(r, Answer)]
     if answers and len(answers) == len(found):
@@ -217,7 +217,7 @@ def agreed(read: Iterable[Reading]) -> Reading:
 
 
 def join_answers(answers: Sequence[Reading], *, every: bool) -> Reading:
-    """``and``, with ``every``, or ``or`` of answers: one that fails is enough, or all must hold."""
+    """What ``and`` (with ``every``) or ``or`` of conditions says, as far as that is certain."""
     known = [a for a in answers if isinstance(a, Answer)]
     deciding = [a for a in known if a.holds is not every]
     if deciding:

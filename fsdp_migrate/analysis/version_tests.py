@@ -49,7 +49,7 @@ from fsdp_migrate.syntax.trees import split_path, walk
 Environment = Mapping[str, Reading]
 
 DEEPEST = 8  # functions and names that are looked through
-LOOKING = frozenset({"isinstance", "issubclass", "hasattr", "len", "bool", "callable"})
+WITHOUT_EFFECT = frozenset({"isinstance", "issubclass", "hasattr", "len", "bool", "callable"})
 NESTED = 40  # expressions in one another
 
 
@@ -82,14 +82,14 @@ class Reader:
     def _strictly(self) -> Reader:
         return Reader(self.project, self.target, strict=True)
 
-    def looks(self, test: ast.expr, module: Module) -> bool:
-        """Whether a condition does nothing but look: nobody misses it where its answer is known."""
+    def has_no_effect(self, test: ast.expr, module: Module) -> bool:
+        """Whether a condition does nothing but tell: it may go once its answer is known."""
         waiting: list[ast.AST] = [test]
         while waiting:
             node = waiting.pop()
             if isinstance(node, ast.Call) and self._strictly.read(node, module, {}) is not None:
                 continue
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") not in LOOKING:
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") not in WITHOUT_EFFECT:
                 return False
             if isinstance(node, (ast.Await, ast.NamedExpr)):
                 return False
@@ -252,7 +252,7 @@ class Reader:
     def _call(self, node: ast.Call, module: Module, env: Environment) -> Reading:
         if any(isinstance(a, ast.Starred) for a in node.args):
             return None
-        if isinstance(node.func, ast.Name) and node.func.id in LOOKING - {"bool"}:
+        if isinstance(node.func, ast.Name) and node.func.id in WITHOUT_EFFECT - {"bool"}:
             return None
         owner = None
         if isinstance(node.func, ast.Attribute):

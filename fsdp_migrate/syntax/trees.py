@@ -13,7 +13,7 @@ ITEM = "[]"
 
 
 def last_part(path: ast.expr) -> str:
-    """``model`` of ``self.model``, and ``ITEM`` of what ends in one; nothing of what is no path."""
+    """As :func:`last_name`, but ``ITEM`` for what ends in an item: ``models[0]``."""
     if isinstance(path, ast.Subscript):
         return ITEM
     return path.attr if isinstance(path, ast.Attribute) else getattr(path, "id", "")
@@ -43,7 +43,7 @@ def split_path(node: ast.expr) -> tuple[ast.Name | None, str]:
 
 
 def children(node: ast.AST) -> list[ast.AST]:
-    """The nodes directly in another, but for operators and contexts, which have no place."""
+    """The nodes directly in another, without operators and contexts, which have no position."""
     found: list[ast.AST] = []
     for name in NODE_FIELDS[node.__class__]:
         value = getattr(node, name)
@@ -55,7 +55,7 @@ def children(node: ast.AST) -> list[ast.AST]:
 
 
 def walk(node: ast.AST) -> Iterator[ast.AST]:
-    """As ``ast.walk``, in the same order and three times as fast, of what :func:`children` has."""
+    """As ``ast.walk`` and in its order, but of :func:`children` only, and three times as fast."""
     found = [node]
     for each in found:  # which grows meanwhile
         yield each

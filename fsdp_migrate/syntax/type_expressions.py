@@ -77,7 +77,7 @@ def is_type(node: ast.expr, table: NameTable) -> bool:
 
 
 def _may_hold_type(parent: ast.AST | None) -> bool:
-    """What is asked first: most expressions are arguments, and of nothing that takes types."""
+    """A quick first test: most expressions are arguments of calls that take no types."""
     if parent.__class__ is ast.Call:
         return last_name(parent.func) in TAKING
     return parent.__class__ in HOLDING

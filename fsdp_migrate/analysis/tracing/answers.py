@@ -1,4 +1,8 @@
-"""Answers to questions that lead to one another, each found once."""
+"""Answers to questions that ask one another, in circles too: ``a = b`` and ``b = a`` in a loop.
+
+A question that is asked again while it is open gets an empty answer. What follows from that is kept
+only for as long as the question stays open, since its answer may still grow.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +19,15 @@ MAX_STEPS = 2_000  # evaluations for one question; in published code none took 5
 RECURSION_LIMIT = 12 * MAX_DEPTH + 1000
 # What an expression stands for in a frame; what instances of a class have as an attribute.
 Question = tuple[ast.expr, Frame | None] | tuple[ast.ClassDef, str]
-_CUT = 1 << (MAX_DEPTH + 2)  # among the questions that an answer waits for: none of them
+_CUT = 1 << (MAX_DEPTH + 2)  # among ``waits``: the search was cut off, and the answer is not kept
 Key = TypeVar("Key", bound=Hashable)
 Found = TypeVar("Found")
 
 
-class _Passing(NamedTuple):
-    """An answer that waits for questions not answered yet; good as long as those are open.
+class _Provisional(NamedTuple):
+    """An answer that took open questions for empty; it counts as long as those stay open.
 
-    Those of lesser depth stay open for as long as the deepest one does.
+    The deepest of them is closed first, so that it is the one to look at.
     """
 
     values: Values
@@ -33,11 +37,13 @@ class _Passing(NamedTuple):
 
 
 class Answers:
+    """What was found for every question, and the questions that are open."""
+
     def __init__(self) -> None:
         self.final: dict[Question, Values] = {}
         self._active: dict[Question, int] = {}  # questions not answered yet, and their depth
         self._waits = 0  # bit n: the answer made now waits for the active question of depth n
-        self._passing: dict[Question, _Passing] = {}
+        self._provisional: dict[Question, _Provisional] = {}
         self._activations: list[int] = []  # of the active questions, by depth
         self._steps = 0
 
@@ -48,20 +54,20 @@ class Answers:
         node: ast.AST,
         module: Module,
     ) -> Values:
-        """The answer to a question, found once; while it is looked for, nothing."""
+        """The answer to a question, found once; it is empty while it is being looked for."""
         if key in self.final:
             return self.final[key]
         if key in self._active:
             self._waits |= 1 << self._active[key]
             return frozenset()
-        known = self._passing.get(key)
+        known = self._provisional.get(key)
         if known is not None and self._is_open(known):
             self._waits |= known.waits
             return known.values
         depth = len(self._active)
         if depth == 0:
             self._steps = self._waits = 0
-            self._passing.clear()
+            self._provisional.clear()
         self._steps += 1
         if depth > MAX_DEPTH or self._steps > MAX_STEPS:
             self._waits |= _CUT  # what is known by now is not all there is
@@ -82,10 +88,13 @@ class Answers:
             self.final[key] = result
         elif not waits & _CUT:
             deepest = waits.bit_length() - 1
-            self._passing[key] = _Passing(result, waits, deepest, self._activations[deepest])
+            self._provisional[key] = _Provisional(
+                result, waits, deepest, self._activations[deepest]
+            )
         return result
 
-    def _is_open(self, known: _Passing) -> bool:
+    def _is_open(self, known: _Provisional) -> bool:
+        """Whether the questions that an answer took for empty are still open."""
         activations = self._activations
         return known.depth < len(activations) and activations[known.depth] == known.activation
 

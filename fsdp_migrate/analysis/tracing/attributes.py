@@ -31,6 +31,8 @@ Method = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Attributes:
+    """Follows attributes to the assignments in classes, methods and elsewhere."""
+
     def __init__(
         self,
         tracer: Evaluator,
@@ -49,6 +51,7 @@ class Attributes:
         self._stores_found: dict[tuple[ast.ClassDef, str], list[tuple[Method, Definition]]] = {}
 
     def at(self, node: ast.Attribute, module: Module, frame: Frame | None) -> list[Value]:
+        """The values of ``owner.name`` that those of ``owner`` tell."""
         result: list[Value] = []
         seen: set[ast.AST] = set()
         for value in self.evaluate(node.value, module, frame):
@@ -60,6 +63,7 @@ class Attributes:
         return result
 
     def of_value(self, value: Value, attr: str, node: ast.AST, module: Module) -> list[Value]:
+        """The values of an attribute of ``value``, asked for by ``node`` in ``module``."""
         match value:
             case External():
                 return [External(node, module, name=f"{value.name}.{attr}")]
@@ -75,11 +79,13 @@ class Attributes:
         return [Unknown(node, module, why=f"the attribute {attr} is set outside these paths")]
 
     def of_instance(self, cls: Class, attr: str, node: ast.AST, module: Module) -> list[Value]:
+        """The values of an attribute of a class and its instances."""
         key = (cls.node, attr)
         found = self.answers.ask(key, lambda: self.of_class(cls, attr), node, module)
         return list(found) or [Unknown(node, module, why=f"{attr} is set outside these paths")]
 
     def of_class(self, cls: Class, attr: str) -> list[Value]:
+        """As :meth:`of_instance`: all that bases, subclasses, methods and others assign."""
         result: list[Value] = []
         for related in self.classes.family(cls):
             scope = related.module.table.scopes[related.node]
@@ -104,6 +110,7 @@ class Attributes:
         return isinstance(found, Class) and found.node in {c.node for c in self.classes.family(cls)}
 
     def class_binding(self, binding: Binding, cls: Class) -> list[Value]:
+        """What a binding in the body of a class makes of an attribute."""
         if binding.node in self.tracer.outdated:
             return []
         if binding.kind is Kind.FUNCTION:
@@ -169,6 +176,7 @@ class Attributes:
         return known.get(method, frozenset())
 
     def _stored_value(self, node: ast.Attribute, module: Module) -> list[Value]:
+        """What ``x.attr = value`` assigns."""
         path = access_path(node)
         scope = module.table.within[node].home()
         statement = module.table.statement(node)

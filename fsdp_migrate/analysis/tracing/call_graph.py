@@ -32,6 +32,8 @@ COMMON_METHODS = frozenset(
 
 
 class CallGraph:
+    """The callers of functions, methods and constructors, found when they are asked for."""
+
     def __init__(
         self,
         tracer: Evaluator,
@@ -83,6 +85,7 @@ class CallGraph:
         owner: ast.ClassDef | None,
         is_init: bool,
     ) -> bool:
+        """Whether a call may run a function, as a method or constructor too."""
         unknown = False
         for value in self.evaluate(call.func, where):
             if isinstance(value, Function) and value.node is function:
@@ -120,7 +123,7 @@ class CallGraph:
         return found
 
     def _instance_names(self, cls: Class) -> list[str]:
-        """The last parts of the names that instances of a class are given, or are handed on by."""
+        """The names that instances of a class may have: ``loss`` of ``self.loss = Loss()``."""
         found: dict[str, None] = {}
         for each in (cls, *self.classes.subclasses(cls)):
             for call, module in self.index.calls.get(each.node.name, []):
@@ -129,14 +132,14 @@ class CallGraph:
                 found.update(dict.fromkeys(name for t in targets if (name := last_name(t))))
         waiting = list(found)
         while waiting:
-            for name in self._handed_on(waiting.pop()):
+            for name in self._names_passed_on(waiting.pop()):
                 if name not in found:
                     found[name] = None
                     waiting.append(name)
         return list(found)
 
-    def _handed_on(self, name: str) -> Iterator[str]:
-        """The parameters that arguments of a name are passed for, and what these are kept as."""
+    def _names_passed_on(self, name: str) -> Iterator[str]:
+        """The parameters that get what has a name, and the names they are assigned to."""
         for given, call, module in self.index.arguments.get(name, []):
             for value in self.evaluate(call.func, module):
                 functions = [value] if isinstance(value, Function) else []
@@ -147,11 +150,14 @@ class CallGraph:
                         if isinstance(f, Function)
                     ]
                 for function in functions:
-                    yield from self._kept_as(given, call, function, made=isinstance(value, Class))
+                    yield from self._names_of_argument(
+                        given, call, function, made=isinstance(value, Class)
+                    )
 
-    def _kept_as(
+    def _names_of_argument(
         self, given: ast.expr, call: ast.Call, function: Function, *, made: bool
     ) -> Iterator[str]:
+        """The parameter that an argument is given for, and the names it is assigned to."""
         arguments = function.node.args
         bound = made or (function.owner is not None and not is_static(function.node))
         for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):

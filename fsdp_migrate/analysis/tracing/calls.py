@@ -45,6 +45,8 @@ TRANSPARENT_CALLS = frozenset({"torch.compile", "torch._dynamo.optimize"})
 
 
 class Calls:
+    """Follows calls into functions, and parameters back to the arguments of callers."""
+
     def __init__(self, tracer: Evaluator, graph: CallGraph, registries: Registries) -> None:
         self.tracer = tracer
         self.evaluate = tracer.evaluate
@@ -53,6 +55,7 @@ class Calls:
         self._frames: dict[tuple[ast.Call, FunctionNode, Frame | None], Frame] = {}
 
     def result(self, node: ast.Call, module: Module, frame: Frame | None) -> list[Value]:
+        """What a call gives."""
         result: list[Value] = []
         for callee in self.evaluate(node.func, module, frame):
             match callee:
@@ -85,6 +88,7 @@ class Calls:
     def _foreign_method(
         self, node: ast.Call, callee: Value, module: Module, frame: Frame | None
     ) -> list[Value]:
+        """What a method of an unknown object gives: ``model.to(device)`` is the model."""
         if isinstance(node.func, ast.Attribute) and node.func.attr in TRANSPARENT_METHODS:
             return list(self.evaluate(node.func.value, module, frame))
         if isinstance(callee, Unknown) and not isinstance(node.func, ast.Attribute):
@@ -122,6 +126,7 @@ class Calls:
     def parameter(
         self, arg: ast.arg, scope: Scope, module: Module, frame: Frame | None
     ) -> list[Value]:
+        """What a parameter is: what the call of ``frame`` gives, or all callers do."""
         function = scope.node
         assert isinstance(function, FUNCTIONS)
         owner = class_of_method(function, module)
@@ -147,6 +152,7 @@ class Calls:
     def _from_callers(
         self, arg: ast.arg, function: FunctionNode, default: ast.expr | None, module: Module
     ) -> list[Value]:
+        """What the callers of a function give a parameter."""
         result: list[Value] = []
         sites = self.graph.callers(function, module)
         for site in sites:

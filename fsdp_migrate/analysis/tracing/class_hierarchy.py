@@ -14,6 +14,8 @@ from fsdp_migrate.analysis.values import Class, External
 
 
 class ClassHierarchy:
+    """Bases by what their expressions are; subclasses by what names alone tell."""
+
     def __init__(
         self,
         tracer: Evaluator,

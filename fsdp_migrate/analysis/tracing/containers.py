@@ -38,13 +38,15 @@ DICTS = MODULE_DICTS | {"builtins.dict", "collections.OrderedDict", "collections
 
 
 class Containers:
+    """Follows elements into what containers were made with, and what was added to them."""
+
     def __init__(self, tracer: Evaluator, index: ProjectIndex, classes: ClassHierarchy) -> None:
         self.evaluate = tracer.evaluate
         self.index = index
         self.classes = classes
 
     def elements(self, definition: Definition, module: Module, frame: Frame | None) -> list[Value]:
-        """What a loop variable is, one after the other."""
+        """The values that a loop variable takes."""
         assert definition.value is not None
         result: list[Value] = []
         for value in self.evaluate(definition.value, module, frame):
@@ -100,6 +102,7 @@ class Containers:
             yield from self._entered(inner)
 
     def _entered(self, mapping: Value) -> Iterator[Value]:
+        """The values of a dict that is written out, or of an ``nn.ModuleDict`` of one."""
         made = mapping.made_by if isinstance(mapping, Made) else ""
         if made in DICTS or isinstance(mapping.node, ast.Dict):
             yield from self._put_into(mapping)
@@ -140,6 +143,7 @@ class Containers:
         return not {fsdp1.canonical(name) for name in names}.isdisjoint((fsdp1.FSDP, "wrap"))
 
     def subscript(self, node: ast.Subscript, module: Module, frame: Frame | None) -> list[Value]:
+        """The values of ``container[key]``."""
         keys = self.evaluate(node.slice, module, frame)
         result: list[Value] = []
         for value in self.evaluate(node.value, module, frame):
@@ -162,7 +166,7 @@ class Containers:
         return result
 
     def _element(self, node: ast.Subscript, container: Value) -> list[Value] | None:
-        """One of the elements of a container of FSDP1 models: which, no one asks."""
+        """What the elements of a container of FSDP1 models may be; None for other containers."""
         if isinstance(node.slice, ast.Slice):
             return None
         return self._if_models((*self._contents(container, ()), *self._entered(container)))
@@ -180,7 +184,7 @@ class Containers:
 
 
 def _iterated(call: ast.Call, name: str, unpack: tuple[int, ...]) -> ast.expr | None:
-    """What is gone over in going over the result of a call of ``name``."""
+    """The container whose elements a call gives: ``xs`` of ``list(xs)`` and ``enumerate(xs)``."""
     given = call.args
     match unpack:
         case () if name in CONTAINERS and len(given) == 1:

@@ -13,6 +13,8 @@ from fsdp_migrate.syntax.scopes import Scope
 
 
 class Evaluator(Protocol):
+    """What every part may ask; :class:`~fsdp_migrate.analysis.tracing.tracer.Tracer` is one."""
+
     project: Project
     outdated: Collection[ast.AST]  # what is taken not to run
 

@@ -17,6 +17,7 @@ def class_of_method(function: FunctionNode, module: Module) -> ast.ClassDef | No
 
 
 def has_decorator(node: ast.AST, *names: str) -> bool:
+    """Whether one of the decorators has one of these last names."""
     decorators = getattr(node, "decorator_list", [])
     plain = [d.func if isinstance(d, ast.Call) else d for d in decorators]
     return any(last_name(d) in names for d in plain)
@@ -66,6 +67,7 @@ def default_of(arg: ast.arg, function: FunctionNode) -> ast.expr | None:
 
 
 def gives_unknown_arguments(call: ast.Call) -> bool:
+    """Whether a call gives ``*args`` or ``**kwargs``."""
     return any(isinstance(a, ast.Starred) for a in call.args) or any(
         k.arg is None for k in call.keywords
     )
@@ -73,6 +75,8 @@ def gives_unknown_arguments(call: ast.Call) -> bool:
 
 @dataclass(frozen=True)
 class CallSite:
+    """A call that may run a function; ``spawned``: by ``mp.spawn(function, args)``."""
+
     call: ast.Call
     module: Module
     bound: bool  # the first parameter is filled by the receiver

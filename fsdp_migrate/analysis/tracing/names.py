@@ -25,6 +25,8 @@ from fsdp_migrate.syntax.trees import FUNCTIONS, last_part
 
 
 class Names:
+    """Follows names and dotted paths to what defines them."""
+
     def __init__(self, tracer: Evaluator, containers: Containers) -> None:
         self.tracer = tracer
         self.evaluate = tracer.evaluate
@@ -76,6 +78,7 @@ class Names:
         return result or [Unknown(node, module, frame, f"{node.id} is never given a value")]
 
     def _starred(self, node: ast.Name, module: Module) -> list[Value]:
+        """A name that the module does not bind itself: from a star import, or a builtin."""
         result: list[Value] = []
         for _, star in module.table.stars:
             resolved = self.tracer.project.resolve(star, module)
@@ -91,6 +94,7 @@ class Names:
         return [Unknown(node, module, why=f"{node.id} is not defined")]
 
     def _module_level(self, module: Module, name: str, node: ast.AST) -> list[Value]:
+        """What a name of a module is when the module has run."""
         top = module.table.module
         final = module.flow(top).final.get(name)
         definitions = list(final) if final else []
@@ -105,6 +109,7 @@ class Names:
         return result or [Unknown(node, module, why=f"{name} is never given a value")]
 
     def from_binding(self, binding: Binding, module: Module) -> list[Value]:
+        """What one binding makes of its name."""
         definition = Definition(
             binding.name, binding.kind, binding.node, binding.value, binding.unpack
         )
@@ -153,6 +158,7 @@ class Names:
     def defined(
         self, definition: Definition, scope: Scope, module: Module, frame: Frame | None
     ) -> list[Value]:
+        """What one definition makes of its path."""
         node = definition.node
         if node in self.tracer.outdated:
             return []
@@ -184,6 +190,7 @@ class Names:
     def _unpacked(
         self, values: Values, definition: Definition, module: Module, frame: Frame | None
     ) -> list[Value]:
+        """The elements that a definition takes out of values: ``_, b = values``."""
         current = list(values)
         for index in definition.unpack:
             following: list[Value] = []
@@ -208,6 +215,7 @@ def _is_global_store(binding: Binding, module: Module) -> bool:
 
 
 def _frame_of(function: ast.AST, frame: Frame | None) -> Frame | None:
+    """The call of ``function`` among a frame and those that it was made in."""
     while frame is not None and frame.function is not function:
         frame = frame.parent
     return frame

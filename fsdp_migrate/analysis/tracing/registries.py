@@ -17,6 +17,8 @@ BUILDS = frozenset({"build", "build_from_cfg", "create", "make"})  # methods of 
 
 
 class Registries:
+    """Which classes are registered where, and which a ``build`` may make an instance of."""
+
     def __init__(self, tracer: Evaluator, index: ProjectIndex, classes: ClassHierarchy) -> None:
         self.evaluate = tracer.evaluate
         self.index = index
@@ -37,7 +39,7 @@ class Registries:
         ]
 
     def built(self, cls: Class) -> Iterator[tuple[ast.Call, Module]]:
-        """Where registries that a class is in make an instance of one of theirs."""
+        """The calls of registries that may make an instance of a class."""
         if any(known.node is cls.node for known, _ in self.registered):
             for call, module in self.index.calls_named(*BUILDS):
                 if any(each.node is cls.node for each in self.classes_built_at(call, module)):
@@ -66,7 +68,7 @@ class Registries:
                     yield from (k.arg for k in keywords if k.arg)
 
     def _takes(self, cls: Class) -> frozenset[str] | None:
-        """The names of what a class derived from FSDP's is made from; None where that is open."""
+        """The parameters that instances of a class derived from FSDP's take; None for others."""
         if not any(fsdp1.canonical(n) == fsdp1.FSDP for n in self.classes.external_bases(cls)):
             return None
         for node in cls.node.body:
@@ -76,7 +78,7 @@ class Registries:
         return frozenset(fsdp1.CONSTRUCTOR_ARGUMENTS)
 
     def _identities(self, node: ast.expr, module: Module) -> set[ast.AST | str]:
-        """What tells objects of a module apart: where one is made, or its name outside."""
+        """What identifies the objects an expression may be: where each is made, or its name."""
         found = self.evaluate(node, module)
         return {
             v.name if isinstance(v, External) else v.node
