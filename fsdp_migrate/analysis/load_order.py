@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from fsdp_migrate.syntax.name_table import NameTable
-from fsdp_migrate.syntax.scopes import Scope
-from fsdp_migrate.syntax.trees import Definition, block_of
+from fsdp_migrate.syntax.trees import Definition, block_of, position
 
 ImportStatement = ast.Import | ast.ImportFrom
 
@@ -51,13 +49,13 @@ class Loading:
         """Whether the function that ``near`` is in, or its statement where it is in none, reads
         what an import imports, or another in its block that stands below it."""
         table = self.table
-        block, place = table.parents[statement], _position(statement)
+        block, place = table.parents[statement], position(statement)
         top = table.module.bindings
         bound = {
             b.name
             for b in table.imports
             if table.parents[table.parents[b.node]] is block
-            and all(_position(table.statement(o.node)) >= place for o in top.get(b.name, ()))
+            and all(position(table.statement(o.node)) >= place for o in top.get(b.name, ()))
         }
         function = table.scope_of(near).function()
         around = table.statement(near)
@@ -138,7 +136,7 @@ class Loading:
     def _outermost(self, node: ast.AST) -> ast.AST:
         """The outermost function that a node is evaluated in, or the class with that method; a
         lambda, which may be called where it stands; else the node."""
-        functions = [s for s in self._around(node) if s.is_function]
+        functions = [s for s in self.table.scope_of(node).outwards() if s.is_function]
         if not functions:
             return node
         found: ast.AST = functions[-1].node
@@ -148,16 +146,6 @@ class Loading:
             if isinstance(around, ast.ClassDef):
                 found = around
         return found
-
-    def _around(self, node: ast.AST) -> Iterator[Scope]:
-        scope: Scope | None = self.table.scope_of(node)
-        while scope is not None:
-            yield scope
-            scope = scope.parent
-
-
-def _position(statement: ast.stmt) -> tuple[int, int]:
-    return statement.lineno, statement.col_offset
 
 
 def _may_be_called_as_made(definition: Definition) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.syntax.name_table import NameTable
 from fsdp_migrate.syntax.scopes import Binding, Kind, Scope, differ
-from fsdp_migrate.syntax.trees import FUNCTIONS, walk
+from fsdp_migrate.syntax.trees import FUNCTIONS, position, walk
 
 if TYPE_CHECKING:
     from fsdp_migrate.analysis.module import Module
@@ -130,11 +130,7 @@ def _uses_function_of(scope: Scope, call: ast.AST) -> bool:
 
 
 def _is_later(node: ast.AST, than: ast.AST) -> bool:
-    return _position(node) > _position(than)
-
-
-def _position(node: ast.AST) -> tuple[int, int]:
-    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+    return position(node) > position(than)
 
 
 def _may_follow(node: ast.AST, first: ast.AST, scope: Scope, table: NameTable) -> bool:

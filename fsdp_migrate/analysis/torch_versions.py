@@ -133,11 +133,10 @@ def _version(text: str) -> Version | None:
 
 
 def answer_to(sign: Reading, bound: Reading, target: Version) -> Answer | None:
-    if not isinstance(sign, Given) or not isinstance(bound, Given):
-        return None
-    if not isinstance(sign.value, str):
-        return None
-    return compare(Torch("version"), sign.value, bound, target)
+    """What a comparison says whose operator and other side are written out."""
+    if isinstance(sign, Given) and isinstance(bound, Given) and isinstance(sign.value, str):
+        return compare(Torch("version"), sign.value, bound, target)
+    return None
 
 
 def parse_version(read: Reading) -> Reading:

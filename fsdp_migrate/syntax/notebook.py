@@ -167,18 +167,17 @@ def _code_cells(text: str, at: int) -> Iterator[Cell]:
 
 def _language(metadata: object) -> str:
     """The language of a notebook, as its metadata has it."""
-    if isinstance(metadata, dict):
-        for holder, key in (("language_info", "name"), ("kernelspec", "language")):
-            named = metadata.get(holder)
-            if isinstance(named, dict) and isinstance(named.get(key), str):
-                return str(named[key])
+    match metadata:
+        case {"language_info": {"name": str(named)}} | {"kernelspec": {"language": str(named)}}:
+            return named
     return ""
 
 
 def _cell_language(metadata: object) -> str:
-    editor = metadata.get("vscode") if isinstance(metadata, dict) else None
-    language = editor.get("languageId") if isinstance(editor, dict) else None
-    return language if isinstance(language, str) else ""
+    match metadata:
+        case {"vscode": {"languageId": str(named)}}:
+            return named
+    return ""
 
 
 def _listed(text: str, cell: Cell) -> list[tuple[int, str, str]]:

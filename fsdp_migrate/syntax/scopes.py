@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -87,34 +87,33 @@ class Scope:
             scope = scope.parent
         return False
 
-    def module_scope(self) -> Scope:
-        scope = self
-        while scope.parent is not None:
+    def outwards(self) -> Iterator[Scope]:
+        """This scope and those around it."""
+        scope: Scope | None = self
+        while scope is not None:
+            yield scope
             scope = scope.parent
-        return scope
+
+    def module_scope(self) -> Scope:
+        return list(self.outwards())[-1]
 
     def function(self) -> Scope | None:
         """The innermost enclosing function scope, comprehensions looked through."""
-        scope: Scope | None = self
-        while scope is not None and not scope.is_function:
-            scope = scope.parent
-        return scope
+        return next((scope for scope in self.outwards() if scope.is_function), None)
 
     def lookup(self, name: str) -> Scope | None:
         """The scope whose binding a load of ``name`` here refers to; None for builtins."""
         if name in self.bindings and not self.redirected:
             return self  # as is most often asked
-        scope: Scope | None = self
-        first = True
+        scope: Scope | None = self  # a plain loop: nothing is asked more often
         while scope is not None:
             redirect = scope.redirected.get(name)
             if redirect == "global":
                 top = scope.module_scope()
                 return top if name in top.bindings else None
-            visible = first or not scope.is_class
+            visible = scope is self or not scope.is_class
             if redirect is None and visible and name in scope.bindings:
                 return scope
-            first = False
             scope = scope.parent
         return None
 

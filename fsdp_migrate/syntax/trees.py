@@ -24,6 +24,11 @@ def last_name(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
+def position(node: ast.AST) -> tuple[int, int]:
+    """The line and column of a node, 0 of what has none."""
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+
+
 def block_of(parent: ast.AST, statement: ast.stmt) -> list[ast.stmt]:
     """The statements among which one stands."""
     for name in ("body", "orelse", "finalbody"):
