@@ -18,8 +18,8 @@ from fsdp_migrate.syntax.trees import split_path
 
 @dataclass(frozen=True)
 class Lead:
-    """What one definition makes of a name: ``name`` outside the project, or, where that is empty,
-    something of the project's own, in words."""
+    """What one definition makes of a name: a ``name`` outside the project, or, where that is
+    empty, something of the project's own, which ``words`` describe."""
 
     name: str
     words: str = ""

@@ -33,8 +33,11 @@ class SplitError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """A name that stands for what is not Python. ``code`` is what it runs where that is Python
-    and part of the source: then the name is in a comment behind it."""
+    """A name that stands for a command in the source.
+
+    Of ``%time train()`` the source keeps ``train()``, the ``code``, with the name in a comment
+    behind it.
+    """
 
     name: str
     text: str

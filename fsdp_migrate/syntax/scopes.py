@@ -119,7 +119,7 @@ class Scope:
 
 
 def differ(every: Sequence[Binding]) -> bool:
-    """Whether bindings of one name, an import among them, may give it different values."""
+    """Whether bindings of one name may give it different values, one of them by an import."""
     if len(every) < 2:
         return False
     imported = {b.qualified for b in every if b.kind is Kind.IMPORT}
@@ -127,5 +127,5 @@ def differ(every: Sequence[Binding]) -> bool:
 
 
 def watched(scope: Scope) -> list[str]:
-    """The names of a scope whose bindings have to be told apart in functions inside of it."""
+    """The names of a scope of which a function inside must know which binding it finds."""
     return [name for name, every in scope.bindings.items() if differ(every)]
