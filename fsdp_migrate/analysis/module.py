@@ -88,7 +88,7 @@ class Module:
         return frozenset(found)
 
     def mentions(self, *words: str) -> bool:
-        """Whether any of ``words`` stands anywhere in the file: which is far cheaper to ask than its tree."""
+        """Whether any of ``words`` stands anywhere in the file; its tree is dearer to make."""
         known = self._mentioned.get(words)
         if known is None:
             known = any(word.encode() in self._names for word in words)
