@@ -22,7 +22,7 @@ from pathlib import Path
 
 from shell import ENVIRONMENT
 
-from fsdp_migrate.discovery import gate, search
+from fsdp_migrate.discovery import search, walk
 
 BAR = 0.25
 RUNS = 7
@@ -59,7 +59,7 @@ def read(root: Path) -> tuple[int, int]:
     files = lines = 0
     for directory, _, names in os.walk(root):
         for name in names:
-            if name.endswith(gate.SUFFIXES):
+            if name.endswith(walk.SUFFIXES):
                 with open(os.path.join(directory, name), "rb") as file:
                     data = file.read()
                 files += 1

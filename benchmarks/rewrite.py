@@ -24,7 +24,7 @@ from pathlib import Path
 import libcst
 
 from fsdp_migrate.cli import headroom, session
-from fsdp_migrate.discovery import gate, search
+from fsdp_migrate.discovery import search
 
 BAR = 0.130
 REFERENCE = 0.050
@@ -79,7 +79,7 @@ def measure(roots: list[Path]) -> int:
         sources = list(found.candidates.values())
         row = whole, gated, _, parsed = cpu(
             partial(session.run, [root]),
-            partial(gate.find, [root]),
+            partial(search.find, [root]),
             partial(session.run, [root], edit=False),
             partial(headroom.deep, partial(parse, sources)),
         )

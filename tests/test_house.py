@@ -15,7 +15,7 @@ ROOMS = (
     "fsdp1.api",
     *("analysis", "fsdp1", "discovery", "planning"),
     *("families.wrapping", "families.precision", "families.training_loop", "families.parameters"),
-    *("families.modules", "families.names", "families.checkpoints", "families.subclasses"),
+    *("families.names", "families.checkpoints", "families.modules", "families.subclasses"),
     *("rewriting", "migration", "report", "verify", "cli", "__main__"),
 )
 AT_THE_ROOT = 8  # modules, at most

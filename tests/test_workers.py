@@ -15,7 +15,7 @@ import pytest
 
 from fsdp_migrate import workers
 from fsdp_migrate.cli import session
-from fsdp_migrate.discovery import gate, import_graph
+from fsdp_migrate.discovery import import_graph, search
 from fsdp_migrate.migration import engine
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.rewriting import apply
@@ -46,7 +46,7 @@ FILES = 12
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project, and thresholds at which its size is worth several processes."""
-    for module in (gate, import_graph, engine):
+    for module in (search, import_graph, engine):
         monkeypatch.setattr(module, "MANY", 2)
     for number in range(FILES):
         for name, text in (("wrap", MODEL), ("call", CALLER), ("plain", PLAIN)):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fsdp_migrate import report, shown
 from fsdp_migrate.cli import config, console, session, trust
 from fsdp_migrate.cli.session import Run
-from fsdp_migrate.discovery import gate
+from fsdp_migrate.discovery import project_paths
 from fsdp_migrate.errors import InputError
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.result import Result
@@ -183,7 +183,7 @@ def _summary(run: Run) -> report.Summary:
         files=run.found.seen,
         seconds=run.seconds,
         notes=(*run.config.notes, *filter(None, [run.trust.note])),
-        root=gate.git_root(run.found.root) or run.config.root,
+        root=project_paths.git_root(run.found.root) or run.config.root,
         rule_paths=run.config.rule_paths,
     )
 
@@ -213,7 +213,7 @@ def _patch_root(paths: Iterable[Path]) -> Path:
     """What a patch names its files relative to, so that ``git apply`` here finds them."""
     here = Path.cwd().resolve()
     top = Path(os.path.commonpath([path.parent for path in paths]))
-    for root in (gate.git_root(here), here, gate.git_root(top)):
+    for root in (project_paths.git_root(here), here, project_paths.git_root(top)):
         if root is not None and top.is_relative_to(root):
             return root
     return top
@@ -266,9 +266,9 @@ def _dirty(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     by_root: dict[Path, list[Path]] = {}
     for path in paths:
-        root = gate.git_root(path.parent)
+        root = project_paths.git_root(path.parent)
         while root is not None and not git.is_repository(root):
-            root = gate.git_root(root.parent) if root != root.parent else None
+            root = project_paths.git_root(root.parent) if root != root.parent else None
         if root is not None:
             by_root.setdefault(root, []).append(path)
     for root, members in by_root.items():
@@ -382,7 +382,7 @@ def _check(
     rendered = _statistics(found, total) if statistics else report.render(name, found, total)
     if output is not None:
         try:
-            gate.check_output(output)
+            project_paths.check_output(output)
             # Names of files need not be text; half a surrogate is not UTF-8.
             output.write_text(rendered, encoding="utf-8", errors="backslashreplace")
         except OSError as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.version import Version
 
-from fsdp_migrate.discovery import gate
+from fsdp_migrate.discovery import project_paths
 from fsdp_migrate.errors import ConfigError
 from fsdp_migrate.planning import pages
 from fsdp_migrate.planning.target import DEFAULT_TARGET, FIRST, OLDEST
@@ -99,7 +99,7 @@ def verify_table(root: Path) -> dict[str, Any]:
 def project_root(start: Path) -> Path:
     """The nearest directory upwards with ``pyproject.toml``, else the git root, else ``start``."""
     directory = start if start.is_dir() else start.parent
-    return gate.project(directory) or directory
+    return project_paths.project_root(directory) or directory
 
 
 def _toml(path: Path) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def _toml(path: Path) -> dict[str, Any]:
     from fsdp_migrate import toml
 
     try:
-        return toml.loads(gate.read(path))
+        return toml.loads(project_paths.read_regular_file(path))
     except tomllib.TOMLDecodeError as error:
         message, line = str(error), ""
         found = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", message, re.DOTALL)
@@ -247,7 +247,9 @@ def _torch_requirements(
     notes = []
     for path in sorted(root.glob("requirements*.txt")):
         try:
-            lines = gate.read(path).decode("utf-8", errors="replace").splitlines()
+            lines = (
+                project_paths.read_regular_file(path).decode("utf-8", errors="replace").splitlines()
+            )
         except OSError as error:
             notes.append(f"{path.name} is not read: {error.strerror or error}")
             continue

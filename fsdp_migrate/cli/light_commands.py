@@ -44,7 +44,7 @@ def _rule_paths() -> Sequence[Path]:
     Raises:
         ConfigError: one leads out of the project.
     """
-    from fsdp_migrate.discovery import gate
+    from fsdp_migrate.discovery import project_paths
     from fsdp_migrate.planning import pages
 
     for directory in (Path.cwd(), *Path.cwd().parents):
@@ -53,7 +53,7 @@ def _rule_paths() -> Sequence[Path]:
             from fsdp_migrate import toml
 
             try:
-                data = toml.loads(gate.read(pyproject))
+                data = toml.loads(project_paths.read_regular_file(pyproject))
                 names = list(map(str, data["tool"]["fsdp-migrate"]["rule-paths"]))
             except (OSError, ValueError, KeyError, TypeError):
                 return []  # the commands that depend on it complain
@@ -97,16 +97,16 @@ def undo(paths: Sequence[Path]) -> int:
     import os
 
     from fsdp_migrate.cli import config
-    from fsdp_migrate.discovery import gate
+    from fsdp_migrate.discovery import project_paths
     from fsdp_migrate.errors import InputError
     from fsdp_migrate.rewriting import journal, write
 
     try:
-        taken, refused = gate.given(paths)
+        taken, refused = project_paths.accept(paths)
         for path, reason in refused:
-            raise gate.PathProblem(f"{config.shown(path)}: {reason}")
+            raise project_paths.PathProblem(f"{config.shown(path)}: {reason}")
         root = config.project_root(taken[0])
-        undone = write.undo(root, [gate.tree(path) for path in taken[1:]])
+        undone = write.undo(root, [project_paths.writable_tree(path) for path in taken[1:]])
     except (InputError, OSError) as error:
         console.problem(str(error))
         return BAD

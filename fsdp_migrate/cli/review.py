@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsdp_migrate import shown
-from fsdp_migrate.migration import decide, engine
+from fsdp_migrate.migration import engine, holding
 from fsdp_migrate.migration.engine import Key
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
@@ -54,7 +54,7 @@ class Change:
 def units(decisions: Sequence[Decision]) -> list[Unit]:
     """What there is to ask about: migrations in the order of their first sites, then the rest."""
     active = [d for d in decisions if d.outcome is not Outcome.LEFT or d.guarded]
-    group = decide.groups(active)
+    group = holding.groups(active)
     migrations: dict[object, Unit] = {}
     files: dict[object, Unit] = {}
     comments = Unit("the comments at what is left for you")

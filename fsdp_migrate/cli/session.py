@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdp_migrate.cli import config, console, headroom, trust
-from fsdp_migrate.discovery import gate, search
+from fsdp_migrate.discovery import project_paths, search
+from fsdp_migrate.discovery.project_files import ProjectFiles
 from fsdp_migrate.errors import ConfigError
 from fsdp_migrate.planning import pages
 from fsdp_migrate.planning.result import Problem, Result
@@ -24,7 +25,7 @@ class Run:
     """A finished run; nothing has been written yet."""
 
     config: config.Config
-    found: gate.Found
+    found: ProjectFiles
     result: Result
     seconds: float
     trust: trust.Word
@@ -79,7 +80,7 @@ def run(
     ``home`` is the project that ``paths`` are a copy of.
 
     Raises:
-        gate.PathProblem: a path cannot be used.
+        PathProblem: a path cannot be used.
         ConfigError: the configuration is wrong.
         rule.RuleError: a rule of the user's is wrong.
     """
@@ -125,14 +126,14 @@ def start(paths: Sequence[Path]) -> Path:
     """Where the configuration of a run is looked for.
 
     Raises:
-        gate.PathProblem: a path cannot be used.
+        PathProblem: a path cannot be used.
     """
-    taken, _ = gate.given(paths)
+    taken, _ = project_paths.accept(paths)
     return taken[0] if taken else Path.cwd()
 
 
 def _engine(
-    found: gate.Found,
+    found: ProjectFiles,
     settings: config.Config,
     select: frozenset[str],
     ignore: frozenset[str],

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from fsdp_migrate import git
 from fsdp_migrate.cli import config, console, session, trust
 from fsdp_migrate.cli.commands import BAD, GOOD, SEE
-from fsdp_migrate.discovery import gate
+from fsdp_migrate.discovery import project_paths, walk
+from fsdp_migrate.discovery.project_paths import PathProblem
 from fsdp_migrate.errors import ConfigError, InputError
 from fsdp_migrate.rewriting import write
 from fsdp_migrate.shown import path as shown_path
@@ -87,7 +88,7 @@ def command(asked: Asked) -> int:
                 _show(text, name, quiet=asked.quiet)
                 continue
             try:
-                gate.check_output(path)
+                project_paths.check_output(path)
                 path.write_text(text, encoding="utf-8")
             except OSError as error:
                 console.problem(f"{path}: cannot be written: {error.strerror or error}")
@@ -235,7 +236,7 @@ def _locate(script: str, home: Path | None) -> tuple[Path, str, str]:
     """The tree of the program, the script in it, and the directory it is run from, relative to it.
 
     Raises:
-        gate.PathProblem: there is no such script.
+        PathProblem: there is no such script.
     """
     here = Path.cwd()
     if home is not None:
@@ -244,7 +245,7 @@ def _locate(script: str, home: Path | None) -> tuple[Path, str, str]:
         return config.project_root(here), script, "."
     path = Path(script).absolute()
     if not path.is_file():
-        raise gate.PathProblem(f"{script}: no such script")
+        raise PathProblem(f"{script}: no such script")
     tree = config.project_root(path)
     workdir = here if here.is_relative_to(tree) else tree
     return tree, path.relative_to(tree).as_posix(), workdir.relative_to(tree).as_posix()
@@ -255,16 +256,16 @@ def _checked_out(revision: str, tree: Path, target: Path, side: str, share: Sequ
 
     What is shared is data that git does not have: it comes from the working tree.
     """
-    root = gate.git_root(tree)
+    root = project_paths.git_root(tree)
     if root is None:
-        raise gate.PathProblem(
+        raise PathProblem(
             f"--{side} {revision}: is no directory, and {tree} is in no git repository"
         )
     inside = tree.relative_to(root).as_posix()
     try:
         entries = git.files(root, revision, inside)
     except git.GitError as error:
-        raise gate.PathProblem(
+        raise PathProblem(
             f"--{side} {revision}: is neither a directory nor a git revision with "
             f"{inside} in it ({error})"
         ) from None
@@ -285,7 +286,7 @@ def _put(entries: Sequence[git.Entry], target: Path) -> list[str]:
     """Write files of git into ``target``; the links that would lead out of it, which are not made.
 
     Raises:
-        gate.PathProblem: a name leads out, as no name that git itself writes does.
+        PathProblem: a name leads out, as no name that git itself writes does.
     """
     target.mkdir(parents=True)
     links = [entry for entry in entries if entry.is_link]
@@ -293,7 +294,7 @@ def _put(entries: Sequence[git.Entry], target: Path) -> list[str]:
     for entry in (*(entry for entry in entries if not entry.is_link), *links):
         place = target / entry.path
         if not {"", ".", "..", ".git"}.isdisjoint(entry.path.split("/")):
-            raise gate.PathProblem(f"{shown_path(entry.path)}: is no name for a file in git")
+            raise PathProblem(f"{shown_path(entry.path)}: is no name for a file in git")
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             if entry.is_link:
@@ -302,7 +303,7 @@ def _put(entries: Sequence[git.Entry], target: Path) -> list[str]:
                 place.write_bytes(entry.contents)
                 place.chmod(0o755 if entry.mode == "100755" else 0o644)
         except (OSError, ValueError) as error:
-            raise gate.PathProblem(f"{shown_path(entry.path)}: {error}") from None
+            raise PathProblem(f"{shown_path(entry.path)}: {error}") from None
     real = os.path.realpath(target)
     leading_out = [
         link.path
@@ -323,7 +324,7 @@ def _rewritten(tree: Path, copy: Path, trust_rules: bool) -> str:
         InputError: there is nothing to rewrite, or the configuration is wrong.
         _Said: it could not be made, and the process that should have made it said why.
     """
-    skipped = shutil.ignore_patterns(*gate.SKIPPED, "*.pyc")
+    skipped = shutil.ignore_patterns(*walk.SKIPPED, "*.pyc")
     shutil.copytree(tree, copy, symlinks=True, ignore=skipped, ignore_dangling_symlinks=True)
     # Rules of the project's own run in a process apart, and have no part in the verdict.
     code = trust.command(tree, trust_rules, lambda: _rewrite_copy(tree, copy, trust_rules))
@@ -337,7 +338,7 @@ def _rewrite_copy(tree: Path, copy: Path, trust_rules: bool) -> int:
     """Rewrite the FSDP1 in a copy of ``tree``.
 
     Raises:
-        gate.PathProblem: there is nothing to rewrite.
+        PathProblem: there is nothing to rewrite.
     """
     run = session.run([copy], trust_rules=trust_rules, home=tree)
     for problem in run.result.problems:
@@ -345,7 +346,7 @@ def _rewrite_copy(tree: Path, copy: Path, trust_rules: bool) -> int:
         place = f"{_original(problem.display, copy, tree)}:{problem.line or 1}"
         console.problem(f"{place}: {problem.message}")
     if not run.result.changes:
-        raise gate.PathProblem(
+        raise PathProblem(
             f"{shown_path(str(tree))}: nothing to rewrite, so there is nothing to compare; give "
             "--after or --before"
         )

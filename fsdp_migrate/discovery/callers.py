@@ -1,9 +1,9 @@
-"""Files that do nothing to a model but hand it on to those that do.
+"""Files that do nothing to a model but pass it on to files that do.
 
-``train.py`` wraps a model and gives it to a function of ``engine.py``, which gives it to one of
-``utils.py``, which saves it: only from the call in ``engine.py`` can it be told what is saved. Such
-files are found by the names that they import, or call, of functions that do something to a model,
-and in turn of those that call these: in their text, since most files are found to call none.
+Example: ``train.py`` wraps a model and passes it to a function of ``engine.py``, which passes it to
+one of ``utils.py``, which saves it. Only the call in ``engine.py`` tells what is saved. Such files
+are found by the names that they import or call: of functions that do something to a model, then of
+the functions that call those, and so on. Only text is searched, since most files call none.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DUNDER = re.compile(rb"__\w+__")
 class _Definition:
     """A ``def`` or ``class`` statement of a file."""
 
-    __slots__ = ("begin", "indent", "is_class", "learnt", "name", "outer")
+    __slots__ = ("begin", "indent", "is_class", "name", "noted", "outer")
 
     def __init__(self, match: re.Match[bytes]) -> None:
         self.begin = match.start()  # of its line
@@ -43,17 +43,17 @@ class _Definition:
         self.is_class = match[2] == b"class"
         self.name = match[3]
         self.outer: _Definition | None = None
-        self.learnt = False
+        self.noted = False
 
 
 @dataclass(eq=False)
 class _File:
-    """The text of a file, and what is read off it when it is asked for."""
+    """The text of a file. What is read off it is read when it is first asked for."""
 
     path: Path
     data: bytes
     used: set[bytes] = field(default_factory=set)  # names that lead on to the code in question
-    learnt: int = 0  # definitions of which that is known
+    noted: int = 0  # definitions of which that is known
 
     @cached_property
     def definitions(self) -> list[_Definition]:
@@ -78,7 +78,7 @@ class _File:
 
     @cached_property
     def methods(self) -> frozenset[bytes]:
-        """The names that are called as attributes."""
+        """The names that are called as attributes: ``model.save()``."""
         return frozenset(METHOD_CALL.findall(self.data))
 
     @cached_property
@@ -90,13 +90,13 @@ class _File:
         return frozenset(WORD.findall(self.data))
 
     def holding(self, names: Set[bytes]) -> Set[bytes]:
-        """Those of some names that are in the text: many are looked for all at once."""
+        """Those of some names that are in the text. Many are looked for all at once."""
         if len(names) < MANY:
             return {name for name in names if name in self.data}
         return self.words & names
 
-    def around(self, place: int) -> _Definition | None:
-        """The innermost definition that a place stands in, or whose first line it is in."""
+    def enclosing(self, place: int) -> _Definition | None:
+        """The innermost definition around a place, or the one whose first line it is in."""
         before = bisect_right(self.begins, place)
         definition = self.definitions[before - 1] if before else None
         begin = self.data.rfind(b"\n", 0, place) + 1
@@ -110,8 +110,8 @@ class _File:
 
 
 @dataclass
-class Handing:
-    """The names by which a model gets to code that does something to it."""
+class CallerSearch:
+    """Finds, round by round, the names by which a model gets to code that does something to it."""
 
     imports: Neighbours
     texts: Mapping[Path, bytes]
@@ -121,26 +121,26 @@ class Handing:
     called_classes: set[bytes] = field(default_factory=set)  # those with a ``__call__``
     instances: set[bytes] = field(default_factory=set)
     seen: set[bytes] = field(default_factory=set)  # of both, what has been looked for
-    given: set[bytes] = field(default_factory=set)  # functions that are given such an instance
+    receivers: set[bytes] = field(default_factory=set)  # functions that are passed such an instance
 
     def find(
-        self, taken: Collection[Path], rest: Collection[Path], later: Sequence[re.Pattern[bytes]]
+        self, taken: Collection[Path], rest: Collection[Path], uses: Sequence[re.Pattern[bytes]]
     ) -> set[Path]:
-        """The files of ``rest`` that hand models on to ``taken`` ones, where ``later`` is done."""
+        """The files of ``rest`` that pass models to the ``uses`` of models in ``taken`` files."""
         files = {path: _File(path, self.texts[path]) for path in (*taken, *rest)}
         for path in taken:
             file = files[path]
-            for each in later:
-                self._learn(file, (match.start() for match in each.finditer(file.data)))
+            for each in uses:
+                self._note(file, (match.start() for match in each.finditer(file.data)))
         importers = self._importers(files)
         # What is known already has been looked for in every file: what is new is all that leads on.
         followed: dict[Path, set[str]] = defaultdict(set)
         known = _Names()
         more = True
         while more:
-            self._learn_instances(files.values())
-            new = _Names(self.methods, self.instances, self.given).less(known)
-            known = _Names(set(self.methods), set(self.instances), set(self.given))
+            self._note_instances(files.values())
+            new = _Names(self.methods, self.instances, self.receivers).less(known)
+            known = _Names(set(self.methods), set(self.instances), set(self.receivers))
             found = {file: _called(file, new) for file in files.values()} if new else {}
             for target, wanted in self.by_file.items():
                 fresh = wanted - followed[target]
@@ -157,51 +157,51 @@ class Handing:
                 file.used |= unused
                 more |= bool(unused)
                 for word in unused:
-                    self._learn(file, words(word, file.data))
+                    self._note(file, words(word, file.data))
         return {path for path in rest if files[path].used}
 
     def _importers(self, files: Mapping[Path, _File]) -> dict[Path, list[tuple[_File, str, str]]]:
         """By file, what others import from it: who does, the name, and what it is called there."""
         found: dict[Path, list[tuple[_File, str, str]]] = defaultdict(list)
         for path, file in files.items():
-            for name, bound, targets in self.imports.bound_by(path):
+            for name, bound, targets in self.imports.imported_by(path):
                 for target in targets if name else ():
                     if target in files:
                         found[target].append((file, name, bound or name))
         return found
 
-    def _learn(self, file: _File, places: Iterable[int]) -> None:
-        """The functions and classes around some places of a file: who calls them, leads there."""
+    def _note(self, file: _File, places: Iterable[int]) -> None:
+        """Note the functions and classes around some places: who calls them, leads there."""
         for place in places:
-            if file.learnt == len(file.definitions):
+            if file.noted == len(file.definitions):
                 return  # whatever is found next is known
-            inner, definition = b"", file.around(place)
+            inner, definition = b"", file.enclosing(place)
             while definition is not None:
                 if definition.is_class:
                     if inner == b"__call__":
                         self.called_classes.add(definition.name)
                     elif inner and inner not in self.common and not DUNDER.fullmatch(inner):
                         self.methods.add(inner)
-                if definition.learnt:
+                if definition.noted:
                     break  # and so is what is around it
-                definition.learnt = True
-                file.learnt += 1
+                definition.noted = True
+                file.noted += 1
                 if not definition.indent:
                     self.by_file[file.path].add(definition.name.decode())
                 inner = b"" if definition.is_class else definition.name
                 definition = definition.outer
 
-    def _learn_instances(self, files: Collection[_File]) -> None:
-        """The names that callable objects are given, and the functions that are given them."""
+    def _note_instances(self, files: Collection[_File]) -> None:
+        """Note the variables that hold callable objects, and the functions they are passed to."""
         classes, instances = self.called_classes - self.seen, self.instances - self.seen
         if classes:
             for file in files:
-                instances.update(_instances(file.holding(classes), file.data))
+                instances.update(_variables_of(file.holding(classes), file.data))
             self.instances |= instances
         if instances:
             for file in files:
                 for name in file.holding(instances):
-                    self.given.update(_given(name, file.data))
+                    self.receivers.update(_receivers(name, file.data))
         self.seen |= classes | instances
 
 
@@ -211,16 +211,16 @@ class _Names:
 
     methods: set[bytes] = field(default_factory=set)
     instances: set[bytes] = field(default_factory=set)
-    given: set[bytes] = field(default_factory=set)
+    receivers: set[bytes] = field(default_factory=set)
 
     def __bool__(self) -> bool:
-        return bool(self.methods or self.instances or self.given)
+        return bool(self.methods or self.instances or self.receivers)
 
     def less(self, other: _Names) -> _Names:
         return _Names(
             self.methods - other.methods,
             self.instances - other.instances,
-            self.given - other.given,
+            self.receivers - other.receivers,
         )
 
 
@@ -229,13 +229,13 @@ def _called(file: _File, names: _Names) -> set[bytes]:
     found = names.methods & file.methods if names.methods else set()
     if names.instances:
         found |= {n for n in file.holding(names.instances) if _use(n, CALLED).search(file.data)}
-    if names.given:
-        found |= names.given & file.defined
+    if names.receivers:
+        found |= names.receivers & file.defined
     return found
 
 
-def _instances(classes: Collection[bytes], data: bytes) -> Iterator[bytes]:
-    """The names that a file gives what it makes of some classes."""
+def _variables_of(classes: Collection[bytes], data: bytes) -> Iterator[bytes]:
+    """The variables that a file assigns instances of some classes to."""
     here = set(classes)
     for name in classes:
         renamed = (RENAMED.match(data, place + len(name)) for place in words(name, data))
@@ -251,14 +251,14 @@ def _instances(classes: Collection[bytes], data: bytes) -> Iterator[bytes]:
 
 @cache
 def _use(name: bytes, behind: bytes) -> re.Pattern[bytes]:
-    """A name as a word of its own, with something behind it; it begins with what is quickly
-    looked for."""
+    """A name as a word of its own, with something behind it. It begins with fixed text, which is
+    found fast."""
     name = re.escape(name)
     return re.compile(rb"%s(?<!\w%s)%s" % (name, name, behind))
 
 
-def _given(name: bytes, data: bytes) -> Iterator[bytes]:
-    """The functions that something of this name is an argument of."""
+def _receivers(name: bytes, data: bytes) -> Iterator[bytes]:
+    """The functions that a variable of this name is passed to."""
     for use in _use(name, ARGUMENT).finditer(data):
         place = use.start()
         lowest, begin, opened = max(0, place - LONGEST_CALL), place, 0

@@ -1,13 +1,13 @@
-"""Which files of a project meet through imports, read off the text of import statements.
+"""Which files of a project are joined by imports, read off the text of import statements.
 
-Values travel between files along imports: a model made in one file reaches the files it imports
-(as an argument) and those that import it (as a result), and all that these import in turn. Names
-are compared by their last parts, so a file may be taken for a neighbour that is none; never the
-other way round, but for imports that are computed at run time.
+A model that is made in one file reaches the files that it imports (as an argument), those that
+import it (as a result), and all that these import in turn. Modules are compared by the last parts
+of their names. So a file may be taken for a neighbour though it is none; a neighbour is missed only
+where an import is computed at run time.
 
-A package's ``__init__`` that hands on names of its modules would join everything with everything.
-So a name that is imported from it leads on to the module that the ``__init__`` has it from, and the
-``__init__`` itself only counts when it is one of the files that were asked about.
+A package's ``__init__`` that re-exports names of its modules (a *hub*) would join everything with
+everything. So a name that is imported from it leads on to the module that it is re-exported from,
+and the ``__init__`` itself counts only if it is one of the files that were asked about.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class Neighbours:
         data = self.files[path]
         return list(self._statements(path, data)), any(mark in data for mark in self.marks)
 
-    def around(self, starts: Collection[Path]) -> tuple[set[Path], set[Path]]:
-        """Files that import one of ``starts``, however indirectly; and all that those import."""
+    def joined_to(self, starts: Collection[Path]) -> tuple[set[Path], set[Path]]:
+        """The files that import one of ``starts``, directly or not; and all that those import."""
         imports = {path: self._targets(path) for path in self.files}
         importers: dict[Path, set[Path]] = defaultdict(set)
         for path, targets in imports.items():
@@ -88,8 +88,8 @@ class Neighbours:
         above = _closure(starts, importers, passing)
         return above, _closure(above, imports, passing)
 
-    def bound_by(self, path: Path) -> Iterator[tuple[str, str, frozenset[Path]]]:
-        """What a file imports: each name, what it is called there, where it may come from."""
+    def imported_by(self, path: Path) -> Iterator[tuple[str, str, frozenset[Path]]]:
+        """What a file imports: each name, its name there, and the files it may come from."""
         for each in self._imports[path]:
             yield each.name, each.bound, self._leading_to(each.source, each.name)
 
@@ -111,14 +111,14 @@ class Neighbours:
                     yield _Import(start, name, bound)
 
     def _modules(self, dotted: str, bound: str, data: bytes) -> Iterator[_Import]:
-        """``import a.b``, and what is read off ``a`` and off ``a.b`` in the file."""
+        """``import a.b``, and the attributes of ``a`` and of ``a.b`` that the file reads."""
         parts = tuple(dotted.split("."))
         spelled = {bound: parts} if bound != dotted else {}
         spelled |= {".".join(parts[:end]): parts[:end] for end in range(1, len(parts) + 1)}
         for text, source in spelled.items():
             if source[-1] in self._named:
                 yield _Import(source, "", bound)
-                for name in sorted(set(_read_off(text).findall(data))):
+                for name in sorted(set(_attributes_of(text).findall(data))):
                     yield _Import(source, name.decode(errors="replace"), "")
 
     def _targets(self, path: Path) -> set[Path]:
@@ -147,7 +147,7 @@ class Neighbours:
         return self._known[dotted, name]
 
     def _origins(self, hub: Path, name: str) -> set[Path]:
-        """Where an ``__init__`` has a name from, if from elsewhere."""
+        """The files that an ``__init__`` re-exports a name from."""
         found: set[Path] = set()
         if name == "*":
             for each in self._imports[hub]:
@@ -189,8 +189,8 @@ def words(word: bytes, data: bytes) -> Iterator[int]:
 
 
 @cache
-def _read_off(module: str) -> re.Pattern[bytes]:
-    """The names behind a module's and a dot; begins with what is quickly looked for."""
+def _attributes_of(module: str) -> re.Pattern[bytes]:
+    """``module.name``; the pattern begins with fixed text, which is found fast."""
     path = re.escape(module.encode()) + rb"\."
     return re.compile(rb"%s(?<!\w%s)(\w+)" % (path, path))
 
@@ -211,7 +211,7 @@ def _names(listed: bytes) -> Iterator[tuple[str, str]]:
 def _closure(
     starts: Iterable[Path], edges: Mapping[Path, Collection[Path]], passing: Collection[Path]
 ) -> set[Path]:
-    """Everything that ``starts`` lead to; files that are not ``passing`` lead nowhere."""
+    """All files that ``starts`` lead to. Files that are not in ``passing`` lead nowhere."""
     found = set(starts)
     stack = [path for path in found if path in passing]
     while stack:

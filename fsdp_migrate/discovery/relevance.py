@@ -1,7 +1,7 @@
 """Which files of a project that may reach FSDP1 matter to it, and which are library.
 
-The dearer gates, behind the search for FSDP's words: whether anything that holds one leads to FSDP1
-at all, what imports join to that, and what other files do to a model they are given.
+Three questions, asked of text: whether a file that holds a word of FSDP's leads to FSDP1 at all,
+which files are joined to it by imports, and what those do to a model that they are given.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsdp_migrate.discovery import gate
-from fsdp_migrate.discovery.gate import NOTEBOOK, Found
+from fsdp_migrate.discovery import project_paths
 from fsdp_migrate.discovery.import_graph import Neighbours
+from fsdp_migrate.discovery.project_files import ProjectFiles
+from fsdp_migrate.discovery.walk import NOTEBOOK
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.syntax import spelled
 
-# Every import and every dotted path that leads to FSDP1's package holds one of these.
+# Every import and every dotted path that leads to FSDP1's package matches this.
 GAP = rb"(?:\s|\\\r?\n|#[^\n]*\n)*"  # what may stand around a dot
 PACKAGE = re.compile(
     rb"\bdistributed%s\.%sfsdp\b"
@@ -32,15 +33,15 @@ WRAPPED = b"_fsdp_wrapped_module"
 GUARD = re.compile(rb"[\"']fsdp-migrate FSDP")  # what --partial leaves to be migrated
 PARAMETER_NAMES = (b"_fpw_module", b"_flat_param")
 # What code does to a model it was given: such files matter once the project wraps one.
-DONE = rb"\.(?:(?:named_)?parameters\(|(?:%s)\b)" % (
+MODEL_USES = rb"\.(?:(?:named_)?parameters\(|(?:%s)\b)" % (
     "|".join(sorted(fsdp1.METHODS | fsdp1.STATE_METHODS | fsdp1.STATICS)).encode()
 )
-# Patterns that each begin with what is quickly looked for: tests of what is in front come behind.
-LATER_LIFE = tuple(
+# Each pattern begins with fixed text, which is found fast; a look-behind tests what precedes it.
+RELEVANT_USES = tuple(
     map(
         re.compile,
         (
-            DONE,
+            MODEL_USES,
             rb"load_sharded_optimizer_state_dict",
             rb"type\((?<!\wtype\()\w+\)(?:\.__name__)? *(?:is|==|!=|in|not)\b",
             rb"\.__class__\b",
@@ -56,20 +57,20 @@ LATER_LIFE = tuple(
         ),
     )
 )
-# The same where it is asked for every place.
-LATER = (re.compile(DONE), re.compile(rb"type\(\w+\)"), re.compile(rb"deepcopy\("))
+# The same, where every place of it is asked for.
+PLACES = (re.compile(MODEL_USES), re.compile(rb"type\(\w+\)"), re.compile(rb"deepcopy\("))
 
 # What a model is given or returns may be a dataclass, which FSDP2 must be told of.
 DATACLASSES = (b"dataclass", b"torch")
 
 
-def sort(found: Found, rest: Sequence[str], jobs: int) -> None:
+def classify(found: ProjectFiles, rest: Sequence[str], jobs: int) -> None:
     """Leave in ``found.candidates`` what can meet FSDP1, add to ``others`` what may meet an FSDP
-    model, and the remaining files to ``library``; ``rest`` are those that do not mention FSDP."""
+    model, and the remaining files to ``library``. ``rest`` are files that do not mention FSDP."""
     code = {path: _code(path, data) for path, data in found.candidates.items()}
     reaching = [path for path, data in code.items() if _reaches(data)]
     if reaching:
-        _tell_apart(reaching, code, rest, found, jobs)
+        _split(reaching, code, rest, found, jobs)
         _add_support(found)
     else:
         found.library = [*map(str, found.candidates), *rest]
@@ -85,7 +86,7 @@ def _bytes(path: Path) -> bytes:
 
 @dataclass
 class _Contents(Mapping[Path, bytes]):
-    """The code of files by path, those that do not mention FSDP read when they are asked for:
+    """The code of files by path. Files that do not mention FSDP are read when they are asked for:
     together they may be larger than memory."""
 
     candidates: Mapping[Path, bytes]
@@ -110,36 +111,37 @@ def _reaches(data: bytes) -> bool:
 
 
 def _code(path: Path, data: bytes) -> bytes:
-    """The Python in a file. Of notebooks it is what lies between outputs and markup."""
+    """The Python in a file. In a notebook it is what lies between outputs and markup."""
     if path.suffix != NOTEBOOK:
-        return _as_read(data)
+        return _with_plain_names(data)
     from fsdp_migrate.syntax import notebook
 
-    return _as_read(notebook.code(data))
+    return _with_plain_names(notebook.code(data))
 
 
-def _as_read(data: bytes) -> bytes:
+def _with_plain_names(data: bytes) -> bytes:
     try:
         return spelled.names(data)
     except ValueError:  # reading it will say why it cannot be read
         return data
 
 
-def _tell_apart(
+def _split(
     reaching: Sequence[Path],
     code: Mapping[Path, bytes],
     unmarked: Sequence[str],
-    found: Found,
+    found: ProjectFiles,
     jobs: int,
 ) -> None:
-    """Tell apart the files that may meet an FSDP model, or hand a value over, and the library.
+    """Tell the files that may meet an FSDP model, or pass one on, from the library.
 
-    Files that mention FSDP but neither reach it nor meet one that does are library: look-alikes.
+    A file that mentions FSDP is library if it neither reaches FSDP1 nor is joined by imports to a
+    file that does.
     """
     others = [Path(file) for file in unmarked]
     contents = _Contents(code, others)
     imports = Neighbours(contents, PARAMETER_NAMES, jobs)
-    users, neighbours = imports.around(reaching)
+    users, neighbours = imports.joined_to(reaching)
     for path in [p for p in found.candidates if p not in users and p not in neighbours]:
         del found.candidates[path]
         found.library.append(str(path))
@@ -149,11 +151,11 @@ def _tell_apart(
     met = {
         path
         for path in others
-        if path in users or path in imports.marked or (path in near and _meets(texts[path]))
+        if path in users or path in imports.marked or (path in near and _uses_models(texts[path]))
     }
     taken = [path for path in texts if path in met or path in found.candidates]
     rest = [path for path in texts if path not in met and path not in found.candidates]
-    met |= _handing(taken, rest, imports, texts)
+    met |= _find_callers(taken, rest, imports, texts)
     for path in others:
         if path in met:
             found.others[path] = texts[path] if path in texts else contents[path]
@@ -161,25 +163,25 @@ def _tell_apart(
             found.library.append(str(path))
 
 
-def _meets(data: bytes) -> bool:
+def _uses_models(data: bytes) -> bool:
     """Whether a file does something that matters to a model it is given."""
-    done = any(pattern.search(data) is not None for pattern in LATER_LIFE)
-    return done or all(word in data for word in DATACLASSES)
+    used = any(pattern.search(data) is not None for pattern in RELEVANT_USES)
+    return used or all(word in data for word in DATACLASSES)
 
 
-def _handing(
+def _find_callers(
     taken: Sequence[Path], rest: Sequence[Path], imports: Neighbours, contents: Mapping[Path, bytes]
 ) -> set[Path]:
-    """The files of ``rest`` that give models to functions of ``taken`` ones."""
+    """The files of ``rest`` that pass models to functions of ``taken`` ones."""
     from fsdp_migrate.analysis.tracing.call_graph import COMMON_METHODS
-    from fsdp_migrate.discovery.callers import Handing
+    from fsdp_migrate.discovery.callers import CallerSearch
 
     common = frozenset(name.encode() for name in COMMON_METHODS)
-    return Handing(imports, contents, common).find(taken, rest, LATER)
+    return CallerSearch(imports, contents, common).find(taken, rest, PLACES)
 
 
-def _add_support(found: Found) -> None:
-    """Take in the support modules of earlier runs beside the files: they are used, not doubled."""
+def _add_support(found: ProjectFiles) -> None:
+    """Add the support modules of earlier runs, so that they are used again and not doubled."""
     known = {*found.candidates, *found.others}
     for directory in {path.parent for path in found.candidates}:
         for number in range(1, 10):
@@ -189,7 +191,7 @@ def _add_support(found: Found) -> None:
             if not os.path.lexists(path):
                 break
             try:
-                found.others[path] = gate.read(path, found.trees)
+                found.others[path] = project_paths.read_regular_file(path, found.trees)
             except OSError:  # it is none of ours
                 continue
             if str(path) in found.library:

@@ -14,6 +14,7 @@ from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.analysis.values import Class, Computed, Made, Unknown, Values
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import declared, unwrapping
+from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.syntax import string_annotations, type_expressions
 from fsdp_migrate.syntax.trees import FUNCTIONS
@@ -49,7 +50,7 @@ def references(project: Project, module: Module) -> Iterator[tuple[ast.expr, str
 def _known_part(node: ast.expr, canonical: str) -> tuple[ast.expr, str]:
     """Cut ``StateDictType.FULL_STATE_DICT.name`` down to the member, ``FSDP.x.y`` to ``FSDP.x``."""
     depth = 2 if canonical.split(".", maxsplit=1)[0] in {fsdp1.FSDP, *fsdp1.ENUMS} else 1
-    if canonical.startswith("private:"):
+    if canonical.startswith(fsdp1.PRIVATE):
         return node, canonical
     parts = canonical.split(".")
     while len(parts) > depth and isinstance(node, ast.Attribute):
@@ -164,32 +165,33 @@ def classify(module: Module, node: ast.expr, canonical: str) -> Site:
     parent = table.parents[node]
     call = parent if isinstance(parent, ast.Call) and parent.func is node else None
     if isinstance(getattr(node, "ctx", None), ast.Store):
-        return Site(f"replaced({canonical})", module, node, node)
-    if canonical.removeprefix(f"{fsdp1.FSDP}.") in OF_MODELS:
+        return Site(Construct(ConstructKind.REPLACED, canonical), module, node, node)
+    named = Construct.parse(canonical)
+    if named.attribute in OF_MODELS:
         # ``FSDP.state_dict(model)``: rules know the method by the model it is called on.
-        return Site(f"unbound({canonical})", module, call or node, node)
+        return Site(Construct(ConstructKind.UNBOUND, canonical), module, call or node, node)
     if call is not None:
-        construct = f"{canonical}()" if canonical == fsdp1.FSDP else canonical
-        return Site(construct, module, call, node)
+        made = Construct(ConstructKind.CONSTRUCTOR, canonical)
+        return Site(made if canonical == fsdp1.FSDP else named, module, call, node)
     if type_expressions.is_type(node, table):
-        return Site(f"annotation({canonical})", module, node, node)
+        return Site(Construct(ConstructKind.ANNOTATION, canonical), module, node, node)
     check = _type_check(module, node)
     if check is not None:
-        return Site(f"isinstance({canonical})", module, check, node)
+        return Site(Construct(ConstructKind.ISINSTANCE, canonical), module, check, node)
     if isinstance(parent, ast.ClassDef):
-        return Site(f"class({canonical})", module, parent, node)
+        return Site(Construct(ConstructKind.CLASS, canonical), module, parent, node)
     if isinstance(parent, ast.Call) and parent.args[:1] == [node] and _is_partial(parent):
-        construct = f"partial({canonical})" if canonical == fsdp1.FSDP else canonical
-        return Site(construct, module, parent, node)
+        bound = Construct(ConstructKind.PARTIAL, canonical)
+        return Site(bound if canonical == fsdp1.FSDP else named, module, parent, node)
     if canonical == fsdp1.FSDP and is_tested(node, module):
-        return Site(f"tested({canonical})", module, node, node)
+        return Site(Construct(ConstructKind.TESTED, canonical), module, node, node)
     if canonical == fsdp1.FSDP and isinstance(parent, ast.Compare):
-        return Site(f"compared({canonical})", module, parent, node)
+        return Site(Construct(ConstructKind.COMPARED, canonical), module, parent, node)
     if canonical == fsdp1.FSDP and unwrapping.listed_for(node, module):
-        return Site(f"listed({canonical})", module, node, node)
+        return Site(Construct(ConstructKind.LISTED, canonical), module, node, node)
     if canonical == fsdp1.FSDP:
-        return Site(f"value({canonical})", module, node, node)
-    return Site(canonical, module, node, node)
+        return Site(Construct(ConstructKind.VALUE, canonical), module, node, node)
+    return Site(named, module, node, node)
 
 
 def is_tested(node: ast.expr, module: Module) -> bool:
@@ -219,11 +221,13 @@ def of_alias(site: Site, project: Project) -> Site | None:
         return site
     assert isinstance(site.reference, ast.expr)
     noted = isinstance(site.module.table.parents[site.node], ast.FormattedValue)
-    if site.construct.startswith("annotation(") or noted:
+    if site.construct.kind is ConstructKind.ANNOTATION or noted:
         return site if project.imported(site.reference, site.module) else None
     made = {binding.value for binding in project.aliases}
     if site.reference in made:
-        return Site(f"annotation({fsdp1.FSDP})", site.module, site.node, site.reference)
+        return Site(
+            Construct(ConstructKind.ANNOTATION, fsdp1.FSDP), site.module, site.node, site.reference
+        )
     return site
 
 
@@ -273,7 +277,7 @@ def methods(tracer: Tracer, module: Module, *, has_fsdp: bool) -> Iterator[Site]
         parent = module.table.parents[attribute]
         called = isinstance(parent, ast.Call) and parent.func is attribute
         node = parent if called and isinstance(parent, ast.Call) else attribute
-        construct = f"{fsdp1.FSDP}.{attribute.attr}"
+        construct = Construct.of_model(attribute.attr)
         yield Site(construct, module, node, attribute, attribute.value)
     yield from _fields(tracer, module, has_fsdp=has_fsdp)
 
@@ -294,13 +298,21 @@ def _fields(tracer: Tracer, module: Module, *, has_fsdp: bool) -> Iterator[Site]
             inherited = found and not _has_own(found, attribute.attr, tracer)
             if (wrapped or inherited) and not _is_set(attribute.attr, tracer):
                 yield Site(
-                    f"{fsdp1.FSDP}.{attribute.attr}", module, attribute, attribute, attribute.value
+                    Construct.of_model(attribute.attr),
+                    module,
+                    attribute,
+                    attribute,
+                    attribute.value,
                 )
         elif has_fsdp and attribute.attr in fsdp1.FLAT_FIELDS:
             kinds = tracer.evaluate(attribute.value, module)
             if all(isinstance(v, (Computed, Unknown)) for v in kinds):
                 yield Site(
-                    f"{FLAT}.{attribute.attr}", module, attribute, attribute, attribute.value
+                    Construct(ConstructKind.MEMBER, FLAT, attribute.attr),
+                    module,
+                    attribute,
+                    attribute,
+                    attribute.value,
                 )
 
 
@@ -348,7 +360,7 @@ def attribute_checks(tracer: Tracer, module: Module) -> Iterator[Site]:
             case ast.Call(
                 func=ast.Name(id="hasattr"), args=[model, ast.Constant(value=str(name))]
             ) if name in TELLING and models(tracer.evaluate(model, module), tracer):
-                yield Site(f"hasattr({fsdp1.FSDP})", module, call, call, model)
+                yield Site(Construct(ConstructKind.HASATTR, fsdp1.FSDP), module, call, call, model)
 
 
 def state_functions(
@@ -381,7 +393,7 @@ def _is_about_states(name: str) -> bool:
     return "state_dict" in last or last in WHOLE_MODELS
 
 
-STATE_FUNCTION = "function that asks a model for its state"
+STATE_FUNCTION = Construct.parse("function that asks a model for its state")
 LOADING = ("load", "set")
 WHOLE_MODELS = frozenset({"save_model", "load_model"})
 OWN_WAYS = frozenset({"torch", "builtins", "mlflow"})  # which pickles models; torch knows its own
@@ -413,7 +425,7 @@ def _divide_factor(
         yield Site(DIVIDE_FACTOR, module, node, node, owner)
 
 
-DIVIDE_FACTOR = "gradient divide factor"
+DIVIDE_FACTOR = Construct.parse("gradient divide factor")
 DIVIDE_FACTORS = frozenset({"_gradient_predivide_factor", "_gradient_postdivide_factor"})
 
 TELLING = frozenset({"clip_grad_norm_", "no_sync"})
@@ -520,15 +532,14 @@ def dead_imports(project: Project, module: Module, used: set[ast.AST]) -> Iterat
     offered = promised(module) | string_annotations.in_type_comments(module.source)
     in_strings = {n for each in string_annotations.in_annotations(module.table) for n in each.names}
     for binding in module.table.imports:
-        alias = binding.node
-        if not isinstance(alias, ast.alias) or not fsdp1.canonical(binding.qualified):
+        alias, canonical = binding.node, fsdp1.canonical(binding.qualified)
+        if not isinstance(alias, ast.alias) or not canonical:
             continue
         if reaching_bindings.is_attribute(binding, module):
             continue
         uses = [n for n in reaching_bindings.uses(binding, module) if isinstance(n.ctx, ast.Load)]
         if (not uses and binding.name not in in_strings) or binding.name in offered:
-            canonical = fsdp1.canonical(binding.qualified)
-            yield Site(f"import({canonical})", module, alias, alias)
+            yield Site(Construct(ConstructKind.IMPORT, canonical), module, alias, alias)
 
 
 def promised(module: Module) -> frozenset[str]:
@@ -557,10 +568,10 @@ def strings(module: Module) -> Iterator[Site]:
         found = next((name for name in WRAPPER_NAMES if name in constant.value), None)
         if found is None or is_docstring(module, constant):
             continue
-        yield Site(f"string({found})", module, constant, constant)
+        yield Site(Construct(ConstructKind.STRING, found), module, constant, constant)
 
 
-COMMAND = "notebook command"
+COMMAND = Construct.parse("notebook command")
 
 
 def commands(project: Project, module: Module, *, has_models: bool) -> Iterator[Site]:
@@ -597,7 +608,9 @@ def evaluations(module: Module) -> Iterator[Site]:
     """The variable that makes FSDP1 evaluate in full precision."""
     for constant in module.table.strings:
         if constant.value == FULL_PRECISION_EVAL:
-            yield Site(f"string({FULL_PRECISION_EVAL})", module, constant, constant)
+            yield Site(
+                Construct(ConstructKind.STRING, FULL_PRECISION_EVAL), module, constant, constant
+            )
 
 
 def is_docstring(module: Module, node: ast.Constant) -> bool:

@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.fsdp1.construct import Construct
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,7 +18,7 @@ class Site:
     is called on.
     """
 
-    construct: str
+    construct: Construct
     module: Module
     node: ast.expr | ast.stmt | ast.keyword | ast.alias
     reference: ast.AST

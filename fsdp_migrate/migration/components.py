@@ -16,13 +16,16 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 
 Thing = TypeVar("Thing", bound=Hashable)
 MARKERS = ("pyproject.toml", "setup.py", "setup.cfg", ".git")
 MAKERS = frozenset(
     {
-        *("wrap", "auto_wrap", "enable_wrap"),
-        *(form.format(fsdp1.FSDP) for form in ("{}()", "partial({})", "class({})")),
+        *map(Construct.parse, ("wrap", "auto_wrap", "enable_wrap")),
+        Construct(ConstructKind.CONSTRUCTOR, fsdp1.FSDP),
+        Construct(ConstructKind.PARTIAL, fsdp1.FSDP),
+        Construct(ConstructKind.CLASS, fsdp1.FSDP),
     }
 )
 

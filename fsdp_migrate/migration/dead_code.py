@@ -14,16 +14,17 @@ from dataclasses import replace
 from fsdp_migrate.analysis import dead_branches
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Outdated
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import promised
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Proposal
-from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.model import Cause, Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.syntax import suppressions
 from fsdp_migrate.syntax.trees import DEFINITIONS, FUNCTIONS, walk
 
-CONSTRUCT = "code for older torch"
+CONSTRUCT = Construct.parse("code for older torch")
 YIELDING = (ast.Yield, ast.YieldFrom)
 
 
@@ -63,24 +64,23 @@ def part_of(site: Site, study: Study) -> Outdated:
 
 def settle(decisions: list[Decision], study: Study) -> list[Decision]:
     """``decisions``, those on outdated code left where all else is: nothing needs a later torch."""
-    others = [d for d in decisions if not d.outdated]
+    others = [d for d in decisions if d.cause is not Cause.OUTDATED]
     migrated = any(d.models and not d.kept and d.outcome is not Outcome.LEFT for d in others)
     if migrated or all(d.outcome is not Outcome.LEFT for d in others):
         return decisions
     return [
-        of(d.site, study, stays=True) if d.outdated and d.outcome is not Outcome.LEFT else d
+        of(d.site, study, stays=True)
+        if d.cause is Cause.OUTDATED and d.outcome is not Outcome.LEFT
+        else d
         for d in decisions
     ]
 
 
 def of(site: Site, study: Study, *, stays: bool = False) -> Decision:
     """The decision for a site of outdated code."""
-    rule = study.registry.find(CONSTRUCT)
-    own = study.registry.find(site.construct) or study.registry.find("*")
-    assert rule is not None
-    assert own is not None
+    rule, own = study.registry.rule_for(CONSTRUCT), study.registry.rule_for(site.construct)
     decision = decide(site, study, rule.code, stays=True) if stays else rule.decide(site, study)
-    return replace(decision, outdated=True, rule=own.code)
+    return replace(decision, cause=Cause.OUTDATED, rule=own.code)
 
 
 def _remove(node: ast.If, part: str, module: Module, proposal: Proposal) -> None:
@@ -214,8 +214,7 @@ def _uses_ignored(inside: set[ast.AST], study: Study) -> bool:
 
 
 def _is_ignored(site: Site, study: Study) -> bool:
-    own = study.registry.find(site.construct) or study.registry.find("*")
-    assert own is not None
+    own = study.registry.rule_for(site.construct)
     return (
         suppressions.find(
             site.node, site.module.source, site.module.table, dead_branches.CODE, own.code

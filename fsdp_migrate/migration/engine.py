@@ -2,64 +2,35 @@
 
 from __future__ import annotations
 
-import ast
 import os
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePath
-
-from packaging.version import Version
 
 from fsdp_migrate import workers
 from fsdp_migrate.analysis.module import Library, Module
 from fsdp_migrate.analysis.project import Project
-from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.migration import components, decide, partial
+from fsdp_migrate.migration.second_run import unsettled
+from fsdp_migrate.migration.selection import UNPROVED, Key, Options, key, without
 from fsdp_migrate.planning import pages, rule, support_file
-from fsdp_migrate.planning.context import Failure, Study, sentences
-from fsdp_migrate.planning.edits import Edit, Mark, Support
-from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.context import Failure, Study
+from fsdp_migrate.planning.edits import Edit, Mark
+from fsdp_migrate.planning.model import Cause, Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.result import Problem, Result
 from fsdp_migrate.planning.rule import Registry
-from fsdp_migrate.planning.target import DEFAULT_TARGET
 from fsdp_migrate.rewriting import cells, check
 from fsdp_migrate.syntax import notebook
 from fsdp_migrate.syntax.source import Source, SourceError
 
+__all__ = ["UNPROVED", "Key", "Options", "Result", "key", "read", "rewrite"]
+
 MANY = 24  # edited files that are worth several processes
 
-UNPROVED = (
-    "no place is known for the support module from which this file, and the files that share "
-    "its classes, import it in every way that they are loaded",
-    "load each file by one name only, as a script or as part of its package, or list the package "
-    "in pyproject.toml, and run again",
-)
 
 CARRIAGE_RETURNS = "its lines end in a carriage return alone; convert them, and run again"
-
-Key = tuple[Path, tuple[int, int], str]
-
-
-def key(decision: Decision) -> Key:
-    """What tells a decision from the others of a run."""
-    site = decision.site
-    return site.module.path, site.position, site.construct
-
-
-@dataclass(frozen=True)
-class Options:
-    target: Version = DEFAULT_TARGET
-    select: frozenset[str] = frozenset()  # rule codes or prefixes; empty means all
-    ignore: frozenset[str] = frozenset()
-    markers: bool = True
-    line_length: int = 100
-    partial: bool = False  # guards where left sites would hold a model back
-    refused: frozenset[Key] = frozenset()  # decisions that a review did not take
-    unproved: frozenset[Path] = frozenset()  # files in which no import of support is known to work
-    jobs: int = 1  # processes that edit files
 
 
 def read(
@@ -101,7 +72,7 @@ def rewrite(
             d.site.module.path
             for result in found.values()
             for d in result.decisions
-            if d.outcome is Outcome.LEFT and not (d.held or d.outdated)
+            if d.outcome is Outcome.LEFT and d.cause not in {Cause.HELD, Cause.OUTDATED}
         }
         for group in components.together(split, lambda module: module.path in troubled):
             if len(group) > 1:
@@ -187,7 +158,7 @@ def _attempt(
             result.proposed = decisions
             if not again:
                 result.problems += map(_problem, study.failures.values())
-        decisions = _without(sorted([*decisions, *unused], key=decide.order), dropped, options)
+        decisions = without(sorted([*decisions, *unused], key=decide.order), dropped, options)
         edits = _edits(decisions, options)
         placed = support_file.place(project, {m: e for m, e in edits.items() if m not in odd})
         if placed.unproved:
@@ -204,7 +175,7 @@ def _attempt(
             continue
         unused.clear()
         if not failed:
-            result.changes = cells.joined(project.modules, result.changes)
+            result.changes = cells.join_notebooks(project.modules, result.changes)
             result.decisions = decisions
             return result
         # A file that cannot be edited takes the migrations it belongs to down with it.
@@ -228,60 +199,6 @@ def _problem(failure: Failure) -> Problem:
     return Problem(failure.site.module.display, message, line, ours=ours, cell=cell)
 
 
-def _without(
-    decisions: list[Decision], dropped: Mapping[Module, str], options: Options
-) -> list[Decision]:
-    """Turn what must not be applied into *left*: deselected rules, files that failed, what needs
-    the support module where no import of it is proved, and what a review refused, the markers of
-    what was left before included."""
-    changed = bool(dropped)
-    result: list[Decision] = []
-    for decision in decisions:
-        refused = bool(options.refused) and key(decision) in options.refused
-        reason, help_ = "", ""
-        if decision.site.module in dropped:
-            reason = f"this file could not be edited: {dropped[decision.site.module]}"
-        elif not _selected(decision.code, options):
-            reason = f"{decision.code} is not selected"
-        elif refused:
-            reason = "refused in review"
-        elif any(
-            isinstance(e, Support) and e.module.path in options.unproved for e in decision.edits
-        ):
-            reason, help_ = UNPROVED
-        else:
-            reason, help_ = cells.refusal(decision)
-        if reason and decision.outcome is not Outcome.LEFT:
-            changed = True
-            result.append(
-                replace(
-                    decision,
-                    outcome=Outcome.LEFT,
-                    message=reason,
-                    help=help_,
-                    edits=_marked(decision, reason, help_) if help_ else (),
-                    quiet=True,
-                )
-            )
-        elif refused or (decision.guard and decision.site.module in dropped):
-            edits = () if refused else decision.edits
-            result.append(replace(decision, edits=edits, guard=(), guarded=False))
-        else:
-            result.append(decision)
-    return decide.hold_back(result) if changed else result
-
-
-def _marked(decision: Decision, reason: str, help_: str) -> tuple[Edit, ...]:
-    """The marker of a site that is left for what its notebook cannot have."""
-    site = decision.site
-    return (Mark(site.module, site.node, decision.code, sentences(reason, help_)),)
-
-
-def _selected(code: str, options: Options) -> bool:
-    chosen = not options.select or any(code.startswith(s) for s in options.select)
-    return chosen and not any(code.startswith(s) for s in options.ignore)
-
-
 def _edits(decisions: Sequence[Decision], options: Options) -> dict[Module, list[Edit]]:
     """What is to be done to each file."""
     edits: dict[Module, list[Edit]] = defaultdict(list)
@@ -289,7 +206,7 @@ def _edits(decisions: Sequence[Decision], options: Options) -> dict[Module, list
     for edit in partial.edits(decisions):
         edits[edit.module].append(edit)
     for decision in decisions:
-        for edit in () if decision.guarded else decision.edits:
+        for edit in () if decision.guard.stands else decision.edits:
             if options.markers or not isinstance(edit, Mark):
                 edits[edit.module].append(edit)
     return edits
@@ -307,7 +224,8 @@ def _edit(
 ) -> tuple[dict[Module, str], list[Decision]]:
     """Fill ``result.changes``; return the modules whose edits failed, with the reason, and what is
     to be said of imports that nothing uses any more."""
-    from fsdp_migrate.rewriting.apply import EditError, apply_edits
+    from fsdp_migrate.rewriting.apply import apply_edits
+    from fsdp_migrate.rewriting.edit_plan import EditError
 
     failed: dict[Module, str] = {}
     renewed: dict[Path, Module] = {}
@@ -356,95 +274,4 @@ def _edit(
     only_comments = all(isinstance(e, Mark) for each in resolved.values() for e in each)
     if failed or not settle or only_comments:
         return failed, []
-    return _unsettled(project, decisions, renewed, written, options, registry)
-
-
-def _unsettled(
-    project: Project,
-    decisions: Sequence[Decision],
-    renewed: Mapping[Path, Module],
-    written: Mapping[Path, bytes],
-    options: Options,
-    registry: Registry,
-) -> tuple[dict[Module, str], list[Decision]]:
-    """The modules that a second run would rewrite again, or in which it would find more to leave:
-    an edit kept, or made, FSDP1 code that no decision answers for.
-
-    Imports that stay for others have lost their uses only now: what a second run says of them is
-    handed back, for this one to say.
-    """
-    if not renewed:
-        return {}, []
-    kept = [renewed.get(m.path, m) for m in project.modules if m.path not in written]
-    sources = [m.source for m in kept]
-    sources += [Source.parse(data, path=path) for path, data in written.items()]
-    after = Project(sources, project.library, [*kept, *project.read])
-    after.islands = project.islands
-    after.version_tests = project.version_tests  # no edit changes what torch is compared with
-    study = Study(after, registry, options.target)
-    again: dict[Path, str] = {}
-    unused: list[Decision] = []
-    refused = {(path, construct) for path, _, construct in options.refused}
-    remaining = Counter(d.site.module.path for d in decisions if _stays(d))
-    for decision in _without(decide.decide(study), {}, replace(options, refused=frozenset())):
-        path = decision.site.module.path
-        if decision.site.construct.startswith("import("):
-            unused += _as_before(decision, project, [*decisions, *unused])
-            continue
-        if (path, decision.site.construct) in refused:
-            continue
-        if decision.site.receiver is not None and not study.constructors:
-            continue  # a method of what may be any object, once no model is FSDP1's
-        if _stays(decision):
-            remaining[path] -= 1
-            if remaining[path] < 0:
-                line = decision.site.position[0]
-                again.setdefault(
-                    path, f"an edit left FSDP1 code behind (line {line} of the result)"
-                )
-        elif decision.outcome is not Outcome.LEFT:
-            again[path] = f"a second run would rewrite it again ({decision.code})"
-    failed = {m: again[m.path] for m in project.modules if m.path in again and m.path in renewed}
-    return failed, unused
-
-
-def _as_before(
-    decision: Decision, project: Project, decisions: Sequence[Decision]
-) -> Iterator[Decision]:
-    """What is left of an edited file's imports, for the import as it stood before the edits.
-
-    Nothing where that has a decision already.
-    """
-    path, construct, name = decision.site.module.path, decision.site.construct, _name(decision.site)
-    said = {d.site.node: d for d in decisions if d.site.construct == construct}
-    if decision.outcome is not Outcome.LEFT or any(
-        d.outcome is Outcome.LEFT and d.site.module.path == path and _name(d.site) == name
-        for d in said.values()
-    ):
-        return
-    for module in project.modules:
-        for binding in module.table.imports if module.path == path else ():
-            node = binding.node
-            same = f"import({fsdp1.canonical(binding.qualified)})" == construct
-            if same and binding.name == name and isinstance(node, ast.alias) and node not in said:
-                left = replace(decision, site=Site(construct, module, node, node))
-                marker = _marked(left, left.message, left.help) if decision.edits else ()
-                yield replace(left, edits=marker)
-                return
-
-
-def _name(site: Site) -> str:
-    """The name that an import gives."""
-    assert isinstance(site.node, ast.alias)
-    return site.node.asname or site.node.name
-
-
-def _stays(decision: Decision) -> bool:
-    """Whether a decision answers for code that a second run finds as it was.
-
-    Not that about an argument: not every form of a constructor has them, and each has the call.
-    """
-    construct = decision.site.construct
-    if construct.startswith(f"{fsdp1.FSDP}(") and construct.endswith("=)"):
-        return False
-    return decision.outcome is Outcome.LEFT or decision.kept
+    return unsettled(project, decisions, renewed, written, options, registry)

@@ -21,11 +21,11 @@ from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.analysis.values import Function
 from fsdp_migrate.fsdp1.api import FSDP, canonical, is_fsdp2_class
+from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 
-VERSION = "version"
-FSDP1_ONLY = f"{VERSION}(FSDP1)"
-OTHERS = f"{VERSION}(others)"
+FSDP1_ONLY = Construct(ConstructKind.VERSION, "FSDP1")
+OTHERS = Construct(ConstructKind.VERSION, "others")
 LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 

@@ -20,7 +20,7 @@ from fsdp_migrate.fsdp1.narrowing import Narrowing
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.branches import Branch
 from fsdp_migrate.planning.edits import Code, Mark, Namer, Proposal
-from fsdp_migrate.planning.model import Constructor, Conversion, Decision, Models, Wrapping
+from fsdp_migrate.planning.model import Cause, Constructor, Conversion, Decision, Models, Wrapping
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.rule import LoadedRule, Registry
 from fsdp_migrate.planning.shard_plan import ShardPlan
@@ -191,6 +191,11 @@ class Study:
     # -- models ---------------------------------------------------------------------------------
 
     @property
+    def every_constructor(self) -> frozenset[Constructor]:
+        """All of the project's, for what may concern any model."""
+        return frozenset(self.constructors.values())
+
+    @property
     def no_models(self) -> str:
         """Why there is nothing to migrate, or an empty text."""
         if self.constructors:
@@ -211,7 +216,7 @@ class Study:
         constructors = frozenset(c for m in made for c in self.made_by(m))
         if not made and references.is_taken_for_model(node, module, self.tracer):
             said = declared.model(found, self.tracer)
-            return Models(frozenset(self.constructors.values()), tuple(found) if said.other else ())
+            return Models(self.every_constructor, tuple(found) if said.other else ())
         others = tuple(v for v in found if v not in made)
         return Models(constructors, others)
 
@@ -250,7 +255,7 @@ class Study:
         found = self.models(node, module) if node is not None else Models(frozenset())
         if found.constructors:
             return Models(found.constructors)
-        return Models(frozenset(self.constructors.values()))
+        return Models(self.every_constructor)
 
     # -- answers --------------------------------------------------------------------------------
 
@@ -303,7 +308,7 @@ class Study:
 
     def argument(self, site: Site) -> tuple[ShardPlan, ast.expr, str]:
         """The plan, value and name of a constructor argument's site."""
-        name = site.construct.rpartition("(")[2].rstrip("=)")
+        name = site.construct.part
         for plan in self.plans.values():
             if plan.constructor.nodes().get(name) is site.node:
                 return plan, plan.constructor.arguments[name], name
@@ -328,7 +333,7 @@ class Study:
             at: where the marker stands, if not at the site.
         """
         edits = (Mark(site.module, at or site.node, code, sentences(reason, help)),)
-        concerned = frozenset(models)
+        cause = Cause.FINAL if final else Cause.OWN
         return Decision(
             site,
             code,
@@ -336,10 +341,9 @@ class Study:
             reason,
             help,
             edits,
-            concerned,
+            frozenset(models),
             quiet,
-            final=final,
-            unknown_state=unknown_state,
+            Cause.UNKNOWN_STATE if unknown_state else cause,
         )
 
     def too_new(

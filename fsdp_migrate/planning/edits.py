@@ -14,6 +14,7 @@ import string
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.syntax.scopes import Scope
@@ -177,6 +178,16 @@ class Import(Edit):
     @property
     def local(self) -> str:
         return self.asname or self.name or self.source
+
+
+@dataclass(frozen=True, eq=False)
+class Define(Edit):
+    """A function is defined above a definition at the top level of the file."""
+
+    ABOVE: ClassVar = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+    node: ast.stmt
+    code: Code
 
 
 @dataclass(frozen=True, eq=False)

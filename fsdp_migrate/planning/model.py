@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
+from enum import Enum
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Value
@@ -83,7 +84,7 @@ class Constructor:
         if self.made_at and not self.keeps_class:
             given = ((_first(call), module) for call, module in self.made_at)
             return [Wrapped(model, module) for model, module in given if model is not None]
-        return [Wrapped(self.wrapped, self.module)] if "module" in self.arguments else []
+        return [Wrapped(self.wrapped, self.module)] if self.has_module else []
 
     @property
     def statement(self) -> ast.stmt:
@@ -101,6 +102,20 @@ class Constructor:
     def has(self, name: str) -> bool:
         """Whether an argument is given, and as something else than a plain None."""
         return name in self.arguments and not is_none(self.arguments[name])
+
+    def may_have(self, name: str) -> bool:
+        """Whether an argument is given, or may be among those that are not written at the call."""
+        return self.is_open or self.has(name)
+
+    @property
+    def may_ignore(self) -> bool:
+        """Whether it may leave some modules or parameters alone."""
+        return self.may_have("ignored_modules") or self.has("ignored_states")
+
+    @property
+    def has_module(self) -> bool:
+        """Whether the module that it wraps is written at the call, as of a partial it is not."""
+        return "module" in self.arguments
 
 
 def is_none(node: ast.AST) -> bool:
@@ -151,6 +166,25 @@ class Wrapping:
         return [around] if around is not None else self.enabled
 
 
+class Cause(Enum):
+    """Why a decision is what it is, where the run must know; its message says it to the user."""
+
+    OWN = "the site's own"
+    FINAL = "the site's own, and no other form of the constructor would do either"
+    UNKNOWN_STATE = "it is not known which kind of state dict it is"
+    HELD = "left only because its migration is held back"
+    OUTDATED = "no torch that migrated code runs on gets there"
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What stops the program at a left site, with ``--partial``."""
+
+    edits: tuple[Edit, ...] = ()  # which put it there, unless it stands already
+    problem: str = ""  # why none can stand there
+    stands: bool = False  # it is there when the run ends, so that nothing is held back
+
+
 @dataclass(frozen=True, eq=False)
 class Decision:
     """What a rule answers for one site.
@@ -169,16 +203,23 @@ class Decision:
     edits: tuple[Edit, ...] = ()
     models: frozenset[Constructor] = frozenset()
     quiet: bool = False
-    held: bool = False  # left only because its migration is held back
+    cause: Cause = Cause.OWN
     kept: bool = False  # nothing is written: as it is, it suits FSDP1 and FSDP2
-    final: bool = False  # no other form of the constructor would do either
-    unknown_state: bool = False  # left because the kind of a state dict is not known
     ignored: Ignored | None = None  # left because a comment says so
-    rule: str = ""  # the code before its migration was held back
-    guard: tuple[Edit, ...] = ()  # what would stop the program there, with --partial
-    outdated: bool = False  # left, and no torch that migrated code runs on gets there
-    unguarded: str = ""  # why no guard can
-    guarded: bool = False  # the guard stands, or is put there, and nothing is held back
+    guard: Guard = Guard()
+    rule: str = ""  # the site's own, where ``code`` is that of another
+
+    @property
+    def held(self) -> bool:
+        return self.cause is Cause.HELD
+
+    @property
+    def guarded(self) -> bool:
+        return self.guard.stands
+
+    @property
+    def unknown_state(self) -> bool:
+        return self.cause is Cause.UNKNOWN_STATE
 
 
 @dataclass(eq=False)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from fsdp_migrate import shown
 from fsdp_migrate.errors import ConfigError
+from fsdp_migrate.fsdp1.construct import Construct
 
 PATTERN = "FSDP[0-9][0-9][0-9]_*.py"
 EXAMPLES, KEEPS = "Examples", "Keeps"
@@ -95,8 +96,7 @@ class Page:
                 handled = _literal(keyword.value)
                 listed = handled if isinstance(handled, tuple | list) else ()
                 for construct in filter(lambda each: isinstance(each, str), listed):
-                    bare = re.sub(r"^\w+\((\w+)=?\)$", r"\1", construct)
-                    found.append(bare.removeprefix("FullyShardedDataParallel.").rstrip("()"))
+                    found.append(Construct.parse(construct).topic)
         return tuple(dict.fromkeys(f for f in found if f and f != "*"))
 
     @cached_property

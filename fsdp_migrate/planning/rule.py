@@ -19,6 +19,7 @@ from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from fsdp_migrate.errors import InputError
+from fsdp_migrate.fsdp1.construct import ANY, Construct
 from fsdp_migrate.planning import pages
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.pages import bundled
@@ -165,24 +166,23 @@ class Registry:
     rules: dict[str, LoadedRule]
 
     @cached_property
-    def by_construct(self) -> dict[str, LoadedRule]:
-        return {construct: r for r in self.rules.values() for construct in r.rule.handles}
+    def by_construct(self) -> dict[Construct, LoadedRule]:
+        handled = ((spelled, r) for r in self.rules.values() for spelled in r.rule.handles)
+        return {Construct.parse(spelled): loaded for spelled, loaded in handled}
 
     def finders(self, *, makes_models: bool) -> list[Finder]:
         """The finders to be asked of a project, in their order."""
         every = (f for loaded in self.rules.values() for f in loaded.rule.finders)
         return sorted((f for f in every if makes_models or f.always), key=lambda f: f.order)
 
-    def find(self, construct: str) -> LoadedRule | None:
-        """The rule for a construct: exact, then by prefix (``ShardingStrategy.FULL_SHARD`` is
-        ``ShardingStrategy``'s), then by kind (``import(StateDictType)`` is ``import``'s)."""
-        found = self.by_construct.get(construct)
-        if found is None and construct.endswith(")"):
-            return self.by_construct.get(construct.partition("(")[0])
-        while found is None and "." in construct:
-            construct = construct.rpartition(".")[0]
-            found = self.by_construct.get(construct)
-        return found
+    def find(self, construct: Construct) -> LoadedRule | None:
+        """The rule for a construct, or for a wider one."""
+        found = (self.by_construct.get(wider) for wider in construct.wider())
+        return next(filter(None, found), None)
+
+    def rule_for(self, construct: Construct) -> LoadedRule:
+        """The rule for a construct, or the one for all that has no other."""
+        return self.find(construct) or self.by_construct[ANY]
 
 
 def load(directories: Iterable[Path] = ()) -> Registry:

@@ -11,15 +11,13 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Computed, Constant, ModuleValue, Unknown
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import references as sites
+from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax import string_annotations
 
-NAME = "name({})"
-TEXT = "code in a string"
-QUOTED = "quoted annotation"
-ATTRIBUTE = "attribute by name({})"
-BYTES = "bytes({})"
+TEXT = Construct.parse("code in a string")
+QUOTED = Construct.parse("quoted annotation")
 
 IMPORTERS = frozenset({"import_module", "__import__", "importorskip", "lazy_import", "LazyLoader"})
 RUNNERS = frozenset(
@@ -49,10 +47,10 @@ def find(study: Study, module: Module) -> Iterator[Site]:
     taken: set[ast.AST] = {each.string for each in string_annotations.in_annotations(module.table)}
     for node, named in _looked_up(study, module):
         taken.update(ast.walk(node))
-        yield Site(NAME.format(named), module, node, node)
+        yield Site(Construct(ConstructKind.NAME_IN_STRING, named), module, node, node)
     for node, named in _replaced(study, module):
         taken.add(node)
-        yield Site(NAME.format(named), module, node, node)
+        yield Site(Construct(ConstructKind.NAME_IN_STRING, named), module, node, node)
     for constant in module.table.strings:
         assert isinstance(constant.value, str)
         if fsdp1.PACKAGE not in constant.value:
@@ -63,7 +61,7 @@ def find(study: Study, module: Module) -> Iterator[Site]:
             continue
         known = _canonical(constant.value) if DOTTED.fullmatch(constant.value) else None
         if known is not None:
-            yield Site(NAME.format(known), module, constant, constant)
+            yield Site(Construct(ConstructKind.NAME_IN_STRING, known), module, constant, constant)
             continue
         imports = any(map(_imports_fsdp1, IMPORT.finditer(constant.value)))
         if imports and constant in _run_or_written(study, module):
@@ -157,7 +155,13 @@ def attributes(study: Study, module: Module, *, has_fsdp: bool) -> Iterator[Site
         known = sites.models(found, study.tracer)
         unknown = all(isinstance(v, (Computed, Unknown)) for v in found)
         if known or (has_fsdp and name.value in _UNMISTAKABLE and unknown):
-            yield Site(ATTRIBUTE.format(name.value), module, call, call, call.args[0])
+            yield Site(
+                Construct(ConstructKind.ATTRIBUTE_BY_NAME, name.value),
+                module,
+                call,
+                call,
+                call.args[0],
+            )
 
 
 def in_bytes(module: Module) -> Iterator[Site]:
@@ -169,7 +173,7 @@ def in_bytes(module: Module) -> Iterator[Site]:
             continue
         found = next((n for n in sites.WRAPPER_NAMES if n.encode() in node.value), None)
         if found is not None and not sites.is_docstring(module, node):
-            yield Site(BYTES.format(found), module, node, node)
+            yield Site(Construct(ConstructKind.BYTES, found), module, node, node)
 
 
 def _run_or_written(study: Study, module: Module) -> set[ast.AST]:

@@ -7,20 +7,15 @@ import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from itertools import combinations, product
 from pathlib import Path
 
-from fsdp_migrate import runtime
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
+from fsdp_migrate.planning import support_in_file
+from fsdp_migrate.planning import support_library as library
 from fsdp_migrate.planning.edits import Edit, Import, Support
 from fsdp_migrate.syntax.source import Source
-from fsdp_migrate.syntax.trees import walk
-
-LIBRARY = Path(runtime.__file__).with_name("fsdp2_support.py")
-NAME = "fsdp2_support"
-SIGN = "written by fsdp-migrate"
 
 
 @dataclass(frozen=True)
@@ -40,6 +35,9 @@ def place(project: Project, edits: Mapping[Module, list[Edit]]) -> Placed:
         if found:
             needs[module] = found
     result = {m: [e for e in listed if not isinstance(e, Support)] for m, listed in edits.items()}
+    for module, defined in support_in_file.define(project, needs, edits).items():
+        result[module] += defined
+        del needs[module]
     if not needs:
         return Placed(result, {}, frozenset())
     wanted = {m: {need.function for need in listed} for m, listed in needs.items()}
@@ -74,7 +72,7 @@ def _homes(project: Project, wanted: Mapping[Module, set[str]]) -> tuple[Homes, 
     The members of an enum of one file are not those of another's: where values may meet, modules
     that need classes share a file, in a directory above them all if there is no better one.
     """
-    present = {m.path.parent for m in project.modules if is_ours(m)}
+    present = {m.path.parent for m in project.modules if library.is_ours(m)}
     directories = {m.path.parent for m in wanted} | present
     for module in wanted:
         roots = project.roots.of(module)
@@ -102,7 +100,7 @@ def _shared_out(
     """Who imports a file of which directory: few files, each in the innermost package."""
     serves: dict[Path, set[Module]] = {}
     for directory in directories:
-        path = directory / f"{NAME}.py"
+        path = directory / f"{library.NAME}.py"
         serves[directory] = {
             m
             for m in users
@@ -130,10 +128,12 @@ def _apart(project: Project, homes: Homes, wanted: Mapping[Module, set[str]]) ->
     """The modules of one program that would have classes of the same name from different files, or
     from one file that is imported by two names, which is loaded twice."""
     found: set[Module] = set()
-    classes = {m: {n for n in _closure(names) if _is_class(n)} for m, names in wanted.items()}
+    classes = {
+        m: {n for n in library.closure(names) if library.is_class(n)} for m, names in wanted.items()
+    }
     roots = project.roots
     loaded = [
-        (m, {(home, root) for root in roots.starts(m, home / f"{NAME}.py")})
+        (m, {(home, root) for root in roots.starts(m, home / f"{library.NAME}.py")})
         for home, users in homes
         for m in users
         if classes[m]
@@ -163,16 +163,18 @@ def _taken(
     roots = {root for m in users for root in (*project.roots.of(m), *project.roots.needed(m))}
     for root in roots - {directory}:
         found |= {m.path.stem for m in project.modules if m.path.parent == root}
-        found |= {path.stem for path in root.glob(f"{NAME}*")}
+        found |= {path.stem for path in root.glob(f"{library.NAME}*")}
     for module in users:
         bare = {b.qualified.partition(".")[0] for b in module.table.imports}
         elsewhere = {n for n in bare if project.resolve(n, module) is None}
-        found |= {name for name in elsewhere if name.startswith(NAME)}
+        found |= {name for name in elsewhere if name.startswith(library.NAME)}
     return found
 
 
 def _is_bare(project: Project, directory: Path, users: Iterable[Module]) -> bool:
-    return any(project.roots.spelled(m, directory / f"{NAME}.py") == NAME for m in users)
+    return any(
+        project.roots.spelled(m, directory / f"{library.NAME}.py") == library.NAME for m in users
+    )
 
 
 def _in_one_process(project: Project, first: Module, second: Module) -> bool:
@@ -192,11 +194,11 @@ def _file(project: Project, directory: Path, wanted: set[str], taken: Collection
     """
     number = 1
     while True:
-        path = directory / (f"{NAME}.py" if number == 1 else f"{NAME}_{number}.py")
+        path = directory / (f"{library.NAME}.py" if number == 1 else f"{library.NAME}_{number}.py")
         present = next((m for m in project.modules if m.path == path), None)
         if path.stem in taken:
             pass
-        elif present is not None and is_ours(present):
+        elif present is not None and library.is_ours(present):
             if not _missing(present, wanted) or _is_as_written(present):
                 return path
         elif present is None and not os.path.lexists(path):
@@ -206,15 +208,15 @@ def _file(project: Project, directory: Path, wanted: set[str], taken: Collection
 
 def _missing(module: Module, wanted: Iterable[str]) -> set[str]:
     """The functions that a support file would need for the wanted ones, and has not."""
-    return _closure(wanted) - set(module.table.module.bindings)
+    return library.closure(wanted) - set(module.table.module.bindings)
 
 
 def _is_as_written(module: Module) -> bool:
     """Whether a support file is what a run wrote, but for its format."""
     defined = [n for n in module.source.tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef))]
-    if not {n.name for n in defined} <= set(_definitions()):
+    if not {n.name for n in defined} <= set(library.definitions()):
         return False
-    made = Source.parse(_written({n.name for n in defined}))
+    made = Source.parse(library.written({n.name for n in defined}))
     return _substance(made) == _substance(module.source)
 
 
@@ -231,28 +233,13 @@ def _substance(source: Source) -> tuple[list[str], list[str]]:
     return [*sorted(names), *(ast.dump(n) for n in others)], comments
 
 
-def is_ours(module: Module) -> bool:
-    """Whether a module is a support file that an earlier run wrote."""
-    first = ast.get_docstring(module.source.tree) or ""
-    return module.path.stem.startswith(NAME) and SIGN in first.split("\n", 1)[0]
-
-
 def is_from(qualified: str, function: str, importer: Module, project: Project) -> bool:
     """Whether a dotted name is that of a function in a support file, which may be out of sight."""
     source, _, name = qualified.rpartition(".")
-    if name != function or not re.fullmatch(rf"{NAME}(_\d+)?", source.rpartition(".")[2]):
+    if name != function or not re.fullmatch(rf"{library.NAME}(_\d+)?", source.rpartition(".")[2]):
         return False
     resolved = project.resolve(qualified, importer)
-    return resolved is None or is_ours(resolved[0])
-
-
-# -- what ---------------------------------------------------------------------------------------
-
-
-@cache
-def _library() -> tuple[str, ast.Module]:
-    text = LIBRARY.read_text(encoding="utf-8")
-    return text, ast.parse(text)
+    return resolved is None or library.is_ours(resolved[0])
 
 
 def _contents(project: Project, path: Path, wanted: set[str]) -> bytes:
@@ -261,93 +248,5 @@ def _contents(project: Project, path: Path, wanted: set[str]) -> bytes:
     if present is not None:
         if not _missing(present, wanted):
             return present.source.data
-        wanted = wanted | (set(present.table.module.bindings) & set(_definitions()))
-    return _written(_closure(wanted))
-
-
-def _written(names: set[str]) -> bytes:
-    """The file with these functions and no others."""
-    text, tree = _library()
-    used = {used for name in names for used in _names_in(name)}
-    lines = text.split("\n")
-    docstring = ast.get_docstring(tree, clean=False)
-    blocks = [f'"""{docstring}"""\n']
-    blocks.append(_imports(tree, used))
-    for name, node in _definitions().items():
-        if name in names:
-            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            blocks.append("\n\n" + "\n".join(lines[first - 1 : node.end_lineno]) + "\n")
-    return "".join(blocks).encode()
-
-
-Definition = ast.FunctionDef | ast.ClassDef
-
-
-@cache
-def _definitions() -> dict[str, Definition]:
-    _, tree = _library()
-    return {n.name: n for n in tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
-
-
-def parameters(name: str) -> str | None:
-    """The parameters of a support function, as they stand in its ``def``; None of what is none."""
-    function = _definitions().get(name)
-    return ast.unparse(function.args) if isinstance(function, ast.FunctionDef) else None
-
-
-def is_spelled(qualified: str) -> bool:
-    """Whether a dotted name is one of a support file, by its spelling alone."""
-    source, _, _ = qualified.rpartition(".")
-    return re.fullmatch(rf"{NAME}(_\d+)?", source.rpartition(".")[2]) is not None
-
-
-def _is_class(name: str) -> bool:
-    return isinstance(_definitions()[name], ast.ClassDef)
-
-
-@cache
-def _names_in(name: str) -> frozenset[str]:
-    """The names in a function of the library."""
-    return frozenset(n.id for n in walk(_definitions()[name]) if isinstance(n, ast.Name))
-
-
-def _closure(wanted: Iterable[str]) -> set[str]:
-    """The wanted functions and every function of the library they use."""
-    found: set[str] = set()
-    stack = list(wanted)
-    while stack:
-        name = stack.pop()
-        if name in found:
-            continue
-        found.add(name)
-        stack += _names_in(name) & _definitions().keys()
-    return found
-
-
-def _imports(tree: ast.Module, used: set[str]) -> str:
-    """The library's import lines, cut down to the names in use, in the library's order."""
-    lines: list[str] = []
-    section = -1
-    for node in tree.body:
-        if not isinstance(node, (ast.Import, ast.ImportFrom)):
-            continue
-        names = [a for a in node.names if (a.asname or a.name.split(".")[0]) in used]
-        if not names:
-            continue
-        top = names[0].name if isinstance(node, ast.Import) else node.module or ""
-        current = int(top.startswith("torch"))
-        if section != current:
-            lines.append("")
-            section = current
-        lines.append(_import_line(node, names))
-    return "\n".join(lines) + "\n"
-
-
-def _import_line(node: ast.Import | ast.ImportFrom, names: list[ast.alias]) -> str:
-    spelled = [f"{a.name} as {a.asname}" if a.asname else a.name for a in names]
-    if isinstance(node, ast.Import):
-        return f"import {', '.join(spelled)}"
-    line = f"from {node.module} import {', '.join(spelled)}"
-    if len(line) <= 88:
-        return line
-    return f"from {node.module} import (\n" + "".join(f"    {s},\n" for s in spelled) + ")"
+        wanted = wanted | (set(present.table.module.bindings) & set(library.definitions()))
+    return library.written(library.closure(wanted))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsdp_migrate import shown
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.planning.outcome import Outcome, place
 from fsdp_migrate.planning.result import Problem, Result
 
@@ -27,7 +28,7 @@ class Event:
     width: int
     code: str
     outcome: Outcome
-    construct: str
+    construct: Construct
     message: str
     help: str
     source: str  # the line the site begins on
@@ -194,8 +195,8 @@ def _event(decision: Decision) -> Event:
     else:
         width = len(text) - column + 1
     help_ = decision.help
-    if decision.unguarded:
-        help_ += f"; no guard can stand there: {decision.unguarded}"
+    if decision.guard.problem:
+        help_ += f"; no guard can stand there: {decision.guard.problem}"
     makers = sorted(
         (c.module.display, *c.module.position(c.defined_by or c.call))
         for c in (decision.models if decision.guarded else ())

@@ -18,7 +18,6 @@ from fsdp_migrate.report.text import (
     problem_lines,
     remark,
     remarks,
-    shown,
     title,
 )
 
@@ -226,7 +225,7 @@ def _site(event: Event, number: int, lines: Sequence[str]) -> Iterator[str]:
     yield f'<article class="site card {kind}" id="site{number}">'
     yield (
         f'<h3><span class="tag">{_NAMES[kind]}</span> {_rule(event.code)} '
-        f"{text(shown(event.construct))}</h3>"
+        f"{text(event.construct.shown)}</h3>"
     )
     yield f'<p class="where">{one_line(event.path)}:{event.line}:{event.column}</p>'
     yield f'<pre class="code">{"".join(_excerpt(event, lines))}</pre>'

@@ -22,7 +22,7 @@ def render(found: list[Event], total: Summary) -> str:
                 "column": e.column,
                 "code": e.code,
                 "outcome": e.outcome.value,
-                "construct": e.construct,
+                "construct": str(e.construct),
                 "message": e.message,
                 "help": e.help,
                 "held": e.held,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from fsdp_migrate import shown as printable
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.report.event import Coverage, Event, Remark, Summary, by_file
-from fsdp_migrate.report.text import headline, plural, problem_lines, remarks, shown, title
+from fsdp_migrate.report.text import headline, plural, problem_lines, remarks, title
 
 ROOM = 60_000  # characters in all
 SHARE = 16_000  # and in one table
@@ -44,7 +44,7 @@ def _parts(found: Sequence[Event], total: Summary) -> Iterator[list[str]]:
         yield _section("Left for you", heads, [_row(e) for e in causes])
     held = [e for e in left if e.held]
     if held:
-        rows = [(_place(e), code(shown(e.construct)), text(e.message)) for e in held]
+        rows = [(_place(e), code(e.construct.shown), text(e.message)) for e in held]
         listed = _table(("place", "what", "why"), rows)
         number = f"{len(held)} {plural('site', len(held))}"
         yield _folded(f"{number} held back: settle what is left, and they go with it", listed)
@@ -58,7 +58,7 @@ def _parts(found: Sequence[Event], total: Summary) -> Iterator[list[str]]:
         yield _section("Comments in the code", ("place", "rule", "what"), rows)
     ignored = [e for e in found if e.ignored]
     if ignored:
-        rows = [(_place(e), code(shown(e.construct)), text(e.message)) for e in ignored]
+        rows = [(_place(e), code(e.construct.shown), text(e.message)) for e in ignored]
         number = f"{len(ignored)} {plural('site', len(ignored))}"
         yield _folded(f"{number} ignored", _table(("place", "what", "why"), rows))
 

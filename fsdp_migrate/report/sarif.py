@@ -99,7 +99,7 @@ def _plain(markdown: str) -> str:
 def _site(event: Event, index: dict[str, int], root: Path, seen: Counter[str]) -> dict[str, Any]:
     # What is held back has its cause reported with a level of its own.
     level = "note" if event.held else LEVELS[event.outcome]
-    result = _result(event, index, root, seen, level, headline(event), event.construct)
+    result = _result(event, index, root, seen, level, headline(event), str(event.construct))
     result["properties"] = {"outcome": event.outcome.value, "held": event.held}
     return result
 

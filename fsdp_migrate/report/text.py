@@ -98,20 +98,10 @@ def excerpt(event: Event | Remark) -> tuple[str, int, int]:
 
 
 def headline(event: Event) -> str:
-    name = shown(event.construct)
+    name = event.construct.shown
     if event.outcome is Outcome.LEFT:
         return f"{name}: {event.message}"
     return f"{name} -> {event.message}" if event.message else name
-
-
-def shown(construct: str) -> str:
-    """A construct as people write it."""
-    name = construct.replace("FullyShardedDataParallel", "FSDP")
-    if name.startswith("FSDP(") and name.endswith("=)"):
-        return name.removeprefix("FSDP(").removesuffix("=)")
-    if name.startswith("MixedPrecision(") and name.endswith("=)"):
-        return name.removeprefix("MixedPrecision(").removesuffix("=)")
-    return name
 
 
 def rewrite_lines(found: list[Event], *, every: bool) -> list[str]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.edits import (
     AddKeyword,
-    Code,
     DropBranch,
     DropElse,
     Edit,
@@ -18,11 +17,11 @@ from fsdp_migrate.planning.edits import (
     MoveStatement,
     RemoveArgument,
     RenameKeyword,
-    ReplaceExpression,
     ReplaceStatement,
     Unwrap,
 )
 from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.rewriting.edit_plan import new_code, old_nodes
 from fsdp_migrate.syntax.notebook import Cell, Notebook, NotebookError
 from fsdp_migrate.syntax.notebook_sources import Excerpt, extracts
 from fsdp_migrate.syntax.source import Source, SourceError
@@ -64,7 +63,7 @@ COMMAND = (
 
 
 def refusal(decision: Decision) -> tuple[str, str]:
-    """Why an edit of a decision cannot be made in a notebook, and the next step, or nothing."""
+    """Why an edit of a decision cannot be made in a notebook, and the next step; else nothing."""
     for edit in decision.edits:
         excerpt = edit.module.source.excerpt
         refused = _refused(edit, excerpt) if excerpt is not None else None
@@ -81,11 +80,9 @@ def _refused(edit: Edit, excerpt: Excerpt) -> tuple[str, str] | None:
     here = excerpt.piece(node.lineno)
     if isinstance(edit, MoveStatement) and excerpt.piece(edit.after.lineno) is not here:
         return MOVES
-    for code in _codes(edit):
-        nodes: list[ast.expr] = []
-        code.flatten(nodes)
-        if any(excerpt.piece(n.lineno).line > here.line for n in nodes):
-            return LATER
+    used = [node for code in new_code(edit) for node in old_nodes(code)]
+    if any(excerpt.piece(n.lineno).line > here.line for n in used):
+        return LATER
     lines = set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     if isinstance(edit, (ReplaceStatement, DropBranch, DropElse)):
         concerned = list(excerpt.masks.values())
@@ -96,18 +93,8 @@ def _refused(edit: Edit, excerpt: Excerpt) -> tuple[str, str] | None:
     return None if lines.isdisjoint(excerpt.lines_of(concerned)) else COMMAND
 
 
-def _codes(edit: Edit) -> Iterator[Code]:
-    match edit:
-        case ReplaceExpression() | AddKeyword():
-            yield edit.code
-        case ReplaceStatement() | Insert():
-            yield from edit.codes
-        case Unwrap():
-            yield from edit.before
-
-
-def renewed(module: Module, new: Source) -> None:
-    """Tell the new source of a module how it was taken from its notebook, if it was.
+def take_over_cells(module: Module, new: Source) -> None:
+    """Tell the new source of a module where its notebook's cells are in it, if it has one.
 
     Raises:
         SplitError: the cells cannot be told apart in it.
@@ -118,8 +105,8 @@ def renewed(module: Module, new: Source) -> None:
         new.excerpt = excerpt.moved(new.text)
 
 
-def joined(modules: Iterable[Module], changes: Mapping[Path, bytes]) -> dict[Path, bytes]:
-    """``changes`` with those of a notebook's sources put together as the notebook's."""
+def join_notebooks(modules: Iterable[Module], changes: Mapping[Path, bytes]) -> dict[Path, bytes]:
+    """``changes`` in which the new sources of a notebook are put together to the notebook."""
     result = dict(changes)
     new: dict[Notebook, dict[Cell, str]] = defaultdict(dict)
     for module in modules:

@@ -7,7 +7,6 @@ every call of torch's must fit its signature in the target torch.
 from __future__ import annotations
 
 import ast
-import builtins
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,14 +16,17 @@ from packaging.version import Version
 from fsdp_migrate import signatures
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.planning import support_file
-from fsdp_migrate.rewriting import bound_names, cells
+from fsdp_migrate.planning import support_library
+from fsdp_migrate.rewriting import cells
+from fsdp_migrate.rewriting.bound_names.conditions import condition_text
+from fsdp_migrate.rewriting.bound_names.reads import ALWAYS_BOUND, UnsureRead
+from fsdp_migrate.rewriting.bound_names.walk import find_unsure_reads
 from fsdp_migrate.syntax.magics import SplitError
 from fsdp_migrate.syntax.name_table import NameTable
 from fsdp_migrate.syntax.source import Source, SourceError
 from fsdp_migrate.syntax.trees import last_part, walk
 
-UNSURE = "the result may use a name before it is bound"  # a doubt, and no proof of a mistake
+UNSURE = "the result may use a name before it is bound"  # which proves no mistake
 
 
 def defect(module: Module, new: Module, target: Version) -> str:
@@ -57,7 +59,7 @@ def parse(module: Module, new: bytes) -> Module | str:
     """The module with new bytes, or what is wrong with them."""
     try:
         source = Source.parse(new, path=module.path, display=module.display)
-        cells.renewed(module, source)
+        cells.take_over_cells(module, source)
     except SourceError as error:
         return f"the result {error.message} (line {error.line})"
     except SplitError as error:
@@ -67,8 +69,7 @@ def parse(module: Module, new: bytes) -> Module | str:
 
 def unbound(table: NameTable) -> set[str]:
     """Names that are read but bound nowhere the language would look."""
-    known = set(dir(builtins)) | {"__file__", "__name__", "__doc__", "__path__", "__spec__"}
-    known |= {"__class__", "__module__", "__qualname__", "__builtins__", "__loader__"}
+    known = ALWAYS_BOUND | {"__class__", "__module__", "__qualname__", "__builtins__"}
     known |= table.module.bindings.keys()
     found: set[str] = set()
     for name in table.names:
@@ -78,18 +79,18 @@ def unbound(table: NameTable) -> set[str]:
     return found
 
 
-def too_early(old: NameTable, new: NameTable) -> bound_names.Doubt | None:
-    """The first read that may find nothing bound, and of which the old file was sure.
+def too_early(old: NameTable, new: NameTable) -> UnsureRead | None:
+    """The first read that may find nothing bound, though the old file was sure of it.
 
-    The old file may have had no more certainty: of the same name, or of one that was imported for
-    the same place and is no longer.
+    The old file was not sure if it had an unsure read of the same name at the same place, or of a
+    name that was imported for that place and no longer is.
     """
-    found = bound_names.doubts(new)
+    found = find_unsure_reads(new)
     if found:  # perhaps because of an ``else`` that only older releases ran, and which is gone
-        found = bound_names.doubts(new, _with_else(old) - _with_else(new))
+        found = find_unsure_reads(new, _with_else(old) - _with_else(new))
     if not found:
         return None
-    known = bound_names.doubts(old)
+    known = find_unsure_reads(old)
     here = {(d.name, d.place, d.event) for d in known}
     # What is not imported may be in a function of our own by now, within the one that had it.
     outer = {(d.name, d.place.split(".")[0], d.event) for d in known if not d.imported}
@@ -97,7 +98,7 @@ def too_early(old: NameTable, new: NameTable) -> bound_names.Doubt | None:
     replaced = {(d.place, d.event) for d in known if d.imported and d.name in gone}
     # FSDP1's own names may be missing where their import is guarded; so may what replaces them.
     fsdp1s = {b.name for b in old.imports if fsdp1.is_in_package(b.qualified)}
-    unsure = bound_names.doubts(old, wanting=fsdp1s)
+    unsure = find_unsure_reads(old, maybe_none=fsdp1s)
     replaced |= {(d.place, d.event) for d in unsure if d.name in fsdp1s}
     fresh = {b.name for b in new.imports} - {b.name for b in old.imports}
     early = [
@@ -113,7 +114,7 @@ def too_early(old: NameTable, new: NameTable) -> bound_names.Doubt | None:
 def _with_else(table: NameTable) -> set[str]:
     """The conditions that have an ``else``."""
     chains = (node for node in walk(table.tree) if isinstance(node, ast.If))
-    return {bound_names.written(node.test) for node in chains if node.orelse}
+    return {condition_text(node.test) for node in chains if node.orelse}
 
 
 def mismatches(table: NameTable, target: Version) -> list[str]:
@@ -138,12 +139,12 @@ def mismatches(table: NameTable, target: Version) -> list[str]:
 
 def _misfits_of_support(table: NameTable) -> Iterator[str]:
     """Calls of functions of a support file that its signatures do not allow."""
-    if not any(support_file.NAME in binding.qualified for binding in table.imports):
+    if not any(support_library.NAME in binding.qualified for binding in table.imports):
         return
     for call in table.calls:
         for name in table.qualify(call.func):
-            function = name.rpartition(".")[2] if support_file.is_spelled(name) else ""
-            parameters = support_file.parameters(function)
+            function = name.rpartition(".")[2] if support_library.is_spelled(name) else ""
+            parameters = support_library.parameters(function)
             problem = signatures.misfit(call, parameters) if parameters is not None else ""
             if problem:
                 yield f"{function} of the support module: {problem}"

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsdp_migrate.discovery import gate
+from fsdp_migrate.discovery import project_paths
 from fsdp_migrate.errors import InputError
 
 VARIABLE = "FSDP_MIGRATE_STATE"
@@ -130,32 +130,32 @@ def _check(path: Path, root: Path, base: Path, kind: int = stat.S_IFDIR) -> None
         reason = "belongs to another user"
     elif status.st_mode & others:
         reason = "is open to other users"
-    elif path == base and (around := _around(base, root)) is not None:
+    elif path == base and (around := _project_around(base, root)) is not None:
         reason = f"lies in the project {around}"
     else:
         return
     raise _unusable(path, reason)
 
 
-def _around(base: Path, root: Path) -> Path | None:
-    """What of the tree a state directory lies in, for whoever made the tree made that too.
+def _project_around(base: Path, root: Path) -> Path | None:
+    """The part of the tree that a state directory lies in: who made the tree may have made it too.
 
-    Where the platform keeps the user's state, only a project around it matters: a home directory
-    may be a tree.
+    In the platform's usual place for a user's state only a project around it counts, because a home
+    directory may be the tree.
     """
     usual = base in [Path(os.path.expanduser("~"), place) for place in _USUAL]
     if usual:
-        whole = root if gate.project(root) is not None else None
+        whole = root if project_paths.project_root(root) is not None else None
     else:
-        whole = gate.git_root(root) or gate.packages(root) or root
+        whole = project_paths.git_root(root) or project_paths.outermost_package(root) or root
     return whole if whole is not None and base.resolve().is_relative_to(whole) else None
 
 
 def outside(trees: Sequence[Path], root: Path, given: Sequence[Path] = ()) -> list[Path]:
-    """The trees that lie neither in the repository around ``root``, or beside the packages that it
-    is in, nor in one of ``given``."""
-    packages = gate.packages(root)
-    whole = gate.git_root(root) or (root if packages is None else packages.parent)
+    """The trees that lie neither in the repository around ``root``, nor beside the packages that
+    ``root`` is in, nor in one of ``given``."""
+    packages = project_paths.outermost_package(root)
+    whole = project_paths.git_root(root) or (root if packages is None else packages.parent)
     bounds = (whole, *given)
     return [tree for tree in trees if not any(tree.is_relative_to(bound) for bound in bounds)]
 

@@ -1,9 +1,10 @@
-"""Break emitted lines that are too long, the way black would: one argument a line."""
+"""Break new lines that are too long, the way black would: one argument per line."""
 
 from __future__ import annotations
 
 import libcst as cst
 
+Line = cst.SimpleStatementLine | cst.BaseCompoundStatement
 Breakable = cst.Call | cst.Dict | cst.List | cst.ListComp | cst.SetComp | cst.Tuple
 
 
@@ -13,21 +14,10 @@ def fit(
     indent: str,
     limit: int,
 ) -> cst.SimpleStatementLine | cst.BaseCompoundStatement:
-    """``node`` with calls and dict displays exploded until its lines fit ``limit`` columns."""
+    """A new statement whose lines fit ``limit`` columns, if breaking calls and displays does it."""
     fitted = node.visit(_Fit(module, indent, limit))
     assert isinstance(fitted, (cst.SimpleStatementLine, cst.BaseCompoundStatement))
     return fitted
-
-
-def fit_line(
-    line: cst.SimpleStatementLine,
-    module: cst.Module,
-    indent: str,
-    limit: int,
-    new: set[cst.CSTNode],
-) -> cst.SimpleStatementLine:
-    """A line of the user's with ``new`` expressions in it, broken at those when too long."""
-    return _fitted(line, module, indent, limit, new)
 
 
 class _Fit(cst.CSTTransformer):
@@ -60,15 +50,17 @@ class _Fit(cst.CSTTransformer):
         first = f"{indent}if {self.module.code_for_node(test)}:"
         if len(first.expandtabs(4)) <= self.limit:
             return updated_node
-        return updated_node.with_changes(test=_operand_a_line(test, self.module.default_indent))
+        return updated_node.with_changes(
+            test=_one_operand_per_line(test, self.module.default_indent)
+        )
 
     def leave_SimpleStatementLine(
         self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
     ) -> cst.SimpleStatementLine:
-        return _fitted(updated_node, self.module, self.indent, self.limit, None)
+        return fit_line(updated_node, self.module, self.indent, self.limit)
 
 
-def _operand_a_line(test: cst.BooleanOperation, step: str) -> cst.BooleanOperation:
+def _one_operand_per_line(test: cst.BooleanOperation, step: str) -> cst.BooleanOperation:
     """``(a and b)`` with a line for each operand, as formatters put a condition."""
     inner, closing = line_break(step), line_break("")
     operator = type(test.operator)
@@ -111,14 +103,17 @@ def _in_parentheses(line: cst.SimpleStatementLine, step: str) -> cst.SimpleState
     )
 
 
-def _fitted(
+def fit_line(
     node: cst.SimpleStatementLine,
     module: cst.Module,
     indent: str,
     limit: int,
-    allowed: set[cst.CSTNode] | None,
+    breakable: set[cst.CSTNode] | None = None,
 ) -> cst.SimpleStatementLine:
-    """Explode calls and displays, outermost first, until every line fits or nothing is left."""
+    """Explode calls and displays, outermost first, until every line fits or nothing is left.
+
+    Of the user's own lines only the new expressions, which are ``breakable``, are exploded.
+    """
     if _too_wide(node, module, indent, limit):
         wrapped = _in_parentheses(node, module.default_indent)
         if wrapped is not None and not _too_wide(wrapped, module, indent, limit):
@@ -126,17 +121,17 @@ def _fitted(
     for _ in range(4):
         if not _too_wide(node, module, indent, limit):
             break
-        target = _outermost(node, allowed)
+        target = _outermost(node, breakable)
         if target is None:
             break
         base = _indent_at(target, node, module)
-        replacement = _gathered(target, module.default_indent, base)
+        replacement = _arguments_on_one_line(target, module.default_indent, base)
         if replacement is None or _too_wide(
             _replaced(node, target, replacement), module, indent, limit
         ):
             replacement = explode(target, module.default_indent, base)
-        if allowed is not None:
-            allowed = allowed | {replacement, *replacement.children}
+        if breakable is not None:
+            breakable = breakable | {replacement, *replacement.children}
         node = _replaced(node, target, replacement)
     return node
 
@@ -152,15 +147,15 @@ _HERE = "__fsdp_migrate_here__"
 
 
 def _indent_at(target: cst.CSTNode, line: cst.SimpleStatementLine, module: cst.Module) -> str:
-    """How much deeper than its statement the line is on which an expression of it begins."""
+    """The indentation, within its statement, of the line on which an expression begins."""
     bare = line.with_changes(leading_lines=(), trailing_whitespace=cst.TrailingWhitespace())
     text = module.code_for_node(_replaced(bare, target, cst.Name(_HERE))).replace("\r", "")
     found = next(part for part in text.split("\n") if _HERE in part)
     return found[: len(found) - len(found.lstrip())]
 
 
-def _gathered(node: Breakable, unit: str, base: str) -> Breakable | None:
-    """black's first try for a call: all arguments on one line of their own."""
+def _arguments_on_one_line(node: Breakable, unit: str, base: str) -> Breakable | None:
+    """A call with all arguments on one line of their own, which black tries first."""
     if not isinstance(node, cst.Call):
         return None
     args = list(node.args)
@@ -178,12 +173,12 @@ def _replaced(
     return result
 
 
-def _outermost(node: cst.CSTNode, allowed: set[cst.CSTNode] | None) -> Breakable | None:
+def _outermost(node: cst.CSTNode, breakable: set[cst.CSTNode] | None) -> Breakable | None:
     """The outermost breakable expression that is still on one line."""
-    queue: list[tuple[cst.CSTNode, bool]] = [(node, allowed is None)]
+    queue: list[tuple[cst.CSTNode, bool]] = [(node, breakable is None)]
     while queue:
         current, ours = queue.pop(0)
-        ours = ours or (allowed is not None and current in allowed)
+        ours = ours or (breakable is not None and current in breakable)
         if ours and _is_breakable(current) and not _is_broken(current):
             return current  # type: ignore[return-value]
         queue += [(child, ours) for child in current.children]

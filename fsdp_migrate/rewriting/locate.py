@@ -1,9 +1,9 @@
 """Find LibCST nodes by the span of the ``ast`` node they stand for.
 
-One code generation pass with a position-keeping state: a third of the cost of
-``PositionProvider``, because only wanted positions are recorded. It also gives the set of
-ancestors of wanted nodes, so that the editing pass can skip every other subtree, and the
-regenerated text, which must equal the input.
+The text is generated once, by a state that keeps count of lines and columns. That costs a third of
+``PositionProvider``, because only wanted positions are recorded. It also gives the ancestors of
+wanted nodes, so that the editing pass can skip every other subtree, and the generated text, which
+must equal the input.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 from libcst._nodes.internal import CodegenState  # the hook PositionProvider itself is built on
 
-from fsdp_migrate.rewriting.excerpt import Excerpt
+from fsdp_migrate.rewriting.abridged import AbridgedText
 from fsdp_migrate.syntax.source import Source
 
 Span = tuple[int, int, int, int]
@@ -24,6 +24,8 @@ Span = tuple[int, int, int, int]
 
 @dataclass
 class Located:
+    """The LibCST nodes that were looked for."""
+
     nodes: dict[cst.CSTNode, ast.AST] = field(default_factory=dict)
     dirty: set[cst.CSTNode] = field(default_factory=set)  # located nodes and their ancestors
     indents: dict[cst.CSTNode, str] = field(default_factory=dict)  # dirty lines -> indentation
@@ -31,11 +33,11 @@ class Located:
 
 
 def locate(
-    tree: cst.Module, source: Source, wanted: Iterable[ast.AST], part: Excerpt | None = None
+    tree: cst.Module, source: Source, wanted: Iterable[ast.AST], part: AbridgedText | None = None
 ) -> Located:
-    """Map the LibCST counterparts of ``wanted`` statements and expressions to them.
+    """Find the LibCST nodes of the ``wanted`` statements and expressions.
 
-    ``part`` is the text that ``tree`` was made from, when it is not the whole source.
+    ``part`` is the abridged text that ``tree`` was made from, if it was not the whole source.
     """
     expressions: dict[Span, ast.AST] = {}
     statements: dict[tuple[int, int], ast.AST] = {}
@@ -50,12 +52,12 @@ def locate(
     return Located(state.nodes, state.dirty, state.indents, "".join(state.tokens))
 
 
-def _start(node: ast.expr | ast.stmt, source: Source, part: Excerpt | None) -> tuple[int, int]:
+def _start(node: ast.expr | ast.stmt, source: Source, part: AbridgedText | None) -> tuple[int, int]:
     line = node.lineno if part is None else part.line(node.lineno)
     return line, source.column(node.lineno, node.col_offset)
 
 
-def _span(node: ast.expr, source: Source, part: Excerpt | None) -> Span:
+def _span(node: ast.expr, source: Source, part: AbridgedText | None) -> Span:
     assert node.end_lineno is not None
     assert node.end_col_offset is not None
     end = source.column(node.end_lineno, node.end_col_offset)

@@ -1,4 +1,4 @@
-"""Comma-separated items: removing some without losing comments that belong to the others.
+"""Comma-separated items: some are removed, or one is added, and the others keep their comments.
 
 Between two items stands a *gap*: the rest of the first item's line, comment included, belongs to
 the first; own-line comments and the indent that follow belong to the second.
@@ -65,3 +65,41 @@ def plain(gap: Gap) -> Gap:
     if isinstance(gap, cst.ParenthesizedWhitespace):
         return gap.with_changes(first_line=cst.TrailingWhitespace(), empty_lines=())
     return gap
+
+
+def with_keyword(
+    args: list[cst.Arg],
+    name: str,
+    value: cst.BaseExpression,
+    opening: cst.BaseParenthesizableWhitespace,
+) -> list[cst.Arg]:
+    """``args`` with one more keyword, laid out like the last one. ``opening`` precedes them all."""
+    new = cst.Arg(
+        value=value,
+        keyword=cst.Name(name),
+        equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")),
+    )
+    if not args:
+        return [new]
+    last = args[-1]
+    if not isinstance(last.comma, cst.Comma):
+        comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+        closing = last.whitespace_after_arg
+        last = last.with_changes(comma=comma, whitespace_after_arg=cst.SimpleWhitespace(""))
+        return [*args[:-1], last, new.with_changes(whitespace_after_arg=closing)]
+    closing = last.comma.whitespace_after
+    between: cst.BaseParenthesizableWhitespace = closing
+    if len(args) > 1 and isinstance(args[-2].comma, cst.Comma):
+        between = plain(args[-2].comma.whitespace_after)
+    elif isinstance(opening, cst.ParenthesizedWhitespace):
+        between = plain(opening)
+    if isinstance(closing, cst.ParenthesizedWhitespace) and isinstance(
+        between, cst.ParenthesizedWhitespace
+    ):
+        between = between.with_changes(first_line=closing.first_line)  # a comment stays behind
+    comma = last.comma.with_changes(whitespace_after=plain(closing))
+    return [
+        *args[:-1],
+        last.with_changes(comma=cst.Comma(whitespace_after=between)),
+        new.with_changes(comma=comma),
+    ]

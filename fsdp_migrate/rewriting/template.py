@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import libcst as cst
 
 from fsdp_migrate.planning.edits import Code
+from fsdp_migrate.rewriting.layout import Line
 
 Lookup = Callable[[ast.expr], cst.BaseExpression]
-Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 
 _ATOMS = (
     cst.Name,
@@ -54,8 +54,8 @@ def expression(new: Code, lookup: Lookup, module: cst.Module) -> cst.BaseExpress
     return filled
 
 
-def statements(new: Code, lookup: Lookup, module: cst.Module) -> list[Statement]:
-    """One or more statements, written with four-space indents and ``\\n`` in the template."""
+def statements(new: Code, lookup: Lookup, module: cst.Module) -> list[Line]:
+    """New statements. The template's four-space indents and ``\\n`` become those of the file."""
     nodes: list[ast.expr] = []
     text = _in_file_style(new.flatten(nodes), module)
     parsed = cst.parse_module(text, config=module.config_for_parsing)

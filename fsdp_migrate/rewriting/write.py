@@ -165,9 +165,9 @@ def _record(
 
 
 def _put_back(run: Path, entries: Sequence[Entry], shared: frozenset[Path]) -> str:
-    """Undo a run that failed in the middle; what could not be put back, if anything.
+    """Undo a run that failed in the middle; say what could not be put back, if anything.
 
-    The last file goes first: so there is room on a full disk for each, as there was before it.
+    The last file is put back first. So a full disk has room for each, as it had before.
     """
     lost = []
     for entry in reversed(entries):
@@ -188,7 +188,7 @@ def _put_back(run: Path, entries: Sequence[Entry], shared: frozenset[Path]) -> s
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[Callable[[], None]]:
-    """Hold signals back; the function it gives raises KeyboardInterrupt where one may come."""
+    """Hold signals back. The function that it yields raises KeyboardInterrupt if one has come."""
     arrived: list[int] = []
 
     def remember(number: int, frame: FrameType | None) -> None:
@@ -273,7 +273,7 @@ def _shown(path: Path) -> str:
 
 
 def _check_writable(paths: Sequence[Path] | Mapping[Path, bytes]) -> None:
-    """A read-only file is its owner's wish, even where the directory would let us replace it."""
+    """Refuse to replace a read-only file, even where its directory would allow that."""
     refused = []
     for path in paths:
         if path.exists() and not _writable(path):
@@ -296,8 +296,8 @@ def _writable(path: Path) -> bool:
 
 
 def _shared(contents: Mapping[Path, bytes], trees: Sequence[Path]) -> frozenset[Path]:
-    """The hard-linked files that stay together: all their names lie in the trees, and those that
-    are written get the same contents. Others are cut off from names that must not change."""
+    """The hard-linked files that stay linked: all their names lie in the trees, and all of those
+    that are written get the same contents. Others are cut off from names that must not change."""
     several: dict[tuple[int, int], list[Path]] = {}
     names: Counter[tuple[int, int]] = Counter()
     for path in contents:
@@ -377,8 +377,8 @@ def _digest(data: bytes) -> str:
 
 
 def _digest_of(path: Path) -> str | None:
-    """The digest of a file's contents, None when there is no such file, and of nothing that we
-    write when something else is there, or a link on the way."""
+    """The digest of a file's contents; None if there is no such file; and ``_NO_FILE`` if something
+    else is there, or a link is on the way."""
     try:
         status = path.lstat()
     except FileNotFoundError:

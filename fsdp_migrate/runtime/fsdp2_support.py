@@ -1,9 +1,9 @@
 """Functions on FSDP2 models, written by fsdp-migrate. Plain torch: edit and move them freely."""
 
-import contextlib
 import dataclasses
 import enum
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -563,7 +563,7 @@ def _set_states(unit: Any, settings: StateDictSettings) -> None:
     unit.__dict__["_state_dict_settings"] = settings
 
 
-@contextlib.contextmanager
+@contextmanager
 def _default_states(module: nn.Module) -> Iterator[None]:
     """Let units that were not set to any kind of state give and take whole ones, as in FSDP1."""
     units = _units_with_state(module)
@@ -591,7 +591,7 @@ def load_model_state_dict(
         return module.load_state_dict(state_dict, strict=strict)
 
 
-@contextlib.contextmanager
+@contextmanager
 def state_dict_type(
     module: nn.Module,
     state_dict_type: Any,
@@ -613,7 +613,7 @@ def state_dict_type(
             unit.__dict__["_state_dict_settings"] = settings
 
 
-@contextlib.contextmanager
+@contextmanager
 def whole_states(
     model: nn.Module, *, cpu_offload: bool = False, rank0_only: bool = False
 ) -> Iterator[None]:
@@ -868,16 +868,13 @@ def load_rank0_state(
 
 
 def reshard_parameters(model: nn.Module) -> None:
-    """Make every parameter a sharded ``DTensor`` again.
-
-    After a forward without a backward (evaluation) the root's parameters are still whole.
-    """
+    """Shard every parameter again: after an evaluation the root's are still whole."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()
 
 
-@contextlib.contextmanager
+@contextmanager
 def no_sync(model: nn.Module, keep_unsharded: bool = False) -> Iterator[None]:
     """Accumulate gradients without reducing them over the ranks.
 
@@ -1283,7 +1280,7 @@ def _broadcast(
         yield key, value
 
 
-@contextlib.contextmanager
+@contextmanager
 def unsharded(model: nn.Module, *, recurse: bool = True) -> Iterator[None]:
     """Keep parameters gathered inside the block, for calls of the model such as ``generate``.
 
@@ -1319,7 +1316,7 @@ def _run_nothing(model: nn.Module) -> None:
     delattr(model, name)
 
 
-@contextlib.contextmanager
+@contextmanager
 def full_params(
     model: nn.Module,
     *,

@@ -3,7 +3,7 @@
 import ast
 
 from fsdp_migrate.analysis.values import Constant, Function, Value
-from fsdp_migrate.families.wrapping import placing
+from fsdp_migrate.families.wrapping import device_code
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
@@ -81,6 +81,6 @@ def _only_allocates(value: Value) -> bool:
 def _where(site: Site, study: Study) -> dict[str, Code]:
     """The device the shards go to, and whether they stay on the CPU."""
     plan, _, _ = study.argument(site)
-    kind = placing.type_code(plan, study)
+    kind = device_code.type_code(plan, study)
     flag = code(", cpu_offload={o}", o=plan.offloads) if plan.offloads is not None else code("")
     return {"d": kind, "o": flag}

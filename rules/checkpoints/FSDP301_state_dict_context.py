@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Function
-from fsdp_migrate.families.checkpoints import holders, statedicts
+from fsdp_migrate.families.checkpoints import holders, state_dict_settings
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.syntax.call_arguments import first_argument
 
 RULE = Rule(
     code="FSDP301",
@@ -37,11 +38,11 @@ def decide(site: Site, study: Study) -> Decision:
             RULE.code,
             f"{ast.unparse(site.reference)} is passed on as a value",
             "call it in a with statement, and run again",
-            models=study.constructors.values(),
+            models=study.every_constructor,
             quiet=True,
         )
-    models = statedicts.concerned(statedicts.first_argument(call), site.module, study)
-    setting = statedicts.read(call, site.module, study)
+    models = state_dict_settings.concerned(first_argument(call), site.module, study)
+    setting = state_dict_settings.read_setting(call, site.module, study)
     place = _item(site, call)
     if setting.problem or place is None:
         return _kept(site, study, models)
@@ -53,7 +54,7 @@ def decide(site: Site, study: Study) -> Decision:
         return _kept(site, study, models)
     proposal = study.proposal()
     proposal.unwrap(site.module, statement, index)
-    review = statedicts.LOCAL if setting.local else ""
+    review = state_dict_settings.LOCAL if setting.local else ""
     message = f"context removed ({setting})"
     return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
 

@@ -3,8 +3,15 @@
 import ast
 from dataclasses import replace
 
-from fsdp_migrate.families.checkpoints import hoisting, holders, snapshots, statedicts
-from fsdp_migrate.families.wrapping import meshes
+from fsdp_migrate.families.checkpoints import (
+    hoisting,
+    hoisting_places,
+    holders,
+    settings_in_force,
+    snapshots,
+    state_dict_settings,
+)
+from fsdp_migrate.families.wrapping import meshes, strategy
 from fsdp_migrate.fsdp1 import declared
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -26,9 +33,9 @@ def decide(site: Site, study: Study) -> Decision:
     found = study.models(site.receiver, site.module)
     parts = holders.held(site.receiver, site.module, study)
     models = parts.constructors or found.constructors
-    setting = statedicts.at(site.node, site.module, models, study)
-    setting = statedicts.given(setting, models, study)
-    at_run_time = statedicts.is_for_run_time(setting, study)
+    setting = settings_in_force.setting_at(site.node, site.module, models, study)
+    setting = state_dict_settings.effective_setting(setting, models, study)
+    at_run_time = state_dict_settings.is_for_run_time(setting, study)
     problem = "" if at_run_time else setting.problem
     unknown = bool(problem) and problem == setting.problem
     if not isinstance(site.node, ast.Call):
@@ -45,9 +52,9 @@ def decide(site: Site, study: Study) -> Decision:
             quiet=True,
             unknown_state=unknown,
         )
-    found_at = hoisting.Standing()
+    found_at = hoisting_places.Standing()
     if setting.kind == "FULL":
-        found_at = hoisting.standing(site, (site.receiver,), study)
+        found_at = hoisting_places.standing(site, (site.receiver,), study)
     if found_at.problem:
         return study.left(
             site,
@@ -64,12 +71,12 @@ def decide(site: Site, study: Study) -> Decision:
     # DCP knows one first rank, FSDP1 one for each group of ranks that shard a model.
     several = setting.rank0_only and not all(meshes.is_sharded_by_all(m, study) for m in models)
     first = place is not None and hoisting.is_saved_by_first(site, place, study)
-    if first and setting == statedicts.DEFAULT:
+    if first and setting == state_dict_settings.DEFAULT:
         setting = replace(setting, offload=True, rank0_only=True)
     others = any("DistributedDataParallel" in getattr(v, "made_by", "") for v in found.others)
     others = others or declared.model(frozenset(found.others), study.tracer).other
     # What every rank has is not gathered: DCP would hand out the parameters themselves.
-    several = several or others or statedicts.is_replicated(models, study)
+    several = several or others or strategy.is_replicated(models, study)
     if parts:  # what is not in them is on every rank, and where it is
         several = several or setting.rank0_only or setting.offload or not parts.certain
     if (several and setting.kind == "FULL") or snapshots.is_kept(site, study):
@@ -88,7 +95,7 @@ def decide(site: Site, study: Study) -> Decision:
 
 
 def _at_run_time(
-    site: Site, found: hoisting.Standing, models: frozenset[Constructor], study: Study
+    site: Site, found: hoisting_places.Standing, models: frozenset[Constructor], study: Study
 ) -> Decision:
     """The model knows which state it gives, once it was set to one."""
     assert site.receiver is not None
@@ -96,7 +103,7 @@ def _at_run_time(
     message, review, marked = "kept: the model is set to the state it gives", "", False
     model = hoisting.spelled(site.receiver, found.place)
     new = code("{m}.state_dict()", m=model)
-    surely = statedicts.is_surely_set(site.node, site.module, models, study)
+    surely = settings_in_force.is_surely_set(site.node, site.module, models, study)
     if not surely:
         message = "model_state_dict"
         near = site.node if found.place is None else found.place.statement
@@ -111,7 +118,10 @@ def _at_run_time(
 
 
 def _new(
-    site: Site, setting: statedicts.Setting, proposal: Proposal, place: hoisting.Place | None
+    site: Site,
+    setting: state_dict_settings.Setting,
+    proposal: Proposal,
+    place: hoisting_places.Place | None,
 ) -> tuple[Code, str]:
     """The call that gives the same state, and what it is called in reports."""
     assert site.receiver is not None
@@ -132,7 +142,10 @@ def _new(
 
 
 def _copied(
-    site: Site, setting: statedicts.Setting, proposal: Proposal, place: hoisting.Place | None
+    site: Site,
+    setting: state_dict_settings.Setting,
+    proposal: Proposal,
+    place: hoisting_places.Place | None,
 ) -> tuple[Code, str]:
     """As :func:`_new`, in tensors that no training changes."""
     assert site.receiver is not None

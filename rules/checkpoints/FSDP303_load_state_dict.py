@@ -2,13 +2,14 @@
 
 import ast
 
-from fsdp_migrate.families.checkpoints import holders, statedicts
+from fsdp_migrate.families.checkpoints import holders, settings_in_force, state_dict_settings
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import DCP
+from fsdp_migrate.syntax.call_arguments import bind_arguments
 
 RULE = Rule(
     code="FSDP303",
@@ -21,15 +22,15 @@ def decide(site: Site, study: Study) -> Decision:
     assert site.receiver is not None
     parts = holders.held(site.receiver, site.module, study)
     models = parts.constructors or study.models(site.receiver, site.module).constructors
-    setting = statedicts.at(site.node, site.module, models, study)
-    setting = statedicts.given(setting, models, study)
-    at_run_time = statedicts.is_for_run_time(setting, study)
+    setting = settings_in_force.setting_at(site.node, site.module, models, study)
+    setting = state_dict_settings.effective_setting(setting, models, study)
+    at_run_time = state_dict_settings.is_for_run_time(setting, study)
     problem = "" if at_run_time else setting.problem
     unknown = bool(problem) and problem == setting.problem
     call = site.node
     bound = None
     if isinstance(call, ast.Call):
-        bound = statedicts.arguments(call, ("state_dict", "strict", "assign"))
+        bound = bind_arguments(call, ("state_dict", "strict", "assign"))
     if bound is None or "state_dict" not in bound:
         problem = "its arguments cannot be read"
     elif "assign" in bound:
@@ -45,7 +46,7 @@ def decide(site: Site, study: Study) -> Decision:
         )
     assert bound is not None
     assert isinstance(call, ast.Call)
-    surely = statedicts.is_surely_set(call, site.module, models, study)
+    surely = settings_in_force.is_surely_set(call, site.module, models, study)
     if at_run_time and surely:
         message = "kept: the model is set to the state it takes"
         return study.rewritten(site, RULE.code, message, models=models)

@@ -4,7 +4,12 @@ import ast
 from dataclasses import replace
 
 from fsdp_migrate.analysis.flow import access_path
-from fsdp_migrate.families.checkpoints import hoisting, statedicts
+from fsdp_migrate.families.checkpoints import (
+    hoisting,
+    hoisting_places,
+    settings_in_force,
+    state_dict_settings,
+)
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
@@ -12,6 +17,7 @@ from fsdp_migrate.planning.edits import Code, Proposal, code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import DCP
+from fsdp_migrate.syntax.call_arguments import bind_arguments
 
 RULE = Rule(
     code="FSDP304",
@@ -39,14 +45,14 @@ READERS = frozenset(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    name = site.construct.rpartition(".")[2]
+    name = site.construct.last
     call = site.node
-    bound = statedicts.arguments(call, ARGUMENTS[name]) if isinstance(call, ast.Call) else None
+    bound = bind_arguments(call, ARGUMENTS[name]) if isinstance(call, ast.Call) else None
     model = bound.get("model") if bound else None
     models = study.models_of_static(model, site.module).constructors
-    setting = statedicts.at(site.node, site.module, models, study)
+    setting = settings_in_force.setting_at(site.node, site.module, models, study)
     by_setting = name == "optim_state_dict"
-    at_run_time = by_setting and statedicts.is_for_run_time(setting, study)
+    at_run_time = by_setting and state_dict_settings.is_for_run_time(setting, study)
     held = _held_state(bound, site)
     problem = _unreadable(bound, held)
     if by_setting and not problem:
@@ -57,11 +63,11 @@ def decide(site: Site, study: Study) -> Decision:
         rank0_only = rank0 = _rank0_only(bound, site, study)
         setting = replace(setting, optim_offload=True, optim_rank0_only=bool(rank0))
     sharded = name == "sharded_optim_state_dict" or (by_setting and setting.kind == "SHARDED")
-    found_at = hoisting.Standing()
+    found_at = hoisting_places.Standing()
     if not problem and not sharded:
         assert bound is not None
         needed = (bound["model"], bound["optim"])
-        found_at = hoisting.standing(site, needed, study)
+        found_at = hoisting_places.standing(site, needed, study)
         problem = found_at.problem
         if rank0_only is None and found_at.place is not None:
             problem = "rank0_only is only known at run time"
@@ -112,7 +118,7 @@ def _unreadable(bound: dict[str, ast.expr] | None, held: ast.Assign | None) -> s
     """Why a call cannot be understood, or an empty text."""
     if bound is None or "model" not in bound or "optim" not in bound:
         return "its arguments cannot be read"
-    if statedicts.has_group(bound):
+    if state_dict_settings.has_group(bound):
         return "the state is gathered over a process group of its own"
     state = bound.get("optim_state_dict")
     if state is None or held is not None or _is_own_state(state, bound["optim"]):

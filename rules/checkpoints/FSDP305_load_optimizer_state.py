@@ -2,7 +2,11 @@
 
 import ast
 
-from fsdp_migrate.families.checkpoints import optimstates, statedicts
+from fsdp_migrate.families.checkpoints import (
+    optimizer_states,
+    settings_in_force,
+    state_dict_settings,
+)
 from fsdp_migrate.families.names.deletions import drop_assignment
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -24,12 +28,12 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    name = site.construct.rpartition(".")[2]
-    load = optimstates.read(site, name, study)
+    name = site.construct.last
+    load = optimizer_states.read(site, name, study)
     models = study.models_of_static(load.model, site.module).constructors
     by_setting = name == "optim_state_dict_to_load"
-    setting = statedicts.at(site.node, site.module, models, study)
-    at_run_time = by_setting and statedicts.is_for_run_time(setting, study)
+    setting = settings_in_force.setting_at(site.node, site.module, models, study)
+    at_run_time = by_setting and state_dict_settings.is_for_run_time(setting, study)
     alone = bool(load.problem) or at_run_time  # the conversion, without the load of its result
     complete = load.model is not None and load.optimizer is not None and load.state is not None
     problem = "" if complete else load.problem or "the optimizer is not passed"

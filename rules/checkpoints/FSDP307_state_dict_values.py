@@ -2,7 +2,7 @@
 
 import ast
 
-from fsdp_migrate.families.checkpoints import statedicts
+from fsdp_migrate.families.checkpoints import state_dict_settings
 from fsdp_migrate.families.names.deletions import drop_assignment
 from fsdp_migrate.families.wrapping import vocabulary
 from fsdp_migrate.fsdp1.site import Site
@@ -51,7 +51,7 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    uses = statedicts.config_users(site)
+    uses = state_dict_settings.config_users(site)
     if uses and not any(_is_kept(use, site, study) for use in uses):
         owners = [_owner(use, site, study) for use in uses]
         settled = [o for o in owners if o is not None]
@@ -66,7 +66,7 @@ def decide(site: Site, study: Study) -> Decision:
                 proposal,
                 models=models,  # type: ignore[arg-type]
             )
-    name = vocabulary.name_of(site.construct)
+    name = site.construct.owner
     if name == "StateDictType" or study.run_time_states or study.kept:
         return vocabulary.keep(site, name, study, RULE.code)
     return study.left(
@@ -74,7 +74,7 @@ def decide(site: Site, study: Study) -> Decision:
         RULE.code,
         study.derived or f"{site.construct} is used as a value",
         "replace it together with the code that reads it",
-        models=study.constructors.values(),
+        models=study.every_constructor,
         unknown_state=True,
     )
 

@@ -3,7 +3,14 @@
 import ast
 
 from fsdp_migrate.analysis.flow import access_path
-from fsdp_migrate.families.checkpoints import hoisting, holders, ranks, statedicts
+from fsdp_migrate.families.checkpoints import (
+    hoisting_places,
+    holders,
+    ranks,
+    settings_in_force,
+    state_dict_contexts,
+    state_dict_settings,
+)
 from fsdp_migrate.fsdp1.references import STATE_FUNCTION
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -67,9 +74,9 @@ def _function(site: Site, model: ast.expr, study: Study) -> Decision:
     module = site.module
     parts = holders.held(model, module, study)
     models = parts.constructors or study.models(model, module).constructors
-    setting = statedicts.at(site.node, module, models, study)
-    at_run_time = statedicts.is_for_run_time(setting, study)
-    at_run_time = at_run_time and statedicts.is_surely_set(site.node, module, models, study)
+    setting = settings_in_force.setting_at(site.node, module, models, study)
+    at_run_time = state_dict_settings.is_for_run_time(setting, study)
+    at_run_time = at_run_time and settings_in_force.is_surely_set(site.node, module, models, study)
     if setting.problem and not at_run_time:
         return study.left(
             site, RULE.code, setting.problem, HELP, models=models, quiet=True, unknown_state=True
@@ -83,13 +90,13 @@ def _function(site: Site, model: ast.expr, study: Study) -> Decision:
         kept = "kept: the model is set to the state it gives"
     elif setting.kind != "FULL":
         kept = "kept: a model gives its shards"
-    elif statedicts.is_in_context(call, module, models, study):
+    elif state_dict_contexts.is_in_context(call, module, models, study):
         kept = "kept: the context says which state it is"
     elif earlier and not others:
         kept = "in the context of the call before it"
     if kept:
         return study.rewritten(site, RULE.code, kept, models=models)
-    found = hoisting.standing(site, (model,), study, fixed=True)
+    found = hoisting_places.standing(site, (model,), study, fixed=True)
     new = _in_context(site)
     problem = found.problem
     if new is None or access_path(model) is None or others:

@@ -4,12 +4,13 @@ import ast
 from collections.abc import Iterable
 
 from fsdp_migrate.analysis.values import Made
-from fsdp_migrate.families.checkpoints import holders, statedicts
+from fsdp_migrate.families.checkpoints import holders, settings_in_force, state_dict_settings
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.syntax.call_arguments import first_argument
 
 RULE = Rule(
     code="FSDP309",
@@ -23,13 +24,13 @@ RULE = Rule(
 
 def decide(site: Site, study: Study) -> Decision:
     call = site.node
-    model = statedicts.first_argument(call) if isinstance(call, ast.Call) else None
-    models = statedicts.concerned(model, site.module, study)
+    model = first_argument(call) if isinstance(call, ast.Call) else None
+    models = state_dict_settings.concerned(model, site.module, study)
     problem = ""
-    setting = statedicts.Setting()
+    setting = state_dict_settings.Setting()
     if study.run_time_states:
         return _kept(site, study, models)
-    if site.construct.endswith("get_state_dict_type"):
+    if site.construct.last == "get_state_dict_type":
         problem = "an FSDP2 model has no state dict type"
     elif not isinstance(call, ast.Call):
         problem = "set_state_dict_type is passed on as a value"
@@ -38,7 +39,7 @@ def decide(site: Site, study: Study) -> Decision:
     elif model is not None and _has_parts_alone(model, site, study):
         problem = "only parts of the model are sharded, which gives and takes its state by itself"
     else:
-        setting = statedicts.at(call, site.module, models, study)
+        setting = settings_in_force.setting_at(call, site.module, models, study)
         problem = setting.problem
     if problem:
         return study.left(
@@ -52,7 +53,7 @@ def decide(site: Site, study: Study) -> Decision:
         )
     proposal = study.proposal()
     proposal.delete(site.module, site.statement)
-    review = statedicts.LOCAL if setting.local else ""
+    review = state_dict_settings.LOCAL if setting.local else ""
     return study.rewritten(site, RULE.code, "removed", proposal, models=models, review=review)
 
 
@@ -68,7 +69,7 @@ def _has_parts_alone(model: ast.expr, site: Site, study: Study) -> bool:
 def _kept(site: Site, study: Study, models: Iterable[Constructor]) -> Decision:
     """It stays, as a support function's."""
     proposal = study.proposal()
-    function = site.construct.rpartition(".")[2]
+    function = site.construct.last
     name = proposal.support(site.module, function, site.node)
     assert isinstance(site.reference, ast.expr)
     proposal.replace(site.module, site.reference, code("{n}", n=name))

@@ -3,14 +3,15 @@
 import ast
 
 from fsdp_migrate.analysis.flow import access_path
-from fsdp_migrate.families.checkpoints import optimstates, statedicts
-from fsdp_migrate.fsdp1.api import FSDP
+from fsdp_migrate.families.checkpoints import optimizer_states
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.syntax.call_arguments import bind_arguments
 
 RULE = Rule(
     code="FSDP310",
@@ -25,7 +26,7 @@ ARGUMENTS = ("model_state_dict", "optimizer_key", "storage_reader", "planner")
 
 def decide(site: Site, study: Study) -> Decision:
     call = site.node
-    bound = statedicts.arguments(call, ARGUMENTS) if isinstance(call, ast.Call) else None
+    bound = bind_arguments(call, ARGUMENTS) if isinstance(call, ast.Call) else None
     load = _following(site, study)
     problem = ""
     if bound is None or bound.keys() != set(ARGUMENTS[:3]):
@@ -38,7 +39,7 @@ def decide(site: Site, study: Study) -> Decision:
             RULE.code,
             problem,
             "dcp.load into get_optimizer_state_dict(model, optimizer), then set it",
-            models=study.constructors.values(),
+            models=study.every_constructor,
         )
     assert isinstance(call, ast.Call)
     assert load.model is not None
@@ -58,12 +59,14 @@ def decide(site: Site, study: Study) -> Decision:
     return study.rewritten(site, RULE.code, "read_sharded_optimizer_state", proposal, models=models)
 
 
-def _following(site: Site, study: Study) -> optimstates.Load | None:
+def _following(site: Site, study: Study) -> optimizer_states.Load | None:
     """The only conversion in the same function, when it names its model and optimizer."""
     function = enclosing_function(site.module, site.node)
     name = "optim_state_dict_to_load"
     loads = [
-        optimstates.read(Site(f"{FSDP}.{name}", site.module, call, call.func), name, study)
+        optimizer_states.read(
+            Site(Construct.of_model(name), site.module, call, call.func), name, study
+        )
         for call in site.module.table.calls
         if isinstance(call.func, ast.Attribute)
         and call.func.attr == name

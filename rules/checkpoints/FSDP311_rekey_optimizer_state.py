@@ -2,13 +2,13 @@
 
 import ast
 
-from fsdp_migrate.families.checkpoints import statedicts
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code, join
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.syntax.call_arguments import bind_arguments
 
 RULE = Rule(
     code="FSDP311",
@@ -22,10 +22,10 @@ ARGUMENTS = ("optim_state_dict", "optim_state_key_type", "model", "optim_input",
 
 def decide(site: Site, study: Study) -> Decision:
     call = site.node
-    bound = statedicts.arguments(call, ARGUMENTS) if isinstance(call, ast.Call) else None
+    bound = bind_arguments(call, ARGUMENTS) if isinstance(call, ast.Call) else None
     model = bound.get("model") if bound else None
     models = study.models(model, site.module).constructors if model is not None else frozenset()
-    models = models or frozenset(study.constructors.values())
+    models = models or study.every_constructor
     kind = bound.get("optim_state_key_type") if bound else None
     names = set()
     if kind is not None:

@@ -1,6 +1,6 @@
 """Copy models before they are sharded, and save states instead of models."""
 
-from fsdp_migrate.families.checkpoints import copies
+from fsdp_migrate.families.checkpoints import copied_models
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
@@ -10,14 +10,14 @@ RULE = Rule(
     code="FSDP414",
     name="whole_models",
     handles=("copy of a model", "pickled model"),
-    finders=(Finder(180, copies.find_copied_models),),
+    finders=(Finder(180, copied_models.find_copied_models),),
 )
 
 
 def decide(site: Site, study: Study) -> Decision:
     assert site.receiver is not None
     models = study.models(site.receiver, site.module).constructors
-    if site.construct == copies.COPY:
+    if site.construct == copied_models.COPY:
         return study.left(
             site,
             RULE.code,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fsdp_migrate.families.wrapping import methods
+from fsdp_migrate.families.wrapping import entry_methods, forward_registration
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
@@ -10,7 +10,7 @@ from fsdp_migrate.planning.rule import Finder, Rule
 
 
 def _entry_methods(study: Study) -> Iterator[Site]:
-    return (entry.site for entry in methods.entries(study))
+    return (entry.site for entry in entry_methods.entries(study))
 
 
 RULE = Rule(
@@ -22,9 +22,9 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    entry = next(e for e in methods.entries(study) if e.site is site)
-    models = methods.constructors(entry, study)
-    reason, help = methods.problem(entry, study)
+    entry = next(e for e in entry_methods.entries(study) if e.site is site)
+    models = forward_registration.constructors(entry, study)
+    reason, help = forward_registration.problem(entry, study)
     if reason:
         return study.left(site, RULE.code, reason, help, models=models)
     return study.rewritten(
@@ -32,5 +32,5 @@ def decide(site: Site, study: Study) -> Decision:
         RULE.code,
         "its model has it registered",
         models=models,
-        review=methods.review(entry, study),
+        review=forward_registration.review(entry, study),
     )

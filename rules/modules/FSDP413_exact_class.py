@@ -3,8 +3,8 @@
 import ast
 
 from fsdp_migrate.analysis.values import Display, Value
-from fsdp_migrate.families.modules import classes
-from fsdp_migrate.families.wrapping import models
+from fsdp_migrate.families.modules import exact_classes
+from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.fsdp1.api import PACKAGE
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -17,9 +17,9 @@ RULE = Rule(
     name="exact_class",
     handles=("exact class", "class name", "class as a key"),
     finders=(
-        Finder(150, classes.find_exact_class_tests),
-        Finder(160, classes.find_class_names),
-        Finder(170, classes.find_class_keys),
+        Finder(150, exact_classes.find_exact_class_tests),
+        Finder(160, exact_classes.find_class_names),
+        Finder(170, exact_classes.find_class_keys),
     ),
 )
 
@@ -30,14 +30,14 @@ DERIVED_LINEAR = ("MultiheadAttention", "Transformer")
 
 
 def decide(site: Site, study: Study) -> Decision:
-    if site.construct == classes.NAMED:
+    if site.construct == exact_classes.NAMED:
         return _name(site, study)
     concerned = _concerned(site, study)
-    if site.construct == classes.KEY:
+    if site.construct == exact_classes.KEY:
         return _left(site, concerned, study, "something is looked up by the class of a module")
     assert isinstance(site.node, ast.Compare)
-    test = classes.read(site.node, site.module)
-    if classes.names_wrapper(test):
+    test = exact_classes.read(site.node, site.module)
+    if exact_classes.names_wrapper(test):
         return _wrapper(site, test, concerned, study)
     proposal = study.proposal()
     if test.by_name:
@@ -61,7 +61,7 @@ def _concerned(site: Site, study: Study) -> frozenset[Constructor]:
     found: frozenset[Constructor] = frozenset()
     if site.receiver is not None:
         found = study.models(site.receiver, site.module).constructors
-    return found or frozenset(study.constructors.values())
+    return found or study.every_constructor
 
 
 def _name(site: Site, study: Study) -> Decision:
@@ -75,7 +75,7 @@ def _name(site: Site, study: Study) -> Decision:
 
 
 def _wrapper(
-    site: Site, test: classes.Test, models: frozenset[Constructor], study: Study
+    site: Site, test: exact_classes.Test, models: frozenset[Constructor], study: Study
 ) -> Decision:
     if test.is_membership:
         return _left(site, models, study, "FSDP1's wrapper is asked for by name, among others")
@@ -99,7 +99,7 @@ def _left(site: Site, models: frozenset[Constructor], study: Study, reason: str)
     )
 
 
-def _asks_for_prefix(test: classes.Test) -> bool:
+def _asks_for_prefix(test: exact_classes.Test) -> bool:
     return any(
         isinstance(node, ast.Constant) and str(node.value).startswith(PREFIX)
         for node in ast.walk(test.other)
@@ -107,7 +107,7 @@ def _asks_for_prefix(test: classes.Test) -> bool:
 
 
 def _wanted(
-    test: classes.Test, site: Site, concerned: frozenset[Constructor], study: Study
+    test: exact_classes.Test, site: Site, concerned: frozenset[Constructor], study: Study
 ) -> tuple[Code, str]:
     """The class or classes as ``isinstance`` takes them, and what may differ."""
     parts, wanted = [test.other], code("{c}", c=test.other)
@@ -122,14 +122,14 @@ def _wanted(
             wanted = code("tuple({c})", c=test.other)
     subclasses: list[str] = []
     for part in parts:
-        known = classes.known_subclasses(part, study, site.module)
+        known = exact_classes.known_subclasses(part, study, site.module)
         if known is None:
             return wanted, "the test is now true for subclasses as well"
         subclasses += known
         if "torch.nn.Linear" in study.external(part, site.module) and any(
-            models.may_contain(c.wrapped, c.module, layer, study)
+            model_contents.may_contain(c.wrapped, c.module, layer, study)
             for c in concerned
-            if "module" in c.arguments
+            if c.has_module
             for layer in DERIVED_LINEAR
         ):
             subclasses.append("the output layer of torch's attention")

@@ -1,6 +1,6 @@
 """Make the parts of a model before it is sharded."""
 
-from fsdp_migrate.families.modules import remaking
+from fsdp_migrate.families.modules import replaced_modules
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
@@ -10,14 +10,14 @@ RULE = Rule(
     code="FSDP415",
     name="remaking",
     handles=("module of a sharded model replaced", "sharded parameter initialized"),
-    finders=(Finder(190, remaking.find_replaced_modules),),
+    finders=(Finder(190, replaced_modules.find_replaced_modules),),
 )
 
 
 def decide(site: Site, study: Study) -> Decision:
     assert site.receiver is not None
     found = study.models(site.receiver, site.module)
-    if site.construct == remaking.DRAWN:
+    if site.construct == replaced_modules.DRAWN:
         return study.rewritten(
             site,
             RULE.code,

@@ -2,7 +2,7 @@
 
 from packaging.version import Version
 
-from fsdp_migrate.families.modules import unused
+from fsdp_migrate.families.modules import unused_parameters
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
@@ -14,7 +14,7 @@ RULE = Rule(
     code="FSDP420",
     name="unused_parameters",
     handles=("unused part",),
-    finders=(Finder(220, in_project=unused.find_unused_parts),),
+    finders=(Finder(220, in_project=unused_parameters.find_unused_parts),),
 )
 
 
@@ -24,9 +24,9 @@ KNOWN = Version("2.13")  # to have the setter
 
 def decide(site: Site, study: Study) -> Decision:
     constructor = next(c for c in study.constructors.values() if c.call is site.receiver)
-    found = unused.of(constructor, study)
+    found = unused_parameters.of(constructor, study)
     assert found is not None
-    by_root = unused.is_owned_by_root(found.unused, constructor, study)
+    by_root = unused_parameters.is_owned_by_root(found.unused, constructor, study)
     plan = study.plans.get(constructor)
     placed = plan is not None and not placement_problem(constructor)
     if study.target >= KNOWN and by_root and placed:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fsdp_migrate.families.modules import dataclass_nodes
+from fsdp_migrate.families.modules import dataclass_nodes, dataclass_registration
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
@@ -32,7 +32,7 @@ def decide(site: Site, study: Study) -> Decision:
     found = [d for d in dataclass_nodes.findings(study) if d.site is site]
     models = found[0].constructors(study)
     name = found[0].cls.node.name
-    reason = dataclass_nodes.problem(found[0], study)
+    reason = dataclass_registration.problem(found[0], study)
     if reason:
         blind = (
             f"fully_shard before torch {dataclass_nodes.OUTPUTS} finds no outputs in {name}, so "

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fsdp_migrate.analysis.name_resolution import Lead
+from fsdp_migrate.fsdp1.construct import ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning import string_references
 from fsdp_migrate.planning.context import Study
@@ -18,7 +19,10 @@ RULE = Rule(code="FSDP105", name="look_alikes", handles=("look-alike",), since="
 def decide(site: Site, study: Study) -> Decision:
     named, others = _doubtful(site, study)
     makes = study.constructors.get(site.node)
-    is_type = site.construct == string_references.QUOTED or site.construct.startswith("annotation(")
+    is_type = (
+        site.construct == string_references.QUOTED
+        or site.construct.kind is ConstructKind.ANNOTATION
+    )
     models = [makes] if makes is not None else study.reached_from(site.module)
     words = " or ".join(dict.fromkeys(map(str, others)))
     reason = f"{named} may also be {words} here"

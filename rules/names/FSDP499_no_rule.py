@@ -2,9 +2,10 @@
 
 import ast
 
-from fsdp_migrate.families.names import passing
-from fsdp_migrate.families.wrapping import chosen
-from fsdp_migrate.fsdp1.api import FLAT_FIELDS, FSDP, PACKAGE, UNMISTAKABLE
+from fsdp_migrate.families.names import silent_fallbacks
+from fsdp_migrate.families.wrapping import chosen_classes
+from fsdp_migrate.fsdp1.api import FLAT_FIELDS, FSDP, PACKAGE, UNMISTAKABLE, without_mark
+from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.references import COMMAND, FLAT
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning import string_references
@@ -42,13 +43,13 @@ def decide(site: Site, study: Study) -> Decision:
             RULE.code,
             f"{ast.unparse(site.reference)} is replaced, which a migrated model would not feel",
             "do what it is replaced for on the FSDP2 model, or drop it",
-            models=study.constructors.values(),
+            models=study.every_constructor,
             quiet=True,
         )
-    kind, _, named = site.construct.rstrip(")").partition("(")
-    if kind == "attribute by name":
+    kind, named = site.construct.kind, site.construct.name
+    if kind is ConstructKind.ATTRIBUTE_BY_NAME:
         return _asked_by_name(named, site, study)
-    if kind == "name":
+    if kind is ConstructKind.NAME_IN_STRING:
         return _named(named, site, study)
     if site.construct == string_references.TEXT:
         return study.left(
@@ -57,7 +58,7 @@ def decide(site: Site, study: Study) -> Decision:
             "this string holds code that imports FSDP1",
             "migrate that code by hand, or in a file of its own",
         )
-    if kind == "bytes":
+    if kind is ConstructKind.BYTES:
         return study.left(
             site,
             RULE.code,
@@ -66,7 +67,7 @@ def decide(site: Site, study: Study) -> Decision:
         )
     if site.construct == COMMAND:
         return _command(site, study)
-    if site.construct.startswith("unbound("):
+    if site.construct.kind is ConstructKind.UNBOUND:
         return _unbound(site, study)
     asked = site.module.table.parents[site.node]
     if isinstance(asked, ast.Call) and getattr(asked.func, "id", "") == "getattr":
@@ -75,18 +76,18 @@ def decide(site: Site, study: Study) -> Decision:
             RULE.code,
             "what is looked up on FSDP1's class passes over an FSDP2 model without an error",
             "spell it out, and run again",
-            models=study.constructors.values(),
+            models=study.every_constructor,
             quiet=True,
         )
-    flat = site.construct.startswith(f"{FLAT}._") and site.receiver is not None
-    name = site.construct.removeprefix(f"{FSDP}.")
-    if name != site.construct or flat:
+    flat = kind is ConstructKind.MEMBER and named == FLAT and site.receiver is not None
+    name = site.construct.attribute
+    if name or flat:
         reason = f"an FSDP2 model has no {name}"
         help_ = INSTEAD.get(name, "drop what was done with it")
         if flat:
-            reason = f"an FSDP2 model has no flat parameters, and so no {name.rpartition('.')[2]}"
+            reason = f"an FSDP2 model has no flat parameters, and so no {site.construct.last}"
             help_ = FLAT_HELP
-        quiet = isinstance(site.reference, ast.Attribute) and passing.is_passed_over(
+        quiet = isinstance(site.reference, ast.Attribute) and silent_fallbacks.is_passed_over(
             site.reference, site.module, study
         )
         if quiet and name in ORDER:
@@ -107,17 +108,17 @@ def decide(site: Site, study: Study) -> Decision:
             quiet=quiet,
         )
     listed = isinstance(asked, (ast.Tuple, ast.List, ast.Set))
-    if kind == "value" and listed and study.constructors:
+    if kind is ConstructKind.VALUE and listed and study.constructors:
         return study.left(
             site,
             RULE.code,
             "FSDP stands among classes that FSDP2 models may be told by",
             "put FSDPModule in its place if they are for isinstance, and run again",
-            models=study.constructors.values(),
+            models=study.every_constructor,
             quiet=True,
         )
     reason, help_ = _plainly(site.construct)
-    if site.construct == chosen.VALUE and chosen.is_called(site, study):
+    if site.construct == chosen_classes.VALUE and chosen_classes.is_called(site, study):
         models = study.reached_from(site.module)  # what it makes may be taken for theirs
         return study.left(site, RULE.code, reason, help_, models=models, quiet=True)
     return study.left(site, RULE.code, reason, help_)
@@ -131,23 +132,21 @@ PREFETCHING = (
 )
 
 
-def _plainly(construct: str) -> tuple[str, str]:
+def _plainly(construct: Construct) -> tuple[str, str]:
     """What is used of FSDP1, and what to do about it, in words for who meets it in the code."""
-    kind, _, inner = construct.partition("(")
-    whole = inner.rstrip(")") or construct
-    name = whole.rpartition(".")[2]
-    private = "private " if whole.startswith("private:") else ""
-    if kind == "value":
+    kind, name = construct.kind, construct.last
+    private = "private " if construct.is_private else ""
+    if kind is ConstructKind.VALUE:
         return (
             f"FSDP1's {name} is handed on, and what is done with it is not seen here",
             "hand on fully_shard, FSDPModule or what else it is used for",
         )
-    if kind == "isinstance":
+    if kind is ConstructKind.ISINSTANCE:
         return (
             f"FSDP1's {private}{name} is asked for, of which migrated code makes none",
             "ask for what takes its place, or drop the question",
         )
-    if kind == "annotation":
+    if kind is ConstructKind.ANNOTATION:
         return (
             f"FSDP1's {private}{name} is the type here, of which migrated code makes none",
             "write the type of what takes its place",
@@ -180,13 +179,13 @@ def _named(named: str, site: Site, study: Study) -> Decision:
         return _replaced(named, parent, site, study)
     makes_models = named in {FSDP, PACKAGE, f"{PACKAGE}.fully_sharded_data_parallel"}
     wraps = makes_models and not replaced and not _asked(site.node)
-    named = named.removeprefix("private:")
+    named = without_mark(named)
     return study.left(
         site,
         RULE.code,
         f"{named} of FSDP1 is got by its name" if named != PACKAGE else "FSDP1 is got by its name",
         "import it by a statement, and run again, or migrate it by hand",
-        models=study.constructors.values() if wraps else (),
+        models=study.every_constructor if wraps else (),
         quiet=wraps,
     )
 
@@ -199,13 +198,13 @@ def _replaced(named: str, call: ast.AST, site: Site, study: Study) -> Decision:
     """``patch("train.FSDP")``: migrated code has no such name, and does not ask for it."""
     keywords = call.keywords if isinstance(call, ast.Call) else []
     quiet = any(k.arg in {"create", "raising"} for k in keywords)  # a missing name is no error
-    named = named.removeprefix("private:")
+    named = without_mark(named)
     return study.left(
         site,
         RULE.code,
         f"{named} is replaced by its name, which migrated code does not use",
         "replace fully_shard in its place" if named == FSDP else "replace what takes its place",
-        models=study.constructors.values() if quiet else (),
+        models=study.every_constructor if quiet else (),
         quiet=quiet,
     )
 
@@ -229,7 +228,7 @@ def _asked_by_name(named: str, site: Site, study: Study) -> Decision:
         f"an FSDP2 model has no {named}",
         FLAT_HELP if named in FLAT_FIELDS else INSTEAD.get(named, help_) if private else help_,
         models=_concerned(site, study),
-        quiet=quiet and not (private and not passing.matters(site.node, site.module)),
+        quiet=quiet and not (private and not silent_fallbacks.matters(site.node, site.module)),
     )
 
 
@@ -237,7 +236,7 @@ def _concerned(site: Site, study: Study) -> frozenset[Constructor]:
     """The models that a site may be about: all, where nothing tells which."""
     assert site.receiver is not None
     known = study.models(site.receiver, site.module).constructors
-    return known or frozenset(study.constructors.values())
+    return known or study.every_constructor
 
 
 def _command(site: Site, study: Study) -> Decision:
@@ -252,7 +251,7 @@ def _command(site: Site, study: Study) -> Decision:
         RULE.code,
         "a command of the notebook that is not read as Python speaks of FSDP1 or of its models",
         "migrate it by hand",
-        models=study.constructors.values() if meets_models else (),
+        models=study.every_constructor if meets_models else (),
         quiet=meets_models,
     )
 
@@ -260,7 +259,7 @@ def _command(site: Site, study: Study) -> Decision:
 def _unbound(site: Site, study: Study) -> Decision:
     """A method of a model that is looked up on FSDP1's class: on FSDP2's it gives shards."""
     method = ast.unparse(site.reference)
-    models = frozenset(study.constructors.values())
+    models = study.every_constructor
     if isinstance(site.node, ast.Call) and site.node.args:
         models = study.models(site.node.args[0], site.module).constructors or models
     return study.left(

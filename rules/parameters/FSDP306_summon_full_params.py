@@ -4,13 +4,14 @@ import ast
 from collections.abc import Iterable
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.checkpoints import statedicts
-from fsdp_migrate.families.wrapping.methods import Methods, entries
+from fsdp_migrate.families.wrapping.computing_methods import Methods
+from fsdp_migrate.families.wrapping.entry_methods import entries
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code, join
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.syntax.call_arguments import bind_arguments
 
 RULE = Rule(
     code="FSDP306",
@@ -27,10 +28,10 @@ CALLS = frozenset({"generate", "forward", "__call__"})
 
 
 def decide(site: Site, study: Study) -> Decision:
-    if site.construct.endswith(".apply"):
+    if site.construct.last == "apply":
         return _apply(site, study)
     call = site.node
-    bound = statedicts.arguments(call, ARGUMENTS) if isinstance(call, ast.Call) else None
+    bound = bind_arguments(call, ARGUMENTS) if isinstance(call, ast.Call) else None
     model = bound.get("module") if bound else None
     models = study.models_of_static(model, site.module).constructors
     if bound is None or model is None:
@@ -53,7 +54,7 @@ def decide(site: Site, study: Study) -> Decision:
     arguments = [code("{m}", m=model), *(code("{n}={v}", n=n, v=v) for n, v in flags.items())]
     name = proposal.support(site.module, function, call)
     proposal.replace(site.module, call, code("{f}({a})", f=name, a=join(", ", arguments)))
-    lowers = runs and any(c.is_open or c.has("mixed_precision") for c in models)
+    lowers = runs and any(c.may_have("mixed_precision") for c in models)
     return study.rewritten(
         site, RULE.code, function, proposal, models=models, review=LOWERED if lowers else ""
     )

@@ -2,29 +2,21 @@
 
 import ast
 
-from fsdp_migrate.families.checkpoints import statedicts
-from fsdp_migrate.families.parameters import parameters, vectors, writes
-from fsdp_migrate.families.parameters.parameters import (
+from fsdp_migrate.families.parameters import parameter_uses, vectors, writes
+from fsdp_migrate.families.parameters.parameter_loops import (
     ADDRESS,
     COUNT,
     MEMORY,
     NAME,
-    NUMBER,
-    REDUCED,
     SHAPE,
-    STALE,
     STATISTIC,
     UPDATE,
-    concerned,
-    groups_loop,
-    model_of,
-    reduction,
-    trained,
-    updated,
-    written,
 )
-from fsdp_migrate.families.parameters.vectors import PIECES, VECTOR, WRITTEN, flattened
-from fsdp_migrate.families.parameters.writes import WRITE, is_item, may_be_evaluated, models_of
+from fsdp_migrate.families.parameters.parameter_numbers import NUMBER, REDUCED, decide_reduced
+from fsdp_migrate.families.parameters.parameter_owners import models_concerned
+from fsdp_migrate.families.parameters.parameter_updates import decide_update
+from fsdp_migrate.families.parameters.vectors import PIECES, VECTOR, WRITTEN, decide_vector
+from fsdp_migrate.families.parameters.writes import WRITE, decide_write
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
@@ -51,7 +43,7 @@ RULE = Rule(
         "parameter norm",
     ),
     finders=(
-        Finder(60, parameters.find_parameter_uses),
+        Finder(60, parameter_uses.find_parameter_uses),
         Finder(70, writes.find_parameter_writes),
         Finder(80, vectors.find_flattened_parameters),
     ),
@@ -88,18 +80,18 @@ CASTS = frozenset({"to", "half", "float", "double", "bfloat16", "cpu", "cuda", "
 
 def decide(site: Site, study: Study) -> Decision:
     assert site.receiver is not None
-    models = concerned(site, study)
+    models = models_concerned(site, study)
     if site.construct == REDUCED:
-        return _reduced(site, study)
+        return decide_reduced(site, study)
     if site.construct in MEANINGS:
         message, review = "kept, with another meaning", MEANINGS[site.construct]
         return study.rewritten(site, RULE.code, message, models=models, review=review)
     if site.construct == UPDATE:
-        return _update(site, study)
+        return decide_update(site, study)
     if site.construct == WRITE:
-        return _write(site, study)
+        return decide_write(site, study)
     if site.construct in {VECTOR, PIECES}:
-        return _vector(site, study)
+        return decide_vector(site, study)
     if site.construct == WRITTEN:
         return study.left(
             site,
@@ -125,156 +117,6 @@ def decide(site: Site, study: Study) -> Decision:
     new = code("{t}.copy_({v})", t=statement.targets[0], v=statement.value)
     proposal.replace_statement(site.module, statement, new)
     return study.rewritten(site, RULE.code, "copied in place", proposal, models=models)
-
-
-def _reduced(site: Site, study: Study) -> Decision:
-    """The program adds up over the ranks: it must have this rank's number for that."""
-    assert site.receiver is not None
-    found = study.models(site.receiver, site.module)
-    models = concerned(site, study)
-    reduced = reduction(site, study)
-    traced = study.traced(site.receiver, site.module) and found.certain
-    ignores = any(c.is_open or c.has("ignored_modules") or c.has("ignored_states") for c in models)
-    proposal = study.proposal()
-    for base in reduced.bases:
-        gradient = isinstance(base, ast.Attribute) and "grad" in ast.unparse(base)
-        if traced and gradient and not ignores:
-            proposal.replace(site.module, base, code("{b}.to_local()", b=base))
-        else:
-            function = proposal.support(site.module, "own_part", base)
-            proposal.replace(site.module, base, code("{f}({b})", f=function, b=base))
-    review = ""
-    if reduced.is_extreme:
-        review = EMPTY
-    elif reduced.is_mean:
-        review = OTHERS
-    message = "of this rank's part, which the program adds up"
-    return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
-
-
-EMPTY = (
-    "a rank that has no row of a parameter has no largest or smallest number of it, and fails; "
-    "FSDP1 had no gradient there"
-)
-OTHERS = "this rank's part has other elements of the parameter than FSDP1's piece, and another mean"
-
-
-def _update(site: Site, study: Study) -> Decision:
-    assert isinstance(site.node, ast.expr)
-    assert site.receiver is not None
-    if not study.traced(site.receiver, site.module):
-        return _update_of_optimizer(site, site.receiver, study)
-    proposal = study.proposal()
-    function = proposal.support(site.module, "reshard_parameters", site.node)
-    looped = updated(site.node, study, site.module)
-    lines = [code("{f}({m})", f=function, m=model) for model in looped]
-    proposal.insert_before(site.module, site.statement, *lines)
-    # Parameters of an FSDP1 model and of an FSDP2 model do not mix: all of them or none.
-    together = (site.receiver, *looped.values())
-    models = frozenset(c for m in together for c in study.models(m, site.module).constructors)
-    changed = [study.models(m, site.module).constructors for m in written(site.node, site.module)]
-    review = ""
-    if any(found and found.isdisjoint(trained(study)) for found in changed):
-        review = STALE
-    return study.rewritten(
-        site, RULE.code, "resharded first", proposal, models=models, review=review
-    )
-
-
-def _write(site: Site, study: Study) -> Decision:
-    """One parameter is written to: FSDP2 would lose it after an evaluation, FSDP1 was late."""
-    assert isinstance(site.node, ast.expr)
-    assert site.receiver is not None
-    if any(isinstance(p, ast.Lambda) for p in site.module.table.ancestors(site.node)):
-        return study.left(
-            site,
-            RULE.code,
-            "a parameter is written to in a lambda, where the model cannot be resharded first",
-            "make it a function",
-            models=study.models(site.receiver, site.module).constructors,
-            quiet=True,
-        )
-    changed = study.models(site.receiver, site.module).constructors
-    if is_item(site.node, site.module):
-        return study.left(
-            site,
-            RULE.code,
-            "items of a sharded parameter cannot be assigned, and of one that an evaluation has "
-            "gathered are lost",
-            "write to the whole parameter in place, or within full_params of fsdp2_support",
-            models=changed,
-            quiet=True,
-        )
-    proposal = study.proposal()
-    function = proposal.support(site.module, "reshard_parameters", site.node)
-    together = models_of(site, study)
-    lines = [code("{f}({m})", f=function, m=path) for path in together]
-    proposal.insert_before(site.module, site.statement, *lines)
-    models = frozenset(
-        c for m in together.values() for c in study.models(m, site.module).constructors
-    )
-    late = may_be_evaluated(changed, study)
-    return study.rewritten(
-        site, RULE.code, "resharded first", proposal, models=models, review=LATE if late else ""
-    )
-
-
-LATE = (
-    "after an evaluation, FSDP1's forwards did not see what is written here to the root's "
-    "parameters until a backward had freed them; now the next forward does"
-)
-
-
-def _vector(site: Site, study: Study) -> Decision:
-    """What FSDP1 put into a vector was this rank's: the parts of DTensors are, other parts."""
-    given = site.receiver
-    assert given is not None
-    proposal = study.proposal()
-    function = proposal.support(site.module, "own_part", given)
-    base = flattened(given) if site.construct == PIECES else None
-    if base is not None:
-        proposal.replace(site.module, base, code("{f}({b})", f=function, b=base))
-    else:
-        proposal.replace(site.module, given, code("map({f}, {g})", f=function, g=given))
-    if "grad" not in ast.unparse(base or given):  # which are sharded after an evaluation too
-        for path in updated(given, study, site.module):
-            reshard = proposal.support(site.module, "reshard_parameters", site.node)
-            line = code("{f}({m})", f=reshard, m=path)
-            proposal.insert_before(site.module, site.statement, line)
-    return study.rewritten(
-        site,
-        RULE.code,
-        "of this rank's part",
-        proposal,
-        models=concerned(site, study),
-        review=PARTS,
-    )
-
-
-PARTS = (
-    "this rank's part has other elements of the parameters than FSDP1's pieces had, and may have "
-    "another number of them"
-)
-
-
-def _update_of_optimizer(site: Site, optimizer: ast.expr, study: Study) -> Decision:
-    """Where a model is replicated, FSDP1 computed with the parameters that optimizers have."""
-    models = concerned(site, study)
-    model = model_of(optimizer, study, site.module)
-    if model is None or not statedicts.is_replicated(models, study):
-        message = "kept, and not seen in every case"
-        return study.rewritten(site, RULE.code, message, models=models, review=UNSEEN)
-    proposal = study.proposal()
-    function = proposal.support(site.module, "reshard_parameters", site.node)
-    line = code("{f}({m})", f=function, m=ast.unparse(model))
-    proposal.insert_before(site.module, groups_loop(site), line)
-    return study.rewritten(site, RULE.code, "resharded first", proposal, models=models)
-
-
-UNSEEN = (
-    "under NO_SHARD, FSDP1's next forward saw what is written here after an evaluation; now it "
-    "does only after a backward or reshard() of the model's units"
-)
 
 
 def _casts(node: ast.AST) -> bool:

@@ -3,7 +3,8 @@
 import ast
 from collections.abc import Iterable
 
-from fsdp_migrate.families.parameters.parameters import STALE, trained
+from fsdp_migrate.families.parameters.parameter_owners import trained_models
+from fsdp_migrate.families.parameters.parameter_updates import STALE
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, Proposal, code
@@ -38,7 +39,7 @@ def decide(site: Site, study: Study) -> Decision:
     proposal.replace(site.module, call, _parameters(given[0], models, site, proposal))
     for attribute in flat:
         proposal.replace(site.module, attribute, code("{h}", h=attribute.value))
-    review = STALE if models.isdisjoint(trained(study)) else ""
+    review = STALE if models.isdisjoint(trained_models(study)) else ""
     return study.rewritten(
         site, RULE.code, "the parameters themselves", proposal, models=models, review=review
     )
@@ -47,7 +48,7 @@ def decide(site: Site, study: Study) -> Decision:
 def _parameters(
     model: ast.expr, models: Iterable[Constructor], site: Site, proposal: Proposal
 ) -> Code:
-    if not any(c.is_open or c.has("ignored_modules") or c.has("ignored_states") for c in models):
+    if not any(c.may_ignore for c in models):
         return code("list({m}.parameters())", m=model)
     dtensor = proposal.name(site.module, "torch.distributed.tensor", "DTensor", site.node)
     return code("[p for p in {m}.parameters() if isinstance(p, {d})]", m=model, d=dtensor)

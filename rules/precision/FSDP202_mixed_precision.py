@@ -7,9 +7,10 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.precision import precision
 from fsdp_migrate.families.training_loop import hooks
-from fsdp_migrate.families.wrapping import models
-from fsdp_migrate.families.wrapping.roles import Role, role
+from fsdp_migrate.families.wrapping import model_contents
+from fsdp_migrate.families.wrapping.enclosing_models import Role, role
 from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
@@ -38,7 +39,7 @@ RULE = Rule(
     ),
 )
 
-EVALUATION = RULE.handles[2]
+EVALUATION = Construct.parse(RULE.handles[2])
 
 PART = (
     "it casts its inputs, as FSDP1's root does: if this model becomes part of another FSDP model, "
@@ -49,7 +50,7 @@ PART = (
 def decide(site: Site, study: Study) -> Decision:
     if site.construct == EVALUATION:
         return _evaluation(site, study)
-    if site.construct == "MixedPrecision":
+    if site.construct == Construct(ConstructKind.NAME, "MixedPrecision"):
         return _origin(site, study)
     if site.construct in {hooks.BEFORE, hooks.AFTER}:
         return _hook(site, study)
@@ -93,7 +94,7 @@ def _evaluation(site: Site, study: Study) -> Decision:
         site,
         RULE.code,
         "kept, and read by nothing any more",
-        models=study.constructors.values(),
+        models=study.every_constructor,
         review=(
             "FSDP2 does not read this variable: with mixed precision, evaluation computes in "
             "param_dtype like training"
@@ -127,7 +128,7 @@ def _argument(site: Site, plan: ShardPlan, study: Study) -> Decision:
             precision.convert_in_place(each, proposal, study, each.call.func)
             study.convert(each.call, None, "MixedPrecisionPolicy", plan.constructor, proposal)
         plan.precision = Precision(_named(plan, study, nullable=nullable), same=same)
-    plan.batch_norm = plan.constructor.has("auto_wrap_policy") and models.may_contain(
+    plan.batch_norm = plan.constructor.has("auto_wrap_policy") and model_contents.may_contain(
         plan.constructor.wrapped, site.module, "BatchNorm", study
     )
     plan.further += precision.buffer_sites(found)
@@ -164,7 +165,7 @@ def _origin(site: Site, study: Study) -> Decision:
 
 def _unused(site: Site, study: Study) -> Decision:
     """A policy that reaches no constructor here follows the others, to be looked at."""
-    models = study.constructors.values()
+    models = study.every_constructor
     problem = study.no_models
     mixed = None
     if isinstance(site.node, ast.Call):

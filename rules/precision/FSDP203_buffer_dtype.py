@@ -1,7 +1,7 @@
 """Cast buffers after sharding where `MixedPrecision(buffer_dtype=...)` did."""
 
 from fsdp_migrate.families.precision import precision
-from fsdp_migrate.families.wrapping import models
+from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
@@ -23,7 +23,7 @@ def decide(site: Site, study: Study) -> Decision:
             )
         if not cast:
             continue
-        if models.may_save_float_buffers(constructor.wrapped, constructor.module, study):
+        if model_contents.may_save_float_buffers(constructor.wrapped, constructor.module, study):
             review = (
                 "persistent float buffers are now saved in buffer_dtype, FSDP1 saved them in "
                 "their original dtype"

@@ -2,6 +2,7 @@
 
 import ast
 
+from fsdp_migrate.fsdp1.construct import ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code, join
@@ -32,7 +33,7 @@ ARGUMENTS = (
 
 
 def decide(site: Site, study: Study) -> Decision:
-    models = study.constructors.values()
+    models = study.every_constructor
     if not models:
         return study.left(site, RULE.code, study.no_models, "use torch.amp.GradScaler")
     proposal = study.proposal()
@@ -41,7 +42,7 @@ def decide(site: Site, study: Study) -> Decision:
     if not isinstance(call, ast.Call) or call.func is not site.reference:
         assert isinstance(site.reference, ast.expr)
         proposal.replace(site.module, site.reference, code("{t}.amp.GradScaler", t=torch))
-        review = EVERY if site.construct.startswith("isinstance(") else ""
+        review = EVERY if site.construct.kind is ConstructKind.ISINSTANCE else ""
         return study.rewritten(
             site, RULE.code, "torch.amp.GradScaler", proposal, models=models, review=review
         )

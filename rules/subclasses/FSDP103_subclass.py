@@ -1,6 +1,6 @@
 """Make subclasses of `FullyShardedDataParallel` functions, or modules around the sharded one."""
 
-from fsdp_migrate.families.subclasses import subclasses
+from fsdp_migrate.families.subclasses import forwarding_subclasses
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
@@ -10,4 +10,4 @@ RULE = Rule(code="FSDP103", name="subclass", handles=("class(FullyShardedDataPar
 
 
 def decide(site: Site, study: Study) -> Decision:
-    return subclasses.left(site, study)
+    return forwarding_subclasses.left(site, study)

@@ -2,13 +2,13 @@
 
 import ast
 
-from fsdp_migrate.families.checkpoints import statedicts
-from fsdp_migrate.families.parameters.parameters import CLIP, CLIP_LIST
+from fsdp_migrate.families.parameters.parameter_uses import CLIP, CLIP_LIST
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.syntax.call_arguments import bind_arguments
 
 RULE = Rule(
     code="FSDP401",
@@ -31,7 +31,7 @@ def decide(site: Site, study: Study) -> Decision:
     call = site.node
     bound = None
     if isinstance(call, ast.Call):
-        bound = statedicts.arguments(call, ("max_norm", "norm_type"))
+        bound = bind_arguments(call, ("max_norm", "norm_type"))
     if bound is None or "max_norm" not in bound:
         return study.left(
             site,
@@ -50,7 +50,7 @@ def decide(site: Site, study: Study) -> Decision:
         "x": bound["max_norm"],
         "n": norm_type,
     }
-    ignores = any(c.is_open or c.has("ignored_modules") or c.has("ignored_states") for c in models)
+    ignores = any(c.may_ignore for c in models)
     if ignores or not _is_finite(bound.get("norm_type"), site, study):
         parts["f"] = proposal.support(site.module, "clip_grad_norm_", call)
         new = Code("{f}({m}, {x}{n})", parts)
@@ -73,7 +73,7 @@ def _torchs_own(site: Site, study: Study) -> Decision:
     if _is_alternative(site):
         message = "kept: it is for models that are not FSDP's"
         return study.rewritten(site, RULE.code, message, models=found.constructors)
-    bound = statedicts.arguments(site.node, ("parameters", "max_norm", "norm_type"))
+    bound = bind_arguments(site.node, ("parameters", "max_norm", "norm_type"))
     used = not isinstance(site.module.table.parents[site.node], ast.Expr)
     infinite = bound is not None and not _is_finite(bound.get("norm_type"), site, study)
     proposal = study.proposal()
@@ -106,7 +106,7 @@ def _of_a_list(site: Site, study: Study) -> Decision:
     if _is_alternative(site):
         message = "kept: it is for models that are not FSDP's"
         return study.rewritten(site, RULE.code, message, models=models)
-    bound = statedicts.arguments(site.node, ("parameters", "max_norm", "norm_type"))
+    bound = bind_arguments(site.node, ("parameters", "max_norm", "norm_type"))
     if bound is None or not _is_finite(bound.get("norm_type"), site, study):
         return study.left(
             site,
@@ -117,7 +117,7 @@ def _of_a_list(site: Site, study: Study) -> Decision:
             quiet=True,
         )
     proposal = study.proposal()
-    ignores = any(c.is_open or c.has("ignored_modules") or c.has("ignored_states") for c in models)
+    ignores = any(c.may_ignore for c in models)
     used = not isinstance(site.module.table.parents[site.node], ast.Expr)
     if used and found.certain and not ignores:
         given = [code("{v}", v=value) for value in site.node.args]

@@ -3,8 +3,8 @@
 import ast
 
 from fsdp_migrate.analysis.values import Class
-from fsdp_migrate.families.parameters import attributes, collected
-from fsdp_migrate.families.training_loop import ordering, running
+from fsdp_migrate.families.parameters import attributes, early_parameters
+from fsdp_migrate.families.training_loop import early_optimizers, late_optimizers
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
@@ -16,27 +16,27 @@ RULE = Rule(
     name="optimizer_order",
     handles=("early optimizer", "early parameters", "kept parameters", "late optimizer"),
     finders=(
-        Finder(10, ordering.find_early_optimizers, always=True),
-        Finder(20, collected.find_early_parameters, always=True),
-        Finder(40, running.find_late_optimizers),
-        Finder(230, in_project=collected.find_kept_parameters),
+        Finder(10, early_optimizers.find_early_optimizers, always=True),
+        Finder(20, early_parameters.find_early_parameters, always=True),
+        Finder(40, late_optimizers.find_late_optimizers),
+        Finder(230, in_project=early_parameters.find_kept_parameters),
     ),
 )
 
 
 def decide(site: Site, study: Study) -> Decision:
     assert isinstance(site.node, ast.Call)
-    if site.construct == running.CONSTRUCT:
+    if site.construct == late_optimizers.CONSTRUCT:
         return _late(site, site.node, study)
-    if site.construct == collected.IN_MODELS:
+    if site.construct == early_parameters.IN_MODELS:
         return _kept(site, study)
-    if site.construct == collected.CONSTRUCT:
+    if site.construct == early_parameters.CONSTRUCT:
         return _early(site, site.node, study)
-    found = ordering.early_optimizer(site.node, site.module, study)
+    found = early_optimizers.early_optimizer(site.node, site.module, study)
     assert found is not None
     models = _models(found.wrap, site, study)
     built, wrapped = site.statement, site.module.table.statement(found.wrap)
-    problem = ordering.move_problem(built, wrapped, site.module)
+    problem = early_optimizers.move_problem(built, wrapped, site.module)
     if problem:
         return study.left(
             site,
@@ -49,7 +49,7 @@ def decide(site: Site, study: Study) -> Decision:
     proposal = study.proposal()
     proposal.move_after(site.module, built, wrapped)
     review = ""
-    if not all(_keeps_parameters(c, study) for c in models):
+    if not all(attributes.keeps(c, study) for c in models):
         review = (
             "FSDP1 without use_orig_params=True gave this optimizer parameters that it never "
             "trained; now it trains them"
@@ -64,7 +64,7 @@ def _kept(site: Site, study: Study) -> Decision:
     constructor = next(c for c in study.constructors.values() if c.call is site.receiver)
     assert isinstance(site.reference, ast.ClassDef)
     module = next(m for m in study.project.modules if site.reference in m.table.scopes)
-    kept = collected.kept_by(Class(site.reference, module))
+    kept = early_parameters.kept_by(Class(site.reference, module))
     named = ", ".join(f"{site.reference.name}.{name}" for name in kept)
     reason = (
         f"{named} goes on holding the parameters that fully_shard replaces, which train nothing"
@@ -82,7 +82,7 @@ def _kept(site: Site, study: Study) -> Decision:
 
 
 def _early(site: Site, call: ast.Call, study: Study) -> Decision:
-    found = collected.read(call, site.module, study)
+    found = early_parameters.read(call, site.module, study)
     assert found is not None
     models = _models(found.wrap, site, study)
     behind = site.module.table.statement(found.wrap)
@@ -90,7 +90,7 @@ def _early(site: Site, call: ast.Call, study: Study) -> Decision:
     if not found.passed_on:
         loop = isinstance(found.statement, ast.For)
         filled = found.names if loop else frozenset()
-        problem = ordering.move_problem(found.statement, behind, site.module, filled)
+        problem = early_optimizers.move_problem(found.statement, behind, site.module, filled)
     if problem:
         return study.left(
             site,
@@ -106,7 +106,7 @@ def _early(site: Site, call: ast.Call, study: Study) -> Decision:
 
 
 def _late(site: Site, call: ast.Call, study: Study) -> Decision:
-    found = running.read(call, site.module, study)
+    found = late_optimizers.read(call, site.module, study)
     assert found is not None
     proposal = study.proposal()
     function = proposal.support(site.module, "reshard_parameters", found.before)
@@ -120,11 +120,3 @@ def _models(wrap: ast.Call, site: Site, study: Study) -> frozenset[Constructor]:
     if wrap in study.constructors:
         return frozenset(study.settings_of(study.constructors[wrap]))
     return study.models(wrap, site.module).constructors
-
-
-def _keeps_parameters(constructor: Constructor, study: Study) -> bool:
-    node = constructor.arguments.get("use_orig_params")
-    if node is None:
-        return False
-    flag = study.literal(node, constructor.module)
-    return flag is not None and flag.value is True

@@ -20,7 +20,7 @@ STATE = frozenset({"_has_params", "sharding_strategy", "_handle", "_handles", "_
 
 def decide(site: Site, study: Study) -> Decision:
     call = site.node
-    models = study.constructors.values()
+    models = study.every_constructor
     module = call.args[0] if isinstance(call, ast.Call) and call.args else None
     path = access_path(module) if module is not None else None
     alone = isinstance(site.statement, ast.Expr) and site.statement.value is call

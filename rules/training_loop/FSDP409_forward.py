@@ -3,8 +3,8 @@
 import ast
 
 from fsdp_migrate.analysis.flow import access_path
-from fsdp_migrate.families.subclasses import derived
-from fsdp_migrate.families.wrapping import methods
+from fsdp_migrate.families.subclasses import subclass_methods
+from fsdp_migrate.families.wrapping import forward_registration
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
@@ -26,7 +26,7 @@ def decide(site: Site, study: Study) -> Decision:
     names = study.external(outer.func, site.module) if isinstance(outer, ast.Call) else frozenset()
     if any(name.startswith("inspect.") or name in DESCRIBES for name in names):
         return study.rewritten(site, RULE.code, "kept: it is not called here", models=models)
-    if any(derived.defines(c, "__call__", study) for c in models):
+    if any(subclass_methods.defines(c, "__call__", study) for c in models):
         return study.left(
             site,
             RULE.code,
@@ -37,7 +37,7 @@ def decide(site: Site, study: Study) -> Decision:
         )
     runs = site.node is outer or any(name.endswith(RUNS) for name in names)
     if not runs and _is_replaced(site):
-        casts = methods.casts_inputs(models, study)
+        casts = forward_registration.casts_inputs(models, study)
         return study.rewritten(
             site,
             RULE.code,

@@ -1,7 +1,7 @@
 """Leave optimizers whose steps fail on sharded parameters."""
 
-from fsdp_migrate.families.training_loop import ordering
-from fsdp_migrate.families.training_loop.ordering import UNSUPPORTED
+from fsdp_migrate.families.training_loop import early_optimizers
+from fsdp_migrate.families.training_loop.early_optimizers import UNSUPPORTED
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
@@ -11,7 +11,7 @@ RULE = Rule(
     code="FSDP410",
     name="flattening_optimizer",
     handles=("optimizer that flattens", "optimizer without DTensors"),
-    finders=(Finder(30, ordering.find_flattening_optimizers),),
+    finders=(Finder(30, early_optimizers.find_flattening_optimizers),),
 )
 
 

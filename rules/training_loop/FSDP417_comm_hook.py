@@ -3,11 +3,11 @@
 import ast
 
 from fsdp_migrate.analysis.values import Made
-from fsdp_migrate.families.checkpoints import statedicts
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.syntax.call_arguments import bind_arguments
 
 RULE = Rule(
     code="FSDP417",
@@ -27,7 +27,7 @@ def decide(site: Site, study: Study) -> Decision:
     call = site.node
     assert site.receiver is not None
     models = study.models(site.receiver, site.module).constructors
-    bound = statedicts.arguments(call, ("state", "hook")) if isinstance(call, ast.Call) else None
+    bound = bind_arguments(call, ("state", "hook")) if isinstance(call, ast.Call) else None
     hook, state = (bound or {}).get("hook"), (bound or {}).get("state")
     names = study.external(hook, site.module) if hook is not None else frozenset()
     name = next(iter(names)).rpartition(".")[2] if len(names) == 1 else ""
@@ -70,7 +70,7 @@ def _is_of_all(state: Made, study: Study) -> bool:
     if not state.made_by.startswith(HOOKS) or not state.made_by.endswith(".DefaultState"):
         return False
     assert isinstance(state.node, ast.Call)
-    bound = statedicts.arguments(state.node, ("process_group",))
+    bound = bind_arguments(state.node, ("process_group",))
     group = (bound or {}).get("process_group")
     if group is None:
         return False

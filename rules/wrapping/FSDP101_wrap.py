@@ -1,8 +1,8 @@
 """Wrap a model with `fully_shard` instead of `FullyShardedDataParallel`."""
 
 from fsdp_migrate.families.modules import checkpointing
-from fsdp_migrate.families.wrapping import wrapped
-from fsdp_migrate.families.wrapping.methods import plan_registration
+from fsdp_migrate.families.wrapping import refused_modules
+from fsdp_migrate.families.wrapping.forward_registration import plan_registration
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
@@ -21,8 +21,8 @@ def decide(site: Site, study: Study) -> Decision:
     models = [constructor]
     if constructor.problem:
         never = None
-        if "module" in constructor.arguments:
-            never = wrapped.in_any_form(constructor, study)
+        if constructor.has_module:
+            never = refused_modules.in_any_form(constructor, study)
         if never is not None:
             return study.left(
                 site,
@@ -40,7 +40,7 @@ def decide(site: Site, study: Study) -> Decision:
             "write them out at the call",
             models=models,
         )
-    refused = wrapped.refusal(constructor, study)
+    refused = refused_modules.refusal(constructor, study)
     if refused is not None:
         return study.left(
             site,

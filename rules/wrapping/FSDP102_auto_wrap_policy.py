@@ -1,6 +1,6 @@
 """Write an auto wrap policy out as a loop over the modules it picks."""
 
-from fsdp_migrate.families.wrapping import policies
+from fsdp_migrate.families.wrapping import policies, policy_loops
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Decision
@@ -24,7 +24,7 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    if site.construct == RULE.handles[0]:
+    if site.construct.is_constructor:
         return _argument(site, study)
     return _origin(site, study)
 
@@ -32,7 +32,7 @@ def decide(site: Site, study: Study) -> Decision:
 def _argument(site: Site, study: Study) -> Decision:
     plan, value, _ = study.argument(site)
     try:
-        use = policies.use(value, plan, study)
+        use = policy_loops.express_policy(value, plan, study)
     except policies.Unreadable as problem:
         wrong = isinstance(problem, policies.NoPolicy)
         help = "write the loop over the modules by hand"
@@ -59,7 +59,7 @@ def _origin(site: Site, study: Study) -> Decision:
         )
     proposal = study.proposal()
     if conversion.new is not None:
-        policies.convert(site, conversion.new, proposal)
+        policy_loops.convert(site, conversion.new, proposal)
     models = conversion.constructors
     return study.rewritten(site, RULE.code, conversion.message, proposal, models=models)
 

@@ -2,8 +2,9 @@
 
 import ast
 
-from fsdp_migrate.families.wrapping import run_time, wrapping
-from fsdp_migrate.families.wrapping.roles import Role, role
+from fsdp_migrate.families.wrapping import run_time, wrap_contexts
+from fsdp_migrate.families.wrapping.enclosing_models import Role, role
+from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Decision
@@ -13,12 +14,11 @@ from fsdp_migrate.planning.shard_plan import ShardPlan, placement_problem, rende
 RULE = Rule(code="FSDP104", name="enable_wrap", handles=("enable_wrap", "wrap"))
 
 
-# What fully_shard takes once for all units; the others need something done around each unit.
-SHARED = frozenset(
+# What needs something done around each unit; fully_shard takes the rest once for all units.
+OF_EACH_UNIT = frozenset(
     (
-        *("process_group", "device_mesh", "sharding_strategy", "cpu_offload", "mixed_precision"),
-        *("device_id", "backward_prefetch", "forward_prefetch", "limit_all_gathers"),
-        "use_orig_params",
+        *("auto_wrap_policy", "ignored_modules", "ignored_states"),
+        *("param_init_fn", "sync_module_states"),
     )
 )
 
@@ -37,7 +37,7 @@ def _outside(site: Site, study: Study) -> Decision:
     reason, help = study.wrapping.problem
     if reason:
         return _left(site, reason, help, study)
-    if site.construct == "enable_wrap" or study.wrapping.enabled:
+    if site.construct == Construct(ConstructKind.NAME, "enable_wrap") or study.wrapping.enabled:
         return _left(
             site,
             f"the function {site.construct} is handed on as a value",
@@ -54,7 +54,7 @@ def _outside(site: Site, study: Study) -> Decision:
 
 
 def _left(site: Site, reason: str, help: str, study: Study, *, final: bool = False) -> Decision:
-    models = frozenset(study.constructors.values())
+    models = study.every_constructor
     return study.left(site, RULE.code, reason, help, models=models, quiet=True, final=final)
 
 
@@ -67,10 +67,10 @@ def _wrap(site: Site, constructor: Constructor, study: Study) -> Decision:
             study,
             final=True,
         )
-    if wrapping.is_outer_of_two(constructor, study):
+    if wrap_contexts.is_outer_of_two(constructor, study):
         return run_time.without_outer(site, constructor, study)
-    if wrapping.is_wrapped_before(constructor, study):
-        return _left(site, *wrapping.TWICE, study, final=True)
+    if wrap_contexts.is_wrapped_before(constructor, study):
+        return _left(site, *wrap_contexts.TWICE, study, final=True)
     if study.wrapping.contexts[constructor] == (constructor,):
         study.unwritten.append(constructor)
         reason = "its own arguments go before those of enable_wrap"
@@ -109,7 +109,7 @@ def _problem(plan: ShardPlan) -> str:
     constructor = plan.constructor
     for name, value in constructor.arguments.items():
         off = isinstance(value, ast.Constant) and not value.value
-        if name not in SHARED and not off:
+        if name in OF_EACH_UNIT and not off:
             return f"{name} asks for something to be done around every unit"
     once = (plan.targets, plan.walk, plan.before, plan.after, plan.finish, plan.batch_norm)
     if any(once):

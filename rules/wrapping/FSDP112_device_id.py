@@ -2,7 +2,7 @@
 
 import ast
 
-from fsdp_migrate.families.wrapping import devices, placing, strategy
+from fsdp_migrate.families.wrapping import device_code, devices, strategy
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
@@ -20,7 +20,7 @@ def decide(site: Site, study: Study) -> Decision:
     device = devices.read(plan.constructor, study)
     grouped = plan.constructor.has("process_group") and "mesh" in plan.everywhere
     has_mesh = plan.constructor.has("device_mesh") or grouped
-    made_current = placing.make_current(plan, study)
+    made_current = device_code.make_current(plan, study)
     if not device.is_accelerator and not has_mesh:
         asked = plan.constructor.has("sharding_strategy")
         at_run_time = asked and strategy.of(plan.constructor, study) is None
@@ -29,13 +29,13 @@ def decide(site: Site, study: Study) -> Decision:
         return study.rewritten(site, RULE.code, "the mesh says which device")
     if made_current:
         return study.rewritten(site, RULE.code, made_current)
-    placing.keep_effects(plan, study)
+    device_code.keep_effects(plan, study)
     return study.dropped(site, RULE.code, "dropped, the current device is used")
 
 
 def _explicit_mesh(plan: ShardPlan, study: Study) -> None:
     init = plan.name("torch.distributed.device_mesh", "init_device_mesh")
-    kind = placing.type_code(plan, study)
+    kind = device_code.type_code(plan, study)
     shape = f"({plan.dist()}.get_world_size(),)"
     make = code("{i}({k}, {s})", i=init, k=kind, s=shape)
     name = study.made_before(plan.constructor, make)

@@ -3,7 +3,8 @@
 import ast
 
 from fsdp_migrate.analysis.values import Constant, Unknown
-from fsdp_migrate.families.wrapping import meshes, placing, strategy
+from fsdp_migrate.families.wrapping import device_code, meshes, strategy
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
@@ -22,7 +23,7 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    if site.construct == "unnamed mesh":
+    if site.construct == Construct.parse("unnamed mesh"):
         return study.converted(site, RULE.code, study.conversions[site.node])
     _, value, name = study.argument(site)
     if isinstance(value, ast.Constant) and value.value is None:
@@ -77,7 +78,7 @@ def _group(site: Site, study: Study) -> Decision:
         )
     mesh_class = plan.name("torch.distributed.device_mesh", "DeviceMesh")
     name = plan.fresh("mesh")
-    kind = placing.type_code(plan, study)
+    kind = device_code.type_code(plan, study)
     group = code("{g}", g=value)
     if any(isinstance(v, (Constant, Unknown)) for v in study.values(value, site.module)):
         group = code("{g} or {d}.group.WORLD", g=value, d=plan.dist())

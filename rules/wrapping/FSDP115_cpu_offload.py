@@ -5,6 +5,7 @@ import ast
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.values import Constant, Made, Value
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, Proposal, code
@@ -30,7 +31,7 @@ class Unreadable(Exception):
 
 
 def decide(site: Site, study: Study) -> Decision:
-    if site.construct == "CPUOffload":
+    if site.construct == Construct(ConstructKind.NAME, "CPUOffload"):
         return _origin(site, study)
     plan, value, _ = study.argument(site)
     try:

@@ -18,6 +18,6 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    if site.construct == RULE.handles[0]:
+    if site.construct.is_constructor:
         return strategy.argument(site, study, RULE.code)
     return strategy.reference(site, study, RULE.code)

@@ -23,7 +23,7 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    if vocabulary.name_of(site.construct) == "BackwardPrefetch":
+    if site.construct.owner == "BackwardPrefetch":
         return vocabulary.keep(site, "BackwardPrefetch", study, RULE.code)
     _, value, name = study.argument(site)
     if name == "forward_prefetch":

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate.cli import session
-from fsdp_migrate.discovery import gate, search
+from fsdp_migrate.discovery import search
+from fsdp_migrate.discovery.project_paths import PathProblem
 
 IMPORT = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
 USE = f"{IMPORT}\n\ndef build(model):\n    return FSDP(model)\n"
@@ -163,7 +164,7 @@ groups = [p for p in model.parameters() if getattr(p, "decays", True)]
     run = session.run([lay(tmp_path, {"net.py": defining, "train.py": using})])
     assert [p.name for p in run.changed] == ["train.py"]
     assert b"vars(parameter)" in run.result.changes[tmp_path / "train.py"]
-    sites = {d.site.construct: d.site.module.path.name for d in run.result.decisions}
+    sites = {str(d.site.construct): d.site.module.path.name for d in run.result.decisions}
     assert sites["parameter attribute"] == "net.py"
 
 
@@ -329,21 +330,21 @@ def test_what_may_not_be_read_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["nothing", "nothing.py", "a.py/b.py"])
 def test_a_path_that_does_not_exist_is_a_problem(tmp_path: Path, name: str) -> None:
     lay(tmp_path, {"a.py": ""})
-    with pytest.raises(gate.PathProblem, match=name):
+    with pytest.raises(PathProblem, match=name):
         search.find([tmp_path / name])
 
 
 def test_a_dangling_link_and_a_pipe_are_problems(tmp_path: Path) -> None:
     (tmp_path / "link.py").symlink_to("nothing.py")
     os.mkfifo(tmp_path / "pipe.py")
-    with pytest.raises(gate.PathProblem, match="link to nothing"):
+    with pytest.raises(PathProblem, match="link to nothing"):
         search.find([tmp_path / "link.py"])
-    with pytest.raises(gate.PathProblem, match="neither a file nor a directory"):
+    with pytest.raises(PathProblem, match="neither a file nor a directory"):
         search.find([tmp_path / "pipe.py"])
 
 
 def test_a_directory_without_python_is_a_problem(tmp_path: Path) -> None:
-    with pytest.raises(gate.PathProblem, match="no Python files"):
+    with pytest.raises(PathProblem, match="no Python files"):
         search.find([tmp_path])
 
 

@@ -79,7 +79,7 @@ def settled(decisions: Sequence[Decision]) -> bool:
     kinds: dict[ast.Call, set[bool]] = {}
     handed_on = False  # ``(FSDP if ... else ...)(model)``
     for decision in decisions:
-        construct = decision.site.construct
+        construct = str(decision.site.construct)
         handed_on |= construct == "value(FullyShardedDataParallel)"
         if construct.startswith("FullyShardedDataParallel("):
             assert len(decision.models) >= 1

@@ -191,7 +191,7 @@ def g(net):
 """
     result, after = run(text)
     left = [d for d in result.decisions if d.outcome is Outcome.LEFT]
-    assert [(d.code, d.site.construct) for d in left] == [("FSDP423", "MixedPrecision")] * 2
+    assert [(d.code, str(d.site.construct)) for d in left] == [("FSDP423", "MixedPrecision")] * 2
     assert "FSDP(" not in after["example.py"]
 
 

@@ -134,7 +134,7 @@ BRANCHES = {
 
 
 def is_import(decision: Decision) -> bool:
-    return decision.site.construct.startswith("import(")
+    return str(decision.site.construct).startswith("import(")
 
 
 @pytest.mark.parametrize("other", [FAIRSCALE, XLA], ids=["fairscale", "XLA"])
@@ -332,7 +332,7 @@ def test_an_attribute_that_is_used_is_imported_still() -> None:
 def test_a_name_that_is_given_to_itself_is_what_it_was() -> None:
     result, _ = migrate({"wrap.py": TORCH + "FSDP = FSDP\n", "example.py": USER})
     assert CODE not in {d.code for d in result.decisions}
-    assert "FullyShardedDataParallel()" in {d.site.construct for d in result.decisions}
+    assert "FullyShardedDataParallel()" in {str(d.site.construct) for d in result.decisions}
 
 
 # -- what belongs together ---------------------------------------------------------------------

@@ -207,7 +207,7 @@ def test_uses_behind_tests(body: str) -> None:
     found = {
         d.site.position[0]
         for d in result.decisions
-        if d.site.construct.endswith(".state_dict") or d.site.construct.endswith(".module")
+        if d.site.construct.attribute in {"state_dict", "module"}
     }
     lines = source.splitlines()
     uses = [n for n, line in enumerate(lines, 1) if "state_dict()" in line]

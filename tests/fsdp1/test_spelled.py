@@ -174,9 +174,9 @@ def _with_test(line: str) -> list[tuple[str, Outcome]]:
     assert not again.changes
     assert accounting.unaccounted(files, result.decisions, after) == []
     return [
-        (d.site.construct, d.outcome)
+        (str(d.site.construct), d.outcome)
         for d in result.decisions
-        if d.site.module.display == "test_train.py" or d.site.construct.endswith("Parallel()")
+        if d.site.module.display == "test_train.py" or str(d.site.construct).endswith("Parallel()")
     ]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate.discovery.relevance import SUPPORT
-from fsdp_migrate.planning import support_file
+from fsdp_migrate.planning import support_library
 from tests.helpers.commandline import Command, answering
 from tests.helpers.migrating import migrate
 
@@ -41,7 +41,7 @@ def functions(text: str) -> set[str]:
 
 
 def test_the_gate_and_the_placement_name_one_file() -> None:
-    assert SUPPORT == support_file.NAME
+    assert SUPPORT == support_library.NAME
 
 
 def test_files_one_after_the_other_share_a_module(command: Command) -> None:
@@ -139,7 +139,7 @@ def test_policies_are_not_taken_for_those_of_a_file_that_is_not_ours() -> None:
         "from torch.distributed.fsdp.wrap import always_wrap_policy\n\nKEPT = always_wrap_policy\n"
     )
     result, _ = migrate({"a.py": policy, "b.py": uses, **foreign})
-    assert [d.site.construct for d in result.decisions] == ["always_wrap_policy"]
+    assert [str(d.site.construct) for d in result.decisions] == ["always_wrap_policy"]
 
 
 def test_a_project_does_not_lose_changes_either() -> None:

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.rewriting import bound_names, check
+from fsdp_migrate.rewriting import check
+from fsdp_migrate.rewriting.bound_names.walk import find_unsure_reads
 from fsdp_migrate.syntax import name_table_builder
 from tests.helpers import binding
 from tests.helpers.migrating import migrate, without_support
@@ -415,7 +416,7 @@ def test_a_doubt_says_where() -> None:
     table = name_table_builder.build(
         ast.parse("class C:\n    def f(self):\n        new()\nC()\nfrom torch import new\n")
     )
-    assert [(d.name, d.place, d.event, d.line) for d in bound_names.doubts(table)] == [
+    assert [(d.name, d.place, d.event, d.line) for d in find_unsure_reads(table)] == [
         ("new", "C.f", "by C", 3)
     ]
 

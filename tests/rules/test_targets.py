@@ -45,7 +45,9 @@ def test_before_the_public_fully_shard_everything_is_left(release: str) -> None:
         result, after = migrate(sources(example), Options(target=Version(release)))
         what = (rule.code, example.title)
         assert "fsdp2_support.py" not in after, what
-        wraps = [d for d in result.decisions if d.site.construct == "FullyShardedDataParallel()"]
+        wraps = [
+            d for d in result.decisions if str(d.site.construct) == "FullyShardedDataParallel()"
+        ]
         assert all(d.outcome is Outcome.LEFT for d in wraps), what
         told = {d.message for d in wraps if d.code == "FSDP101"}
         assert all("needs torch 2.6" in message for message in told), what

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Display, Made, Value
-from fsdp_migrate.families.wrapping import roles
-from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.families.wrapping import enclosing_models
 from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
@@ -49,7 +49,7 @@ def find_calls_on_holders(study: Study, module: Module) -> Iterator[Site]:
         parent = module.table.parents[attribute]
         called = isinstance(parent, ast.Call) and parent.func is attribute
         node = parent if called and isinstance(parent, ast.Call) else attribute
-        yield Site(f"{fsdp1.FSDP}.{attribute.attr}", module, node, attribute, attribute.value)
+        yield Site(Construct.of_model(attribute.attr), module, node, attribute, attribute.value)
 
 
 def asking(study: Study, module: Module) -> Iterator[Site]:
@@ -89,7 +89,7 @@ def _parts(value: Value, study: Study) -> set[ast.AST]:
             made |= {v.node for v in study.values(value.node.func, value.module)}
         return made & set(study.constructors)
     match value:
-        case Made(callee=Class() as cls) if roles.is_module(cls, study):
+        case Made(callee=Class() as cls) if enclosing_models.is_module(cls, study):
             return _kept(cls.node, study, lambda: _of_class(value, cls, study))
         case Made(node=ast.Call() as node) if value.made_by.startswith("torch.nn."):
             return _kept(node, study, lambda: _of_elements(node, value.module, study))
@@ -119,7 +119,7 @@ def _stored_by_name(study: Study) -> dict[ast.AST, set[ast.AST]]:
     found: dict[ast.AST, set[ast.AST]] = defaultdict(set)
     for call, constructor in study.constructors.items():
         if not constructor.is_context:
-            for owner in roles.owners(constructor, study):
+            for owner in enclosing_models.owners(constructor, study):
                 found[owner].add(call)
     return found
 

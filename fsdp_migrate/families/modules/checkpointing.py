@@ -16,14 +16,15 @@ from dataclasses import dataclass
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Function, Made, Value
-from fsdp_migrate.families.wrapping.policies import class_tuple
+from fsdp_migrate.families.wrapping.policy_loops import class_tuple
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.planning.shard_plan import ShardPlan
 
-LATE = "late activation checkpointing"
+LATE = Construct.parse("late activation checkpointing")
 PACKAGE = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
 APPLY = frozenset({f"{PACKAGE}.apply_activation_checkpointing"})
 WRAPPER = f"{PACKAGE}.checkpoint_wrapper"

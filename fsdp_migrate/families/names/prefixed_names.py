@@ -15,13 +15,14 @@ from typing import TypeGuard
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Function
-from fsdp_migrate.families.parameters import parameters
+from fsdp_migrate.families.parameters import gathered, parameter_loops, parameter_owners
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.trees import FUNCTIONS, walk
 
-CONSTRUCT = "prefixed name"
+CONSTRUCT = Construct.parse("prefixed name")
 METHODS = frozenset({"named_parameters", "named_buffers", "named_modules"})
 INSIDE = frozenset({"module", "_fsdp_wrapped_module"})  # what the wrapper around all is off for
 PARTS = ("_fsdp_wrapped_module", "_fpw_module")
@@ -51,9 +52,9 @@ def find_prefixed_names(study: Study, module: Module) -> Iterator[Site]:
         loops = [loop for loop in _loops(call, module) if tests.any_in(*loop[:2])]
         if not loops or _is_cleaned(call, module) or not study.traced(owner, module):
             continue
-        flat = method.attr == "named_parameters" and parameters.is_flat(owner, module, study)
+        flat = method.attr == "named_parameters" and parameter_owners.is_flat(owner, module, study)
         modules = method.attr == "named_modules"  # which are not plain in summon_full_params either
-        if flat or (not modules and parameters.is_gathered(call, study, module)):
+        if flat or (not modules and gathered.is_gathered(call, study, module)):
             continue
         for _, _, whole in loops:
             if whole not in found:
@@ -67,7 +68,7 @@ Loop = tuple[str, Sequence[ast.AST], ast.expr | ast.stmt]
 def _loops(call: ast.Call, module: Module) -> Iterator[Loop]:
     """What goes over the names that a call gives: the variable, what runs, and the loop."""
     for iterated in _listed(call, module):
-        loop = parameters.loop_over(iterated, module)
+        loop = parameter_loops.loop_over(iterated, module)
         if loop is None:
             continue
         target, region, whole = loop

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Made, Unknown
-from fsdp_migrate.families.parameters.parameters import METHODS
-from fsdp_migrate.families.wrapping import models
+from fsdp_migrate.families.parameters.parameter_loops import METHODS
+from fsdp_migrate.families.wrapping import model_contents
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import definitions
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -22,7 +23,7 @@ from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.planning.shard_plan import ShardPlan
 from fsdp_migrate.syntax.scopes import Kind
 
-CONSTRUCT = "parameter attribute"
+CONSTRUCT = Construct.parse("parameter attribute")
 # Attributes of a tensor that are not kept in its ``__dict__``.
 TENSORS = frozenset({"data", "grad", "requires_grad", "names", "real", "imag"})
 # And those that cannot be set: what they are assigned to is no parameter.
@@ -74,8 +75,8 @@ def _defining(study: Study) -> list[Module]:
     """The library modules that define parts of models whose parameters FSDP1 keeps."""
     found: dict[Module, None] = {}
     for constructor in study.constructors.values():
-        if "module" in constructor.arguments and keeps(constructor, study) is not None:
-            parts = models.contents(constructor.wrapped, constructor.module, study)
+        if constructor.has_module and keeps(constructor, study) is not None:
+            parts = model_contents.contents(constructor.wrapped, constructor.module, study)
             found |= dict.fromkeys(cls.module for cls in parts.classes)
     return [module for module in found if module not in study.project.modules]
 
@@ -216,14 +217,14 @@ def _class_around(node: ast.expr, module: Module) -> ast.ClassDef | None:
 
 def _may_hold(constructor: Constructor, owner: ast.ClassDef, study: Study) -> bool:
     """Whether a model may have modules of a class, as far as its construction can be followed."""
-    if "module" not in constructor.arguments:
+    if not constructor.has_module:
         return True
-    found = models.contents(constructor.wrapped, constructor.module, study)
+    found = model_contents.contents(constructor.wrapped, constructor.module, study)
     return not found.complete or any(c.node is owner for c in found.classes)
 
 
 def _may_be_one_of(constructor: Constructor, made: set[ast.AST], study: Study) -> bool:
-    if "module" not in constructor.arguments:
+    if not constructor.has_module:
         return True
     for value in study.values(constructor.wrapped, constructor.module):
         if isinstance(value, Unknown) or value.node in made:

@@ -16,13 +16,14 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Display, External, Function, Made, Values
 from fsdp_migrate.families.parameters import attributes
-from fsdp_migrate.families.wrapping import models
+from fsdp_migrate.families.wrapping import model_contents
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 
-FOUR_BIT = "4-bit parameters"
-SUBCLASS = "class of parameters"
+FOUR_BIT = Construct.parse("4-bit parameters")
+SUBCLASS = Construct.parse("class of parameters")
 WORDS = (b"4bit", b"4Bit", b"NF4", b"FP4")
 LAYERS = frozenset(
     f"bitsandbytes.nn.{part}{name}"
@@ -177,8 +178,10 @@ def _may_have(constructor: Constructor, site: Site, study: Study) -> bool:
     if not constructor.wraps:
         return True
     for each in constructor.wraps:
-        found = models.contents(each.wrapped, each.module, study)
-        outside = {n.split(".", maxsplit=1)[0] for n in found.externals} - models.HARMLESS_ROOTS
+        found = model_contents.contents(each.wrapped, each.module, study)
+        outside = {
+            n.split(".", maxsplit=1)[0] for n in found.externals
+        } - model_contents.HARMLESS_ROOTS
         own = {cls.node for cls in found.classes}
         around = {site.node, *site.module.table.ancestors(site.node)}
         if outside or not found.complete or own & around:
@@ -232,7 +235,7 @@ class _Parts:
     def hold(self, model: ast.expr, site: Site) -> bool:
         """Whether the node of ``site`` makes a part of ``model``."""
         self._expression(model, self.module)
-        own = models.contents(model, self.module, self.study)
+        own = model_contents.contents(model, self.module, self.study)
         self.seen |= {cls.node for cls in own.classes}
         self._changes(self.study.values(model, self.module))
         return not self.seen.isdisjoint((site.node, *site.module.table.ancestors(site.node)))

@@ -11,15 +11,25 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.parameters.parameters import is_gathered, listed
-from fsdp_migrate.families.training_loop import ordering
+from fsdp_migrate.families.parameters.gathered import is_gathered
+from fsdp_migrate.families.parameters.parameter_owners import (
+    models_concerned,
+    models_looped_over,
+    models_of_list,
+)
+from fsdp_migrate.families.training_loop import early_optimizers
 from fsdp_migrate.families.training_loop.reductions import bases
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.model import Decision
 
-VECTOR = "parameters in a vector"
-WRITTEN = "parameters from a vector"
-PIECES = "parameters put together"
+RULE = "FSDP408"
+
+VECTOR = Construct.parse("parameters in a vector")
+WRITTEN = Construct.parse("parameters from a vector")
+PIECES = Construct.parse("parameters put together")
 UTILS = ("torch.nn.utils.", "torch.nn.utils.convert_parameters.")
 TO_VECTOR, FROM_VECTOR = "parameters_to_vector", "vector_to_parameters"
 CATS = frozenset({"torch.cat", "torch.concat", "torch.concatenate"})
@@ -32,7 +42,7 @@ def find_flattened_parameters(study: Study, module: Module) -> Iterator[Site]:
     for call in module.table.calls_by_name.of(
         (TO_VECTOR, FROM_VECTOR, "cat", "concat", "concatenate")
     ):
-        name = ordering.last_name(call.func)
+        name = early_optimizers.last_name(call.func)
         if name == TO_VECTOR and call.args:
             construct, given = VECTOR, call.args[0]
         elif name == FROM_VECTOR and len(call.args) == 2:
@@ -47,7 +57,7 @@ def find_flattened_parameters(study: Study, module: Module) -> Iterator[Site]:
         wanted = CATS if construct == PIECES else {f"{u}{name}" for u in UTILS}
         if names.isdisjoint(wanted) or is_gathered(call, study, module):
             continue
-        if listed(given, study, module):
+        if models_of_list(given, study, module):
             yield Site(construct, module, call, call, given)
 
 
@@ -64,3 +74,35 @@ def flattened(given: ast.expr) -> ast.expr | None:
         node = node.func.value
     found = bases(node, names) if flat else []
     return found[0] if len(found) == 1 else None
+
+
+def decide_vector(site: Site, study: Study) -> Decision:
+    """What FSDP1 put into a vector was this rank's: the parts of DTensors are, other parts."""
+    given = site.receiver
+    assert given is not None
+    proposal = study.proposal()
+    function = proposal.support(site.module, "own_part", given)
+    base = flattened(given) if site.construct == PIECES else None
+    if base is not None:
+        proposal.replace(site.module, base, code("{f}({b})", f=function, b=base))
+    else:
+        proposal.replace(site.module, given, code("map({f}, {g})", f=function, g=given))
+    if "grad" not in ast.unparse(base or given):  # which are sharded after an evaluation too
+        for path in models_looped_over(given, study, site.module):
+            reshard = proposal.support(site.module, "reshard_parameters", site.node)
+            line = code("{f}({m})", f=reshard, m=path)
+            proposal.insert_before(site.module, site.statement, line)
+    return study.rewritten(
+        site,
+        RULE,
+        "of this rank's part",
+        proposal,
+        models=models_concerned(site, study),
+        review=PARTS,
+    )
+
+
+PARTS = (
+    "this rank's part has other elements of the parameters than FSDP1's pieces had, and may have "
+    "another number of them"
+)

@@ -12,14 +12,18 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.parameters.parameters import is_gathered
-from fsdp_migrate.families.training_loop import ordering
+from fsdp_migrate.families.parameters.gathered import is_gathered
+from fsdp_migrate.families.training_loop import early_optimizers
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
-from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
-WRITE = "parameter write"
+RULE = "FSDP408"
+
+WRITE = Construct.parse("parameter write")
 IN_PLACE = frozenset(
     f"{name}_"
     for name in (  # of torch.Tensor
@@ -107,7 +111,7 @@ def _is_without_gradients(node: ast.AST, module: Module) -> bool:
             around = parent.decorator_list
         for each in around:
             name = each.func if isinstance(each, ast.Call) else each
-            if ordering.last_name(name) in EVALUATING:
+            if early_optimizers.last_name(name) in EVALUATING:
                 return True
     return False
 
@@ -120,7 +124,7 @@ def _targets(study: Study, module: Module) -> Iterator[ast.expr]:
         method = call.func
         if isinstance(method, ast.Attribute) and method.attr in IN_PLACE:
             found.append(method.value)
-        elif ordering.last_name(method).endswith("_") and call.args:
+        elif early_optimizers.last_name(method).endswith("_") and call.args:
             names = study.external(method, module)
             if any(name.startswith(INIT) for name in names):
                 found.append(call.args[0])
@@ -170,14 +174,14 @@ def _model(parameter: ast.expr, study: Study, module: Module) -> ast.expr | None
 
 
 def _is_buffer(parameter: ast.expr, study: Study) -> bool:
-    name = ordering.last_name(parameter)
+    name = early_optimizers.last_name(parameter)
     if name in BUFFERS:
         return True
     for module in study.project.modules:
         if not module.mentions("register_buffer"):
             continue
         for call in module.table.calls:
-            if ordering.last_name(call.func) == "register_buffer" and call.args:
+            if early_optimizers.last_name(call.func) == "register_buffer" and call.args:
                 first = call.args[0]
                 if isinstance(first, ast.Constant) and first.value == name:
                     return True
@@ -215,7 +219,7 @@ def _makes_or_trains(call: ast.Call, study: Study, module: Module) -> bool:
         return False
     if method.attr == "backward":
         return True
-    owner = ordering.last_name(method.value).lower()
+    owner = early_optimizers.last_name(method.value).lower()
     return method.attr == "step" and ("opt" in owner or "scaler" in owner)
 
 
@@ -223,5 +227,49 @@ HARMLESS = frozenset({"print", "zero_grad", "item", "len", "float", "int", "barr
 
 
 def _is_harmless(call: ast.Call) -> bool:
-    name = ordering.last_name(call.func)
+    name = early_optimizers.last_name(call.func)
     return name in HARMLESS or name in IN_PLACE
+
+
+def decide_write(site: Site, study: Study) -> Decision:
+    """One parameter is written to: FSDP2 would lose it after an evaluation, FSDP1 was late."""
+    assert isinstance(site.node, ast.expr)
+    assert site.receiver is not None
+    if any(isinstance(p, ast.Lambda) for p in site.module.table.ancestors(site.node)):
+        return study.left(
+            site,
+            RULE,
+            "a parameter is written to in a lambda, where the model cannot be resharded first",
+            "make it a function",
+            models=study.models(site.receiver, site.module).constructors,
+            quiet=True,
+        )
+    changed = study.models(site.receiver, site.module).constructors
+    if is_item(site.node, site.module):
+        return study.left(
+            site,
+            RULE,
+            "items of a sharded parameter cannot be assigned, and of one that an evaluation has "
+            "gathered are lost",
+            "write to the whole parameter in place, or within full_params of fsdp2_support",
+            models=changed,
+            quiet=True,
+        )
+    proposal = study.proposal()
+    function = proposal.support(site.module, "reshard_parameters", site.node)
+    together = models_of(site, study)
+    lines = [code("{f}({m})", f=function, m=path) for path in together]
+    proposal.insert_before(site.module, site.statement, *lines)
+    models = frozenset(
+        c for m in together.values() for c in study.models(m, site.module).constructors
+    )
+    late = may_be_evaluated(changed, study)
+    return study.rewritten(
+        site, RULE, "resharded first", proposal, models=models, review=LATE if late else ""
+    )
+
+
+LATE = (
+    "after an evaluation, FSDP1's forwards did not see what is written here to the root's "
+    "parameters until a backward had freed them; now the next forward does"
+)

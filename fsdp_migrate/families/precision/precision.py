@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Constant, External, Made
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, Proposal, code, join
@@ -182,7 +183,9 @@ def buffer_sites(found: list[MixedPrecision]) -> list[Site]:
             continue
         keyword = next((k for k in mixed.call.keywords if k.value is node), None)
         where = keyword if keyword is not None else node
-        result.append(Site("MixedPrecision(buffer_dtype=)", mixed.module, where, where))
+        result.append(
+            Site(Construct.parse("MixedPrecision(buffer_dtype=)"), mixed.module, where, where)
+        )
     return result
 
 

@@ -13,13 +13,14 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Function
 from fsdp_migrate.families.precision import precision
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
-BEFORE = "forward pre-hook"
-AFTER = "forward hook"
+BEFORE = Construct.parse("forward pre-hook")
+AFTER = Construct.parse("forward hook")
 METHODS = {"register_forward_pre_hook": BEFORE, "register_forward_hook": AFTER}
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Constant, Made
 from fsdp_migrate.families.wrapping import strategy
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
@@ -144,4 +145,4 @@ def name_dimensions(call: ast.Call, module: Module, plan: ShardPlan, study: Stud
     proposal = study.proposal()
     proposal.add_keyword(module, call, "mesh_dim_names", code('("replicate", "shard")'))
     study.convert(call, None, "mesh_dim_names", plan.constructor, proposal)
-    plan.further.append(Site("unnamed mesh", module, call, call))
+    plan.further.append(Site(Construct.parse("unnamed mesh"), module, call, call))

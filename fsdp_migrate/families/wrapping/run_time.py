@@ -13,9 +13,15 @@ from collections.abc import Iterable, Iterator
 from packaging.version import Version
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.wrapping import methods, vocabulary, wrapped, wrapping
-from fsdp_migrate.families.wrapping.roles import Role, role
+from fsdp_migrate.families.wrapping import (
+    forward_registration,
+    refused_modules,
+    vocabulary,
+    wrap_contexts,
+)
+from fsdp_migrate.families.wrapping.enclosing_models import Role, role
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
@@ -70,8 +76,8 @@ def construct(site: Site, study: Study) -> list[Decision]:
     is_wrap = constructor in study.wrapping.contexts
     together = is_wrap or constructor.is_context
     models = study.wrapping.constructors if together else frozenset({constructor})
-    given = "module" in constructor.arguments and not together
-    refused = wrapped.in_any_form(constructor, study) if given else None
+    given = constructor.has_module and not together
+    refused = refused_modules.in_any_form(constructor, study) if given else None
     if refused is not None:
         models |= refused.models
         quiet = bool(refused.models)  # one FSDP in the other
@@ -79,10 +85,12 @@ def construct(site: Site, study: Study) -> list[Decision]:
             site, RULE, refused.reason, refused.help, models=models, quiet=quiet, final=True
         )
         return [left, *arguments(constructor, site.module, study, models)]
-    if is_wrap and wrapping.is_outer_of_two(constructor, study):
+    if is_wrap and wrap_contexts.is_outer_of_two(constructor, study):
         return [without_outer(site, constructor, study)]
-    if is_wrap and wrapping.is_wrapped_before(constructor, study):
-        left = study.left(site, "FSDP104", *wrapping.TWICE, models=models, quiet=True, final=True)
+    if is_wrap and wrap_contexts.is_wrapped_before(constructor, study):
+        left = study.left(
+            site, "FSDP104", *wrap_contexts.TWICE, models=models, quiet=True, final=True
+        )
         return [left, *arguments(constructor, site.module, study, models)]
     proposal = study.proposal()
     message = "kept: it hands shard what enable_wrap and itself are given"
@@ -100,7 +108,7 @@ def construct(site: Site, study: Study) -> list[Decision]:
     review = place(constructor, study, added)
     if added:
         proposal.add_keyword(site.module, constructor.call, "is_root", code("False"))
-    methods.register_made(constructor, proposal, study)
+    forward_registration.register_made(constructor, proposal, study)
     rule = "FSDP104" if together else RULE
     whole = study.rewritten(site, rule, message, proposal, models=models, review=review)
     return [whole, *arguments(constructor, site.module, study, models)]
@@ -141,7 +149,7 @@ def arguments(
         assert isinstance(node, (ast.expr, ast.keyword))
         if any(map(fsdp1.canonical, study.external(constructor.arguments[argument], module))):
             continue  # FSDP1's own name, passed by itself: a site of its own
-        part = Site(f"{fsdp1.FSDP}({argument}=)", module, node, node)
+        part = Site(Construct.of_argument(argument), module, node, node)
         rule = study.registry.find(part.construct)
         if rule is not None and Version(rule.rule.since) > study.target:
             yield study.too_new(part, rule, models=models)
@@ -152,13 +160,13 @@ def arguments(
 def may_cast(constructor: Constructor, study: Study) -> bool:
     """Whether units may compute in another dtype than their inputs come in."""
     if constructor not in study.wrapping.contexts:
-        return constructor.is_open or constructor.has("mixed_precision")
+        return constructor.may_have("mixed_precision")
     if any(k.arg is None for k in constructor.call.keywords):
         return True
     if "mixed_precision" in constructor.arguments:
         return constructor.has("mixed_precision")
     contexts = study.wrapping.may_be_in(constructor)
-    return any(c.is_open or c.has("mixed_precision") for c in contexts)
+    return any(c.may_have("mixed_precision") for c in contexts)
 
 
 def unknown_states(decisions: Iterable[Decision]) -> bool:
@@ -168,16 +176,16 @@ def unknown_states(decisions: Iterable[Decision]) -> bool:
 
 def settings(site: Site, study: Study) -> Decision | None:
     """Decide a mention of a setting or policy that constructors in the run-time form may get."""
-    name = vocabulary.name_of(site.construct)
+    name = site.construct.owner
     if not study.run_time or site.node in study.conversions:
         return None  # of a constructor that is written out
-    if site.construct.startswith("import("):
+    if site.construct.kind is ConstructKind.IMPORT:
         return None  # nothing in the file uses it
     models = study.reached_from(site.module)
     if all((c.defined_by or c.call) not in study.run_time for c in models):
         return None  # those are on another island
     if name in fsdp1.POLICIES - {"wrap", "enable_wrap"}:
-        rule = study.registry.find(name)
+        rule = study.registry.find(Construct.parse(name))
         if rule is None:
             return None
         return study.rewritten(site, rule.code, "kept: shard asks it as FSDP1 did", models=models)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from packaging.version import Version
 
 from fsdp_migrate.analysis.values import Constant, External, Value
-from fsdp_migrate.families.wrapping import devices, placing, vocabulary
+from fsdp_migrate.families.wrapping import device_code, devices, vocabulary
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -52,6 +52,11 @@ def of(constructor: Constructor, study: Study) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
+def is_replicated(models: frozenset[Constructor], study: Study) -> bool:
+    """Whether every rank has all of the models, as far as their strategies are written."""
+    return {of(model, study) for model in models} == {"NO_SHARD"}
+
+
 def argument(site: Site, study: Study, rule: str) -> Decision:
     """Decide the constructor's ``sharding_strategy`` argument."""
     plan, value, _ = study.argument(site)
@@ -82,7 +87,7 @@ def apply(name: str, plan: ShardPlan, study: Study) -> str:
     if name in HYBRID and not has_mesh and not has_group:
         if not plan.constructor.has("auto_wrap_policy"):
             return f"{name} without a policy, group or mesh is an error in FSDP1"
-        count = placing.count_code(plan, study)
+        count = device_code.count_code(plan, study)
         _mesh(plan, study, code("({d}.get_world_size() // {c}, {c})", d=plan.dist(), c=count))
     if name == "NO_SHARD":
         if has_mesh or has_group:
@@ -97,7 +102,7 @@ def _mesh(plan: ShardPlan, study: Study, shape: Code) -> None:
     """A 2-D mesh, replicate first, made once before sharding."""
     init = plan.name("torch.distributed.device_mesh", "init_device_mesh")
     name = plan.fresh("mesh")
-    kind = placing.type_code(plan, study)
+    kind = device_code.type_code(plan, study)
     plan.setup.append(
         code(
             '{n} = {init}({kind}, {shape}, mesh_dim_names=("replicate", "shard"))',
@@ -123,7 +128,7 @@ def _at_run_time(site: Site, plan: ShardPlan, value: ast.expr, study: Study, rul
     mesh = plan.constructor.arguments.get("device_mesh")
     arguments = [code("{v}", v=value)]
     if not devices.read(plan.constructor, study).is_accelerator:
-        arguments.append(code("device_type={k}", k=placing.type_code(plan, study)))
+        arguments.append(code("device_type={k}", k=device_code.type_code(plan, study)))
     if mesh is not None:
         arguments.append(code("mesh={m}", m=mesh))
     plan.everywhere["**"] = code("{f}({a})", f=function, a=join(", ", arguments))
@@ -132,7 +137,7 @@ def _at_run_time(site: Site, plan: ShardPlan, value: ast.expr, study: Study, rul
     for name in names:
         vocabulary.take_over(name, ENUM, site, study, plan.proposal)
     # The enum's import goes: every model that is built with it goes along or none.
-    return replace(decision, models=frozenset(study.constructors.values())) if names else decision
+    return replace(decision, models=study.every_constructor) if names else decision
 
 
 def reference(site: Site, study: Study, rule: str) -> Decision:

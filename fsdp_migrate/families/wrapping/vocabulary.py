@@ -10,6 +10,7 @@ import ast
 from typing import Final
 
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Proposal, code
@@ -25,12 +26,6 @@ SETTINGS: Final = {
 """What ``shard`` of the support module takes, and the rule that answers for it."""
 
 HARMLESS = frozenset({"builtins", "dataclasses", "typing", "argparse", "click", "functools"})
-
-
-def name_of(construct: str) -> str:
-    """``annotation(MixedPrecision)``, ``ShardingStrategy.FULL_SHARD`` -> the bare name."""
-    inner = construct.rpartition("(")[2].rstrip(")") if construct.endswith(")") else construct
-    return inner.split(".", maxsplit=1)[0]
 
 
 def keep(site: Site, name: str, study: Study, rule: str) -> Decision:
@@ -92,7 +87,9 @@ def _plain_import(node: ast.expr, name: str, site: Site, study: Study) -> ast.al
     for other in table.names_by_id.named(node.id):
         if table.within[other].lookup(other.id) is not owner:
             continue
-        if _given_to_stranger(Site(name, site.module, other, other), study):
+        if _given_to_stranger(
+            Site(Construct(ConstructKind.NAME, name), site.module, other, other), study
+        ):
             return None
     assert isinstance(binding.node, ast.alias)
     return binding.node

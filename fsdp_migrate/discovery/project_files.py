@@ -1,0 +1,32 @@
+"""The files of a run, by how closely they are looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+
+@dataclass
+class ProjectFiles:
+    """``candidates`` mention FSDP, ``others`` may meet an FSDP model, ``library`` neither."""
+
+    root: Path
+    trees: tuple[Path, ...] = ()  # real directories: nothing outside of them is written
+    candidates: dict[Path, bytes] = field(default_factory=dict)
+    others: dict[Path, bytes] = field(default_factory=dict)
+    library: list[str] = field(default_factory=list)  # paths of everything else, unparsed
+    unread: list[tuple[Path, str]] = field(default_factory=list)
+    commented: dict[Path, bytes] = field(default_factory=dict)  # with comments of ours, perhaps
+    seen: int = 0
+
+    @cached_property
+    def _here(self) -> Path:
+        return Path.cwd()
+
+    def display(self, path: Path) -> str:
+        """How messages name a file: relative to the working directory when it lies there."""
+        try:
+            return path.relative_to(self._here).as_posix()
+        except ValueError:
+            return path.as_posix()

@@ -1,0 +1,68 @@
+"""Code that copies or pickles a whole model, which ``fully_shard`` forbids."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning.context import Study
+
+COPY = Construct.parse("copy of a model")
+PICKLE = Construct.parse("pickled model")
+COPIERS = frozenset(
+    {
+        "copy.deepcopy",
+        "torch.optim.swa_utils.AveragedModel",
+        *(f"timm.utils.{n}" for n in ("ModelEma", "ModelEmaV2", "ModelEmaV3")),
+        *(f"timm.utils.model_ema.{n}" for n in ("ModelEma", "ModelEmaV2", "ModelEmaV3")),
+        "ema_pytorch.EMA",
+    }
+)
+PICKLERS = frozenset(
+    f"{module}.{name}"
+    for module, names in {
+        "torch": ("save",),
+        "pickle": ("dump", "dumps"),
+        "cloudpickle": ("dump", "dumps"),
+        "dill": ("dump", "dumps"),
+        "joblib": ("dump",),
+    }.items()
+    for name in names
+)
+LAST_NAMES = {name.rpartition(".")[2] for name in COPIERS | PICKLERS}
+
+
+def find_copied_models(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for calls that copy an FSDP model, or write one to a file as it is."""
+    renamed = {b.name for b in module.table.imports if b.qualified.rpartition(".")[2] in LAST_NAMES}
+    for call in module.table.calls_by_name.of(LAST_NAMES | renamed):
+        last = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        last = call.func.id if isinstance(call.func, ast.Name) else last
+        if last not in LAST_NAMES and not _renamed(call, module):
+            continue
+        names = study.external(call.func, module)
+        construct = COPY if names & COPIERS else PICKLE if names & PICKLERS else None
+        if construct is None:
+            continue
+        for given in _given(call):
+            if study.traced(given, module):
+                yield Site(construct, module, call, call, given)
+                break
+
+
+def _renamed(call: ast.Call, module: Module) -> bool:
+    """Whether a call's name was imported as another one."""
+    if not isinstance(call.func, ast.Name):
+        return False
+    return any(q.rpartition(".")[2] in LAST_NAMES for q in module.table.qualify(call.func))
+
+
+def _given(call: ast.Call) -> Iterator[ast.expr]:
+    """What is copied, or the parts of a dictionary that is pickled."""
+    first = [*call.args, *(k.value for k in call.keywords)][:1]
+    for given in first:
+        parts = given.values if isinstance(given, ast.Dict) else [given]
+        yield from (p for p in parts if isinstance(p, (ast.Name, ast.Attribute, ast.Subscript)))

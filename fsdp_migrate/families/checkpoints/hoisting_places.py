@@ -1,0 +1,282 @@
+"""Where every rank comes by before code that only some ranks run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Class, Constant, FunctionNode, Made, Value
+from fsdp_migrate.families.checkpoints import holders, ranks, state_dict_settings
+from fsdp_migrate.families.checkpoints.shared_conditions import (
+    conditions_between,
+    parts_of_test,
+    sort_conditions,
+)
+from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.trees import COMPREHENSIONS, FUNCTIONS
+
+DEPTH = 3  # how many callers up a condition on the rank is looked for
+ASKING = frozenset({"state_dict", "eval", "train"})  # methods that leave a model's weights alone
+CALLED = (
+    "one of the calls of this function stands under '{}': the state is gathered from every rank, "
+    "so every rank must make the call"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where every rank comes by before it reaches a condition on the rank.
+
+    ``conditions`` are the parts of the conditions on the way that are the same on every rank;
+    ``dropped`` those of which that cannot be told. ``problem`` says why nothing can be moved there.
+    """
+
+    statement: ast.stmt
+    guard: str
+    around: bool = True  # the statement holds what is moved, it does not just come first
+    conditions: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    problem: str = ""
+    tests: tuple[ast.expr, ...] = ()  # what holds where the state was taken, or else returned
+
+
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """Whether every rank reaches a collective, and where it would.
+
+    ``problem`` says why it cannot be made so, ``review`` what is not certain about it.
+    """
+
+    place: Place | None = None
+    problem: str = ""
+    review: str = ""
+
+
+def standing(
+    site: Site, needed: tuple[ast.expr, ...], study: Study, *, fixed: bool = False
+) -> Standing:
+    """How ``site``, which gathers from all ranks, stands to conditions on the rank.
+
+    Args:
+        needed: the expressions that what is moved is made of.
+        fixed: it cannot be moved.
+    """
+    model = needed[0] if needed else None
+    condition, every = _called_under(site.node, site.module, study, DEPTH, model)
+    place = None if every else find_place(site, needed, study)
+    if place is not None and (place.problem or fixed):
+        condition, every = place.guard, True
+    if every:
+        why = place.problem if place is not None else ""
+        problem = f"the state is gathered under '{condition}', where not every rank takes part"
+        return Standing(problem=f"{problem}, and {why}" if why else problem)
+    return Standing(place, review=CALLED.format(condition) if condition else "")
+
+
+def find_place(site: Site, needed: tuple[ast.expr, ...], study: Study) -> Place | None:
+    """The place above every condition on the rank that ``site`` stands under, if any.
+
+    Args:
+        needed: the expressions that what is moved is made of.
+    """
+    module = site.module
+    found = list(ranks.guards(site.node, module))
+    if not found:
+        return None
+    outer = found[-1]
+    statement, around = _whole_chain(outer.statement, module), not outer.exits
+    passed = list(_passed(site.node, statement, module))
+    problem = ""
+    for expression in needed:
+        path = access_path(expression)
+        if path is None:
+            problem = problem or f"{ast.unparse(expression)} is made there"
+        elif not around and path.rpartition(".")[2] in {"module", "_fsdp_wrapped_module"}:
+            problem = problem or f"{path} is unwrapped there"
+        elif path.split(".")[0] in _loop_names(site.node, module):
+            problem = problem or f"{path} is one of several there"
+        else:
+            problem = problem or _disturbed(path, passed, module, study)
+    conditions, dropped = conditions_between(site.node, statement, passed, module)
+    if not around:  # conditions behind the return do not matter
+        conditions, dropped = sort_conditions([(outer.test, False)], passed, module)
+    tests = tuple(part for each in found for part in _held(each, site))
+    return Place(statement, str(outer), around, conditions, dropped, problem, tests)
+
+
+def _loop_names(node: ast.AST, module: Module) -> set[str]:
+    """What the comprehensions around a node in its statement bind."""
+    return {
+        name.id
+        for parent in module.table.ancestors(node)
+        if isinstance(parent, COMPREHENSIONS)
+        for generator in parent.generators
+        for name in ast.walk(generator.target)
+        if isinstance(name, ast.Name)
+    }
+
+
+def _held(guard: ranks.Guard, site: Site) -> list[ast.expr]:
+    """The parts of a condition that hold where ``site`` stands, or do not behind a return."""
+    if guard.exits:
+        return parts_of_test(guard.test, ast.Or)
+    table = site.module.table
+    child: ast.AST = site.node
+    for parent in table.ancestors(site.node):
+        if isinstance(parent, (ast.If, ast.IfExp)) and parent.test is guard.test:
+            body = parent.body if isinstance(parent.body, list) else [parent.body]
+            return parts_of_test(guard.test, ast.And) if child in body else []
+        child = parent
+    return []
+
+
+def _called_under(
+    node: ast.AST, module: Module, study: Study, depth: int, model: ast.expr | None
+) -> tuple[str, bool]:
+    """A condition on the rank, or an empty text, under which the function around ``node`` is
+    called, and whether every known call stands under one.
+
+    Args:
+        model: what gathers. Calls that pass something else for it do not count.
+    """
+    function = references.enclosing_function(module, node)
+    if not isinstance(function, FUNCTIONS):
+        return "", False
+    defined = ranks.decorator(function) or ranks.guard(function, module)
+    if defined is not None:
+        return defined, True
+    if depth == 0:
+        return "", False
+    parameter = _parameter(model, function, study, module)
+    conditions = []
+    for caller in study.tracer.callers(function, module):
+        passed = caller.argument(function, parameter) if parameter else None
+        if passed is not None and not _may_be_model(passed, caller.module, study):
+            continue
+        here = ranks.guard(caller.call, caller.module)
+        if here is None:
+            above, every = _called_under(caller.call, caller.module, study, depth - 1, passed)
+            here = above if every else None
+        conditions.append(here)
+    named = [c for c in conditions if c is not None]
+    return (named[0] if named else ""), bool(named) and len(named) == len(conditions)
+
+
+def _parameter(model: ast.expr | None, function: FunctionNode, study: Study, module: Module) -> str:
+    """The parameter of a function that an expression in it is, or an empty text."""
+    if not isinstance(model, ast.Name):
+        return ""
+    found = study.defined_by(model, module)
+    arguments = function.args
+    own = {*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs}
+    return model.id if found and all(d.node in own for d in found) else ""
+
+
+def _may_be_model(node: ast.expr, module: Module, study: Study) -> bool:
+    """Whether an expression is an FSDP1 model, or may be one for all that is known."""
+    found = study.values(node, module)
+    if not found or holders.held(node, module, study):
+        return True
+    return not all(_is_something_else(value, study) for value in found)
+
+
+def _is_something_else(value: Value, study: Study) -> bool:
+    """Whether a value is made by something that was given no FSDP1 model."""
+    if isinstance(value, Constant):
+        return True
+    if not isinstance(value, Made) or references.is_model(value, study.tracer):
+        return False
+    if not isinstance(value.node, ast.Call):
+        return isinstance(value.callee, Class)
+    given = [*value.node.args, *(k.value for k in value.node.keywords)]
+    a_class = isinstance(value.callee, Class) or value.made_by.rpartition(".")[2][:1].isupper()
+    return a_class and not any(study.traced(each, value.module) for each in given)
+
+
+def _whole_chain(statement: ast.stmt, module: Module) -> ast.stmt:
+    """The ``if`` that an ``elif`` belongs to."""
+    parent = module.table.parents[statement]
+    while isinstance(parent, ast.If) and parent.orelse == [statement]:
+        line = module.source.lines[statement.lineno - 1]
+        if not line.lstrip().startswith("elif"):
+            break
+        statement, parent = parent, module.table.parents[parent]
+    return statement
+
+
+def _passed(node: ast.AST, place: ast.stmt, module: Module) -> Iterator[ast.AST]:
+    """The code that runs between ``place`` and the statement of ``node``."""
+    table = module.table
+    child: ast.AST = table.statement(node)
+    while child is not place:
+        parent = table.parents[child]
+        for name in ranks.BLOCKS:
+            block = getattr(parent, name, None)
+            if not isinstance(block, list) or child not in block:
+                continue
+            before = block[: block.index(child)]
+            if place in before:
+                yield from before[before.index(place) :]
+                return
+            yield from before
+        if isinstance(parent, (ast.If, ast.While)):
+            yield parent.test
+        elif isinstance(parent, (ast.For, ast.AsyncFor)):
+            yield parent
+        elif isinstance(parent, (ast.With, ast.AsyncWith)):
+            yield from parent.items
+        elif isinstance(parent, ast.Try) and child not in parent.body:
+            yield from parent.body
+        child = parent
+
+
+def _disturbed(path: str, passed: list[ast.AST], module: Module, study: Study) -> str:
+    """Why ``path`` may stand for something else, or for other weights, behind ``passed``."""
+    parts = path.split(".")
+    prefixes = {".".join(parts[: n + 1]) for n in range(len(parts))}
+    table = module.table
+    for each in passed:
+        nodes = _head(each) if isinstance(each, (ast.For, ast.AsyncFor)) else ast.walk(each)
+        for node in nodes:
+            if not isinstance(node, (ast.Name, ast.Attribute)):
+                continue
+            spelled = access_path(node)
+            stored = not isinstance(node.ctx, ast.Load)
+            if stored and spelled in prefixes:
+                return f"{spelled} is assigned there"
+            if spelled != path or _only_asks(node, module, study):
+                continue
+            parent = table.parents[node]
+            if isinstance(parent, ast.Attribute) and not isinstance(
+                table.parents[parent], ast.Call
+            ):
+                continue  # reads something else of it
+            return f"{path} is used there before its state is taken"
+    return ""
+
+
+def _head(loop: ast.For | ast.AsyncFor) -> Iterator[ast.AST]:
+    yield from ast.walk(loop.target)
+    yield from ast.walk(loop.iter)
+
+
+def _only_asks(node: ast.expr, module: Module, study: Study) -> bool:
+    """Whether a model or optimizer is only asked for its state, or told of a mode."""
+    table = module.table
+    parent = table.parents[node]
+    if isinstance(parent, ast.Attribute):
+        return parent.attr in ASKING
+    call = table.parents[parent] if isinstance(parent, ast.keyword) else parent
+    if not isinstance(call, ast.Call):
+        return not isinstance(parent, (ast.Assign, ast.NamedExpr))
+    if state_dict_settings.is_context(call, module, study):
+        return True
+    names = {name.rpartition(".")[2] for name in study.external(call.func, module)}
+    return bool(
+        names & {"optim_state_dict", "full_optim_state_dict", "isinstance", "hasattr", "print"}
+    )

@@ -1,0 +1,148 @@
+"""FSDP1's calls that turn a saved optimizer state into one ``optimizer.load_state_dict`` takes."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.families.checkpoints import state_dict_settings
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.call_arguments import bind_arguments
+
+NEW_ORDER = ("model", "optim", "optim_state_dict", "is_named_optimizer", "load_directly", "group")
+OLD_ORDER = ("optim_state_dict", "model", "optim", "is_named_optimizer", "load_directly", "group")
+NOT_HANDED = "its result is not handed to load_state_dict"
+ARGUMENTS = {
+    "scatter_full_optim_state_dict": (
+        "full_optim_state_dict",
+        "model",
+        "optim_input",
+        "optim",
+        "group",
+    ),
+    "shard_full_optim_state_dict": ("full_optim_state_dict", "model", "optim_input", "optim"),
+    "flatten_sharded_optim_state_dict": ("sharded_optim_state_dict", "model", "optim"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Load:
+    """One conversion together with the load of its result.
+
+    ``target`` is the call to replace (the ``load_state_dict``, or the conversion itself when it
+    loads directly); ``assignment`` the statement that only held the result. ``branch`` is the
+    condition under which it runs, when the load behind it also takes a state that was not
+    converted. ``problem`` says why the two could not be found; the conversion alone may still be
+    complete.
+    """
+
+    model: ast.expr | None = None
+    optimizer: ast.expr | None = None
+    state: ast.expr | None = None
+    target: ast.Call | None = None
+    assignment: ast.stmt | None = None
+    branch: ast.If | None = None
+    problem: str = ""
+
+
+def read(site: Site, name: str, study: Study) -> Load:
+    """Pair a conversion with the ``load_state_dict`` that takes its result."""
+    call = site.node
+    if not isinstance(call, ast.Call):
+        return Load(problem="it is passed on as a value")
+    names = ARGUMENTS.get(name) or _order(call, site, study)
+    bound = bind_arguments(call, names) if names else None
+    if bound is None:
+        return Load(problem="its arguments cannot be read, or their order cannot be told")
+    model = bound.get("model")
+    state = next((bound[n] for n in bound if n.endswith("optim_state_dict")), None)
+    if model is None or state is None:
+        return Load(model=model, problem="the model or the state is not passed")
+    if state_dict_settings.has_group(bound):
+        return Load(model=model, problem="a process group of its own is passed")
+    directly = bound.get("load_directly")
+    if directly is not None:
+        flag = study.literal(directly, site.module)
+        if flag is None:
+            return Load(model=model, problem="load_directly is only known at run time")
+        if flag.value:
+            return Load(model, bound.get("optim"), state, call)
+    return _paired(call, model, bound.get("optim"), state, site)
+
+
+def _order(call: ast.Call, site: Site, study: Study) -> tuple[str, ...] | None:
+    """Torch 2.0 took the state first. Keywords say; else the first argument's value does."""
+    if not call.args:
+        return NEW_ORDER
+    if study.traced(call.args[0], site.module):
+        return NEW_ORDER
+    if len(call.args) > 1 and study.traced(call.args[1], site.module):
+        return OLD_ORDER
+    first, second = ((access_path(a) or "").lower() for a in (*call.args, call.args[0])[:2])
+    if _is_model(first) or ("optim" in second and "state" not in second):
+        return NEW_ORDER
+    return OLD_ORDER if _is_model(second) else None
+
+
+def _is_model(path: str) -> bool:
+    return "model" in path or "module" in path
+
+
+def _paired(
+    call: ast.Call, model: ast.expr, optimizer: ast.expr | None, state: ast.expr, site: Site
+) -> Load:
+    table = site.module.table
+    parent = table.parents[call]
+    if isinstance(parent, ast.Call) and _loads(parent) and call in parent.args:
+        return Load(model, optimizer or _receiver(parent), state, parent)
+    if not isinstance(parent, ast.Assign) or len(parent.targets) != 1:
+        return Load(model, optimizer, state, problem=NOT_HANDED)
+    target = parent.targets[0]
+    path = access_path(target)
+    uses = _uses(parent, path, site) if path is not None else []
+    if not uses:
+        return Load(model, optimizer, state, problem="its result is never loaded")
+    if len(uses) != 1:
+        return Load(model, optimizer, state, problem="its result is used more than once")
+    consumer = table.parents[uses[0]]
+    if not isinstance(consumer, ast.Call) or not _loads(consumer):
+        return Load(model, optimizer, state, problem=NOT_HANDED)
+    branch = _only_for_some(parent, consumer, site)
+    return Load(model, optimizer or _receiver(consumer), state, consumer, parent, branch)
+
+
+def _only_for_some(assignment: ast.Assign, load: ast.Call, site: Site) -> ast.If | None:
+    """``if sharded: state = convert(state)`` before a load that stands beside it."""
+    table = site.module.table
+    branch, statement = table.parents[assignment], table.parents[load]
+    if not isinstance(branch, ast.If) or not isinstance(statement, ast.Expr) or branch.orelse:
+        return None
+    is_last = branch.body[-1] is assignment
+    beside = table.parents[branch] is table.parents[statement]
+    is_elif = isinstance(table.parents[branch], ast.If) and not beside
+    return branch if is_last and beside and not is_elif else None
+
+
+def _uses(assignment: ast.Assign, path: str, site: Site) -> list[ast.expr]:
+    """The loads that this assignment reaches."""
+    module = site.module
+    scope = module.table.scope_of(assignment)
+    while scope.parent is not None and not (scope.is_function or scope.is_class):
+        scope = scope.parent
+    reaching = module.flow(scope).reaching
+    return [
+        node
+        for node, definitions in reaching.items()
+        if isinstance(node, ast.expr) and any(d.node is assignment for d in definitions)
+    ]
+
+
+def _loads(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "load_state_dict"
+
+
+def _receiver(call: ast.Call) -> ast.expr:
+    assert isinstance(call.func, ast.Attribute)
+    return call.func.value

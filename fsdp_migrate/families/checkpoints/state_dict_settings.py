@@ -1,0 +1,166 @@
+"""The kinds of state dict that FSDP1 has, and the calls that set them.
+
+``FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT, config)`` is read into a setting.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, replace
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Constant, External, Made
+from fsdp_migrate.families.checkpoints import holders
+from fsdp_migrate.families.wrapping import strategy
+from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.call_arguments import bind_arguments
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A state dict type with its two configurations; defaults as in ``fsdp/api.py``."""
+
+    kind: str = "FULL"
+    offload: bool = False
+    rank0_only: bool = False
+    optim_offload: bool = True
+    optim_rank0_only: bool = False
+    problem: str = ""  # why it cannot be told
+    local: bool = False  # of a kind that FSDP2 does not have: SHARDED takes its place
+    gone: bool = False  # what makes it goes with a branch for FSDP1: no running program knows it
+
+    def __str__(self) -> str:
+        words = [self.kind]
+        words += ["offload_to_cpu"] if self.offload else []
+        words += ["rank0_only"] if self.rank0_only else []
+        return " ".join(words)
+
+
+DEFAULT = Setting()
+LOCAL = (
+    "each rank's state now holds its shard of every parameter: it is saved and loaded as before, "
+    "but files in FSDP1's LOCAL form do not load"
+)
+
+
+TYPE_ARGUMENTS = ("module", "state_dict_type", "state_dict_config", "optim_state_dict_config")
+
+
+def has_group(bound: dict[str, ast.expr]) -> bool:
+    """Whether the arguments of a static name a process group: None means the model's own."""
+    group = bound.get("group")
+    return group is not None and not (isinstance(group, ast.Constant) and group.value is None)
+
+
+def read_setting(call: ast.Call, module: Module, study: Study) -> Setting:
+    """The setting a ``state_dict_type`` or ``set_state_dict_type`` call makes."""
+    bound = bind_arguments(call, TYPE_ARGUMENTS)
+    if bound is None or "state_dict_type" not in bound:
+        return Setting(problem="its arguments cannot be read")
+    kinds = set()
+    for value in study.values(bound["state_dict_type"], module):
+        name = fsdp1.canonical(value.name) if isinstance(value, External) else None
+        kinds.add(name or "?")
+    if len(kinds) != 1 or "?" in kinds:
+        spelled = ast.unparse(bound["state_dict_type"])
+        return Setting(problem=f"the state dict type {spelled} is only known at run time")
+    kind = kinds.pop().removeprefix("StateDictType.").removesuffix("_STATE_DICT")
+    if kind not in {"FULL", "LOCAL", "SHARDED"}:  # StateDictType[name], say
+        spelled = ast.unparse(bound["state_dict_type"])
+        return Setting(problem=f"the state dict type {spelled} is only known at run time")
+    setting = Setting(kind=kind)
+    if kind == "LOCAL":
+        setting = Setting(kind="SHARDED", local=True)
+    for name, optim in (("state_dict_config", False), ("optim_state_dict_config", True)):
+        if name in bound:
+            setting = _configured(setting, bound[name], module, study, optim=optim)
+    return setting
+
+
+def _configured(
+    setting: Setting, node: ast.expr, module: Module, study: Study, *, optim: bool
+) -> Setting:
+    """Add what a ``FullStateDictConfig(...)`` or a sibling says."""
+    offload = setting.optim_offload if optim else setting.offload
+    rank0 = False
+    for value in study.values(node, module):
+        if isinstance(value, Constant) and value.value is None:
+            continue
+        name = fsdp1.canonical(value.made_by) if isinstance(value, Made) else None
+        if name is None or not name.endswith("StateDictConfig"):
+            return replace(setting, problem=f"{ast.unparse(node)} is only known at run time")
+        assert isinstance(value.node, ast.Call)
+        second = "rank0_only" if name.startswith("Full") else "_use_dtensor"
+        bound = bind_arguments(value.node, ("offload_to_cpu", second))
+        if bound is None:
+            return replace(setting, problem=f"the arguments of {name} cannot be read")
+        for field, expression in bound.items():
+            flag = study.literal(expression, value.module)
+            if flag is None or not isinstance(flag.value, bool):
+                spelled = ast.unparse(expression)
+                return replace(setting, problem=f"{field}={spelled} is only known at run time")
+            if field == "offload_to_cpu":
+                offload = flag.value
+            elif field == "rank0_only":
+                rank0 = flag.value
+    if optim:
+        return replace(setting, optim_offload=offload, optim_rank0_only=rank0)
+    return replace(setting, offload=offload, rank0_only=rank0)
+
+
+def is_for_run_time(setting: Setting, study: Study) -> bool:
+    """Whether the running program is to say which kind of state it is."""
+    return bool(setting.problem) and not setting.gone and study.run_time_states
+
+
+def effective_setting(setting: Setting, models: frozenset[Constructor], study: Study) -> Setting:
+    """What a setting comes to for a model's own state, optimizers aside.
+
+    Under NO_SHARD FSDP1 gave the whole state to every rank and moved it nowhere, whatever was set.
+    """
+    return DEFAULT if strategy.is_replicated(models, study) and not setting.problem else setting
+
+
+def is_context(node: ast.expr, module: Module, study: Study) -> bool:
+    """Whether an expression is a call of FSDP1's ``state_dict_type`` context manager."""
+    if not isinstance(node, ast.Call):
+        return False
+    return is_static_call(node, "state_dict_type", module, study)
+
+
+def is_static_call(call: ast.Call, name: str, module: Module, study: Study) -> bool:
+    """Whether a static of FSDP1 is called, on the class or, as Python has it too, on a model."""
+    func = call.func
+    if f"{fsdp1.FSDP}.{name}" in {fsdp1.canonical(q) for q in study.external(func, module)}:
+        return True
+    if not isinstance(func, ast.Attribute) or func.attr != name:
+        return False
+    return bool(study.models(func.value, module).constructors)
+
+
+def concerned(node: ast.expr | None, module: Module, study: Study) -> frozenset[Constructor]:
+    """The models that a static is about which is given ``node``, a model or what holds some."""
+    parts = holders.held(node, module, study) if node is not None else holders.Held()
+    return parts.constructors or study.models_of_static(node, module).constructors
+
+
+def config_users(site: Site) -> list[ast.Name] | None:
+    """The uses of the name a configuration object is assigned to; None when it has no name."""
+    table = site.module.table
+    statement = table.parents[site.node]
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return None
+    target = statement.targets[0]
+    if not isinstance(target, ast.Name):
+        return None
+    owner = table.within[target]
+    return [
+        n
+        for n in table.names
+        if n.id == target.id
+        and isinstance(n.ctx, ast.Load)
+        and table.within[n].lookup(n.id) is owner
+    ]

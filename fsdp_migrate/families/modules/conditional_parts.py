@@ -1,0 +1,379 @@
+"""Which parts of a module its ``forward`` always runs, and which only under a condition.
+
+A condition counts when it is on what ``forward`` is given: ``if mask is not None: self.a(x)``.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Class, External, Made, Values
+from fsdp_migrate.families.training_loop.early_optimizers import last_name
+from fsdp_migrate.families.wrapping import computing_methods, policies
+from fsdp_migrate.families.wrapping.computing_methods import FunctionNode, Methods
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.trees import children, walk
+
+DRAWN = re.compile(r"\b(rand|randn|randint|random|bernoulli|uniform_?)\b")
+# What an input is asked that is the same in every step, or only tells how it is stored.
+FORM = frozenset(
+    {"shape", "size", "dim", "ndim", "ndimension", "dtype", "device", "is_cuda", "numel"}
+)
+ASKING = frozenset({"isinstance", "len", "hasattr", "type", "callable"})
+DEEP = 5  # methods that call methods
+
+
+@dataclass
+class Parts:
+    """The parts that some code runs: whatever happens, and perhaps."""
+
+    always: set[str] = field(default_factory=set)
+    perhaps: set[str] = field(default_factory=set)
+
+    def then(self, other: Parts) -> None:
+        self.always |= other.always
+        self.perhaps |= other.perhaps
+
+    def either(self, first: Parts, second: Parts) -> None:
+        self.always |= first.always & second.always
+        self.perhaps |= first.always ^ second.always
+        self.perhaps |= first.perhaps | second.perhaps
+
+
+class ConditionalParts:
+    """Reads the ``forward`` of classes."""
+
+    def __init__(self, study: Study, constructor: Constructor) -> None:
+        self.study, self.methods = study, Methods(study)
+        self.units = _unit_classes(constructor, study)
+        self._passed = _passed_keywords(study)
+
+    def unused(self, cls: Class) -> list[str]:
+        found = self.methods.find(cls, "forward")
+        if found is None or found[0].node is not cls.node:
+            return []
+        parts = self.function(cls, *found, frozenset())
+        return sorted(parts.perhaps - parts.always)
+
+    def function(
+        self, cls: Class, owner: Class, node: FunctionNode, seen: frozenset[FunctionNode]
+    ) -> Parts:
+        parameters = [*node.args.posonlyargs, *node.args.args]
+        if not parameters or node in seen or len(seen) > DEEP:
+            return Parts()
+        body = _Body(self, cls, owner, node, parameters[0].arg, seen | {node})
+        return body.block(node.body)
+
+    def part(self, values: Values) -> bool:
+        """Whether an attribute holds parameters, and is no unit of its own."""
+        inside = self.methods.attributes.elements(values)
+        if not self.methods.attributes.kind(inside) and not self.methods.attributes.kind(values):
+            return False
+        return not any(self._is_unit(v) for v in inside | values)
+
+    def _is_unit(self, value: object) -> bool:
+        """Whether a part is a unit of its own: one that is not run has no gradients in either."""
+        if not isinstance(value, Made):
+            return False
+        if isinstance(value.callee, Class):
+            lineage = {base.node for base in self.study.tracer.lineage(value.callee)}
+            return not lineage.isdisjoint(self.units)
+        return value.node in self.study.constructors or value.made_by in self.units
+
+    def is_passed(self, argument: str) -> bool:
+        return self.is_named(argument) or "**" in self._passed
+
+    def is_named(self, argument: str) -> bool:
+        """Whether some call gives an argument by its name, as opposed to ``**batch``."""
+        return argument in self._passed
+
+
+def _unit_classes(constructor: Constructor, study: Study) -> set[object]:
+    """The classes that a policy makes units of: definitions, or names of classes from outside."""
+    found: set[object] = set()
+    for each in policies.read_policies(constructor, study) or ():
+        if each.kind is policies.Kind.CLASSES and each.argument is not None:
+            for node in walk(each.argument):
+                if isinstance(node, (ast.Name, ast.Attribute)):
+                    for value in study.values(node, each.module):
+                        if isinstance(value, Class):
+                            found.add(value.node)
+                        elif isinstance(value, External):
+                            found.add(value.name)
+    return found
+
+
+def _passed_keywords(study: Study) -> set[str]:
+    """The keywords by which calls of models in the project give anything; ``**`` for any."""
+    found: set[str] = set()
+    for module in study.project.modules:
+        keywords = module.table.keywords
+        found |= {keyword for keyword in keywords if keyword is not None}
+        for call in module.table.opened_calls if None in keywords else ():
+            path = access_path(call.func)
+            if path is not None and study.traced(call.func, module):
+                found.add("**")
+    return found
+
+
+class _Body:
+    """One method: which parts it runs."""
+
+    def __init__(
+        self,
+        reader: ConditionalParts,
+        cls: Class,
+        owner: Class,
+        function: FunctionNode,
+        this: str,
+        seen: frozenset[FunctionNode],
+    ) -> None:
+        self.reader, self.cls, self.owner, self.seen = reader, cls, owner, seen
+        self.module: Module = owner.module
+        self.this = this
+        self.optional: set[str] = set()  # inputs that are None unless they are given
+        self.inputs = set(self._inputs(function))
+        self.aliases: dict[str, tuple[str, bool]] = {}  # local name -> part, picked by an input
+
+    def _inputs(self, function: FunctionNode) -> Iterator[str]:
+        args = function.args
+        positional = [*args.posonlyargs, *args.args]
+        required: list[None] = [None] * (len(positional) - len(args.defaults))
+        given = [
+            *zip(positional, [*required, *args.defaults], strict=True),
+            *zip(args.kwonlyargs, args.kw_defaults, strict=True),
+        ]
+        for argument, default in given[1:]:
+            if isinstance(default, ast.Constant) and default.value is None:
+                self.optional.add(argument.arg)
+            if default is None or self._varies(argument.arg, default):
+                yield argument.arg
+        yield from (a.arg for a in (args.vararg, args.kwarg) if a is not None)
+
+    def _varies(self, argument: str, default: ast.expr) -> bool:
+        """Whether an argument with a default may be given as something else."""
+        return not isinstance(default, ast.Constant) or self.reader.is_passed(argument)
+
+    # -- statements -------------------------------------------------------------------------------
+
+    def block(self, statements: Sequence[ast.stmt]) -> Parts:
+        result = Parts()
+        for index, statement in enumerate(statements):
+            if isinstance(statement, ast.If) and self._is_input(statement.test):
+                result.then(self.expression(statement.test))
+                first, second = _leaves(statement.body), _leaves(statement.orelse)
+                rest = statements[index + 1 :] if first or second else []
+                if first == "raise" or second == "raise":
+                    result.then(
+                        self.block(statement.orelse if first == "raise" else statement.body)
+                    )
+                    continue
+                one = self.block([*statement.body, *([] if first else rest)])
+                other = self.block([*statement.orelse, *([] if second else rest)])
+                usual = self._usual(statement.test)
+                if usual is None:
+                    result.either(one, other)
+                else:
+                    result.then(one if usual else other)
+                    seldom = other if usual else one
+                    result.perhaps |= seldom.always | seldom.perhaps
+                if rest:
+                    return result
+                continue
+            result.then(self._statement(statement))
+        return result
+
+    def _statement(self, statement: ast.stmt) -> Parts:
+        result = Parts()
+        match statement:
+            case ast.If(test=test, body=body, orelse=orelse):
+                result.then(self.expression(test))
+                result.then(self.block(body))
+                result.then(self.block(orelse))
+            case ast.For(target=target, iter=iterated, body=body, orelse=orelse):
+                self._loop(target, iterated)
+                result.then(self.expression(iterated))
+                result.then(self.block(body))
+                result.then(self.block(orelse))
+            case ast.While(test=test, body=body):
+                result.then(self.expression(test))
+                result.then(self.block(body))
+            case ast.With(items=items, body=body):
+                for item in items:
+                    result.then(self.expression(item.context_expr))
+                result.then(self.block(body))
+            case ast.Try(body=body, finalbody=final):
+                result.then(self.block([*body, *final]))
+            case ast.Assign(targets=targets, value=value):
+                result.then(self.expression(value))
+                self._assign(targets, value)
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                result.then(self.expression(value))
+                self._assign([target], value)
+            case ast.AugAssign(target=target, value=value):
+                result.then(self.expression(value))
+                if self._is_input(value):
+                    self.inputs |= _names(target)
+            case ast.Return(value=ast.expr() as value) | ast.Expr(value=value):
+                result.then(self.expression(value))
+        return result
+
+    def _assign(self, targets: Sequence[ast.expr], value: ast.expr) -> None:
+        part = self._part(value)
+        for target in targets:
+            if part is not None and isinstance(target, ast.Name):
+                self.aliases[target.id] = part
+            elif self._is_input(value):
+                self.inputs |= _names(target)
+
+    def _loop(self, target: ast.expr, iterated: ast.expr) -> None:
+        """``for i, block in enumerate(self.blocks)``: ``block`` is one of the parts."""
+        match iterated, target:
+            case ast.Call(func=func, args=[inner]), ast.Tuple(elts=[_, each]) if (
+                last_name(func) == "enumerate"
+            ):
+                return self._loop(each, inner)
+            case ast.Call(func=ast.Attribute(attr="items")), ast.Tuple(elts=[_, each]):
+                target = each
+            case ast.Call(func=func, args=given), ast.Tuple(elts=targets) if last_name(
+                func
+            ) == "zip" and len(given) == len(targets):
+                for each, inner in zip(targets, given, strict=True):
+                    self._loop(each, inner)
+                return None
+        found = [self._part(n) for n in walk(iterated) if isinstance(n, ast.Attribute)]
+        parts = [part for part in found if part is not None]
+        if parts:
+            self.aliases |= dict.fromkeys(_names(target), parts[0])
+        elif self._is_input(iterated) and "range" not in ast.unparse(iterated):
+            self.inputs |= _names(target)
+        return None
+
+    def _usual(self, test: ast.expr) -> bool | None:
+        """Of ``embeds is None``, that it holds: ``**batch`` seldom gives all that it may."""
+        match test:
+            case ast.Compare(
+                left=ast.Name(id=name), ops=[ast.Is() | ast.IsNot() as op], comparators=[other]
+            ) if isinstance(other, ast.Constant) and other.value is None:
+                if name in self.optional and not self.reader.is_named(name):
+                    return isinstance(op, ast.Is)
+        return None
+
+    # -- expressions ------------------------------------------------------------------------------
+
+    def expression(self, node: ast.expr) -> Parts:
+        result = Parts()
+        match node:
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                result.then(self.expression(test))
+                first, second = self.expression(body), self.expression(orelse)
+                if self._is_input(test):
+                    result.either(first, second)
+                else:
+                    result.then(first)
+                    result.then(second)
+                return result
+            case ast.Call(func=func):
+                result.then(self._call(node, func))
+            case ast.BinOp(left=left, right=right):
+                result.then(self._used([left, right]))
+            case ast.Lambda():
+                return result
+        for child in children(node):
+            if isinstance(child, ast.comprehension):
+                self._loop(child.target, child.iter)
+        for child in children(node):
+            if isinstance(child, ast.expr):
+                result.then(self.expression(child))
+            elif isinstance(child, ast.keyword):
+                result.then(self.expression(child.value))
+            elif isinstance(child, ast.comprehension):
+                result.then(self.expression(child.iter))
+        return result
+
+    def _call(self, call: ast.Call, func: ast.expr) -> Parts:
+        result = Parts()
+        used = [func]
+        if isinstance(func, ast.Attribute):
+            if func.attr in computing_methods.MODULE_API - {"forward"}:
+                return result
+            used.append(func.value)
+        # F.linear(x, self.head.weight), checkpoint(self.block, x)
+        if not (isinstance(func, ast.Name) and func.id in ASKING | computing_methods.AROUND):
+            used += [a.value if isinstance(a, ast.Starred) else a for a in call.args]
+        result.then(self._used(used))
+        if isinstance(func, ast.Attribute):
+            above = None
+            match func.value:
+                case ast.Name(id=name) if name == self.this:
+                    pass
+                case ast.Call(func=ast.Name(id="super")):
+                    above = self.owner
+                case _:
+                    return result
+            found = self.reader.methods.find(self.cls, func.attr, above)
+            if found is not None:
+                result.then(self.reader.function(self.cls, *found, self.seen))
+        return result
+
+    def _used(self, nodes: Sequence[ast.expr]) -> Parts:
+        """The parts among some expressions."""
+        result = Parts()
+        for node in nodes:
+            part = self._part(_owner(node))
+            if part is not None:
+                name, picked = part
+                (result.perhaps if picked else result.always).add(name)
+        return result
+
+    def _part(self, node: ast.expr) -> tuple[str, bool] | None:
+        """The part that an expression is, and whether an input picks it among others."""
+        match node:
+            case ast.Name(id=name):
+                return self.aliases.get(name)
+            case ast.Attribute(value=ast.Name(id=name), attr=attr) if name == self.this:
+                values = self.reader.study.values(node, self.module)
+                return (attr, False) if self.reader.part(values) else None
+            case ast.Subscript(value=inner, slice=index):
+                part = self._part(inner)
+                return None if part is None else (part[0], part[1] or self._is_input(index))
+        return None
+
+    def _is_input(self, node: ast.AST) -> bool:
+        """Whether the value of an expression may differ from step to step, and rank to rank."""
+        if isinstance(node, ast.Attribute) and node.attr in FORM:
+            return False
+        if isinstance(node, ast.Name):
+            return node.id in self.inputs
+        if isinstance(node, ast.Call):
+            if getattr(node.func, "id", "") in ASKING:
+                return False
+            if DRAWN.search(ast.unparse(node.func)):
+                return True
+        return any(self._is_input(child) for child in children(node))
+
+
+def _owner(node: ast.expr) -> ast.expr:
+    """``self.head`` of ``self.head.weight``."""
+    if isinstance(node, ast.Attribute) and node.attr in computing_methods.LEAVES:
+        return node.value
+    return node
+
+
+def _names(target: ast.expr) -> set[str]:
+    return {n.id for n in walk(target) if isinstance(n, ast.Name)}
+
+
+def _leaves(block: Sequence[ast.stmt]) -> str:
+    """How a block ends, if it leaves: by an exception, or otherwise."""
+    if not block:
+        return ""
+    if isinstance(block[-1], ast.Raise):
+        return "raise"
+    return "leaves" if isinstance(block[-1], (ast.Return, ast.Continue, ast.Break)) else ""

@@ -1,0 +1,314 @@
+"""Code that asks for the exact class of a module of a sharded model.
+
+``fully_shard`` gives a module a class of its own: ``Block`` becomes ``FSDPBlock``, derived from
+``FSDPModule`` and ``Block``. ``type(m) is Block`` is false then, without an error. On FSDP1 models
+it is true of the wrapped module, which ``modules()`` visits after its wrapper. Looking at one
+attribute or at the children of one module finds the wrapper in FSDP1, so that the test is false in
+both.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Class, External, Function
+from fsdp_migrate.families.wrapping import model_contents
+from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.references import definitions
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.scopes import Kind
+from fsdp_migrate.syntax.trees import FUNCTIONS
+
+CONSTRUCT = Construct.parse("exact class")
+NAMED = Construct.parse("class name")
+KEY = Construct.parse("class as a key")
+BEFORE = frozenset({"__init__", "__new__"})  # nothing is sharded yet
+WRAPPER = "FullyShardedDataParallel"
+VISITS = frozenset({"modules", "named_modules"})
+CHILDREN = frozenset({"children", "named_children"})
+NAMES = frozenset({"__name__", "__qualname__"})
+# Not ``catalog.get`` or ``blueprint``, but ``logger.info``, ``self.log_dict`` and ``rank0_print``.
+SAYING = re.compile(r"(?i)(?:^|[._])(?:p?print|logs?|logger|logging|warn|warnings?)(?![a-z])")
+INSIDE = frozenset({"module", "_fsdp_wrapped_module"})
+
+
+@dataclass(frozen=True, eq=False)
+class Test:
+    """A comparison of the class of ``subject``, or of its name, with ``other``."""
+
+    node: ast.Compare
+    subject: ast.expr
+    kind: ast.expr  # ``type(m)``, ``m.__class__``, or the name of it
+    other: ast.expr
+
+    @property
+    def by_name(self) -> bool:
+        return isinstance(self.kind, ast.Attribute) and self.kind.attr in NAMES
+
+    @property
+    def is_negated(self) -> bool:
+        return isinstance(self.node.ops[0], (ast.IsNot, ast.NotEq, ast.NotIn))
+
+    @property
+    def is_membership(self) -> bool:
+        return isinstance(self.node.ops[0], (ast.In, ast.NotIn))
+
+
+def find_exact_class_tests(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for tests of the exact class of modules of FSDP models."""
+    tests = list(_tests(module))
+    handed = _handed_on(study, module) if tests else {}
+    for test in tests:
+        model = _visited(test.subject, study, module, handed)
+        asked = names_wrapper(test) and bool(study.constructors)
+        if model is None and (asked or _is_around(test.subject, study, module)):
+            model = test.subject
+        if model is not None or _is_own(test.subject, study, module):
+            yield Site(CONSTRUCT, module, test.node, test.node, model)
+
+
+def find_class_names(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for names of the classes of sharded modules that something may be looked up by."""
+    if not module.mentions(*NAMES):
+        return
+    names = module.table.attributes_by_name.of(NAMES)
+    asked = [(name, subject) for name in names if (subject := _classified(name.value)) is not None]
+    handed = _handed_on(study, module) if asked else {}
+    for name, subject in asked:
+        around = module.table.parents[name]
+        if isinstance(around, ast.Compare) or _is_taken_off(name, module) or _is_said(name, module):
+            continue
+        model = _visited(subject, study, module, handed) or _unwrapped(subject, study, module)
+        if model is None and _is_around(subject, study, module):
+            model = subject
+        if model is None and not _is_own(subject, study, module):
+            continue
+        yield Site(NAMED, module, name, name, model)
+
+
+def find_class_keys(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for ``table.get(type(m))``, which has nothing for the class of a sharded module."""
+    for call in module.table.calls_by_name.named("get"):
+        if not isinstance(call.func, ast.Attribute) or not call.args:
+            continue
+        subject = _classified(call.args[0])
+        if subject is None:
+            continue
+        model = _visited(subject, study, module, _handed_on(study, module))
+        model = model or _unwrapped(subject, study, module)
+        if model is None and _is_around(subject, study, module):
+            model = subject
+        if model is not None or _is_own(subject, study, module):
+            yield Site(KEY, module, call, call, model)
+
+
+def _classified(kind: ast.expr) -> ast.expr | None:
+    """``m`` of ``type(m)`` and ``m.__class__``."""
+    if isinstance(kind, ast.Attribute) and kind.attr == "__class__":
+        return kind.value
+    is_type = isinstance(kind, ast.Call) and getattr(kind.func, "id", "") == "type"
+    return kind.args[0] if is_type and isinstance(kind, ast.Call) and kind.args else None
+
+
+def _is_taken_off(name: ast.expr, module: Module) -> bool:
+    method = module.table.parents[name]
+    return isinstance(method, ast.Attribute) and method.attr in {"removeprefix", "replace"}
+
+
+def _is_said(name: ast.expr, module: Module) -> bool:
+    """Whether it only gets into a message."""
+    for parent in module.table.ancestors(name):
+        if isinstance(parent, (ast.Raise, ast.Assert)):
+            return True
+        if isinstance(parent, ast.Call) and SAYING.search(ast.unparse(parent.func)):
+            return True
+        if isinstance(parent, FUNCTIONS):
+            return getattr(parent, "name", "") in {"__repr__", "__str__", "extra_repr", "_get_name"}
+    return False
+
+
+def _unwrapped(node: ast.expr, study: Study, module: Module) -> ast.expr | None:
+    """The model, if ``node`` is what FSDP1's wrapper is around."""
+    inner: list[ast.expr | None] = [node]
+    if isinstance(node, ast.Name):
+        inner = [definition.value for definition in definitions(node, module)]
+    for value in inner:
+        if not isinstance(value, ast.Attribute) or value.attr not in INSIDE:
+            continue
+        if study.traced(value.value, module):
+            return value.value
+    return None
+
+
+def _is_around(node: ast.expr, study: Study, module: Module) -> bool:
+    """Whether ``node`` may be of a class derived from FSDP's, which is a unit itself."""
+    if not any(c.keeps_class for c in study.constructors.values()):
+        return False
+    return any(c.keeps_class for c in study.models(node, module).constructors)
+
+
+def _is_own(node: ast.expr, study: Study, module: Module) -> bool:
+    """Whether ``node`` is ``self`` in a module that may be sharded, or be a part of what is."""
+    if not isinstance(node, ast.Name):
+        return False
+    for definition in definitions(node, module):
+        function = module.table.parents.get(definition.node)
+        method = module.table.parents.get(function) if function is not None else None
+        cls = module.table.parents.get(method) if method is not None else None
+        if definition.kind is not Kind.PARAMETER or not isinstance(cls, ast.ClassDef):
+            continue
+        assert isinstance(function, ast.arguments)
+        if getattr(method, "name", "") in BEFORE:
+            continue
+        first = [*function.posonlyargs, *function.args][:1]
+        if definition.node in first and cls in study.cache(_sharded_classes):
+            return True
+    return False
+
+
+def _sharded_classes(study: Study) -> set[ast.AST]:
+    """The classes of the project that models are made of, with those they are derived from."""
+    return {
+        base.node
+        for constructor in study.constructors.values()
+        if constructor.has_module
+        for cls in model_contents.contents(constructor.wrapped, constructor.module, study).classes
+        for base in study.tracer.lineage(cls)
+    }
+
+
+def is_visited(node: ast.expr, study: Study, module: Module) -> bool:
+    """Whether all modules of an FSDP model come by under this name, one after the other.
+
+    In FSDP1 a wrapper came first, and then the module in it, which was no FSDP module.
+    """
+    return _visited(node, study, module, _handed_on(study, module)) is not None
+
+
+def read(node: ast.Compare, module: Module) -> Test:
+    """The test that a site found by :func:`find_exact_class_tests` is."""
+    return next(t for t in _tests(module) if t.node is node)
+
+
+def _tests(module: Module) -> Iterator[Test]:
+    asked: list[tuple[ast.expr, ast.expr]] = []
+    for call in module.table.calls_by_name.named("type"):
+        if isinstance(call.func, ast.Name) and len(call.args) == 1:
+            asked.append((call, call.args[0]))
+    asked += [(a, a.value) for a in module.table.attributes_by_name.named("__class__")]
+    for kind, subject in asked:
+        parent = module.table.parents[kind]
+        if isinstance(parent, ast.Attribute) and parent.attr in NAMES:
+            kind, parent = parent, module.table.parents[parent]  # noqa: PLW2901
+        if not isinstance(parent, ast.Compare) or len(parent.ops) != 1:
+            continue
+        right = parent.comparators[0]
+        member = isinstance(parent.ops[0], (ast.In, ast.NotIn))
+        other = right if parent.left is kind else parent.left
+        of_class = isinstance(other, ast.Call) and getattr(other.func, "id", "") == "type"
+        if of_class or (member and right is kind):
+            continue  # the classes of two modules; a part of a name
+        yield Test(parent, subject, kind, other)
+
+
+def names_wrapper(test: Test) -> bool:
+    """Whether a test asks for FSDP1's own wrapper by its name."""
+    return test.by_name and any(
+        isinstance(node, ast.Constant) and node.value == WRAPPER for node in ast.walk(test.other)
+    )
+
+
+def _visited(
+    node: ast.expr, study: Study, module: Module, handed: dict[ast.AST, ast.expr]
+) -> ast.expr | None:
+    """The model, if ``node`` is the variable that its modules are visited with."""
+    if not isinstance(node, ast.Name):
+        return None
+    for definition in definitions(node, module):
+        if definition.kind is Kind.PARAMETER and definition.node in handed:
+            return handed[definition.node]
+        if definition.kind is not Kind.ELEMENT or definition.value is None:
+            continue
+        for part in ast.walk(definition.value):
+            method = part.func if isinstance(part, ast.Call) else None
+            if not isinstance(method, ast.Attribute) or method.attr not in VISITS | CHILDREN:
+                continue
+            deep = method.attr in VISITS or _recurs(node, module)
+            model = _model_in(method.value, study, module) if deep else None
+            if model is not None:
+                return model
+    return None
+
+
+def _model_in(node: ast.expr, study: Study, module: Module) -> ast.expr | None:
+    """The FSDP model that a path starts with: ``model`` of ``model.layers``."""
+    current: ast.expr | None = node
+    while current is not None:
+        if study.traced(current, module):
+            return current
+        inner = isinstance(current, (ast.Attribute, ast.Subscript))
+        current = current.value if inner else None  # type: ignore[attr-defined]
+    return None
+
+
+def _recurs(node: ast.expr, module: Module) -> bool:
+    """Whether the function around ``node`` calls itself."""
+    for parent in module.table.ancestors(node):
+        if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return any(
+                isinstance(call, ast.Call) and _last_name(call.func) == parent.name
+                for call in ast.walk(parent)
+            )
+    return False
+
+
+def _handed_on(study: Study, module: Module) -> dict[ast.AST, ast.expr]:
+    """The first parameters of functions that are asked about every module of a model."""
+    found: dict[ast.AST, ast.expr] = {}
+    for call in module.table.calls_by_name.of(("apply", "apply_activation_checkpointing")):
+        model, function = None, None
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "apply" and call.args:
+            model, function = call.func.value, call.args[0]
+        elif _last_name(call.func) == "apply_activation_checkpointing" and call.args:
+            model = call.args[0]
+            function = next((k.value for k in call.keywords if k.arg == "check_fn"), None)
+        if model is None or function is None or not study.traced(model, module):
+            continue
+        for value in study.values(function, module):
+            if isinstance(value, Function) and isinstance(value.node, FUNCTIONS):
+                arguments = value.node.args
+                for first in [*arguments.posonlyargs, *arguments.args][:1]:
+                    found[first] = model
+    return found
+
+
+def _last_name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def known_subclasses(node: ast.expr, study: Study, module: Module) -> list[str] | None:
+    """The subclasses of the classes that ``node`` names; None if it is not known to name any."""
+    found: list[str] = []
+    for value in study.values(node, module):
+        if isinstance(value, Class):
+            found += [c.node.name for c in study.tracer.subclasses(value)]
+            found += _derived_beside(value, study)
+        elif isinstance(value, External) and value.name.split(".")[0] != "builtins":
+            found += [c.node.name for c in study.tracer.derived(value.name)]
+        else:
+            return None
+    return found
+
+
+def _derived_beside(cls: Class, study: Study) -> Iterator[str]:
+    """Classes derived from another in its own module, which may be one of a library."""
+    for node in cls.module.table.scopes:
+        for base in node.bases if isinstance(node, ast.ClassDef) else ():
+            if any(v.node is cls.node for v in study.values(base, cls.module)):
+                assert isinstance(node, ast.ClassDef)
+                yield node.name

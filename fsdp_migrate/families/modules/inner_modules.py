@@ -1,0 +1,186 @@
+"""``model.module`` and ``model._fsdp_wrapped_module``: an FSDP2 model has no module inside."""
+
+from __future__ import annotations
+
+import ast
+
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Class, Made
+from fsdp_migrate.families.checkpoints import state_dict_settings
+from fsdp_migrate.fsdp1 import unwrapping
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.syntax.trees import FUNCTIONS
+
+RULE = "FSDP406"
+
+
+def decide_inner_module(site: Site, study: Study) -> Decision:
+    assert site.receiver is not None
+    found = study.models(site.receiver, site.module)
+    assert isinstance(site.reference, ast.Attribute)
+    if found.certain and _asks_inner_state(site, study):
+        return study.left(
+            site,
+            RULE,
+            "FSDP1 gave the state of the module inside as it held it, in parts of its flat "
+            "parameters",
+            "use get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))",
+            models=found.constructors,
+            quiet=True,
+        )
+    around = {c for c in study.constructors.values() if c.keeps_class}
+    if not around.isdisjoint(found.constructors or study.constructors.values()):
+        return _of_a_class(site, around, study)
+    if unwrapping.is_in_loop(site.reference, site.module):
+        message = "kept for other wrappers: no FSDP2 model comes here"
+        models = found.constructors or study.every_constructor
+        return study.rewritten(site, RULE, message, models=models)
+    # Nothing but FSDP1's wrapper has that attribute: where the line runs, it is one.
+    only_fsdp1s = site.reference.attr == "_fsdp_wrapped_module" and bool(study.constructors)
+    if not found.certain and not (only_fsdp1s and not _asks_inner_state(site, study)):
+        return _unwrap_any(site, found.constructors, study)
+    models = found.constructors or study.every_constructor
+    proposal = study.proposal()
+    proposal.replace(site.module, site.reference, code("{m}", m=site.receiver))
+    return study.rewritten(site, RULE, "the model itself", proposal, models=models)
+
+
+def _of_a_class(site: Site, around: set[Constructor], study: Study) -> Decision:
+    """``model.module`` where models are, or may be, of a class around the module."""
+    assert site.receiver is not None
+    assert isinstance(site.reference, ast.Attribute)
+    concerned = study.models(site.receiver, site.module).constructors or around
+    if not concerned <= around:
+        return study.left(
+            site,
+            RULE,
+            "the model may be of a class derived from FSDP's, which keeps the module in it, or not",
+            "ask by class which it is",
+            models=concerned,
+            quiet=unwrapping.is_in_loop(site.reference, site.module),
+        )
+    proposal = study.proposal()
+    if site.reference.attr != "module":
+        proposal.replace(site.module, site.reference, code("{m}.module", m=site.receiver))
+    message = "kept: the class has the module in it still"
+    return study.rewritten(site, RULE, message, proposal, models=concerned)
+
+
+def _unwrap_any(site: Site, models: frozenset[Constructor], study: Study) -> Decision:
+    """``model.module`` of what may also be another wrapper, which has an inner module as before."""
+    assert isinstance(site.reference, ast.Attribute)
+    assert site.receiver is not None
+    own = _own_inner_module(models, study)
+    if not own and models and _asks_first(site):
+        message = "kept: an FSDP2 model has no inner module, which is asked first"
+        return study.rewritten(site, RULE, message, models=models)
+    is_path = access_path(site.receiver) is not None
+    named = is_path and site.reference.attr == "module"
+    reason = "the wrapper that is taken off here may be FSDP's or another one's"
+    help_ = "an FSDP2 model has no inner module: use the model itself"
+    if own:
+        reason = "the model has an attribute module of its own, which would be taken for FSDP1's"
+        help_ = "take the wrapper off by its class: model.module if it is the other one's"
+        return study.left(site, RULE, reason, help_, models=models, quiet=True)
+    if not models or not named or _asks_inner_state(site, study):
+        return study.left(site, RULE, reason, help_, models=models)
+    proposal = study.proposal()
+    new = code('getattr({m}, "module", {n})', m=site.receiver, n=ast.unparse(site.receiver))
+    proposal.replace(site.module, site.reference, new)
+    message = "the model itself, or what another wrapper holds"
+    return study.rewritten(site, RULE, message, proposal, models=models)
+
+
+def _asks_first(site: Site) -> bool:
+    """Whether ``model.module`` stands under ``hasattr(model, "module")``."""
+    assert site.receiver is not None
+    path = access_path(site.receiver)
+    child: ast.AST = site.node
+    for parent in site.module.table.ancestors(site.node):
+        if isinstance(parent, FUNCTIONS):
+            return False
+        body = getattr(parent, "body", None)
+        inside = body is child or (isinstance(body, list) and child in body)
+        if inside and isinstance(parent, (ast.If, ast.IfExp, ast.While)):
+            tests = [parent.test]
+            if isinstance(parent.test, ast.BoolOp) and isinstance(parent.test.op, ast.And):
+                tests = parent.test.values
+            if path is not None and any(_is_question(test, path) for test in tests):
+                return True
+        child = parent
+    return False
+
+
+def _is_question(test: ast.expr, path: str) -> bool:
+    match test:
+        case ast.Call(func=ast.Name(id="hasattr"), args=[asked, ast.Constant(value="module")]):
+            return access_path(asked) == path
+    return False
+
+
+def _own_inner_module(models: frozenset[Constructor], study: Study) -> bool:
+    """Whether a wrapped model may have an attribute ``module`` of its own."""
+    known: list[Class] = []
+    for wrapped in (w for c in models for w in c.wraps):
+        for value in study.values(wrapped.wrapped, wrapped.module):
+            if isinstance(value, Made) and isinstance(value.callee, Class):
+                known.append(value.callee)
+    return any(_defines_module(related) for cls in known for related in study.tracer.family(cls))
+
+
+def _defines_module(cls: Class) -> bool:
+    if "module" in cls.module.table.scopes[cls.node].bindings:
+        return True
+    for node in ast.walk(cls.node):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self"), attr="module", ctx=ast.Store()):
+                return True
+            case ast.Call(
+                func=ast.Attribute(attr="add_module" | "register_module" | "register_buffer"),
+                args=[ast.Constant(value="module"), *_],
+            ):
+                return True
+    return False
+
+
+def _asks_inner_state(site: Site, study: Study) -> bool:
+    """``model.module.state_dict()``, which would quietly become the shards of the model.
+
+    Also of a name, an attribute, or a function's result that ``model.module`` becomes.
+    """
+    for module in study.project.modules:
+        for method in module.table.attributes_by_name.of(STATE):
+            if not _is_state(method, module) or _in_context(method, module, study):
+                continue
+            if method.value is site.reference:
+                return True
+            found = study.values(method.value, module)
+            inner = any(v.node is site.reference for v in found)
+            if inner and not study.traced(method.value, module):
+                return True  # else it is a site of its own
+    return False
+
+
+STATE = frozenset({"state_dict", "load_state_dict", "save_pretrained"})
+
+
+def _is_state(method: ast.Attribute, module: Module) -> bool:
+    if method.attr in {"state_dict", "load_state_dict"}:
+        return True
+    call = module.table.parents[method]
+    if method.attr != "save_pretrained" or not isinstance(call, ast.Call):
+        return False
+    return all(k.arg not in {"state_dict", None} for k in call.keywords)
+
+
+def _in_context(node: ast.AST, module: Module, study: Study) -> bool:
+    return any(
+        state_dict_settings.is_context(item.context_expr, module, study)
+        for parent in module.table.ancestors(node)
+        if isinstance(parent, ast.With)
+        for item in parent.items
+    )

@@ -1,0 +1,103 @@
+"""The parts that FSDP1 puts into names, and code that takes them out.
+
+``name.replace("_fsdp_wrapped_module.", "")`` has nothing to do where the name is one of a model's
+in the running program, and may go. A name from anywhere else, such as a checkpoint of FSDP1's, may
+have that part for as long as the file is kept: there the call stays, and does no harm to others.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdp_migrate.analysis.module import Module
+
+PART = "_fsdp_wrapped_module"
+
+
+@dataclass(frozen=True, eq=False)
+class Removal:
+    """Code that takes a part out of names, and changes none that has not that part."""
+
+    calls: tuple[ast.Call, ...]
+    others: tuple[ast.expr, ...] = ()  # parts that the same loop takes out
+    listed: ast.expr | None = None  # what that loop goes over
+
+    @property
+    def names(self) -> list[ast.expr]:
+        """What the part is taken out of."""
+        return [c.func.value for c in self.calls if isinstance(c.func, ast.Attribute)]
+
+
+def removal(constant: ast.Constant, module: Module) -> Removal | None:
+    """What takes a string of FSDP1's names out of others, if that is what it is for."""
+    parent = module.table.parents[constant]
+    text = constant.value
+    if not isinstance(text, str) or not text.strip(".").startswith(PART):
+        return None
+    if isinstance(parent, ast.Call):
+        rest = text.replace(f"{PART}.", "") if text.strip(".") != PART else ""
+        return Removal((parent,)) if _removes(parent, constant, rest) else None
+    return _in_loop(parent, constant, module) if text.strip(".") == PART else None
+
+
+def asks(constant: ast.Constant, module: Module) -> tuple[ast.If, ast.Constant] | None:
+    """``if part in name:`` before nothing but ``name = name.replace(part, "")``, and that part."""
+    match module.table.parents[constant]:
+        case ast.Compare(left=left, ops=[ast.In()], comparators=[name]) as test if left is constant:
+            pass
+        case ast.Call(func=ast.Attribute(value=name, attr="startswith"), args=[_]) as test:
+            pass
+        case _:
+            return None
+    question = module.table.parents[test]
+    if not isinstance(question, ast.If) or question.test is not test:
+        return None
+    for part in _parts_removed(question, name):
+        if removal(part, module) is not None:
+            return question, part
+    return None
+
+
+def _parts_removed(question: ast.If, name: ast.expr) -> Iterator[ast.Constant]:
+    match question:
+        case ast.If(
+            body=[
+                ast.Assign(targets=[target], value=ast.Call(func=ast.Attribute(value=of)) as call)
+            ],
+            orelse=[],
+        ) if ast.unparse(target) == ast.unparse(of) == ast.unparse(name):
+            yield from (a for a in call.args if isinstance(a, ast.Constant))
+
+
+def _removes(call: ast.Call, part: ast.expr, rest: str) -> bool:
+    """``name.replace(part, rest)``, or ``name.removeprefix(part)``."""
+    match call:
+        case ast.Call(
+            func=ast.Attribute(attr="replace"), args=[first, ast.Constant(value=new)], keywords=[]
+        ):
+            return first is part and new == rest
+        case ast.Call(func=ast.Attribute(attr="removeprefix"), args=[first], keywords=[]):
+            return first is part and not rest
+    return False
+
+
+def _in_loop(parent: ast.AST, part: ast.Constant, module: Module) -> Removal | None:
+    """``for word in (...): name = name.replace(word, "")``."""
+    loop = module.table.parents[parent]
+    if not isinstance(parent, (ast.Tuple, ast.List)) or not isinstance(loop, ast.For):
+        return None
+    others = tuple(e for e in parent.elts if e is not part)
+    if loop.iter is not parent or not isinstance(loop.target, ast.Name) or not others:
+        return None
+    calls: list[ast.Call] = []
+    for use in (n for s in loop.body for n in ast.walk(s)):
+        if getattr(use, "id", "") != loop.target.id:
+            continue
+        call = module.table.parents[use]
+        assert isinstance(use, ast.expr)
+        if not isinstance(call, ast.Call) or not _removes(call, use, ""):
+            return None
+        calls.append(call)
+    return Removal(tuple(calls), others, parent) if calls else None

@@ -1,0 +1,156 @@
+"""Strings with the parts that FSDP1 puts into names: ``"_fsdp_wrapped_module."``."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import replace
+from typing import TypeGuard
+
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.families.names import key_prefixes, model_names
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code, join
+from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.syntax.call_arguments import bind_arguments
+
+RULE = "FSDP406"
+
+
+def decide_clean_tensor_name(site: Site, study: Study) -> Decision:
+    """torch's private function: of FSDP2's names it removes what checkpointing adds."""
+    call = site.node
+    models = study.every_constructor
+    bound = bind_arguments(call, ("tensor_name",)) if isinstance(call, ast.Call) else None
+    if not models or not bound:
+        return study.left(
+            site,
+            RULE,
+            "it belongs to FSDP1's private modules",
+            "write it out: name.replace('_checkpoint_wrapped_module.', '')",
+        )
+    proposal = study.proposal()
+    assert isinstance(call, ast.Call)
+    new = code('{n}.replace("_checkpoint_wrapped_module.", "")', n=bound["tensor_name"])
+    proposal.replace(site.module, call, new)
+    return study.rewritten(site, RULE, "names are clean", proposal, models=models)
+
+
+def decide_prefix_string(site: Site, study: Study) -> Decision:
+    models = study.every_constructor
+    assert isinstance(site.node, ast.Constant)
+    removal = key_prefixes.removal(site.node, site.module)
+    if removal is not None:
+        return _removed(removal, site, study)
+    asked = key_prefixes.asks(site.node, site.module)
+    if asked is not None:  # as what it asks for
+        removal = key_prefixes.removal(asked[1], site.module)
+        assert removal is not None
+        of_models = all(model_names.is_models(n, site.module, study) for n in removal.names)
+        decision = _removed(removal, site, study)
+        gone = of_models and bool(models)
+        return replace(decision, edits=(), message="gone with it") if gone else decision
+    call = site.module.table.parents[site.node]
+    proposal = study.proposal()
+    if models and isinstance(call, ast.Call) and _is_unwrapping(site.node, call):
+        asked_of = study.models(call.args[0], site.module).constructors or models
+        around = {c for c in asked_of if c.keeps_class}
+        if around:
+            return _unwrapped_by_name(site, asked_of, asked_of == around, study)
+        proposal.replace(site.module, call, code("{v}", v=call.args[2]))
+        message = "an FSDP2 model has no inner module"
+        return study.rewritten(site, RULE, message, proposal, models=models)
+    clean = str(site.node.value).replace("_fsdp_wrapped_module.", "")
+    if clean != site.node.value and PATH.fullmatch(clean) and models and not _in_f_string(call):
+        if model_names.meets_models(site.node, site.module, study):
+            proposal.replace(site.module, site.node, code("{s}", s=f'"{clean}"'))
+            return study.rewritten(site, RULE, "the name without it", proposal, models=models)
+        return study.left(
+            site,
+            RULE,
+            "FSDP2 has no such part in its names, and it is not seen whose name this is",
+            "write it without that part where it is for names of a model; what FSDP1 saved keeps "
+            "it",
+            models=models,
+            quiet=True,
+        )
+    return study.left(
+        site,
+        RULE,
+        "FSDP2 has no such part in its names",
+        "drop what was done for FSDP1's names",
+    )
+
+
+def _removed(removal: key_prefixes.Removal, site: Site, study: Study) -> Decision:
+    """Names of models need it no more; others, in checkpoints of FSDP1's, may."""
+    models = study.every_constructor
+    if not models:
+        left = study.left(site, RULE, study.no_models, "drop it when none is FSDP1's any more")
+        return replace(left, edits=(), kept=True)  # it does no harm: nothing to say in the code
+    if not all(model_names.is_models(name, site.module, study) for name in removal.names):
+        message = "kept: names that come from elsewhere may have it"
+        return study.kept_as_is(site, RULE, message, models=models)
+    proposal = study.proposal()
+    if removal.listed is not None:
+        listed = join(", ", [code("{o}", o=other) for other in removal.others])
+        proposal.replace(site.module, removal.listed, code("({o},)", o=listed))
+    elif _repeats(site.statement, removal.calls[0]):
+        around = site.module.table.parents[site.statement]
+        proposal.delete(site.module, around if _only_asks(around, site) else site.statement)
+    else:
+        proposal.replace(site.module, removal.calls[0], code("{v}", v=removal.names[0]))
+    return study.rewritten(site, RULE, "names are clean", proposal, models=models)
+
+
+def _only_asks(around: ast.AST, site: Site) -> TypeGuard[ast.If]:
+    """Whether the statement around a removal asks for nothing but what is removed."""
+    if not isinstance(around, ast.If):
+        return False
+    strings = [n for n in ast.walk(around.test) if isinstance(n, ast.Constant)]
+    asked = [key_prefixes.asks(string, site.module) for string in strings]
+    return len(asked) == 1 and asked[0] is not None and asked[0][0] is around
+
+
+def _unwrapped_by_name(
+    site: Site, models: frozenset[Constructor], always: bool, study: Study
+) -> Decision:
+    """``getattr(model, "_fsdp_wrapped_module", model)`` of classes with the module in them."""
+    if not always:
+        return study.left(
+            site,
+            RULE,
+            "the model may be of a class derived from FSDP's, which keeps the module in it, or not",
+            "ask by class which it is",
+            models=models,
+            quiet=True,
+        )
+    proposal = study.proposal()
+    assert isinstance(site.node, ast.expr)
+    proposal.replace(site.module, site.node, code('"module"'))
+    return study.rewritten(site, RULE, "the module in the class", proposal, models=models)
+
+
+PATH = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*\.?")  # a dotted name, no pattern
+
+
+def _in_f_string(parent: ast.AST) -> bool:
+    return isinstance(parent, (ast.JoinedStr, ast.FormattedValue))
+
+
+def _repeats(statement: ast.stmt, call: ast.Call) -> bool:
+    """``name = name.replace(...)``, which would become ``name = name``."""
+    if not isinstance(statement, ast.Assign) or statement.value is not call:
+        return False
+    assert isinstance(call.func, ast.Attribute)
+    paths = [access_path(target) for target in statement.targets]
+    alone = len(statement.targets) == 1
+    return alone and paths[0] is not None and paths[0] == access_path(call.func.value)
+
+
+def _is_unwrapping(node: ast.Constant, call: ast.Call) -> bool:
+    """``getattr(model, "_fsdp_wrapped_module", default)``."""
+    named = call.func.id if isinstance(call.func, ast.Name) else ""
+    exact = str(node.value).strip(".") == key_prefixes.PART
+    return exact and named == "getattr" and len(call.args) == 3 and call.args[1] is node

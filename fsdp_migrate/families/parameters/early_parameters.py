@@ -1,0 +1,322 @@
+"""Parameters that are kept in a list before their model is wrapped, and used after that.
+
+As with an optimizer that is built before, the list holds the old parameters, and what is done to
+them does nothing to the model, without an error.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Class
+from fsdp_migrate.families.parameters import attributes
+from fsdp_migrate.families.training_loop.early_optimizers import (
+    OPTIMIZER_NAME,
+    PARAMETER_METHODS,
+    arguments,
+    function_scope,
+    is_optimizer,
+    last_name,
+    named_like_an_optimizer,
+    stored,
+    wraps,
+)
+from fsdp_migrate.families.wrapping import model_contents
+from fsdp_migrate.families.wrapping.computing_methods import LEAVES
+from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.references import definitions
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.scopes import Scope
+from fsdp_migrate.syntax.trees import children, walk
+
+CONSTRUCT = Construct.parse("early parameters")
+IN_MODELS = Construct.parse("kept parameters")
+COLLECTS = re.compile(r"param|group|decay|optim", re.I)
+COUNTS = re.compile(r"count|num|size|print|log|sched|state", re.I)
+HOLDERS = frozenset({"list", "tuple", "set", "dict", "filter", "sorted", "reversed", "chain"})
+KEEPING = frozenset({"append", "extend", "add", "insert", "update", "setdefault"})
+
+
+@dataclass(frozen=True, eq=False)
+class EarlyParameters:
+    """Parameters that a statement keeps for later, before ``wrap`` shards their model."""
+
+    statement: ast.stmt
+    names: frozenset[str]  # what they are kept in
+    wrap: ast.Call
+    passed_on: bool  # other statements before ``wrap`` keep them too
+
+
+def find_early_parameters(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for parameters that are kept before their model is wrapped, and used after that."""
+    if not study.constructors:
+        return
+    table = module.table
+    seen: set[ast.stmt] = set()
+    calls = table.calls_by_name
+    for call in calls.of([name for name in calls.names if _may_collect(name)]):
+        method = call.func
+        asked = isinstance(method, ast.Attribute) and method.attr in PARAMETER_METHODS
+        if not asked and not _collects(last_name(method)):
+            continue
+        found = read(call, module, study)
+        if found is not None and found.statement not in seen:
+            seen.add(found.statement)
+            yield Site(CONSTRUCT, module, call, call)
+
+
+def _may_collect(name: str) -> bool:
+    return name in PARAMETER_METHODS or _collects(name)
+
+
+def _collects(name: str) -> bool:
+    """Whether a function is called like one that gives a list of parameters."""
+    return COLLECTS.search(name) is not None and not COUNTS.search(name)
+
+
+def find_kept_parameters(study: Study) -> Iterator[Site]:
+    """Sites for lists of its own parameters that a class of an FSDP model keeps.
+
+    They stand beside the model that is wrapped: the class may be in a file without FSDP1.
+    """
+    for constructor in study.constructors.values():
+        if constructor.is_context or not constructor.has_module:
+            continue
+        if attributes.keeps(constructor, study) is None:
+            continue
+        contents = model_contents.contents(constructor.wrapped, constructor.module, study)
+        for cls in contents.classes:
+            if cls.module in study.project.modules and kept_by(cls):
+                wrapped = constructor.wrapped
+                yield Site(IN_MODELS, constructor.module, wrapped, cls.node, constructor.call)
+
+
+def kept_by(cls: Class) -> list[str]:
+    """The attributes in which a class keeps parameters, in a list or the like, and reads them.
+
+    As an attribute alone (``self.weight = self.head.weight``) a parameter is registered twice, and
+    both are sharded.
+    """
+    stored: dict[str, ast.Assign] = {}
+    for node in walk(cls.node):
+        match node:
+            case ast.Assign(
+                targets=[ast.Attribute(value=ast.Name(id="self"), attr=attr)], value=value
+            ) if _is_of_own_parameters(value):
+                stored[attr] = node
+    return [
+        attr
+        for attr in stored
+        if any(a.attr == attr and isinstance(a.ctx, ast.Load) for a in cls.module.table.attributes)
+    ]
+
+
+def _is_of_own_parameters(node: ast.expr) -> bool:
+    match node:
+        case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Set(elts=parts):
+            return any(map(_is_own_parameter, parts))
+        case ast.Dict(values=parts):
+            return any(map(_is_own_parameter, parts))
+        case ast.Call(func=ast.Name(id=name), args=[inner]) if name in HOLDERS:
+            return _gives_own_parameters(inner)
+        case (
+            ast.ListComp(elt=element, generators=[loop])
+            | ast.SetComp(elt=element, generators=[loop])
+            | ast.DictComp(value=element, generators=[loop])
+        ):
+            names = {n.id for n in walk(loop.target) if isinstance(n, ast.Name)}
+            parts = element.elts if isinstance(element, ast.Tuple) else [element]
+            whole = any(isinstance(p, ast.Name) and p.id in names for p in parts)
+            return whole and _gives_own_parameters(loop.iter)
+    return False
+
+
+def _is_own_parameter(node: ast.expr) -> bool:
+    """``self.head.weight``."""
+    is_leaf = isinstance(node, ast.Attribute) and node.attr in LEAVES
+    return is_leaf and (access_path(node) or "").startswith("self.")
+
+
+def _gives_own_parameters(node: ast.expr) -> bool:
+    """``self.parameters()``, ``self.head.named_parameters()``."""
+    method = node.func if isinstance(node, ast.Call) else None
+    if not isinstance(method, ast.Attribute) or method.attr not in PARAMETER_METHODS:
+        return False
+    path = access_path(method.value) or ""
+    return path == "self" or path.startswith("self.")
+
+
+def read(call: ast.Call, module: Module, study: Study) -> EarlyParameters | None:
+    """The wrap that follows where parameters are collected, if they are used after it."""
+    table, method = module.table, call.func
+    asked = isinstance(method, ast.Attribute) and method.attr in PARAMETER_METHODS
+    given = [method.value] if isinstance(method, ast.Attribute) and asked else arguments(call)
+    statement = table.statement(call)
+    names = _keeps_in(statement, call, module)
+    if not names:
+        return None
+    scope = function_scope(call, module)
+    order = module.flow(scope).order
+    if statement not in order:
+        return None
+    if asked and any(
+        is_optimizer(callee, study)
+        for around in table.ancestors(call)
+        if isinstance(around, ast.Call)
+        for callee in study.values(around.func, module)
+    ):
+        return None  # an early optimizer
+    for model in given:
+        path = access_path(model)
+        if path is None or study.models(model, module):
+            continue
+        for wrap in wraps(path, scope, module, study):
+            behind = table.statement(wrap)
+            comes_later = order.get(behind, -1) > order[statement]
+            if not comes_later or not _keeps_parameters(wrap, study, module):
+                continue
+            held = _passed_on(names, statement, behind, scope, module)
+            if _used_after(held, behind, statement, scope, module, optimizer=not asked):
+                return EarlyParameters(statement, names, wrap, held != names)
+    return None
+
+
+def _keeps_parameters(wrap: ast.Call, study: Study, module: Module) -> bool:
+    """Whether FSDP1 may keep the parameters of the model that a call wraps."""
+    if wrap in study.constructors:
+        made = frozenset({study.constructors[wrap]})
+    else:
+        made = study.models(wrap, module).constructors
+    return any(attributes.keeps(c, study) is not None for c in made)
+
+
+def _keeps_in(statement: ast.stmt, call: ast.Call, module: Module) -> frozenset[str]:
+    """The names that a statement keeps the parameters in that ``call`` gives."""
+    if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        held = statement.value is not None and _holds(statement.value, frozenset(), call)
+        return frozenset(p for t in targets for p in stored(t)) if held else frozenset()
+    if not isinstance(statement, ast.For) or call not in walk(statement.iter):
+        return frozenset()
+    variables = {n.id for n in walk(statement.target) if isinstance(n, ast.Name)}
+    found: set[str] = set()
+    for part in statement.body:
+        for node in walk(part):
+            match node:
+                case ast.Call(func=ast.Attribute(value=holder, attr=attr), args=given) if (
+                    attr in KEEPING
+                ):
+                    kept = any(_holds(g, frozenset(variables), None) for g in given)
+                case ast.Assign(targets=[ast.Subscript(value=holder)], value=value):
+                    kept = _holds(value, frozenset(variables), None)
+                case _:
+                    continue
+            if kept:
+                found |= _outermost(holder)
+    return frozenset(found - variables)
+
+
+def _outermost(node: ast.expr) -> set[str]:
+    """``decay`` and ``self.other`` of ``(decay if matrix else self.other)``."""
+    path = access_path(node)
+    if path is not None:
+        return {path}
+    parts = (
+        [node.body, node.orelse]
+        if isinstance(node, ast.IfExp)
+        else [child for child in children(node) if isinstance(child, ast.expr)]
+    )
+    return {path for part in parts for path in _outermost(part)}
+
+
+def _holds(node: ast.expr | None, names: frozenset[str], call: ast.Call | None) -> bool:
+    """Whether a value is, or contains, what ``call`` gives or one of some names is."""
+    match node:
+        case ast.Name() | ast.Attribute():
+            return access_path(node) in names
+        case ast.Call() if node is call:
+            return True
+        case ast.Call(func=func, args=given):
+            last = last_name(func)
+            collects = COLLECTS.search(last) or OPTIMIZER_NAME.search(last)
+            kept = last in HOLDERS or (collects and not COUNTS.search(last))
+            return bool(kept) and any(_holds(g, names, call) for g in given)
+        case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Set(elts=parts):
+            return any(_holds(p, names, call) for p in parts)
+        case ast.Dict(values=parts):
+            return any(_holds(p, names, call) for p in parts)
+        case ast.Starred(value=value) | ast.DictComp(generators=[], value=value):
+            return _holds(value, names, call)
+        case ast.BinOp(left=left, right=right):
+            return _holds(left, names, call) or _holds(right, names, call)
+        case ast.ListComp(generators=loops) | ast.SetComp(generators=loops):
+            result = node.elt
+        case ast.GeneratorExp(generators=loops):
+            result = node.elt
+        case ast.DictComp(generators=loops):
+            result = node.value
+        case _:
+            return False
+    inner = set(names)
+    for loop in loops:
+        if _holds(loop.iter, frozenset(inner), call):
+            inner |= {n.id for n in walk(loop.target) if isinstance(n, ast.Name)}
+    named = loops[-1].target
+    if isinstance(named, ast.Tuple) and "named_parameters" in ast.unparse(loops[-1].iter):
+        inner -= {n.id for n in walk(named.elts[0]) if isinstance(n, ast.Name)}
+    return _holds(result, frozenset(inner), call)
+
+
+def _passed_on(
+    names: frozenset[str], first: ast.stmt, behind: ast.stmt, scope: Scope, module: Module
+) -> frozenset[str]:
+    """``names``, and those that get what they hold before the model is wrapped."""
+    order = module.flow(scope).order
+    held = set(names)
+    between = [s for s in order if order[first] < order[s] < order[behind]]
+    for statement in sorted(between, key=order.__getitem__):
+        if isinstance(statement, ast.Assign) and _holds(statement.value, frozenset(held), None):
+            held |= {path for target in statement.targets for path in stored(target)}
+    return frozenset(held)
+
+
+def _used_after(
+    names: frozenset[str],
+    behind: ast.stmt,
+    first: ast.stmt,
+    scope: Scope,
+    module: Module,
+    *,
+    optimizer: bool,
+) -> bool:
+    """Whether something reads one of some names after the model is wrapped.
+
+    With ``optimizer`` only an optimizer counts: what the names hold is a guess.
+    """
+    table, order = module.table, module.flow(scope).order
+    nodes: list[ast.Name | ast.Attribute] = [*table.names, *table.attributes]
+    for node in nodes:
+        path = access_path(node)
+        if path is None or path not in names or not isinstance(node.ctx, ast.Load):
+            continue
+        here = function_scope(node, module) is scope
+        if isinstance(node, ast.Name) and table.within[node].lookup(node.id) is not scope:
+            continue
+        if here and order.get(table.statement(node), 1 << 30) <= order[behind]:
+            continue
+        reaching = definitions(node, module)
+        later = all(order.get(d.node, 1 << 30) >= order[behind] for d in reaching)
+        if isinstance(first, ast.Assign) and here and reaching and later:
+            continue  # it was given another value by then
+        calls = [p for p in table.ancestors(node) if isinstance(p, ast.Call)]
+        if not optimizer or path.rpartition(".")[2].lower().startswith("opt"):
+            return True
+        if any(map(named_like_an_optimizer, calls)):
+            return True
+    return False

@@ -1,0 +1,32 @@
+"""Where parameters are whole in both versions: within ``summon_full_params``."""
+
+from __future__ import annotations
+
+import ast
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Made
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.trees import FUNCTIONS
+
+WHOLE = frozenset({"summon_full_params", "full_params"})
+
+
+def is_gathered(node: ast.AST, study: Study, module: Module, depth: int = 2) -> bool:
+    """Whether parameters are whole there in both versions, in every call of a function too."""
+    for parent in module.table.ancestors(node):
+        for item in parent.items if isinstance(parent, (ast.With, ast.AsyncWith)) else ():
+            call = item.context_expr
+            name = call.func if isinstance(call, ast.Call) else call
+            last = name.attr if isinstance(name, ast.Attribute) else getattr(name, "id", "")
+            if last in WHOLE:
+                return True
+            for value in study.values(call, module):
+                if isinstance(value, Made) and value.made_by.rpartition(".")[2] in WHOLE:
+                    return True
+        if isinstance(parent, FUNCTIONS) and depth:
+            callers = study.tracer.callers(parent, module)
+            return bool(callers) and all(
+                is_gathered(c.call, study, c.module, depth - 1) for c in callers
+            )
+    return False

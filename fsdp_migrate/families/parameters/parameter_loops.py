@@ -1,0 +1,182 @@
+"""Loops over parameters, and what they do with their variables.
+
+``for p in model.parameters(): if p.ndim == 1: ...`` reads a shape, ``p.data = ...`` assigns data.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.syntax.trees import walk
+
+SHAPE = Construct.parse("parameter shape")
+COUNT = Construct.parse("parameter count")
+STATISTIC = Construct.parse("parameter statistic")
+MEMORY = Construct.parse("parameter memory")
+ADDRESS = Construct.parse("parameter address")
+NAME = Construct.parse("parameter name")
+DATA = Construct.parse("parameter data")
+UPDATE = Construct.parse("parameter update")
+METHODS = frozenset({"parameters", "named_parameters"})
+SHAPES = frozenset({"ndim", "shape", "dim", "size"})
+# What DTensor gives for the whole parameter, by communication; of other numbers, such as norm() and
+# sum(), each rank has its own, as in FSDP1.
+OF_WHOLE = frozenset({"std", "var", "median", "nanmedian", "quantile", "argmax", "argmin"})
+STORAGES = frozenset({"untyped_storage", "storage"})
+# What a loop may put around ``model.parameters()``.
+AROUND = frozenset({"zip", "enumerate", "list", "tuple", "sorted", "reversed", "filter"})
+# Methods that end like in-place operations, and write nothing.
+NO_WRITES = frozenset({"requires_grad_", "retain_grad_", "share_memory_"})
+LOOPED = (ast.For, ast.AsyncFor, ast.comprehension, ast.Call)
+
+
+def loop_over(
+    iterated: ast.expr, module: Module
+) -> tuple[ast.expr, Sequence[ast.AST], ast.expr | ast.stmt] | None:
+    """The variables of the loop over something, what runs in it, and all of it."""
+    child: ast.AST = iterated
+    if not isinstance(module.table.parents.get(iterated), LOOPED):
+        return None  # as nearly always
+    for parent in module.table.ancestors(iterated):
+        if isinstance(parent, (ast.For, ast.AsyncFor)):
+            return (parent.target, parent.body, parent) if parent.iter is child else None
+        if isinstance(parent, ast.comprehension):
+            if parent.iter is not child:
+                return None
+            whole = module.table.parents[parent]
+            assert isinstance(whole, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp))
+            around = module.table.parents[whole]
+            region = around if isinstance(around, ast.Call) else whole
+            return parent.target, [region], whole
+        if not isinstance(parent, ast.Call) or getattr(parent.func, "id", "") not in AROUND:
+            return None
+        child = parent
+    return None
+
+
+def uses_in_loop(call: ast.expr, module: Module) -> Iterator[tuple[ast.expr | ast.stmt, Construct]]:
+    """What the loop over a call does with its variables."""
+    child: ast.AST = call
+    for parent in module.table.ancestors(call):
+        if isinstance(parent, (ast.For, ast.AsyncFor)) and parent.iter is child:
+            yield from uses_of_variables(parent, names_bound(parent.target), parent.body)
+            if changes_in_place(names_bound(parent.target), parent.body):
+                yield parent.iter, UPDATE
+            return
+        if isinstance(parent, ast.comprehension) and parent.iter is child:
+            whole = module.table.parents[parent]
+            assert isinstance(whole, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp))
+            yield from uses_of_variables(whole, names_bound(parent.target), [whole])
+            return
+        if not isinstance(parent, ast.Call) or getattr(parent.func, "id", "") not in AROUND:
+            return
+        child = parent
+
+
+def _target(whole: ast.expr | ast.stmt) -> ast.expr | None:
+    """The variables of a comprehension."""
+    generators = getattr(whole, "generators", None)
+    return generators[0].target if generators else None
+
+
+def names_bound(target: ast.expr) -> set[str]:
+    return {node.id for node in walk(target) if isinstance(node, ast.Name)}
+
+
+def uses_of_variables(
+    loop: ast.expr | ast.stmt, names: set[str], region: Sequence[ast.AST]
+) -> Iterator[tuple[ast.expr | ast.stmt, Construct]]:
+    looked = counted = named = addressed = measured = stored = False
+    target = loop.target if isinstance(loop, (ast.For, ast.AsyncFor)) else _target(loop)
+    first = ""  # the name of ``for name, parameter in model.named_parameters()``
+    if isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
+        first = target.elts[0].id
+    for part in region:
+        for node in walk(part):
+            if isinstance(node, ast.Attribute) and node.attr in SHAPES:
+                looked |= isinstance(node.value, ast.Name) and node.value.id in names
+            if isinstance(node, ast.Attribute) and node.attr in {"numel", "nelement"}:
+                counted |= isinstance(node.value, ast.Name) and node.value.id in names
+            if isinstance(node, ast.Attribute) and node.attr == "data_ptr":
+                addressed |= _variable(node.value) in names
+            if isinstance(node, ast.Attribute) and node.attr in OF_WHOLE:
+                measured |= _asked(node.value) in names
+            if isinstance(node, ast.Attribute) and node.attr in STORAGES:
+                stored |= _variable(node.value) in names
+            for test in _tests(node):
+                named |= any(isinstance(n, ast.Name) and n.id == first for n in walk(test))
+        for statement, target in data_assignments(part):
+            if isinstance(target.value, ast.Name) and target.value.id in names:
+                yield statement, DATA
+    if addressed:
+        yield loop, ADDRESS
+    elif measured:
+        yield loop, STATISTIC
+    elif stored:
+        yield loop, MEMORY
+    elif looked:
+        yield loop, SHAPE
+    elif named:
+        yield loop, NAME
+    elif counted:
+        yield loop, COUNT
+
+
+def _tests(node: ast.AST) -> list[ast.expr]:
+    """The conditions of an ``if``, wherever it stands."""
+    if isinstance(node, (ast.If, ast.IfExp)):
+        return [node.test]
+    return node.ifs if isinstance(node, ast.comprehension) else []
+
+
+def changes_in_place(names: set[str], region: Sequence[ast.AST]) -> bool:
+    """Whether something changes the loop's parameters in place."""
+    for part in region:
+        for node in walk(part):
+            method = node.func if isinstance(node, ast.Call) else None
+            if not isinstance(method, ast.Attribute) or method.attr in NO_WRITES:
+                continue
+            if method.attr.endswith("_") and _variable(method.value) in names:
+                return True
+        if any(_variable(target) in names for _, target in data_assignments(part)):
+            return True
+    return False
+
+
+def _variable(node: ast.expr) -> str:
+    """``p`` of ``p``, ``p.data``, and ``p.mul_(2)``."""
+    while not isinstance(node, ast.Name):
+        method = node.func if isinstance(node, ast.Call) else None
+        if isinstance(method, ast.Attribute) and method.attr.endswith("_"):
+            node = method.value
+        elif isinstance(node, ast.Attribute) and node.attr == "data":
+            node = node.value
+        else:
+            return ""
+    return node.id
+
+
+def _asked(node: ast.expr) -> str:
+    """``p`` of ``p``, ``p.grad``, and ``p.detach().float()``."""
+    while not isinstance(node, ast.Name):
+        inner = node.func if isinstance(node, ast.Call) else node
+        if not isinstance(inner, ast.Attribute):
+            return ""
+        node = inner.value
+    return node.id
+
+
+def has_data_assignments(module: Module) -> bool:
+    data = module.table.attributes_by_name.named("data")
+    return any(isinstance(attribute.ctx, ast.Store) for attribute in data)
+
+
+def data_assignments(tree: ast.AST) -> Iterator[tuple[ast.Assign, ast.Attribute]]:
+    for node in walk(tree):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target = node.targets[0]
+            if isinstance(target, ast.Attribute) and target.attr == "data":
+                yield node, target

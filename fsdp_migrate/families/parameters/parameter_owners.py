@@ -1,0 +1,230 @@
+"""Which models the parameters in a list or an optimizer belong to.
+
+``optimizer.param_groups[0]["params"]`` holds what the optimizer's call was given, and a list what
+``model.parameters()`` put into it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Class, Made
+from fsdp_migrate.families.parameters.gathered import is_gathered
+from fsdp_migrate.families.parameters.parameter_loops import AROUND, METHODS, names_bound
+from fsdp_migrate.families.training_loop import early_optimizers, reductions
+from fsdp_migrate.families.wrapping import enclosing_models
+from fsdp_migrate.fsdp1.references import enclosing_function
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.trees import walk
+
+GROUPS = "param_groups"
+MEMBERS = "params"
+NESTED = 4  # lists in lists of parameters
+
+
+def model_of(optimizer: ast.expr, study: Study, module: Module) -> ast.expr | None:
+    """The model whose parameters an optimizer is given, where it has the same name here."""
+    found: dict[str, ast.expr] = {}
+    here = enclosing_function(module, optimizer)
+    for value in study.values(optimizer, module):
+        call = value.node
+        early = (
+            early_optimizers.early_optimizer(call, module, study)
+            if isinstance(call, ast.Call)
+            else None
+        )
+        if not isinstance(call, ast.Call) or value.module is not module or early is not None:
+            return None
+        own = enclosing_function(module, call) is here
+        for argument in early_optimizers.arguments(call):
+            for held, where in parameters_in(argument, study, module):
+                model = held.func.value if isinstance(held, ast.Call) else None  # type: ignore[attr-defined]
+                path = access_path(model) if model is not None else None
+                if model is None or path is None or not study.traced(model, where):
+                    return None
+                same = enclosing_models.class_of(model, module) == enclosing_models.class_of(
+                    optimizer, module
+                )
+                if not own and not (path.startswith("self.") and same):
+                    return None
+                found.setdefault(path, model)
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
+def optimizer_of_group(group: ast.Subscript, module: Module) -> ast.expr | None:
+    """``optimizer`` of the ``group["params"]`` of one of its groups."""
+    owner = group.value
+    if isinstance(owner, ast.Subscript):  # optimizer.param_groups[0]["params"]
+        listed = owner.value
+        return owner_of_groups(listed)
+    if not isinstance(owner, ast.Name):
+        return None
+    for parent in module.table.ancestors(group):
+        generators: list[ast.For | ast.AsyncFor | ast.comprehension] = []
+        if isinstance(parent, (ast.For, ast.AsyncFor)):
+            generators = [parent]
+        elif isinstance(parent, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
+            generators = list(parent.generators)
+        for each in generators:
+            if owner.id in names_bound(each.target):
+                return next(filter(None, map(owner_of_groups, walk(each.iter))), None)
+    return None
+
+
+def owner_of_groups(node: ast.AST) -> ast.expr | None:
+    return node.value if isinstance(node, ast.Attribute) and node.attr == GROUPS else None
+
+
+def models_concerned(site: Site, study: Study) -> frozenset[Constructor]:
+    """The models whose parameters a site handles, directly, by an optimizer or in a list."""
+    assert site.receiver is not None
+    if study.traced(site.receiver, site.module):
+        return study.models(site.receiver, site.module).constructors
+    found = models_of_optimizer(site.receiver, study, site.module)
+    return found or models_of_list(site.receiver, study, site.module)
+
+
+def models_of_optimizer(
+    optimizer: ast.expr, study: Study, module: Module
+) -> frozenset[Constructor]:
+    """The models whose parameters an optimizer holds; any, where that cannot be followed."""
+    found: set[Constructor] = set()
+    for value in study.values(optimizer, module):
+        if not isinstance(value, Made) or value.callee is None:
+            continue
+        if not early_optimizers.is_optimizer(value.callee, study):
+            continue
+        made = [(value.node, value.module)]
+        if isinstance(value.callee, Class) and not isinstance(value.node, ast.Call):
+            made = list(_constructions(value.callee, study))
+        for call, where in made:
+            if isinstance(call, ast.Call):
+                found |= _given_to(call, study, where)
+    return frozenset(found)
+
+
+def _constructions(cls: Class, study: Study) -> Iterator[tuple[ast.AST, Module]]:
+    """The calls that make objects of a class, or of one derived from it."""
+    classes = [cls, *study.tracer.subclasses(cls)]
+    nodes = {c.node for c in classes}
+    names = {c.node.name for c in classes}
+    for module in study.project.modules:
+        calls = module.table.calls_by_name
+        named = [n for n in calls.names if n in names or early_optimizers.is_an_optimizers(n)]
+        for call in calls.of(named):
+            for callee in study.values(call.func, module):
+                if isinstance(callee, Class) and callee.node in nodes:
+                    yield call, module
+
+
+def _given_to(call: ast.Call, study: Study, module: Module) -> frozenset[Constructor]:
+    """The models whose parameters the call of an optimizer is given."""
+    early = early_optimizers.early_optimizer(call, module, study)
+    if early is not None:
+        return study.models(early.wrap, module).constructors
+    given = early_optimizers.arguments(call)
+    found: set[Constructor] = set()
+    plain = False
+    for argument in given:
+        for held, where in parameters_in(argument, study, module):
+            if isinstance(held, ast.Subscript):
+                continue  # the groups of another optimizer
+            assert isinstance(held.func, ast.Attribute)
+            if study.traced(held.func.value, where):
+                found |= study.models(held.func.value, where).constructors
+            plain = True
+    if plain or not given:
+        return frozenset(found)
+    return study.every_constructor
+
+
+def models_of_list(node: ast.expr, study: Study, module: Module) -> frozenset[Constructor]:
+    """The models whose parameters or gradients a list holds, made in whatever function."""
+    found: set[Constructor] = set()
+    for held, where in parameters_in(node, study, module):
+        if isinstance(held, ast.Subscript):
+            optimizer = optimizer_of_group(held, where)
+            found |= (
+                models_of_optimizer(optimizer, study, where) if optimizer is not None else set()
+            )
+            continue
+        assert isinstance(held.func, ast.Attribute)
+        if study.traced(held.func.value, where) and not is_gathered(held, study, where):
+            found |= study.models(held.func.value, where).constructors
+    return frozenset(found)
+
+
+def parameters_in(
+    node: ast.expr, study: Study, module: Module, depth: int = NESTED
+) -> Iterator[tuple[ast.Call | ast.Subscript, Module]]:
+    """Every ``model.parameters()`` or ``group["params"]`` whose elements are in a list."""
+    if isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:
+            yield node, module
+            return
+        if getattr(node.func, "id", "") in AROUND:
+            for argument in node.args:
+                yield from parameters_in(argument, study, module, depth)
+            return
+    inner: list[ast.expr] = []
+    match node:
+        case ast.ListComp() | ast.GeneratorExp() | ast.SetComp():
+            names = {n for g in node.generators for n in names_bound(g.target)}
+            if reductions.bases(node.elt, names) or isinstance(node.elt, ast.Dict):
+                inner = [g.iter for g in node.generators]
+        case ast.List() | ast.Tuple() | ast.Set():
+            inner = [e.value if isinstance(e, ast.Starred) else e for e in node.elts]
+        case ast.Dict():
+            inner = list(node.values)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            inner = [left, right]
+        case ast.Subscript(slice=ast.Constant(value="params")):
+            yield node, module
+        case ast.Name() | ast.Attribute() | ast.Call() if depth:
+            for value in study.values(node, module):
+                if value.node is not node and isinstance(value.node, ast.expr):
+                    yield from parameters_in(value.node, study, value.module, depth - 1)
+    for each in inner:
+        yield from parameters_in(each, study, module, depth)
+
+
+def is_flat(model: ast.expr, module: Module, study: Study) -> bool:
+    """Whether FSDP1 may have shown one flat parameter a unit, without ``use_orig_params=True``."""
+    for constructor in study.models(model, module).constructors:
+        given = constructor.arguments.get("use_orig_params")
+        if given is None and not constructor.is_open:
+            return True
+        if given is not None and not (isinstance(given, ast.Constant) and given.value is True):
+            return True
+    return False
+
+
+def models_looped_over(iterated: ast.expr, study: Study, module: Module) -> dict[str, ast.expr]:
+    """The models whose parameters a loop goes over, by how they are written there."""
+    found: dict[str, ast.expr] = {}
+    for node in walk(iterated):
+        method = node.func if isinstance(node, ast.Call) else None
+        if isinstance(method, ast.Attribute) and method.attr in METHODS:
+            path = access_path(method.value)
+            if path is not None and study.traced(method.value, module):
+                found.setdefault(path, method.value)
+    return found
+
+
+def trained_models(study: Study) -> frozenset[Constructor]:
+    """The models whose parameters an optimizer gets."""
+    found: set[Constructor] = set()
+    for module in study.project.modules:
+        for call in early_optimizers.given_parameters(module):
+            if any(
+                early_optimizers.is_optimizer(v, study) for v in study.values(call.func, module)
+            ):
+                for given in early_optimizers.parameter_calls(call):
+                    assert isinstance(given.func, ast.Attribute)
+                    found |= study.models(given.func.value, module).constructors
+    return frozenset(found)

@@ -1,0 +1,106 @@
+"""Loops that change the parameters of a model in place: ``p.mul_(decay)``, and ``p.data = x``.
+
+After an evaluation the root's parameters are plain tensors: what is written to them is lost.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.parameters.parameter_loops import METHODS, changes_in_place, names_bound
+from fsdp_migrate.families.parameters.parameter_owners import (
+    model_of,
+    models_concerned,
+    models_looped_over,
+    owner_of_groups,
+    trained_models,
+)
+from fsdp_migrate.families.wrapping import strategy
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.syntax.trees import walk
+
+RULE = "FSDP408"
+
+STALE = (  # what to review of writing to a model that no backward goes through
+    "after an evaluation of this model, FSDP1 lost what was written to its root's parameters, for "
+    "no backward had freed them; now the next evaluation sees it"
+)
+
+
+def groups_loop(site: Site) -> ast.stmt:
+    """The loop over an optimizer's groups that a site stands in, or its statement."""
+    for parent in site.module.table.ancestors(site.node):
+        if (
+            isinstance(parent, (ast.For, ast.AsyncFor))
+            and owner_of_groups(parent.iter) is site.receiver
+        ):
+            return parent
+    return site.statement
+
+
+def models_changed(iterated: ast.expr, module: Module) -> list[ast.expr]:
+    """The models whose parameters a loop changes in place: ``e`` of ``for e, p in zip(...)``."""
+    loop = module.table.parents[iterated]
+    assert isinstance(loop, (ast.For, ast.AsyncFor))
+    parts: list[tuple[ast.expr, ast.expr]] = [(loop.target, iterated)]
+    match iterated, loop.target:
+        case (
+            ast.Call(func=ast.Name(id="zip"), args=given),
+            ast.Tuple(elts=targets) | ast.List(elts=targets),
+        ) if len(given) == len(targets):
+            parts = list(zip(targets, given, strict=True))
+    found = []
+    for target, source in parts:
+        if not changes_in_place(names_bound(target), loop.body):
+            continue
+        for node in walk(source):
+            method = node.func if isinstance(node, ast.Call) else None
+            if isinstance(method, ast.Attribute) and method.attr in METHODS:
+                found.append(method.value)
+    return found
+
+
+def decide_update(site: Site, study: Study) -> Decision:
+    assert isinstance(site.node, ast.expr)
+    assert site.receiver is not None
+    if not study.traced(site.receiver, site.module):
+        return _update_of_optimizer(site, site.receiver, study)
+    proposal = study.proposal()
+    function = proposal.support(site.module, "reshard_parameters", site.node)
+    looped = models_looped_over(site.node, study, site.module)
+    lines = [code("{f}({m})", f=function, m=model) for model in looped]
+    proposal.insert_before(site.module, site.statement, *lines)
+    # Parameters of an FSDP1 model and of an FSDP2 model do not mix: all of them or none.
+    together = (site.receiver, *looped.values())
+    models = frozenset(c for m in together for c in study.models(m, site.module).constructors)
+    changed = [
+        study.models(m, site.module).constructors for m in models_changed(site.node, site.module)
+    ]
+    review = ""
+    if any(found and found.isdisjoint(trained_models(study)) for found in changed):
+        review = STALE
+    return study.rewritten(site, RULE, "resharded first", proposal, models=models, review=review)
+
+
+def _update_of_optimizer(site: Site, optimizer: ast.expr, study: Study) -> Decision:
+    """Where a model is replicated, FSDP1 computed with the parameters that optimizers have."""
+    models = models_concerned(site, study)
+    model = model_of(optimizer, study, site.module)
+    if model is None or not strategy.is_replicated(models, study):
+        message = "kept, and not seen in every case"
+        return study.rewritten(site, RULE, message, models=models, review=UNSEEN)
+    proposal = study.proposal()
+    function = proposal.support(site.module, "reshard_parameters", site.node)
+    line = code("{f}({m})", f=function, m=ast.unparse(model))
+    proposal.insert_before(site.module, groups_loop(site), line)
+    return study.rewritten(site, RULE, "resharded first", proposal, models=models)
+
+
+UNSEEN = (
+    "under NO_SHARD, FSDP1's next forward saw what is written here after an evaluation; now it "
+    "does only after a backward or reshard() of the model's units"
+)

@@ -1,0 +1,210 @@
+"""Code that handles the parameters of a sharded model one by one.
+
+FSDP1 shows flat pieces of parameters (or one flat parameter a unit), FSDP2 ``DTensor`` parameters
+of the whole shape. What reads shapes decides otherwise then, and assigning to ``.data`` of a
+``DTensor`` does nothing, without an error. After an evaluation the root's parameters are plain
+tensors: what is written to them is lost.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.parameters.gathered import is_gathered
+from fsdp_migrate.families.parameters.parameter_loops import (
+    AROUND,
+    DATA,
+    LOOPED,
+    METHODS,
+    NAME,
+    UPDATE,
+    data_assignments,
+    has_data_assignments,
+    loop_over,
+    names_bound,
+    uses_in_loop,
+)
+from fsdp_migrate.families.parameters.parameter_numbers import find_numbers
+from fsdp_migrate.families.parameters.parameter_owners import (
+    GROUPS,
+    MEMBERS,
+    is_flat,
+    models_of_list,
+    models_of_optimizer,
+    optimizer_of_group,
+)
+from fsdp_migrate.families.training_loop import reductions
+from fsdp_migrate.families.wrapping import strategy
+from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.references import enclosing_function
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning.context import Study
+
+CLIP_LIST = Construct.parse("torch.nn.utils.clip_grad_norm_(list)")
+CLIP = Construct.parse("torch.nn.utils.clip_grad_norm_(parameters)")
+TORCH_CLIP = frozenset(
+    {"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"}
+)
+
+
+def find_parameter_uses(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for loops over parameters, assignments to ``.data``, and torch's own clipping."""
+    found: set[ast.AST] = set()
+    for site in _find(study, module):
+        if site.node not in found:
+            found.add(site.node)
+            yield site
+
+
+def _find(study: Study, module: Module) -> Iterator[Site]:
+    yield from _of_models(study, module)
+    yield from _of_optimizers(study, module)
+    yield from _of_lists(study, module)
+
+
+def _of_models(study: Study, module: Module) -> Iterator[Site]:
+    found: set[ast.AST] = set()
+    for call in module.table.calls_by_name.of(METHODS):
+        method = call.func
+        if not isinstance(method, ast.Attribute):
+            continue
+        if not study.traced(method.value, module) or is_gathered(call, study, module):
+            continue
+        outer = module.table.parents[call]
+        if isinstance(outer, ast.Call) and outer.args[:1] == [call]:
+            names = study.external(outer.func, module)
+            if names & TORCH_CLIP:
+                yield Site(CLIP, module, outer, outer, method.value)
+        for clip in _listed_for_clipping(call, study, module):
+            if clip not in found:
+                found.add(clip)
+                yield Site(CLIP_LIST, module, clip, clip, method.value)
+        for node, construct in uses_in_loop(call, module):
+            if construct == NAME and not is_flat(method.value, module, study):
+                continue
+            if node not in found:
+                found.add(node)
+                yield Site(construct, module, node, node, method.value)
+        yield from find_numbers(call, method.value, study, module)
+    assigned = data_assignments(module.source.tree) if has_data_assignments(module) else ()
+    for statement, target in assigned:
+        owner = target.value
+        while isinstance(owner, (ast.Attribute, ast.Subscript)) and statement not in found:
+            owner = owner.value
+            if study.traced(owner, module) and not is_gathered(statement, study, module):
+                found.add(statement)
+                yield Site(DATA, module, statement, statement, owner)
+
+
+def _of_optimizers(study: Study, module: Module) -> Iterator[Site]:
+    """``for group in optimizer.param_groups: for p in group["params"]: ...``"""
+    if not module.mentions(GROUPS):
+        return
+    table = module.table
+    known: dict[str, bool] = {}
+    for text in table.strings:
+        group = table.parents[text]
+        if text.value != MEMBERS or not isinstance(group, ast.Subscript) or group.slice is not text:
+            continue
+        optimizer = optimizer_of_group(group, module)
+        if optimizer is None or is_gathered(group, study, module):
+            continue
+        path = f"{id(enclosing_function(module, group))} {ast.unparse(optimizer)}"
+        if path not in known:
+            known[path] = bool(models_of_optimizer(optimizer, study, module))
+        if not known[path]:
+            continue
+        for iterated in (group, *_named(group, module)):
+            for node, construct in uses_in_loop(iterated, module):
+                if construct == UPDATE and not _may_be_replicated(optimizer, study, module):
+                    # FSDP1's forward did not see before a backward what was written to the
+                    # sharded parameters after an evaluation, as FSDP2's does not.
+                    continue
+                if construct != NAME:
+                    yield Site(construct, module, node, node, optimizer)
+            yield from find_numbers(iterated, optimizer, study, module)
+
+
+def _may_be_replicated(optimizer: ast.expr, study: Study, module: Module) -> bool:
+    """Whether an optimizer's model may be; not asked in its own steps, which follow a backward."""
+    if isinstance(optimizer, ast.Name) and optimizer.id == "self":
+        return False
+    chosen = {strategy.of(c, study) for c in models_of_optimizer(optimizer, study, module)}
+    return not chosen.isdisjoint({None, "NO_SHARD"})
+
+
+def _named(iterated: ast.expr, module: Module) -> Iterator[ast.Name]:
+    """Where a list that got a name is gone over: ``params = group["params"]``."""
+    table = module.table
+    given = table.parents[iterated]
+    if not isinstance(given, ast.Assign) or given.value is not iterated:
+        return
+    target = given.targets[0]
+    if isinstance(target, ast.Name):
+        for name in table.names:
+            same = name.id == target.id and table.within[name] is table.within[target]
+            if same and isinstance(name.ctx, ast.Load):
+                yield name
+
+
+def _of_lists(study: Study, module: Module) -> Iterator[Site]:
+    """Loops over lists and arguments that hold parameters of sharded models, or gradients."""
+    parents, assigns_data = module.table.parents, has_data_assignments(module)
+    for name in module.table.names:
+        around = parents[name]
+        if isinstance(around, ast.Call) and getattr(around.func, "id", "") not in AROUND:
+            continue  # as nearly always
+        if not isinstance(around, LOOPED) or not isinstance(name.ctx, ast.Load):
+            continue
+        loop = loop_over(name, module)
+        if loop is None:
+            continue
+        target, region, _ = loop
+        names = names_bound(target)
+        assigned = [
+            statement
+            for part in (region if assigns_data else ())
+            for statement, each in data_assignments(part)
+            if isinstance(each.value, ast.Name) and each.value.id in names
+        ]
+        if not assigned and not reductions.find_reductions(names, region, study, module):
+            continue
+        if is_gathered(name, study, module) or not models_of_list(name, study, module):
+            continue
+        for statement in assigned:
+            yield Site(DATA, module, statement, statement, name)
+        yield from find_numbers(name, name, study, module)
+
+
+def _listed_for_clipping(call: ast.Call, study: Study, module: Module) -> Iterator[ast.Call]:
+    """torch's own clipping of a list made from ``model.parameters()``, in place or by name."""
+    table = module.table
+    child: ast.AST = call
+    for parent in table.ancestors(call):
+        if isinstance(parent, (ast.ListComp, ast.GeneratorExp, ast.comprehension)):
+            child = parent
+            continue
+        if isinstance(parent, ast.Call) and getattr(parent.func, "id", "") in AROUND:
+            child = parent
+            continue
+        if child is call:
+            return  # the parameters themselves
+        if isinstance(parent, ast.Call):
+            yield from _clips(child, parent, study, module)
+        elif isinstance(parent, ast.Assign) and parent.value is child:
+            target = parent.targets[0]
+            if not isinstance(target, ast.Name):
+                return
+            for name in table.names:
+                user = table.parents[name]
+                same = name.id == target.id and table.within[name] is table.within[target]
+                if same and isinstance(user, ast.Call):
+                    yield from _clips(name, user, study, module)
+        return
+
+
+def _clips(given: ast.AST, call: ast.Call, study: Study, module: Module) -> Iterator[ast.Call]:
+    if call.args[:1] == [given] and study.external(call.func, module) & TORCH_CLIP:
+        yield call

@@ -1,0 +1,241 @@
+"""What runs before what: optimizers and the wrapping of the model whose parameters they hold.
+
+``fully_shard`` replaces every parameter. An optimizer built before it keeps the old ones and
+trains nothing, without an error (pytorch/pytorch#149205 and accelerate's ``benchmarks/fsdp2``).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Class, External, Function, Value
+from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning.context import Study, block_of
+from fsdp_migrate.syntax.scopes import Scope
+from fsdp_migrate.syntax.trees import walk
+
+PARAMETER_METHODS = frozenset({"parameters", "named_parameters"})
+OPTIMIZER_NAME = re.compile(r"optim|adam|sgd|adagrad|adafactor|rmsprop|lion|lamb|lars|muon", re.I)
+NOT_BUILT = re.compile(r"state|sched|^(load|save|log|print|step|zero)", re.I)
+
+
+@dataclass(frozen=True, eq=False)
+class EarlyOptimizer:
+    """An optimizer that is built from ``parameters`` before ``wrap`` shards their model."""
+
+    optimizer: ast.Call
+    parameters: ast.Call  # ``model.parameters()``
+    wrap: ast.Call  # the constructor, or the call of a project function that wraps
+
+
+def find_early_optimizers(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for optimizers that are built before their model is wrapped in the same scope."""
+    if not study.constructors:
+        return
+    for call in given_parameters(module):
+        if not any(is_optimizer(v, study) for v in study.values(call.func, module)):
+            continue
+        found = early_optimizer(call, module, study)
+        if found is not None:
+            receiver = found.parameters.func
+            assert isinstance(receiver, ast.Attribute)
+            yield Site(Construct.parse("early optimizer"), module, call, call, receiver.value)
+
+
+FLATTENING = Construct.parse("optimizer that flattens")
+UNSUPPORTED = Construct.parse("optimizer without DTensors")
+FLATTENERS = frozenset({"torch.optim.LBFGS", "torch.optim.lbfgs.LBFGS"})
+# Their steps change numbers of a parameter in place that are sharded otherwise than it is.
+FAILING = frozenset(
+    {
+        *("torch.optim.Adafactor", "torch.optim._adafactor.Adafactor"),
+        *("torch.optim.Rprop", "torch.optim.rprop.Rprop"),
+    }
+)
+
+
+def find_flattening_optimizers(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for optimizers whose steps fail on the parameters of a sharded model."""
+    for call in given_parameters(module):
+        names = study.external(call.func, module)
+        construct = FLATTENING if names & FLATTENERS else UNSUPPORTED
+        if not names & (FLATTENERS | FAILING):
+            continue
+        for given in parameter_calls(call):
+            assert isinstance(given.func, ast.Attribute)
+            if study.traced(given.func.value, module):
+                yield Site(construct, module, call, call, given.func.value)
+                break
+
+
+def given_parameters(module: Module) -> list[ast.Call]:
+    """The calls that are given ``x.parameters()``, in order."""
+    table = module.table
+    found: dict[ast.Call, None] = {}
+    for attribute in table.attributes_by_name.of(PARAMETER_METHODS):
+        child: ast.AST = attribute
+        for parent in table.ancestors(attribute):
+            if isinstance(parent, ast.stmt):
+                break
+            if isinstance(parent, ast.Call) and child is not parent.func:
+                found[parent] = None
+            child = parent
+    return sorted(found, key=lambda call: (call.lineno, call.col_offset))
+
+
+def named_like_an_optimizer(call: ast.Call) -> bool:
+    """Whether what is called has the name of an optimizer, or of what builds one."""
+    return is_an_optimizers(last_name(call.func))
+
+
+@cache
+def is_an_optimizers(name: str) -> bool:
+    """Whether a name is one of an optimizer, or of what builds one."""
+    return bool(OPTIMIZER_NAME.search(name)) and not NOT_BUILT.search(name)
+
+
+def last_name(node: ast.expr) -> str:
+    """``AdamW`` of ``torch.optim.AdamW``."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def function_scope(node: ast.AST, module: Module) -> Scope:
+    """The scope of the function around ``node``, or of the module."""
+    scope = module.table.scope_of(node)
+    while scope.parent is not None and not scope.is_function:
+        scope = scope.parent
+    return scope
+
+
+def arguments(call: ast.Call) -> list[ast.expr]:
+    """Everything that a call is given."""
+    return [*call.args, *(k.value for k in call.keywords)]
+
+
+def is_optimizer(callee: Value, study: Study) -> bool:
+    """Whether calling ``callee`` gives a torch optimizer."""
+    if isinstance(callee, Class):
+        bases = study.tracer.external_bases(callee)
+        return any(name.startswith("torch.optim.") for name in bases)
+    return isinstance(callee, External) and ".optim" in f".{callee.name}"
+
+
+def parameter_calls(call: ast.Call) -> Iterator[ast.Call]:
+    """Every ``x.parameters()`` inside the arguments of a call."""
+    for argument in (*call.args, *(k.value for k in call.keywords)):
+        for node in walk(argument):
+            method = node.func if isinstance(node, ast.Call) else None
+            if isinstance(method, ast.Attribute) and method.attr in PARAMETER_METHODS:
+                assert isinstance(node, ast.Call)
+                yield node
+
+
+def early_optimizer(call: ast.Call, module: Module, study: Study) -> EarlyOptimizer | None:
+    """The wrap that follows an optimizer call in the same scope, if there is one."""
+    scope = module.table.scope_of(call)
+    while scope.parent is not None and not scope.is_function:
+        scope = scope.parent
+    order = module.flow(scope).order
+    built = module.table.statement(call)
+    for parameters in parameter_calls(call):
+        assert isinstance(parameters.func, ast.Attribute)
+        receiver = parameters.func.value
+        path = access_path(receiver)
+        if path is None or study.models(receiver, module):
+            continue
+        for wrap in wraps(path, scope, module, study):
+            statement = module.table.statement(wrap)
+            if order.get(statement, -1) > order.get(built, 1 << 30):
+                return EarlyOptimizer(call, parameters, wrap)
+    return None
+
+
+def wraps(path: str, scope: Scope, module: Module, study: Study) -> Iterator[ast.Call]:
+    """Calls in a scope that turn the model at ``path`` into an FSDP model."""
+    for call in module.table.own_calls.get(scope, ()):
+        own = module.table.within[call]
+        if own is not scope and own.function() is None:
+            continue  # in a class's body
+        if call in study.constructors:
+            constructor = study.constructors[call]
+            wrapped = constructor.arguments.get("module")
+            if wrapped is not None and access_path(wrapped) == path:
+                yield call
+            continue
+        passed = [*call.args, *(k.value for k in call.keywords)]
+        if not any(access_path(a) == path for a in passed):
+            continue
+        callees = study.values(call.func, module)
+        if not any(isinstance(v, (Function, Class)) for v in callees):
+            continue
+        if references.models(study.values(call, module), study.tracer):
+            yield call
+
+
+def move_problem(
+    statement: ast.stmt,
+    behind: ast.stmt,
+    module: Module,
+    filled: frozenset[str] = frozenset(),
+) -> str:
+    """Why ``statement`` cannot simply move behind a later one, or nothing when it can.
+
+    ``filled`` are the names that a loop puts something into.
+    """
+    table = module.table
+    block = block_of(table.parents[statement], statement)
+    if block is None or behind not in block:
+        return "the two are not in the same straight run of statements"
+    if not isinstance(statement, ast.Assign) and not (filled and isinstance(statement, ast.For)):
+        return "it is not a plain assignment"
+    between = block[block.index(statement) + 1 : block.index(behind) + 1]
+    assigned = isinstance(statement, ast.Assign)
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    bound = {path for target in targets for path in stored(target)} | filled
+    used = _paths(statement.value if isinstance(statement, ast.Assign) else statement)
+    used -= set() if assigned else filled
+    owners = {re.split(r"[.\[]", path)[0] for path in bound if not path.isidentifier()}
+    for other in between:
+        if not bound.isdisjoint(_paths(other)):
+            return "it is used before that"
+        for node in walk(other):
+            if isinstance(node, ast.Call) and not owners.isdisjoint(_handed(node)):
+                return "it may be used before that"
+            changed = stored(node) if other is not behind and isinstance(node, ast.expr) else []
+            for path in used.intersection(changed):
+                return f"{path} changes in between"
+    return ""
+
+
+def _paths(part: ast.AST) -> set[str]:
+    """The names and dotted paths that some code mentions."""
+    nodes = (n for n in walk(part) if isinstance(n, ast.expr))
+    return {path for node in nodes if (path := access_path(node)) is not None}
+
+
+def stored(target: ast.expr) -> Iterator[str]:
+    """The paths that an assignment to ``target`` changes."""
+    if isinstance(target, (ast.Tuple, ast.List)):
+        for element in target.elts:
+            yield from stored(element)
+    elif isinstance(getattr(target, "ctx", None), (ast.Store, ast.Del)):
+        path = access_path(target.value if isinstance(target, ast.Starred) else target)
+        if path is not None:
+            yield path
+
+
+def _handed(call: ast.Call) -> set[str]:
+    """The names of the objects that a call is made on, or is given."""
+    func = call.func
+    while isinstance(func, (ast.Attribute, ast.Subscript)):
+        func = func.value
+    given = [func if func is not call.func else None, *arguments(call)]
+    return {g.id for g in given if isinstance(g, ast.Name)}

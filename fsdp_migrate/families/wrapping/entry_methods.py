@@ -1,0 +1,169 @@
+"""Methods other than ``forward`` that compute with the parameters of a sharded model.
+
+FSDP2's hooks run when a module is called. A method that is called from outside and computes by
+itself (``model.encode(x)``, a ``generate`` that calls ``self.forward``) meets shards, unless
+``register_fsdp_forward_method`` puts the hooks around it. FSDP1 gathered nothing for such methods
+either: what runs there computes with wrapped children only, or is not sharded (``NO_SHARD``).
+
+What a method does is read off its class, as far as that is in the project. Where this cannot be
+told, nothing is registered, as in FSDP1: a method that gathers parameters is a collective, and one
+that needs none may be called by some ranks only.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Class, Made
+from fsdp_migrate.families.wrapping.computing_methods import (
+    MODULE_API,
+    FunctionNode,
+    Methods,
+    Use,
+    is_decorated,
+)
+from fsdp_migrate.families.wrapping.wrapped_modules import (
+    models_made,
+    module_given,
+    unwrapped,
+    wrapped_by,
+)
+from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.trees import FUNCTIONS
+
+if TYPE_CHECKING:
+    from fsdp_migrate.planning.context import Study
+
+CONSTRUCT = Construct.parse("entry method")
+SUMMON = f"{fsdp1.FSDP}.summon_full_params"
+CALLERS_DEEP = 3
+
+
+@dataclass(eq=False)
+class Entry:
+    """A method that computes and is called on sharded models from outside their class."""
+
+    name: str
+    site: Site  # the first place
+    cls: Class
+    function: FunctionNode
+    use: Use
+    made: dict[ast.Call, Module] = field(default_factory=dict)  # the calls that made the models
+    everywhere: bool = True  # all models that these calls make have it
+    in_forward: bool = False  # forward may call it as well
+    nested: bool = False  # one of the methods may call the other, or the model
+    inside: bool = False  # with something that it has computed
+
+    @property
+    def has_inputs(self) -> bool:
+        args = self.function.args
+        named = [*args.posonlyargs, *args.args, *args.kwonlyargs]
+        return len(named) > 1 or args.vararg is not None or args.kwarg is not None
+
+
+def entries(study: Study) -> list[Entry]:
+    """The methods of sharded models that compute and are called from outside their class."""
+    return study.cache(_find_entries)
+
+
+def _find_entries(study: Study) -> list[Entry]:
+    methods = Methods(study)
+    wanted = {name for c in study.constructors.values() for name in _method_names(c, methods)}
+    found: dict[FunctionNode, Entry] = {}
+    for module in study.project.modules if wanted else ():
+        for attribute in module.table.attributes:
+            if attribute.attr not in wanted or not isinstance(attribute.ctx, ast.Load):
+                continue
+            _add(attribute, module, methods, found)
+    computing = [e for e in found.values() if e.use.computes]
+    for entry in computing:
+        forward = methods.find(entry.cls, "forward")
+        if forward is not None:
+            entry.in_forward = _may_call(methods.use(entry.cls, *forward), entry)
+        others = [e for e in computing if e is not entry and e.made.keys() & entry.made.keys()]
+        called = any(_may_call(e.use, entry) for e in others)
+        entry.nested = called or entry.use.calls_self
+        entry.inside = called or entry.use.with_computed
+    return computing
+
+
+def _method_names(constructor: Constructor, methods: Methods) -> set[str]:
+    """The methods that models of a constructor may have, by the classes in the project."""
+    values = {
+        value
+        for wrapped, module in wrapped_by(constructor, methods.study)
+        for value in methods.study.values(wrapped, module)
+    }
+    classes = [v.callee for v in values if isinstance(v, Made) and isinstance(v.callee, Class)]
+    return {
+        node.name
+        for cls in classes
+        for base in methods.study.tracer.lineage(cls)
+        for node in base.node.body
+        if isinstance(node, FunctionNode)
+        and node.name not in MODULE_API
+        and not node.name.startswith("__")
+        and not is_decorated(node, "staticmethod", "classmethod", "property", "cached_property")
+    }
+
+
+def _add(
+    attribute: ast.Attribute, module: Module, methods: Methods, found: dict[FunctionNode, Entry]
+) -> None:
+    study = methods.study
+    receiver = unwrapped(attribute.value)
+    made = models_made(receiver, module, study)
+    if not made or _is_gathered(attribute, module, study, CALLERS_DEEP):
+        return
+    for model in made:
+        assert isinstance(model.node, ast.Call)
+        for cls in methods.classes(model):
+            method = methods.find(cls, attribute.attr)
+            if method is None:
+                continue
+            owner, function = method
+            if function not in found:
+                call = module.table.parents[attribute]
+                called = isinstance(call, ast.Call) and call.func is attribute
+                site = Site(CONSTRUCT, module, call if called else attribute, attribute, receiver)  # type: ignore[arg-type]
+                use = methods.use(cls, owner, function)
+                found[function] = Entry(attribute.attr, site, cls, function, use)
+            entry = found[function]
+            entry.made[model.node] = model.module
+            entry.everywhere &= _all_have(attribute.attr, model, methods)
+
+
+def _all_have(name: str, model: Made, methods: Methods) -> bool:
+    """Whether whatever is wrapped where a model was made has a method of that name."""
+    assert isinstance(model.node, ast.Call)
+    wrapped = module_given(model.node)
+    for value in methods.study.values(wrapped, model.module) if wrapped is not None else ():
+        known = isinstance(value, Made) and isinstance(value.callee, Class)
+        if not known or methods.find(value.callee, name) is None:  # type: ignore[attr-defined]
+            return False
+    return wrapped is not None
+
+
+def _is_gathered(node: ast.AST, module: Module, study: Study, depth: int) -> bool:
+    """Whether ``node`` only runs while ``summon_full_params`` gathers the parameters."""
+    for parent in module.table.ancestors(node):
+        for item in parent.items if isinstance(parent, (ast.With, ast.AsyncWith)) else ():
+            for value in study.values(item.context_expr, module):
+                if isinstance(value, Made) and fsdp1.canonical(value.made_by) == SUMMON:
+                    return True
+        if isinstance(parent, FUNCTIONS) and depth:
+            callers = study.tracer.callers(parent, module)
+            return bool(callers) and all(
+                _is_gathered(c.call, c.module, study, depth - 1) for c in callers
+            )
+    return False
+
+
+def _may_call(use: Use, entry: Entry) -> bool:
+    return use.dynamic or any(function is entry.function for _, function in use.further)

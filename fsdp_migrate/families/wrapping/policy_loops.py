@@ -1,0 +1,359 @@
+"""What emitted code does with an auto wrap policy: a loop over the modules that it picks.
+
+The loop tests each module, by its class or with the policy's predicate. A policy that counts
+parameters is handed to ``shard_by_policy`` of the support module, which walks as FSDP1 did.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from packaging.version import Version
+
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Class, External, Unknown, Value, Values
+from fsdp_migrate.families.wrapping.policies import Kind, Policy, Unreadable, read, written_here
+from fsdp_migrate.families.wrapping.refused_modules import CONTAINERS
+from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Code, Proposal, code, join
+from fsdp_migrate.planning.shard_plan import ShardPlan, Targets
+from fsdp_migrate.syntax.trees import FUNCTIONS
+
+# Earlier releases refuse every list of modules, unless it stands in a list.
+TAKES_LISTS = Version("2.12")
+LONGEST_TEST = 60  # columns of a class tuple in a condition; a longer one gets a name
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyUse:
+    """How a policy argument is used by the emitted code: one of ``targets`` and ``walk``."""
+
+    message: str
+    targets: Targets | None = None
+    walk: Code | None = None
+    setup: tuple[Code, ...] = ()
+    review: str = ""
+
+
+def express_policy(argument: ast.expr, plan: ShardPlan, study: Study) -> PolicyUse:
+    """Decide how the constructor's policy is expressed, and ask for the origins' conversions.
+
+    Raises:
+        Unreadable: see :func:`.policies.read`.
+    """
+    constructor = plan.constructor
+    values = study.values(argument, constructor.module)
+    if any(_is_open(v) for v in values):
+        return _any_callable(argument, values, plan, study)
+    found = written_here(read(values, study), argument, constructor.module, study)
+    real = [p for p in found if p.kind is not Kind.NONE]
+    nullable = len(real) < len(found)
+    if not real:
+        return PolicyUse("dropped, there is no policy")
+    if any(p.needs_walk for p in real):
+        return _walked(argument, real, plan, study)
+    if len(found) == 1 and _is_local(argument, real[0], plan):
+        result = _inlined(argument, real[0], plan, study)
+    else:
+        result = _by_value(argument, real, plan, study, nullable=nullable)
+    if result.targets is not None and study.target < TAKES_LISTS:
+        lists = _lists_that_run(study)
+        result.targets.in_brackets = any(_may_pick(p, lists, study) for p in real)
+    return result
+
+
+def _lists_that_run(study: Study) -> set[ast.ClassDef]:
+    """The project's classes of module lists with a ``forward`` of their own."""
+    found = set()
+    for name in CONTAINERS:
+        for cls in study.tracer.derived(name):
+            lineage = study.tracer.lineage(cls)
+            if any(
+                isinstance(f, FUNCTIONS) and f.name == "forward"
+                for c in lineage
+                for f in c.node.body
+            ):
+                found.add(cls.node)
+    return found
+
+
+def _may_pick(policy: Policy, lists: set[ast.ClassDef], study: Study) -> bool:
+    """Whether some of the classes may be among the units of a policy."""
+    if not lists or policy.kind in {Kind.ALL, Kind.NONE}:
+        return False
+    if policy.kind is Kind.ANY:
+        return any(_may_pick(each, lists, study) for part in policy.parts for each in part)
+    if policy.kind is not Kind.CLASSES or policy.argument is None:
+        return True
+    listed = getattr(policy.argument, "elts", [policy.argument])
+    for value in (v for e in listed for v in study.values(e, policy.module)):
+        if isinstance(value, Class):
+            if lists & {c.node for c in (value, *study.tracer.subclasses(value))}:
+                return True
+        elif not isinstance(value, External) or value.name in CONTAINERS:
+            return True
+    return False
+
+
+def _is_open(value: Value) -> bool:
+    """A value that is made outside the given paths."""
+    if isinstance(value, External):
+        return fsdp1.canonical(value.name) is None
+    return isinstance(value, Unknown)
+
+
+def _any_callable(argument: ast.expr, values: Values, plan: ShardPlan, study: Study) -> PolicyUse:
+    """Nothing is known of the policy but FSDP1's protocol, which the support function speaks."""
+    for policy in read((v for v in values if not _is_open(v)), study):
+        if policy.kind is not Kind.NONE:
+            _keep(policy, plan, study)
+    why = study.unknown(values) or "it comes from outside the given paths"
+    return PolicyUse(
+        "shard_by_policy asks it as FSDP1 did",
+        walk=code("{a}", a=argument),
+        review=f"the policy cannot be followed ({why}); shard_by_policy takes any callable or None",
+    )
+
+
+def _is_local(argument: ast.expr, policy: Policy, plan: ShardPlan) -> bool:
+    """The policy is made in the call, or by a local assignment that nothing else uses."""
+    if policy.node is argument:
+        return True
+    module = plan.constructor.module
+    return policy.module is module and _sole_assignment(argument, policy.node, module) is not None
+
+
+def _sole_assignment(use_: ast.expr, origin: ast.AST, module: Module) -> ast.Assign | None:
+    """``name = origin`` when ``use_`` is the only use of ``name`` and no other value reaches it."""
+    if not isinstance(use_, ast.Name):
+        return None
+    table = module.table
+    statement = table.parents.get(origin)
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return None
+    scope = table.scope_of(use_)
+    owner = scope.lookup(use_.id)
+    if owner is None or owner.function() is not scope.function() or not owner.is_function:
+        return None
+    bindings = owner.bindings[use_.id]
+    uses = [
+        n
+        for n in table.names
+        if n.id == use_.id and isinstance(n.ctx, ast.Load) and table.within[n].lookup(n.id) is owner
+    ]
+    single = len(bindings) == 1 and bindings[0].node is statement and uses == [use_]
+    return statement if single else None
+
+
+def _inlined(argument: ast.expr, policy: Policy, plan: ShardPlan, study: Study) -> PolicyUse:
+    module = plan.constructor.module
+    _consume(policy, plan, study)
+    if policy.node is not argument:
+        statement = _sole_assignment(argument, policy.node, module)
+        assert statement is not None
+        plan.proposal.delete(module, statement)
+    variable = _preferred_variable(policy)
+    setup: tuple[Code, ...] = ()
+    if policy.kind is Kind.CLASSES and policy.argument is not None:
+        classes = class_tuple(policy.argument)
+        if len(classes.preview()) > LONGEST_TEST or _is_made(policy.argument):
+            name = plan.fresh("wrap_classes")  # made once, not for every module
+            setup = (code("{n} = {c}", n=name, c=classes),)
+            classes = code("{n}", n=name)
+        plan.unit_classes = classes
+    targets = Targets(
+        lambda name: _operand(policy, _test(policy, name, plan)),
+        by_class=_by_class(policy),
+        variable=variable,
+        classes=policy.argument if policy.kind is Kind.CLASSES else None,
+    )
+    return PolicyUse(_describe(policy), targets=targets, setup=setup)
+
+
+def _is_made(classes: ast.expr) -> bool:
+    """Whether classes are neither written out nor a name's."""
+    written = isinstance(classes, (ast.Set, ast.List, ast.Tuple))
+    return not written and access_path(classes) is None
+
+
+def _consume(policy: Policy, plan: ShardPlan, study: Study) -> None:
+    """The origin moves into the constructor's loop; joined policies that have a name stay behind
+    as predicates."""
+    constructor = plan.constructor
+    if not study.convert(policy.node, None, _describe(policy), constructor):
+        raise Unreadable("another constructor uses the same policy differently")
+    if policy.kind is not Kind.ANY:
+        return
+    assert isinstance(policy.argument, (ast.List, ast.Tuple, ast.Set))
+    for element, part in zip(policy.argument.elts, policy.parts, strict=True):
+        if len(part) == 1 and part[0].node is element:
+            _consume(part[0], plan, study)
+        else:
+            for each in part:
+                _to_predicate(each, plan, study)
+
+
+def _test(policy: Policy, variable: str, plan: ShardPlan) -> Code:
+    """The test for a loop variable where the policy's own names are in scope."""
+    argument = policy.argument
+    if policy.kind is Kind.CLASSES and argument is not None:
+        classes = plan.unit_classes or class_tuple(argument)
+        return code("isinstance({v}, {c})", v=variable, c=classes)
+    if policy.kind is Kind.PREDICATE and argument is not None:
+        if isinstance(argument, ast.Lambda):
+            if [a.arg for a in argument.args.args] == [variable]:
+                return code("{b}", b=argument.body)
+            return code("({f})({v})", f=argument, v=variable)
+        return code("{f}({v})", f=argument, v=variable)
+    if policy.kind is Kind.ANY:
+        assert isinstance(argument, (ast.List, ast.Tuple, ast.Set))
+        tests = []
+        for element, part in zip(argument.elts, policy.parts, strict=True):
+            inline = len(part) == 1 and part[0].node is element
+            called = code("{f}({v})", f=element, v=variable)
+            tests.append(_test(part[0], variable, plan) if inline else called)
+        return join(" or ", tests)
+    nn = plan.proposal.module_name(policy.module, "torch.nn", "nn", policy.node)
+    return code("not isinstance({v}, ({nn}.ModuleList, {nn}.ModuleDict))", v=variable, nn=nn)
+
+
+def _operand(policy: Policy, test: Code) -> Code:
+    """A test that can stand behind ``and``."""
+    return code("({t})", t=test) if policy.kind is Kind.ANY else test
+
+
+def _by_value(
+    argument: ast.expr, real: list[Policy], plan: ShardPlan, study: Study, *, nullable: bool
+) -> PolicyUse:
+    """The policy arrives as a value: convert every origin, in whatever file it stands."""
+    by_class = all(p.kind is Kind.CLASSES for p in real)
+    for policy in real:
+        if by_class:
+            _to_classes(policy, plan, study)
+        else:
+            _to_predicate(policy, plan, study)
+    setup: tuple[Code, ...] = ()
+    value = code("{a}", a=argument)
+    if access_path(argument) is None:
+        name = plan.fresh("wrap_classes" if by_class else "wrap_policy")
+        setup = (code("{n} = {a}", n=name, a=argument),)
+        value = code("{n}", n=name)
+
+    def test(variable: str) -> Code:
+        if by_class:
+            classes = code("{p} or ()", p=value) if nullable else value
+            return code("isinstance({v}, {c})", v=variable, c=classes)
+        call = code("{p}({v})", p=value, v=variable)
+        return code("{p} is not None and {c}", p=value, c=call) if nullable else call
+
+    message = "loop over model.modules()"
+    return PolicyUse(message, targets=Targets(test, by_class=by_class), setup=setup)
+
+
+def _to_classes(policy: Policy, plan: ShardPlan, study: Study) -> None:
+    assert policy.argument is not None
+    classes = policy.argument
+    display = isinstance(classes, (ast.Set, ast.List, ast.Tuple)) and classes.elts
+    if display and not any(isinstance(e, ast.Starred) for e in classes.elts):  # type: ignore[attr-defined]
+        items = [code("{e}", e=e) for e in classes.elts]  # type: ignore[attr-defined]
+        new = code("({i},)" if len(items) == 1 else "({i})", i=join(", ", items))
+    else:
+        new = code("tuple({c})", c=classes)
+    if not study.convert(policy.node, new, "tuple of classes", plan.constructor):
+        raise Unreadable("another constructor uses the same policy differently")
+
+
+def _to_predicate(policy: Policy, plan: ShardPlan, study: Study) -> None:
+    argument = policy.argument
+    if policy.kind is Kind.PREDICATE and argument is not None:
+        new = code("{f}", f=argument)
+    elif policy.kind is Kind.ANY:
+        assert isinstance(argument, (ast.List, ast.Tuple, ast.Set))
+        for element, part in zip(argument.elts, policy.parts, strict=True):
+            if len(part) == 1 and part[0].node is element:
+                _consume(part[0], plan, study)
+            else:
+                for each in part:
+                    _to_predicate(each, plan, study)
+        new = code("lambda module: {t}", t=_test(policy, "module", plan))
+    else:
+        new = code("lambda module: {t}", t=_test(policy, "module", plan))
+    if not study.convert(policy.node, new, "predicate on a module", plan.constructor):
+        raise Unreadable("another constructor uses the same policy differently")
+
+
+def _walked(argument: ast.expr, real: list[Policy], plan: ShardPlan, study: Study) -> PolicyUse:
+    """A policy that counts parameters is handed, as it is, to the support function that walks."""
+    for policy in real:
+        _keep(policy, plan, study)
+    message = "shard_by_policy walks the modules as FSDP1 did"
+    if access_path(argument) is not None or argument.lineno == argument.end_lineno:
+        return PolicyUse(message, walk=code("{a}", a=argument))
+    name = plan.fresh("wrap_policy")
+    return PolicyUse(
+        message, walk=code("{n}", n=name), setup=(code("{n} = {a}", n=name, a=argument),)
+    )
+
+
+def _keep(policy: Policy, plan: ShardPlan, study: Study) -> None:
+    study.convert(policy.node, None, "kept: shard_by_policy asks it as FSDP1 did", plan.constructor)
+    for part in policy.parts:
+        for each in part:
+            _keep(each, plan, study)
+
+
+def _by_class(policy: Policy) -> bool:
+    if policy.kind is Kind.ANY:
+        return all(_by_class(p) for part in policy.parts for p in part)
+    return policy.kind in {Kind.CLASSES, Kind.ALL}
+
+
+def _preferred_variable(policy: Policy) -> str:
+    """A lambda's own parameter name lets its body stand as it is."""
+    argument = policy.argument
+    if policy.kind is Kind.PREDICATE and isinstance(argument, ast.Lambda):
+        names = [a.arg for a in argument.args.args]
+        if len(names) == 1:
+            return names[0]
+    return ""
+
+
+def _describe(policy: Policy) -> str:
+    return {
+        Kind.CLASSES: "loop over the modules of these classes",
+        Kind.PREDICATE: "loop over the modules the predicate picks",
+        Kind.ANY: "loop over the modules any of the policies picks",
+        Kind.ALL: "loop over all modules",
+    }[policy.kind]
+
+
+def class_tuple(classes: ast.expr) -> Code:
+    """A class expression for ``isinstance``: ``{A}`` -> ``A``, ``{A, B}`` -> ``(A, B)``."""
+    if isinstance(classes, (ast.Set, ast.List, ast.Tuple)) and classes.elts:
+        if any(isinstance(e, ast.Starred) for e in classes.elts):
+            return code("tuple({c})", c=classes)
+        if len(classes.elts) == 1:
+            return code("{c}", c=classes.elts[0])
+        return code("({c})", c=join(", ", [code("{e}", e=e) for e in classes.elts]))
+    return code("tuple({c})", c=classes)
+
+
+def convert(site: Site, new: Code, proposal: Proposal) -> None:
+    """Replace a policy where it is made; a predicate that gets a name becomes a function."""
+    node, module = site.node, site.module
+    assert isinstance(node, ast.expr)
+    statement = module.table.parents[node]
+    is_lambda = new.template.startswith("lambda module: ")
+    named = isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
+    if is_lambda and named and len(statement.targets) == 1:  # type: ignore[attr-defined]
+        name = statement.targets[0].id  # type: ignore[attr-defined]
+        body = Code(new.template.removeprefix("lambda module: "), new.parts)
+        define = code("def {n}(module):\n    return {b}", n=name, b=body)
+        assert isinstance(statement, ast.stmt)
+        proposal.replace_statement(module, statement, define)
+    else:
+        proposal.replace(module, node, new)

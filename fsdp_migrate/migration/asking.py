@@ -1,0 +1,143 @@
+"""Ask the rule of a site, unless something else settles it."""
+
+from __future__ import annotations
+
+import ast
+
+from packaging.version import Version
+
+from fsdp_migrate.families.subclasses import subclass_methods
+from fsdp_migrate.families.wrapping import run_time
+from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.migration.finding import is_unsure
+from fsdp_migrate.planning import branches, pages
+from fsdp_migrate.planning.context import Failure, Study
+from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.rule import CODE, LoadedRule
+
+LOOK_ALIKE = Construct.parse("look-alike")
+
+
+def _is_none(node: ast.AST) -> bool:
+    """Whether an argument is None: whatever rule it has, nothing replaces it."""
+    value = node.value if isinstance(node, ast.keyword) else node
+    return isinstance(value, ast.Constant) and value.value is None
+
+
+def ask(site: Site, study: Study) -> Decision:
+    rule = study.registry.rule_for(site.construct)
+    if Version(rule.rule.since) > study.target and not _is_none(site.node):
+        models = _models_at(site, study)
+        return study.too_new(site, rule, models=models)
+    if not study.constructors and site.construct.attribute:
+        help_ = "give the path that wraps it as well"
+        study.settled[site.node] = study.left(site, rule.code, study.no_models, help_)
+        return study.settled[site.node]
+    if study.gone and not study.gone.isdisjoint(
+        (site.node, *site.module.table.ancestors(site.node))
+    ):
+        return study.rewritten(
+            site, rule.code, "gone with what it was for", models=study.every_constructor
+        )
+    if any(branches.stands_in(site, branch) for branch in study.branches):
+        return study.rewritten(
+            site, rule.code, "gone with the branch for FSDP1", models=study.every_constructor
+        )
+    if is_unsure(site, study):
+        rule = study.registry.rule_for(LOOK_ALIKE)
+        decision = None
+    else:
+        decision = run_time.settings(site, study) or _of_what_stays(site, study)
+        decision = decision or _of_look_alikes(site, study)
+        decision = decision or subclass_methods.decide_own_state(site, study)
+    if decision is None:
+        try:
+            decision = _answered(rule.decide(site, study), site, rule)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # whatever a rule does wrong, other models go on
+            decision = _failed(site, rule, error, study)
+    study.settled[site.node] = decision
+    return decision
+
+
+def _answered(decision: Decision, site: Site, rule: LoadedRule) -> Decision:
+    """What a rule answered, if it is an answer for this site.
+
+    A project's own rule cannot make a site disappear from what is counted.
+    """
+    if rule.path.is_relative_to(pages.bundled()):
+        return decision
+    if not isinstance(decision, Decision) or not isinstance(decision.outcome, Outcome):
+        raise TypeError("decide() must return a Decision")
+    if decision.site is not site or decision.kept or decision.ignored or decision.guarded:
+        raise ValueError("decide() must answer for its site: rewritten, for review, or left")
+    if not isinstance(decision.code, str) or not CODE.fullmatch(decision.code):
+        raise ValueError(f"{decision.code!r} is no rule's code")
+    return decision
+
+
+def _of_what_stays(site: Site, study: Study) -> Decision | None:
+    """Left, where the model is of a class derived from FSDP1's that is no constructor: it stays."""
+    if not study.subclassed or site.receiver is None:
+        return None
+    made = references.models(study.values(site.receiver, site.module), study.tracer)
+    if all(any(study.made_by(model)) for model in made):
+        return None
+    rule = study.registry.rule_for(site.construct)
+    constructors = study.models(site.receiver, site.module).constructors
+    return study.left(
+        site,
+        rule.code,
+        "the model here may be of a subclass of FSDP, which stays (FSDP103)",
+        "migrate that class first",
+        models=constructors,
+        quiet=bool(constructors),
+    )
+
+
+def _of_look_alikes(site: Site, study: Study) -> Decision | None:
+    """Left, where the model may also be made by a class that another library, or the project, calls
+    FSDP, or that has the method itself: it does not do what FSDP1's does."""
+    if site.receiver is None:
+        return None
+    found = study.values(site.receiver, site.module)
+    name = site.construct.attribute
+    others = sorted(filter(None, (references.look_alike(v, name, study.tracer) for v in found)))
+    constructors = study.models(site.receiver, site.module).constructors
+    if not others or not constructors:
+        return None
+    rule = study.registry.rule_for(LOOK_ALIKE)
+    return study.left(
+        site,
+        rule.code,
+        f"the model here may also be made by {' or '.join(dict.fromkeys(others))}",
+        "do this where the model is made, or where isinstance tells that it is torch's FSDP",
+        models=constructors,
+        quiet=True,
+    )
+
+
+def _failed(site: Site, rule: LoadedRule, error: BaseException, study: Study) -> Decision:
+    """Left because the rule ended with an error, which the run reports."""
+    study.failures[site.node] = Failure(site, rule, error)
+    return study.left(
+        site,
+        rule.code,
+        f"{rule.code} failed here",
+        "migrate it by hand",
+        models=_models_at(site, study) or study.every_constructor,
+        quiet=True,
+        final=True,
+    )
+
+
+def _models_at(site: Site, study: Study) -> frozenset[Constructor]:
+    if isinstance(site.node, ast.Call) and site.node in study.constructors:
+        return frozenset({study.constructors[site.node]})
+    if site.receiver is not None:
+        return study.models(site.receiver, site.module).constructors
+    return study.every_constructor

@@ -1,0 +1,156 @@
+"""What becomes of the error that a guard raises: nothing in the project may catch it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.migration.guard_place import DEFINITIONS, Nowhere
+from fsdp_migrate.planning.context import Study
+
+CAUGHT = frozenset({"NotImplementedError", "RuntimeError", "Exception", "BaseException"})
+SUPPRESSING = frozenset({"suppress", "raises", "assertRaises", "assertRaisesRegex"})
+# What runs a function where an error of it stops nothing.
+ELSEWHERE = frozenset(
+    {
+        "Thread",
+        "Timer",
+        "Process",
+        "submit",
+        "apply_async",
+        "map_async",
+        "run_in_executor",
+        "to_thread",
+        "create_task",
+        "ensure_future",
+        "call_soon",
+        "call_later",
+    }
+)
+
+
+@dataclass
+class Catching:
+    """What in a project ends errors: context managers by name, and whether any ``try`` does."""
+
+    contexts: set[str] = field(default_factory=lambda: set(SUPPRESSING))
+    anywhere: bool = False
+
+    @classmethod
+    def of(cls, study: Study) -> Catching:
+        found = cls()
+        for module in study.project.modules:
+            for node in ast.walk(module.source.tree):
+                if isinstance(node, (ast.Try, ast.TryStar)) and _ends_errors(node):
+                    found.anywhere = True
+                    if any(isinstance(n, ast.Yield) for s in node.body for n in ast.walk(s)):
+                        found.contexts.add(_definition(module, node))
+                elif isinstance(node, ast.Return) and not _is_false(node):
+                    function = _definition(module, node)
+                    if function == "__exit__":
+                        method = module.table.scope_of(node).node
+                        found.contexts.add(_definition(module, method))
+        return found
+
+
+def _ends_errors(node: ast.Try | ast.TryStar) -> bool:
+    return any(map(_swallows, node.handlers)) or _leaves(node.finalbody)
+
+
+def _definition(module: Module, node: ast.AST) -> str:
+    """The name of the function or class around ``node``."""
+    around = module.table.ancestors(node)
+    return next((a.name for a in around if isinstance(a, (*DEFINITIONS, ast.ClassDef))), "")
+
+
+def _is_false(node: ast.Return) -> bool:
+    return node.value is None or (isinstance(node.value, ast.Constant) and not node.value.value)
+
+
+def check(module: Module, statement: ast.AST, study: Study, catching: Catching) -> None:
+    """Refuse a place from which an error does not stop the program, in whatever calls lead there.
+
+    Calls are told by the name of the function, whoever's it is; of methods that are called without
+    being named, no ``try`` of the project may end errors.
+    """
+    asked: set[str] = set()
+    places: list[tuple[Module, ast.AST]] = [(module, statement)]
+    while places:
+        where, node = places.pop()
+        function = _check_caught_here(where, node, catching)
+        name = getattr(function, "name", "")
+        if function is not None and name == "__init__":
+            name = getattr(where.table.parents[function], "name", name)
+        elif name == "__del__":
+            raise Nowhere("what __del__ raises is ignored")
+        elif (name == "forward" or name.startswith("__")) and catching.anywhere:
+            raise Nowhere("what it raises may be caught")
+        if isinstance(node, ast.expr) and isinstance(where.table.parents[node], ast.ClassDef):
+            name = _definition(where, node)  # a subclass is made where it is named
+        if name and name not in asked:
+            asked.add(name)
+            places += _mentions(name, study)
+
+
+def _check_caught_here(module: Module, node: ast.AST, catching: Catching) -> ast.AST | None:
+    """The function around ``node``, which an error there leaves."""
+    child = node
+    for parent in module.table.ancestors(node):
+        if isinstance(parent, DEFINITIONS):
+            return parent
+        if isinstance(parent, (ast.Try, ast.TryStar)) and child not in parent.finalbody:
+            inside = child in parent.body
+            if (inside and any(map(_swallows, parent.handlers))) or _leaves(parent.finalbody):
+                raise Nowhere("what it raises is caught")
+        if isinstance(parent, (ast.With, ast.AsyncWith)) and child in parent.body:
+            for item in parent.items:
+                if _last_name(item.context_expr) in catching.contexts:
+                    raise Nowhere("what it raises is caught")
+        child = parent
+    return None
+
+
+def _mentions(name: str, study: Study) -> Iterator[tuple[Module, ast.AST]]:
+    """Where a function is called, or handed on."""
+    for module in study.project.modules:
+        table = module.table
+        found: list[ast.expr] = [n for n in table.names if n.id == name]
+        found += [a for a in table.attributes if a.attr == name]
+        for mention in found:
+            if study.external(mention, module):
+                continue  # torch.save is no save of the project's
+            parent = table.parents[mention]
+            given = table.parents[parent] if isinstance(parent, ast.keyword) else parent
+            handed_on = isinstance(given, ast.Call) and given.func is not mention
+            if handed_on and _last_name(given) in ELSEWHERE:
+                raise Nowhere("what it raises stops only a thread")
+            yield module, mention
+
+
+def _swallows(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler may catch a guard's error and go on."""
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    names = {None if k is None else _last_name(k) for k in kinds}
+    if not any(n is None or n in CAUGHT or not n[:1].isupper() for n in names):
+        return False
+    last = handler.body[-1]
+    if isinstance(last, ast.Expr) and _last_name(last.value) in {"exit", "_exit", "quit", "abort"}:
+        return False
+    if not isinstance(last, ast.Raise):
+        return True
+    again = "" if last.exc is None else _last_name(last.exc)
+    return again not in {"", handler.name, "SystemExit", *CAUGHT}
+
+
+def _leaves(block: Iterable[ast.stmt]) -> bool:
+    """Whether a ``finally`` block ends an error by leaving."""
+    return any(
+        isinstance(n, (ast.Return, ast.Break, ast.Continue)) for s in block for n in ast.walk(s)
+    )
+
+
+def _last_name(node: ast.AST) -> str:
+    node = node.func if isinstance(node, ast.Call) else node
+    return str(getattr(node, "id", getattr(node, "attr", "")))

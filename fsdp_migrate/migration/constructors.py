@@ -1,0 +1,122 @@
+"""Decide a constructor together with its arguments: all of them or none."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import replace
+
+from packaging.version import Version
+
+from fsdp_migrate.families.modules import unused_parameters
+from fsdp_migrate.families.parameters import attributes
+from fsdp_migrate.families.subclasses import forwarding_subclasses
+from fsdp_migrate.families.wrapping import run_time
+from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.migration.asking import ask
+from fsdp_migrate.migration.holding import held
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import carried
+from fsdp_migrate.planning.model import Cause, Constructor, Decision
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.shard_plan import ShardPlan
+
+
+def decide(site: Site, study: Study) -> list[Decision]:
+    """Decide a constructor together with its arguments: all of them or none."""
+    if forwarding_subclasses.is_subclass(site):
+        return forwarding_subclasses.construct(site, study)
+    assert isinstance(site.node, ast.Call)
+    constructor = study.constructors[site.node]
+    if site.node in study.run_time:
+        decided = run_time.construct(site, study)
+        blocked = [d for d in decided if d.outcome is Outcome.LEFT]
+        return [held(d, blocked[0]) if blocked and d not in blocked else d for d in decided]
+    if constructor in study.wrapping.contexts:
+        return [ask(site, study)]
+    if constructor.problem:
+        study.unwritten.append(constructor)
+        return [_too_new(site, constructor, study) or ask(site, study)]
+    study.plans[constructor] = ShardPlan(constructor, study.proposal())
+    nodes = constructor.nodes()
+    arguments: list[Decision] = []
+    for name in fsdp1.CONSTRUCTOR_ARGUMENTS[1:]:
+        if name not in nodes:
+            continue
+        node = nodes[name]
+        assert isinstance(node, (ast.expr, ast.keyword))
+        argument = Site(Construct.of_argument(name), site.module, node, node)
+        arguments.append(ask(argument, study))
+    further = [*study.plans[constructor].further, *attributes.of(constructor, study)]
+    arguments += [ask(each, study) for each in further]
+    left_out = unused_parameters.of(constructor, study)
+    if left_out is not None:
+        arguments.append(ask(left_out.site, study))
+    whole = ask(site, study)
+    models = frozenset({constructor})
+    blocked = [d for d in (*arguments, whole) if d.outcome is Outcome.LEFT]
+    if blocked and whole.outcome is not Outcome.LEFT:
+        whole = held(whole, blocked[0])
+    if blocked:
+        study.unwritten.append(constructor)
+        constructor.is_wrong = any(d.cause is Cause.FINAL for d in blocked)
+        arguments = [d if d.outcome is Outcome.LEFT else held(d, blocked[0]) for d in arguments]
+    return [replace(d, models=d.models | models) for d in (whole, *arguments)]
+
+
+def _too_new(site: Site, constructor: Constructor, study: Study) -> Decision | None:
+    """Left because of an argument that the target torch has nothing for."""
+    for name in constructor.arguments:
+        rule = study.registry.find(Construct.of_argument(name))
+        if rule is not None and constructor.has(name) and Version(rule.rule.since) > study.target:
+            constructor.is_wrong = True
+            return study.too_new(site, rule, models=[constructor])
+    return None
+
+
+def is_inside(site: Site, study: Study) -> bool:
+    """A name in the arguments of a call that is a site is that site's business, unless the value
+    it makes is converted where it stands, or what replaces the call has it as well."""
+    conversion = study.conversions.get(site.node)
+    if conversion is not None and conversion.edits_origin:
+        return False
+    child: ast.AST = site.node
+    passed: set[ast.AST] = {child}
+    for parent in site.module.table.ancestors(site.node):
+        if isinstance(parent, ast.stmt):
+            return False
+        constructor = study.constructors.get(parent)
+        if constructor is not None and not constructor.problem and parent not in study.run_time:
+            return child is not constructor.call.func and child is not _module_of(constructor)
+        if isinstance(parent, ast.Call) and child is not parent.func:
+            settled = study.settled.get(parent)
+            if settled is not None and settled.site.construct in OWNERS:
+                stays = parent in study.kept or not passed.isdisjoint(carried(settled.edits))
+                return not stays
+        child = parent
+        passed.add(parent)
+    return False
+
+
+OWNERS = frozenset(map(Construct.of_model, fsdp1.STATICS))
+
+
+def _module_of(constructor: Constructor) -> ast.AST | None:
+    """The node that holds the wrapped module: a keyword, or the expression itself."""
+    return constructor.nodes().get("module")
+
+
+def merged(decisions: Sequence[Decision]) -> list[Decision]:
+    """One decision a reference: two constructors may bring up the same one."""
+    found: dict[ast.AST, Decision] = {}
+    for decision in decisions:
+        known = found.get(decision.site.reference)
+        if known is None or decision.outcome is Outcome.LEFT:
+            models = known.models if known is not None else frozenset()
+            found[decision.site.reference] = replace(decision, models=decision.models | models)
+        else:
+            models = known.models | decision.models
+            found[decision.site.reference] = replace(known, models=models)
+    return list(found.values())

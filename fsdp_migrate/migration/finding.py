@@ -1,0 +1,150 @@
+"""Find every site of a project, and register its constructors."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.tracer import Tracer
+from fsdp_migrate.families.subclasses import forwarding_subclasses
+from fsdp_migrate.families.wrapping import chosen_classes, wrap_contexts
+from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning import branches, string_references
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Constructor
+
+MODELS = frozenset(
+    Construct(kind, fsdp1.FSDP)
+    for kind in (
+        ConstructKind.CONSTRUCTOR,
+        ConstructKind.PARTIAL,
+        ConstructKind.CLASS,
+        ConstructKind.VALUE,
+    )
+)
+CALLS = frozenset(c for c in MODELS if c.kind in {ConstructKind.CONSTRUCTOR, ConstructKind.PARTIAL})
+INSTANCE = Construct(ConstructKind.ISINSTANCE, fsdp1.FSDP)
+
+
+def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
+    """Every site, constructors registered; and every node that is a reference."""
+    known = study.found is not None
+    found, used = study.found or _references(study)
+    found = chosen_classes.as_constructors(running(found, study))
+    for site in found:
+        if site.construct in CALLS:
+            assert isinstance(site.node, ast.Call)
+            constructor = Constructor.read(site.node, site.module, site.reference)
+            chosen_classes.mark(constructor)
+            if is_unsure(site, study):
+                constructor.problem, constructor.is_wrong = "its class is not known", True
+            study.constructors[site.node] = constructor
+        elif forwarding_subclasses.is_subclass(site) and not is_unsure(site, study):
+            forwarding_subclasses.register(site, study)
+    found = wrap_contexts.register_contexts(found, study)
+    if not known:
+        named = [s for m in study.project.modules for s in string_references.find(study, m)]
+        uses_fsdp1 = bool(found or study.outdated) or references.is_imported(study.project)
+        uses_fsdp1 = uses_fsdp1 or not all(map(string_references.is_mention, named))
+        referring = {site.module for site in found}
+        found += named if uses_fsdp1 else []
+        finders = study.registry.finders(makes_models=bool(study.constructors))
+        makes_models = any(s.construct in MODELS for s in found) or bool(study.constructors)
+        for module in study.project.modules:
+            if makes_models or module in referring:
+                found += references.methods(study.tracer, module, has_fsdp=module in referring)
+            if uses_fsdp1:
+                found += references.strings(module)
+                found += string_references.in_bytes(module)
+            found += string_references.in_annotations(study, module)
+            has_models = bool(study.constructors)
+            found += references.commands(study.project, module, has_models=has_models)
+            found += (s for f in finders if f.in_file is not None for s in f.in_file(study, module))
+            if study.constructors:
+                found += string_references.attributes(study, module, has_fsdp=module in referring)
+        found += (s for f in finders if f.in_project is not None for s in f.in_project(study))
+        if study.constructors:
+            found += _versions(found, study)
+        found += _outdated_methods(referring, study)
+        found = running(found, study)
+        study.found = found, used
+    study.subclassed = any(map(forwarding_subclasses.is_subclass, found))
+    for site in found:
+        branch = _branch(site, study)
+        if site.construct in {branches.FSDP1_ONLY, branches.OTHERS}:
+            branch = branches.asked(site, study.project)
+        if branch is not None and not _builds_models(branch, study):
+            study.branches.append(branch)
+    return found, used
+
+
+def running(found: list[Site], study: Study) -> list[Site]:
+    """The sites that some torch from the target on runs; the others are kept apart.
+
+    What is done there is no reason for anything elsewhere.
+    """
+    older = study.project.outdated
+    if not older:
+        return found
+    study.outdated += [s for s in found if s.reference in older]
+    return [s for s in found if s.reference not in older]
+
+
+def _outdated_methods(referring: set[Module], study: Study) -> Iterator[Site]:
+    """What is done to models where no torch from the target on gets."""
+    older = study.project.outdated
+    if not older:
+        return
+    tracer = Tracer(study.project)
+    tracer.outdated = ()
+    attributes = {node for node in older if isinstance(node, ast.Attribute)}
+    for module in study.project.modules if attributes else ():
+        if not attributes.isdisjoint(module.table.attributes):
+            for site in references.methods(tracer, module, has_fsdp=module in referring):
+                if site.reference in older:
+                    yield site
+
+
+def _versions(found: Sequence[Site], study: Study) -> list[Site]:
+    """The versions of FSDP that stand in branches for FSDP1's models."""
+    further: list[Site] = []
+    for site in found:
+        branch = _branch(site, study)
+        if branch is not None and not _builds_models(branch, study):
+            further += branches.versions(branch, site.module, study.tracer)
+    return further
+
+
+def _branch(site: Site, study: Study) -> branches.Branch | None:
+    """The branch for FSDP1's models beside one for FSDP2's, where a site asks for them."""
+    asked = site.construct == INSTANCE and not is_unsure(site, study)
+    return branches.of(site, study.project) if asked else None
+
+
+def _references(study: Study) -> tuple[list[Site], set[ast.AST]]:
+    found: list[Site] = []
+    used: set[ast.AST] = set()
+    lent = references.lent(study.project)
+    for module in study.project.modules:
+        known = lent is None or module.mentions(*fsdp1.WORDS)
+        if not known and lent is not None and not references.borrows(module, lent):
+            continue
+        for node, canonical in references.references(study.project, module):
+            used.add(node)
+            site = references.of_alias(references.classify(module, node, canonical), study.project)
+            found += [site] if site is not None else []
+    return found, used
+
+
+def _builds_models(branch: branches.Branch, study: Study) -> bool:
+    return not branches.builds(branch).isdisjoint(study.constructors)
+
+
+def is_unsure(site: Site, study: Study) -> bool:
+    """Whether what a site refers to may be something else than FSDP1's."""
+    unsure = study.project.look_alikes(site.reference, site.module)
+    return bool(unsure) or string_references.is_unsure(site, study)

@@ -1,0 +1,102 @@
+"""What of a run's decisions the user chose: codes, and answers of a review."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from packaging.version import Version
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.migration.holding import hold_back
+from fsdp_migrate.planning.context import sentences
+from fsdp_migrate.planning.edits import Edit, Mark, Support
+from fsdp_migrate.planning.model import Decision, Guard
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.target import DEFAULT_TARGET
+from fsdp_migrate.rewriting import cells
+
+UNPROVED = (
+    "no place is known for the support module from which this file, and the files that share "
+    "its classes, import it in every way that they are loaded",
+    "load each file by one name only, as a script or as part of its package, or list the package "
+    "in pyproject.toml, and run again",
+)
+Key = tuple[Path, tuple[int, int], Construct]
+
+
+def key(decision: Decision) -> Key:
+    """What tells a decision from the others of a run."""
+    site = decision.site
+    return site.module.path, site.position, site.construct
+
+
+@dataclass(frozen=True)
+class Options:
+    target: Version = DEFAULT_TARGET
+    select: frozenset[str] = frozenset()  # rule codes or prefixes; empty means all
+    ignore: frozenset[str] = frozenset()
+    markers: bool = True
+    line_length: int = 100
+    partial: bool = False  # guards where left sites would hold a model back
+    refused: frozenset[Key] = frozenset()  # decisions that a review did not take
+    unproved: frozenset[Path] = frozenset()  # files in which no import of support is known to work
+    jobs: int = 1  # processes that edit files
+
+
+def without(
+    decisions: list[Decision], dropped: Mapping[Module, str], options: Options
+) -> list[Decision]:
+    """Turn what must not be applied into *left*: deselected rules, files that failed, what needs
+    the support module where no import of it is proved, and what a review refused, the markers of
+    what was left before included."""
+    changed = bool(dropped)
+    result: list[Decision] = []
+    for decision in decisions:
+        refused = bool(options.refused) and key(decision) in options.refused
+        reason, help_ = "", ""
+        if decision.site.module in dropped:
+            reason = f"this file could not be edited: {dropped[decision.site.module]}"
+        elif not _selected(decision.code, options):
+            reason = f"{decision.code} is not selected"
+        elif refused:
+            reason = "refused in review"
+        elif any(
+            isinstance(e, Support) and e.module.path in options.unproved for e in decision.edits
+        ):
+            reason, help_ = UNPROVED
+        else:
+            reason, help_ = cells.refusal(decision)
+        if reason and decision.outcome is not Outcome.LEFT:
+            changed = True
+            result.append(
+                replace(
+                    decision,
+                    outcome=Outcome.LEFT,
+                    message=reason,
+                    help=help_,
+                    edits=marked(decision, reason, help_) if help_ else (),
+                    quiet=True,
+                )
+            )
+        elif refused or (decision.guard.edits and decision.site.module in dropped):
+            edits = () if refused else decision.edits
+            result.append(
+                replace(decision, edits=edits, guard=Guard(problem=decision.guard.problem))
+            )
+        else:
+            result.append(decision)
+    return hold_back(result) if changed else result
+
+
+def marked(decision: Decision, reason: str, help_: str) -> tuple[Edit, ...]:
+    """The marker of a site that is left for what its notebook cannot have."""
+    site = decision.site
+    return (Mark(site.module, site.node, decision.code, sentences(reason, help_)),)
+
+
+def _selected(code: str, options: Options) -> bool:
+    chosen = not options.select or any(code.startswith(s) for s in options.select)
+    return chosen and not any(code.startswith(s) for s in options.ignore)

@@ -1,0 +1,78 @@
+"""Short support functions that one file alone needs are written into that file."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Mapping, Sequence
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.project import Project
+from fsdp_migrate.planning import support_library as library
+from fsdp_migrate.planning.edits import Code, Define, Edit, Import, Support
+
+LONGEST = 20  # lines of code, docstrings aside, of all that a file defines itself
+
+
+def define(
+    project: Project,
+    needs: Mapping[Module, Sequence[Support]],
+    edits: Mapping[Module, Sequence[Edit]],
+) -> dict[Module, list[Edit]]:
+    """For each file that is to define what it needs: the definitions, and the imports for them."""
+    if any(library.is_ours(module) for module in project.modules):
+        return {}
+    wanted = {m: library.closure(n.function for n in listed) for m, listed in needs.items()}
+    found = {}
+    for module, names in wanted.items():
+        others = [wanted[other] for other in wanted if other is not module]
+        if names.isdisjoint(set().union(*others)) and _are_short(names):
+            made = _definitions(module, names, needs[module], edits[module])
+            if made:
+                found[module] = made
+    return found
+
+
+def _are_short(names: Collection[str]) -> bool:
+    if any(library.is_class(name) for name in names):
+        return False
+    return sum(map(library.lines_of_code, names)) <= LONGEST
+
+
+def _definitions(
+    module: Module, names: set[str], needs: Sequence[Support], edits: Sequence[Edit]
+) -> list[Edit]:
+    """The functions above the file's first definition; nothing where that does not do."""
+    first = next((n for n in module.source.tree.body if isinstance(n, Define.ABOVE)), None)
+    if first is None or module.source.excerpt is not None:
+        return []
+    table = module.table
+    early = any(
+        module.position(table.statement(need.near)) < module.position(first) for need in needs
+    )
+    renamed = any(need.local != need.function for need in needs)
+    taken = {*table.module.bindings, *(e.local for e in edits if isinstance(e, Import))}
+    if early or renamed or not names.isdisjoint(taken):
+        return []
+    result: list[Edit] = []
+    for need in library.imports_of(module, names, first):
+        present = table.module.bindings.get(need.local)
+        path = f"{need.source}.{need.name}" if need.name else need.source
+        if present is None:
+            others = [e for e in edits if isinstance(e, Import) and e.local == need.local]
+            if any((e.source, e.name) != (need.source, need.name) for e in others):
+                return []
+            result.append(need)
+        elif (
+            len(present) != 1
+            or present[0].qualified != path
+            or not _is_at_top(present[0].node, module)
+        ):
+            return []
+    texts = [library.text_of(name) for name in library.definitions() if name in names]
+    plain = [text.replace("{", "{{").replace("}", "}}") for text in texts]
+    return [*result, *(Define(module, first, Code(text, {})) for text in plain)]
+
+
+def _is_at_top(alias: ast.AST, module: Module) -> bool:
+    """Whether an import stands at the top of the file, under no condition."""
+    return module.table.statement(alias) in module.source.tree.body

@@ -1,0 +1,149 @@
+"""Comments and markers around statements that are replaced, removed or moved.
+
+A statement that is removed may have comments above it that are about what follows. LibCST keeps
+comments in the statement below them, so a *placeholder* takes the removed statement's place, holds
+its comments, and goes when the block is done and its comments are handed to the next statement.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterable, Sequence
+from itertools import dropwhile
+from typing import TypeVar
+
+import libcst as cst
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.planning.edits import Mark
+from fsdp_migrate.rewriting.layout import Line
+
+Block = TypeVar("Block", cst.Module, cst.IndentedBlock)
+Statement = TypeVar("Statement", bound=cst.BaseStatement)
+
+_PLACEHOLDER = "__fsdp_migrate_gone__"
+
+
+def placeholder(leading: Sequence[cst.EmptyLine] = ()) -> cst.SimpleStatementLine:
+    """A line that holds comments and will not be written itself."""
+    return cst.SimpleStatementLine([cst.Expr(cst.Name(_PLACEHOLDER))], leading_lines=leading)
+
+
+def leave(leading: Sequence[cst.EmptyLine], *, about_it: bool = True) -> list[Line]:
+    """What a removed statement leaves behind: comments above it, for the next statement.
+
+    With ``about_it``, a comment right above the statement was about it and goes with it.
+    """
+    kept = list(leading)
+    while about_it and kept and kept[-1].comment is not None:
+        kept.pop()
+    return [placeholder(kept)] if any(line.comment is not None for line in kept) else []
+
+
+def hand_down(block: Block) -> Block:
+    """Give the comments of removed statements to the statements that follow them."""
+    body: list[cst.BaseStatement] = []
+    waiting: list[cst.EmptyLine] = []
+    for statement in block.body:
+        if _is_placeholder(statement):
+            waiting += leading_lines(statement)
+        elif waiting:
+            body.append(put_above(waiting, statement))
+            waiting = []
+        else:
+            body.append(statement)
+    if len(body) == len(block.body) and not waiting:
+        return block
+    return block.with_changes(body=body, footer=[*waiting, *block.footer])
+
+
+def _is_placeholder(statement: cst.CSTNode) -> bool:
+    match statement:
+        case cst.SimpleStatementLine(body=[cst.Expr(value=cst.Name(value=name)), *_]):
+            return name == _PLACEHOLDER
+    return False
+
+
+def leading_lines(line: cst.CSTNode) -> Sequence[cst.EmptyLine]:
+    """The blank lines and comments above a statement."""
+    found: Sequence[cst.EmptyLine] = getattr(line, "leading_lines", ())
+    return found
+
+
+def put_above(leading: Iterable[cst.EmptyLine], line: Statement) -> Statement:
+    """``line`` with more blank lines and comments above it."""
+    return line.with_changes(leading_lines=[*leading, *leading_lines(line)])
+
+
+def from_first_comment(leading: Iterable[cst.EmptyLine]) -> list[cst.EmptyLine]:
+    """Leading lines without the blank ones at their beginning."""
+    return list(dropwhile(lambda line: line.comment is None, leading))
+
+
+def own_lines(texts: Iterable[str]) -> list[cst.EmptyLine]:
+    """Comments, each on a line of its own."""
+    return [cst.EmptyLine(comment=cst.Comment(text)) for text in texts]
+
+
+def add_markers(line: Line, marks: Sequence[Mark], existing: Sequence[cst.EmptyLine] = ()) -> Line:
+    """``line`` with its markers above it; one of the same rule that is there already counts."""
+    leading = leading_lines(line)
+    present = {
+        above.comment.value.partition(":")[0]
+        for above in (*leading, *existing)
+        if above.comment is not None
+    }
+    new = dict.fromkeys(m.comment for m in marks if m.comment.partition(":")[0] not in present)
+    return line.with_changes(leading_lines=[*leading, *own_lines(new)])
+
+
+def hand_over(old: cst.SimpleStatementLine, lines: list[Line]) -> list[Line]:
+    """The lines that replace an old one, with the comments above it and behind it."""
+    present = {e.comment.value for e in old.leading_lines if e.comment is not None}
+    fresh = [
+        e for e in leading_lines(lines[0]) if e.comment is None or e.comment.value not in present
+    ]
+    lines[0] = lines[0].with_changes(leading_lines=[*old.leading_lines, *fresh])
+    last = lines[-1]
+    if isinstance(last, cst.SimpleStatementLine):
+        lines[-1] = last.with_changes(trailing_whitespace=old.trailing_whitespace)
+    return lines
+
+
+def of_kept_arguments(module: Module, node: ast.AST, kept: Collection[ast.AST]) -> list[str]:
+    """Comments of a replaced statement that belong to arguments whose values live on.
+
+    ``kept`` are the old nodes that new code mentions. What stands inside of one travels with it.
+    """
+    start, end = getattr(node, "lineno", 1), getattr(node, "end_lineno", 1)
+    if start == end:
+        return []
+    owners = [n for n in ast.walk(node) if isinstance(n, (ast.keyword, ast.expr))]
+    inside = [n for n in kept if start <= getattr(n, "lineno", 0) <= end]
+    found = []
+    for line, column, text in module.source.comments(start, end):
+        if not any(_spans(n, line, column) for n in inside):
+            owner = _owner(owners, line, column)
+            if owner is not None and any(n in kept for n in ast.walk(owner)):
+                found.append(text)
+    return found
+
+
+def _spans(node: ast.AST, line: int, column: int) -> bool:
+    """Whether a position lies within a node."""
+    assert isinstance(node, ast.expr)
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+    start = (node.lineno, node.col_offset)
+    return start <= (line, column) < (node.end_lineno, node.end_col_offset)
+
+
+def _owner(
+    nodes: Sequence[ast.keyword | ast.expr], line: int, column: int
+) -> ast.keyword | ast.expr | None:
+    """What a comment is about: what ends before it on its line, else what follows it."""
+    before = [n for n in nodes if n.end_lineno == line and (n.end_col_offset or 0) <= column]
+    if before:
+        return min(before, key=lambda n: n.col_offset)
+    after = [n for n in nodes if n.lineno > line]
+    return min(after, key=lambda n: (n.lineno, n.col_offset), default=None)

@@ -1,0 +1,146 @@
+"""What the edits of a file change, node by node."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.planning.edits import (
+    AddKeyword,
+    Code,
+    Define,
+    DropBranch,
+    DropElse,
+    Edit,
+    Import,
+    Insert,
+    Mark,
+    MoveStatement,
+    RemoveArgument,
+    RemoveImport,
+    RenameKeyword,
+    ReplaceExpression,
+    ReplaceStatement,
+    Support,
+    Unwrap,
+)
+
+
+class EditError(Exception):
+    """The edits of a file cannot be applied, by a defect of the tool. The file stays as it is."""
+
+
+@dataclass
+class StatementEdits:
+    """What happens to one statement."""
+
+    definitions: list[Code] = field(default_factory=list)  # of functions, above it
+    before: list[Code] = field(default_factory=list)
+    replacement: tuple[Code, ...] | None = None
+    after: list[Code] = field(default_factory=list)
+    arrivals: list[ast.stmt] = field(default_factory=list)  # statements moved to behind this one
+    departs: bool = False
+    marks: list[Mark] = field(default_factory=list)
+    unwrap: set[int] = field(default_factory=set)
+    dropped: bool = False  # a part of an ``if`` chain that goes
+    alone: bool = False  # an ``if`` whose other parts go
+
+
+@dataclass
+class EditPlan:
+    """The edits of a file, by the ``ast`` nodes that they change."""
+
+    expressions: dict[ast.AST, Code] = field(default_factory=dict)
+    calls: dict[ast.AST, list[RemoveArgument | RenameKeyword | AddKeyword]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    statements: dict[ast.AST, StatementEdits] = field(
+        default_factory=lambda: defaultdict(StatementEdits)
+    )
+    references: set[ast.AST] = field(default_factory=set)  # old nodes that new code mentions
+    imports: list[Import] = field(default_factory=list)
+
+    def wanted(self) -> set[ast.AST]:
+        """The nodes whose LibCST counterparts are needed."""
+        moved = {s for e in self.statements.values() for s in e.arrivals}
+        return {*self.expressions, *self.calls, *self.statements, *self.references, *moved}
+
+
+def new_code(edit: Edit) -> Sequence[Code]:
+    """The code that an edit writes."""
+    match edit:
+        case ReplaceExpression() | AddKeyword() | Define():
+            return (edit.code,)
+        case ReplaceStatement() | Insert():
+            return edit.codes
+        case Unwrap():
+            return edit.before
+    return ()
+
+
+def old_nodes(code: Code) -> list[ast.expr]:
+    """The expressions of the file that new code takes over."""
+    found: list[ast.expr] = []
+    code.flatten(found)
+    return found
+
+
+def plan_edits(module: Module, edits: Sequence[Edit]) -> EditPlan:
+    """Sort edits by what they change.
+
+    Raises:
+        EditError: two edits contradict each other.
+    """
+    plan = EditPlan()
+    for edit in edits:
+        plan.references.update(node for code in new_code(edit) for node in old_nodes(code))
+        match edit:
+            case ReplaceExpression():
+                if edit.node in plan.expressions:
+                    line = module.position(edit.node)[0]
+                    raise EditError(f"two rules replace the expression at line {line}")
+                plan.expressions[edit.node] = edit.code
+            case ReplaceStatement():
+                statement = plan.statements[edit.node]
+                if statement.replacement is not None and (edit.codes or statement.replacement):
+                    line = module.position(edit.node)[0]
+                    raise EditError(f"two rules replace the statement at line {line}")
+                statement.replacement = edit.codes
+            case Insert():
+                where = plan.statements[edit.node]
+                (where.after if edit.after else where.before).extend(edit.codes)
+            case Define():
+                plan.statements[edit.node].definitions.append(edit.code)
+            case Unwrap():
+                plan.statements[edit.node].unwrap.update(edit.items)
+                plan.statements[edit.node].before.extend(edit.before)
+            case DropBranch():
+                plan.statements[edit.node].dropped = True
+            case DropElse():
+                plan.statements[edit.node].alone = True
+            case RemoveArgument() | RenameKeyword() | AddKeyword():
+                plan.calls[edit.call].append(edit)
+            case RemoveImport():
+                pass  # the import plan's business
+            case MoveStatement():
+                plan.statements[edit.node].departs = True
+                plan.statements[edit.after].arrivals.append(edit.node)
+            case Mark():
+                plan.statements[_own_line(module, edit.node)].marks.append(edit)
+            case Import():
+                plan.imports.append(edit)
+            case Support():
+                raise AssertionError("support needs become imports before edits are applied")
+    return plan
+
+
+def _own_line(module: Module, node: ast.AST) -> ast.stmt:
+    """The statement around ``node`` above which a comment line can stand."""
+    statement = module.table.statement(node)
+    parent = module.table.parents[statement]
+    while isinstance(parent, ast.stmt) and parent.lineno == statement.lineno:
+        statement, parent = parent, module.table.parents[parent]
+    return statement
