@@ -135,6 +135,9 @@ FORWARD: Final = "forward"
 STATE_METHODS: Final = frozenset({"state_dict", "load_state_dict", "apply", "save_pretrained"})
 """``nn.Module`` methods whose result changes meaning when FSDP1 becomes FSDP2."""
 
+OF_MODELS: Final = METHODS | STATE_METHODS | {FORWARD}
+"""All that an FSDP1 model is asked for by name."""
+
 _API = {
     "BackwardPrefetch",
     "CPUOffload",

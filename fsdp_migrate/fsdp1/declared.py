@@ -10,8 +10,8 @@ from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.analysis.values import Constant, Unknown, Value, Values
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.syntax import string_annotations
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.scopes import Kind
-from fsdp_migrate.syntax.trees import last_name
 from fsdp_migrate.syntax.type_expressions import is_generic
 
 MAX_ALIASES = 4

@@ -227,7 +227,7 @@ class Editor(cst.CSTTransformer):
         while staying and staying[-1].comment is not None:
             attached.insert(0, staying.pop())
         self.updated[node] = comments.add_markers(
-            line.with_changes(leading_lines=attached), edits.marks
+            line.with_changes(leading_lines=attached), edits.marks, width=self.width(node)
         )
         line = line.with_changes(leading_lines=staying)
         return self.leave(original, line, about_it=False)
@@ -273,8 +273,12 @@ class Editor(cst.CSTTransformer):
         lines += following
         if edits.marks:
             lines = lines or [comments.placeholder()]
-            lines[0] = comments.add_markers(lines[0], edits.marks, above)
+            lines[0] = comments.add_markers(lines[0], edits.marks, above, width=self.width(node))
         return lines
+
+    def width(self, node: ast.AST) -> int:
+        """How long a comment above a statement may be."""
+        return self.line_length - getattr(node, "col_offset", 0)
 
     def render(self, codes: Iterable[Code], node: ast.AST) -> list[Line]:
         """New code as statements that stand beside a node, or in its place."""
@@ -363,7 +367,8 @@ class Editor(cst.CSTTransformer):
             lines = self.render(edits.before, node)
             lines += blocks.without_items(cst.ensure_type(bare, cst.With), edits.unwrap)
             if lines:
-                lines[0] = comments.add_markers(lines[0], edits.marks, above)
+                width = self.width(node)
+                lines[0] = comments.add_markers(lines[0], edits.marks, above, width=width)
         else:
             lines = self.statement(node, bare, above)
         if not lines:

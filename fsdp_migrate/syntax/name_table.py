@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Generic, TypeVar
 
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.scopes import Binding, Kind, Scope
-from fsdp_migrate.syntax.trees import DEFINITIONS, block_of, last_name, last_part, walk
+from fsdp_migrate.syntax.trees import DEFINITIONS, block_of, last_part, walk
 
 Node = TypeVar("Node", bound=ast.AST)
 
@@ -145,6 +146,12 @@ class NameTable:
             calls = [n for n in walk(node) if isinstance(n, ast.Call) and n in self.within]
             known = self._calls_in[node] = calls
         return known
+
+    def reads(self, name: str, scope: Scope | None) -> list[ast.Name]:
+        """Where the variable of that name in a scope is read, in functions inside of it too."""
+        named = self.names_by_id.named(name)
+        loads = (n for n in named if isinstance(n.ctx, ast.Load))
+        return [n for n in loads if self.within[n].lookup(name) is scope]
 
     def scope_of(self, node: ast.AST) -> Scope:
         """The scope in which ``node`` is evaluated."""

@@ -13,15 +13,10 @@ ITEM = "[]"
 
 
 def last_part(path: ast.expr) -> str:
-    """As :func:`last_name`, but ``ITEM`` for what ends in an item: ``models[0]``."""
+    """``model`` of ``self.model``, and ``ITEM`` of what ends in an item: ``models[0]``."""
     if isinstance(path, ast.Subscript):
         return ITEM
     return path.attr if isinstance(path, ast.Attribute) else getattr(path, "id", "")
-
-
-def last_name(node: ast.AST) -> str:
-    """``model`` of ``self.model`` and of ``model``; nothing of what is no name."""
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def position(node: ast.AST) -> tuple[int, int]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.name_table import NameTable
-from fsdp_migrate.syntax.trees import last_name
 
 TYPING = ("typing.", "typing_extensions.", "collections.abc.")
 GENERIC = frozenset({"list", "dict", "tuple", "set", "frozenset", "type"})

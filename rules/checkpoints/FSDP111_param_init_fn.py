@@ -9,6 +9,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.syntax.kinds import present
 
 RULE = Rule(
     code="FSDP111",
@@ -49,7 +50,7 @@ def decide(site: Site, study: Study) -> Decision:
         plan.before.append(code(comment + "\n{c}", c=first))
         plan.after.append(give)
     else:
-        assert sync is not None
+        sync = present(sync)
         condition = plan.sync_condition(sync)
         plan.before.append(code(comment + "\nif {c}:\n    {x}", c=condition, x=first))
         plan.after.append(code("if {c}:\n    {x}", c=condition, x=give))

@@ -15,8 +15,9 @@ from fsdp_migrate.families.wrapping import meshes, strategy
 from fsdp_migrate.fsdp1 import declared
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Code, Proposal, code
+from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.rule import Finder, Rule
 from fsdp_migrate.planning.shard_plan import DCP
 
@@ -29,9 +30,8 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    assert site.receiver is not None
-    found = study.models(site.receiver, site.module)
-    parts = holders.held(site.receiver, site.module, study)
+    found = study.models(site.subject, site.module)
+    parts = holders.sharded_parts(site.subject, site.module, study)
     models = parts.constructors or found.constructors
     setting = settings_in_force.setting_at(site.node, site.module, models, study)
     setting = state_dict_settings.effective_setting(setting, models, study)
@@ -54,7 +54,7 @@ def decide(site: Site, study: Study) -> Decision:
         )
     found_at = hoisting_places.Standing()
     if setting.kind == "FULL":
-        found_at = hoisting_places.standing(site, (site.receiver,), study)
+        found_at = hoisting_places.standing(site, (site.subject,), study)
     if found_at.problem:
         return study.left(
             site,
@@ -85,7 +85,7 @@ def decide(site: Site, study: Study) -> Decision:
         new, message = _new(site, setting, proposal, place)
     if place is not None:
         message += f", gathered above '{place.guard}'"
-    review, marked = hoisting.put(site, found_at, new, "state", proposal, RULE.code)
+    review, marked = hoisting.hoist(site, found_at, new, "state", proposal, RULE.code)
     if others and setting.kind != "FULL":
         marked = False
         review = "the model may also be wrapped by DDP here, whose 'module.' prefix is now removed"
@@ -97,11 +97,10 @@ def decide(site: Site, study: Study) -> Decision:
 def _at_run_time(
     site: Site, found: hoisting_places.Standing, models: frozenset[Constructor], study: Study
 ) -> Decision:
-    """The model knows which state it gives, once it was set to one."""
-    assert site.receiver is not None
+    """Ask the model at run time which kind of state it was set to."""
     proposal = study.proposal()
     message, review, marked = "kept: the model is set to the state it gives", "", False
-    model = hoisting.spelled(site.receiver, found.place)
+    model = hoisting.expression_at(site.subject, found.place)
     new = code("{m}.state_dict()", m=model)
     surely = settings_in_force.is_surely_set(site.node, site.module, models, study)
     if not surely:
@@ -109,7 +108,7 @@ def _at_run_time(
         near = site.node if found.place is None else found.place.statement
         new = code("{f}({m})", f=proposal.support(site.module, message, near), m=model)
     if found.place is not None or not surely:
-        review, marked = hoisting.put(site, found, new, "state", proposal, RULE.code)
+        review, marked = hoisting.hoist(site, found, new, "state", proposal, RULE.code)
     if found.place is not None:
         message += f", gathered above '{found.place.guard}'"
     return study.rewritten(
@@ -124,10 +123,9 @@ def _new(
     place: hoisting_places.Place | None,
 ) -> tuple[Code, str]:
     """The call that gives the same state, and what it is called in reports."""
-    assert site.receiver is not None
     module = site.module
     near = site.node if place is None else place.statement
-    model = hoisting.spelled(site.receiver, place)
+    model = hoisting.expression_at(site.subject, place)
     if setting.kind == "FULL" and setting.offload != setting.rank0_only:
         return _copied(site, setting, proposal, place)
     get = proposal.name(module, DCP, "get_model_state_dict", near)
@@ -148,7 +146,6 @@ def _copied(
     place: hoisting_places.Place | None,
 ) -> tuple[Code, str]:
     """As :func:`_new`, in tensors that no training changes."""
-    assert site.receiver is not None
     if setting.kind != "FULL":
         state, message = _new(site, setting, proposal, place)
         name = proposal.fresh(site.module, site.node, "name", loop=True)
@@ -159,7 +156,7 @@ def _copied(
     new = code(
         "{f}({m}, cpu_offload={c}, rank0_only={r})",
         f=proposal.support(site.module, "full_model_state", near),
-        m=hoisting.spelled(site.receiver, place),
+        m=hoisting.expression_at(site.subject, place),
         c=str(setting.offload),
         r=str(setting.rank0_only),
     )

@@ -9,7 +9,8 @@ from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import DCP
-from fsdp_migrate.syntax.call_arguments import bind_arguments
+from fsdp_migrate.syntax.expressions import bind_arguments
+from fsdp_migrate.syntax.kinds import present
 
 RULE = Rule(
     code="FSDP303",
@@ -19,9 +20,8 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    assert site.receiver is not None
-    parts = holders.held(site.receiver, site.module, study)
-    models = parts.constructors or study.models(site.receiver, site.module).constructors
+    parts = holders.sharded_parts(site.subject, site.module, study)
+    models = parts.constructors or study.models(site.subject, site.module).constructors
     setting = settings_in_force.setting_at(site.node, site.module, models, study)
     setting = state_dict_settings.effective_setting(setting, models, study)
     at_run_time = state_dict_settings.is_for_run_time(setting, study)
@@ -44,8 +44,8 @@ def decide(site: Site, study: Study) -> Decision:
             models=models,
             unknown_state=unknown,
         )
-    assert bound is not None
-    assert isinstance(call, ast.Call)
+    bound = present(bound)
+    call = site.call
     surely = settings_in_force.is_surely_set(call, site.module, models, study)
     if at_run_time and surely:
         message = "kept: the model is set to the state it takes"
@@ -55,13 +55,13 @@ def decide(site: Site, study: Study) -> Decision:
     if at_run_time or setting.kind == "FULL":
         message = "load_model_state_dict" if at_run_time else "load_full_model"
         name = proposal.support(site.module, message, call)
-        new = code("{f}({m}, {s}{k})", f=name, m=site.receiver, s=bound["state_dict"], k=strict[0])
+        new = code("{f}({m}, {s}{k})", f=name, m=site.subject, s=bound["state_dict"], k=strict[0])
     else:
         name = proposal.name(site.module, DCP, "set_model_state_dict", call)
         if "strict" in bound:
             options = proposal.name(site.module, DCP, "StateDictOptions", call)
             strict = [code(", options={o}(strict={s})", o=options, s=bound["strict"])]
-        new = code("{f}({m}, {s}{k})", f=name, m=site.receiver, s=bound["state_dict"], k=strict[0])
+        new = code("{f}({m}, {s}{k})", f=name, m=site.subject, s=bound["state_dict"], k=strict[0])
         message = "set_model_state_dict"
     proposal.replace(site.module, call, new)
     return study.rewritten(site, RULE.code, message, proposal, models=models)

@@ -14,6 +14,7 @@ from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import DCP
+from fsdp_migrate.syntax.kinds import present
 
 RULE = Rule(
     code="FSDP305",
@@ -29,7 +30,7 @@ RULE = Rule(
 
 def decide(site: Site, study: Study) -> Decision:
     name = site.construct.last
-    load = optimizer_states.read(site, name, study)
+    load = optimizer_states.read_load(site, name, study)
     models = study.models_of_static(load.model, site.module).constructors
     by_setting = name == "optim_state_dict_to_load"
     setting = settings_in_force.setting_at(site.node, site.module, models, study)
@@ -48,9 +49,6 @@ def decide(site: Site, study: Study) -> Decision:
             models=models,
             unknown_state=problem == setting.problem,
         )
-    assert load.model is not None
-    assert load.optimizer is not None
-    assert load.state is not None
     proposal = study.proposal()
     module = site.module
     sharded = name.startswith("flatten_sharded") or (by_setting and setting.kind == "SHARDED")
@@ -70,26 +68,23 @@ def decide(site: Site, study: Study) -> Decision:
     new = code(
         "{f}({m}, {o}, {s}{r})",
         f=function,
-        m=load.model,
-        o=load.optimizer,
-        s=load.state,
+        m=present(load.model),
+        o=present(load.optimizer),
+        s=present(load.state),
         r=", from_rank0=True" if only_rank0 else "",
     )
     if alone:
-        assert isinstance(site.node, ast.expr)
-        proposal.replace(module, site.node, new)
+        proposal.replace(module, site.expression, new)
         return study.rewritten(site, RULE.code, message, proposal, models=models)
-    assert load.target is not None
     if load.branch is not None:
-        assert load.assignment is not None
-        proposal.replace_statement(module, load.assignment, new)
-        statement = module.table.statement(load.target)
+        proposal.replace_statement(module, present(load.assignment), new)
+        statement = module.table.statement(present(load.target))
         simple = isinstance(load.branch.test, (ast.Name, ast.Attribute, ast.Call))
         template = "if not {t}:\n    {l}" if simple else "if not ({t}):\n    {l}"
-        other = code(template, t=load.branch.test, l=load.target)
+        other = code(template, t=load.branch.test, l=present(load.target))
         proposal.replace_statement(module, statement, other)
         return study.rewritten(site, RULE.code, message, proposal, models=models)
-    proposal.replace(module, load.target, new)
+    proposal.replace(module, present(load.target), new)
     if load.assignment is not None:
         drop_assignment(load.assignment, module, study, proposal)
     return study.rewritten(site, RULE.code, message, proposal, models=models)

@@ -11,7 +11,8 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
-from fsdp_migrate.syntax.call_arguments import bind_arguments
+from fsdp_migrate.syntax.expressions import bind_arguments
+from fsdp_migrate.syntax.kinds import present
 
 RULE = Rule(
     code="FSDP310",
@@ -41,21 +42,19 @@ def decide(site: Site, study: Study) -> Decision:
             "dcp.load into get_optimizer_state_dict(model, optimizer), then set it",
             models=study.every_constructor,
         )
-    assert isinstance(call, ast.Call)
-    assert load.model is not None
-    assert load.optimizer is not None
+    call = site.call
     proposal = study.proposal()
     name = proposal.support(site.module, "read_sharded_optimizer_state", call)
     new = code(
         "{f}({m}, {o}, {k}, {r})",
         f=name,
-        m=ast.unparse(load.model),
-        o=ast.unparse(load.optimizer),
+        m=ast.unparse(present(load.model)),
+        o=ast.unparse(present(load.optimizer)),
         k=bound["optimizer_key"],
         r=bound["storage_reader"],
     )
     proposal.replace(site.module, call, new)
-    models = study.models_of_static(load.model, site.module).constructors
+    models = study.models_of_static(present(load.model), site.module).constructors
     return study.rewritten(site, RULE.code, "read_sharded_optimizer_state", proposal, models=models)
 
 
@@ -64,7 +63,7 @@ def _following(site: Site, study: Study) -> optimizer_states.Load | None:
     function = enclosing_function(site.module, site.node)
     name = "optim_state_dict_to_load"
     loads = [
-        optimizer_states.read(
+        optimizer_states.read_load(
             Site(Construct.of_model(name), site.module, call, call.func), name, study
         )
         for call in site.module.table.calls

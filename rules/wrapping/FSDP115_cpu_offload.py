@@ -8,10 +8,12 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Code, Proposal, code
+from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import ShardPlan
+from fsdp_migrate.syntax.kinds import of_kind
 
 RULE = Rule(
     code="FSDP115",
@@ -122,7 +124,7 @@ def _policy(flag: bool | ast.expr, plan: ShardPlan) -> Code:
     offload = plan.name(fsdp1.PACKAGE, "CPUOffloadPolicy")
     if flag is True:
         return code("{o}()", o=offload)
-    assert isinstance(flag, ast.expr)
+    flag = of_kind(flag, ast.expr)
     nothing = plan.name(fsdp1.PACKAGE, "OffloadPolicy")
     return code("{o}() if {f} else {n}()", o=offload, f=flag, n=nothing)
 
@@ -135,7 +137,7 @@ def _policy_at(flag: bool | ast.expr, value: Made, proposal: Proposal) -> Code:
     nothing = proposal.name(value.module, fsdp1.PACKAGE, "OffloadPolicy", near)
     if flag is False:
         return code("{n}()", n=nothing)
-    assert isinstance(flag, ast.expr)
+    flag = of_kind(flag, ast.expr)
     return code("{o}() if {f} else {n}()", o=offload, f=flag, n=nothing)
 
 

@@ -17,7 +17,7 @@ from fsdp_migrate.analysis.tracing.functions import (
 )
 from fsdp_migrate.analysis.tracing.project_index import ProjectIndex
 from fsdp_migrate.analysis.values import Class, Function, FunctionNode, Made, Unknown
-from fsdp_migrate.syntax.trees import last_name
+from fsdp_migrate.syntax.expressions import last_name
 
 SPAWN = frozenset({"torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"})
 # Method names so common that a receiver nobody knows must not be taken for a project class.

@@ -29,8 +29,9 @@ from fsdp_migrate.analysis.values import (
     Unknown,
     Value,
 )
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.scopes import Scope
-from fsdp_migrate.syntax.trees import FUNCTIONS, last_name
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 MAX_FRAMES = 3
 # nn.Module and torch.compile style calls that hand back what they were given.

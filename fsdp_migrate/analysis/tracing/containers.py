@@ -23,7 +23,7 @@ from fsdp_migrate.analysis.values import (
     Values,
 )
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.syntax.trees import last_name
+from fsdp_migrate.syntax.expressions import last_name
 
 MAX_CONTAINERS = 4  # lists of lists that are looked into
 # Calls whose result has the elements of what they are given.

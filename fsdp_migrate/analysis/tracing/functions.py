@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import FunctionNode
-from fsdp_migrate.syntax.trees import last_name
+from fsdp_migrate.syntax.expressions import last_name
 
 
 def class_of_method(function: FunctionNode, module: Module) -> ast.ClassDef | None:

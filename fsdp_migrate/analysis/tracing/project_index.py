@@ -11,7 +11,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.analysis.tracing.functions import class_of_method
 from fsdp_migrate.analysis.values import Class
-from fsdp_migrate.syntax.trees import last_name
+from fsdp_migrate.syntax.expressions import last_name
 
 ADDING = frozenset({"append", "appendleft", "add", "insert", "setdefault"})
 

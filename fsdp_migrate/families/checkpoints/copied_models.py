@@ -9,6 +9,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.expressions import given_arguments
 
 COPY = Construct.parse("copy of a model")
 PICKLE = Construct.parse("pickled model")
@@ -62,7 +63,7 @@ def _renamed(call: ast.Call, module: Module) -> bool:
 
 def _given(call: ast.Call) -> Iterator[ast.expr]:
     """What is copied, or the parts of a dictionary that is pickled."""
-    first = [*call.args, *(k.value for k in call.keywords)][:1]
+    first = given_arguments(call)[:1]
     for given in first:
         parts = given.values if isinstance(given, ast.Dict) else [given]
         yield from (p for p in parts if isinstance(p, (ast.Name, ast.Attribute, ast.Subscript)))

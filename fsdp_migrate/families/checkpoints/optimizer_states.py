@@ -9,7 +9,8 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.families.checkpoints import state_dict_settings
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.syntax.call_arguments import bind_arguments
+from fsdp_migrate.syntax.expressions import bind_arguments
+from fsdp_migrate.syntax.kinds import method_of
 
 NEW_ORDER = ("model", "optim", "optim_state_dict", "is_named_optimizer", "load_directly", "group")
 OLD_ORDER = ("optim_state_dict", "model", "optim", "is_named_optimizer", "load_directly", "group")
@@ -47,7 +48,7 @@ class Load:
     problem: str = ""
 
 
-def read(site: Site, name: str, study: Study) -> Load:
+def read_load(site: Site, name: str, study: Study) -> Load:
     """Pair a conversion with the ``load_state_dict`` that takes its result."""
     call = site.node
     if not isinstance(call, ast.Call):
@@ -73,7 +74,7 @@ def read(site: Site, name: str, study: Study) -> Load:
 
 
 def _order(call: ast.Call, site: Site, study: Study) -> tuple[str, ...] | None:
-    """Torch 2.0 took the state first. Keywords say; else the first argument's value does."""
+    """The order of the arguments: torch 2.0 took the state first, later releases the model."""
     if not call.args:
         return NEW_ORDER
     if study.traced(call.args[0], site.module):
@@ -101,7 +102,7 @@ def _paired(
         return Load(model, optimizer, state, problem=NOT_HANDED)
     target = parent.targets[0]
     path = access_path(target)
-    uses = _uses(parent, path, site) if path is not None else []
+    uses = _uses(parent, site) if path is not None else []
     if not uses:
         return Load(model, optimizer, state, problem="its result is never loaded")
     if len(uses) != 1:
@@ -125,7 +126,7 @@ def _only_for_some(assignment: ast.Assign, load: ast.Call, site: Site) -> ast.If
     return branch if is_last and beside and not is_elif else None
 
 
-def _uses(assignment: ast.Assign, path: str, site: Site) -> list[ast.expr]:
+def _uses(assignment: ast.Assign, site: Site) -> list[ast.expr]:
     """The loads that this assignment reaches."""
     module = site.module
     scope = module.table.scope_of(assignment)
@@ -144,5 +145,4 @@ def _loads(call: ast.Call) -> bool:
 
 
 def _receiver(call: ast.Call) -> ast.expr:
-    assert isinstance(call.func, ast.Attribute)
-    return call.func.value
+    return method_of(call).value

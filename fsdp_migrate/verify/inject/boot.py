@@ -18,11 +18,8 @@ from fsdp_migrate.verify.inject.imports import after_import
 STACKS_SIGNAL = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 
 _LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch")
-_PATCHED = (
-    "torch",
-    "torch.distributed.fsdp.fully_sharded_data_parallel",
-    "torch.distributed.fsdp._fully_shard._fully_shard",
-)
+FSDP1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
+FSDP2 = "torch.distributed.fsdp._fully_shard._fully_shard"
 
 _started: Config | None = None
 
@@ -43,7 +40,7 @@ def start(*, forked: bool = False) -> None:
         (folder / f"fork-{os.getpid()}").touch()
     _leave_stacks(folder)
     exceptions.record_into(folder)
-    for name in _PATCHED:
+    for name in ("torch", FSDP1, FSDP2):
         after_import(name, _attach)
 
 
