@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Class, Function
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study, block_of
 from fsdp_migrate.planning.edits import Code, code
@@ -27,6 +28,8 @@ from fsdp_migrate.syntax.scopes import Kind, Scope
 OPTIONAL = frozenset(
     {"backward_prefetch", "forward_prefetch", "limit_all_gathers", "mixed_precision"}
 )
+
+SILENT = frozenset({"forward_prefetch", "limit_all_gathers"})  # nothing is to be said of them
 
 
 class Unreadable(Exception):
@@ -259,14 +262,18 @@ def write(plan: ShardPlan, added: dict[str, Added], study: Study) -> str:
                 plan.setup.remove(line)
                 new.setup = []
             kept[entry] = "mp_policy", policy
-        elif new.is_more or len(new.everywhere) > 1:
+        elif new.is_more or len(new.everywhere) > 1 or _is_too_early(entry, new, plan, study):
             if entry.is_conditional:
                 return f"{entry.name} needs more than an entry of the dictionary"
             continue
         elif new.everywhere:
             kept[entry] = next(iter(new.everywhere.items()))
         setup[entry] = new.setup
-    setup = {e: [_as_text(line, e.value) for line in lines] for e, lines in setup.items()}
+    for entry, lines in setup.items():
+        converted = any(node in study.conversions for node in ast.walk(entry.value))
+        if converted and any(entry.value in _taken_over(line) for line in lines):
+            return f"{entry.name} is made and asked for at once"
+        setup[entry] = [_spelled_out(line, entry, _text(entry, plan)) for line in lines]
     moved = [c for lines in setup.values() for c in lines] + [c for _, c in kept.values()]
     going = {line for entry in setup for line in added[entry.name].setup}
     staying = [line for line in plan.setup if line not in going]
@@ -289,6 +296,26 @@ def write(plan: ShardPlan, added: dict[str, Added], study: Study) -> str:
     dictionary.names = {w: n for w, n in plan.names.items() if n in bound}
     _edit(dictionary, kept, setup, plan)
     return ""
+
+
+def _is_too_early(entry: Entry, new: Added, plan: ShardPlan, study: Study) -> bool:
+    """Whether the processes may not know each other yet where the dictionary is made, though what
+    an argument needs, as a mesh does, asks for them."""
+    if not new.setup:
+        return False
+    module = plan.constructor.module
+    within = module.table.scope_of(plan.constructor.call).home()
+    for call in module.table.calls:
+        between = entry.statement.lineno < call.lineno < plan.constructor.call.lineno
+        if not between or module.table.within[call].home() is not within:
+            continue
+        if "torch.distributed.init_process_group" in study.external(call.func, module):
+            return True
+        if any(isinstance(v, (Function, Class)) for v in study.values(call.func, module)) and any(
+            each.mentions("init_process_group") for each in study.project.modules
+        ):
+            return True
+    return False
 
 
 def _has_units(plan: ShardPlan) -> bool:
@@ -315,17 +342,24 @@ def _shared_policy(plan: ShardPlan) -> Code:
     return root_policy(plan, precision) if alone else precision.policy
 
 
-def _as_text(line: Code, value: ast.expr) -> Code:
-    """A statement in which the value of an entry is spelled out: in the entry something else takes
-    its place."""
-    parts = {
-        name: ast.unparse(part)
-        if part is value
-        else part
-        if not isinstance(part, Code)
-        else _as_text(part, value)
-        for name, part in line.parts.items()
-    }
+def _taken_over(line: Code) -> list[ast.expr]:
+    nodes: list[ast.expr] = []
+    line.flatten(nodes)
+    return nodes
+
+
+def _text(entry: Entry, plan: ShardPlan) -> str:
+    """An entry's value as the file spells it, on one line."""
+    text = ast.get_source_segment(plan.constructor.module.source.text, entry.value)
+    return ast.unparse(entry.value) if text is None or "\n" in text else text
+
+
+def _spelled_out(line: Code, entry: Entry, text: str) -> Code:
+    """A statement with the text of an entry's value: where that stood, something else will be."""
+    parts: dict[str, Code | ast.expr | str] = {}
+    for name, part in line.parts.items():
+        inner = _spelled_out(part, entry, text) if isinstance(part, Code) else part
+        parts[name] = text if part is entry.value else inner
     return Code(line.template, parts)
 
 
@@ -335,8 +369,8 @@ def _misplaced(
     """Why code that the arguments need cannot stand where the dictionary is made."""
     table = plan.constructor.module.table
     later = _bound(staying)
-    nodes: list[ast.expr] = []
-    texts = [line.flatten(nodes) for line in moved]
+    texts = [line.flatten([]) for line in moved]
+    nodes = [node for line in moved for node in _taken_over(line)]
     if any(later & set(re.findall(r"\w+", text)) for text in texts):
         return "the dictionary is made before what its entries need"
     inside = {entry.statement for entry in dictionary.entries}
@@ -382,10 +416,20 @@ def _edit(
             if value.preview() != ast.unparse(entry.value):
                 proposal.replace(module, entry.value, value)
         elif entry.statement is not dictionary.statement:
-            proposal.delete(module, entry.statement)
+            proposal.delete(module, _condition_of(entry, module) or entry.statement)
         elif isinstance(entry.node, ast.keyword) and kept:
             proposal.remove_argument(module, of_kind(dictionary.made, ast.Call), entry.node)
         elif kept:
             proposal.remove_item(module, of_kind(dictionary.made, ast.Dict), entry.value)
     if not kept:
         proposal.delete(module, dictionary.statement)
+
+
+def _condition_of(entry: Entry, module: Module) -> ast.If | None:
+    """The ``if`` that stands there for nothing but an argument that goes without a word."""
+    parents = module.table.parents
+    match parents[entry.statement]:
+        case ast.If(test=ast.Name() | ast.Attribute(), body=[_], orelse=[]) as only:
+            is_elif = getattr(parents[only], "orelse", None) == [only]
+            return None if is_elif or entry.name not in SILENT else only
+    return None
