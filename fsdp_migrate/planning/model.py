@@ -35,7 +35,8 @@ class Entry:
 
 @dataclass(eq=False)
 class KeywordDictionary:
-    """``params = dict(...)``, which constructors are given as ``**params`` and nobody else reads.
+    """``params = dict(...)``, which constructors are given as ``**params`` and nobody else reads;
+    or ``wrap = functools.partial(FSDP, ...)``, which is called once.
 
     ``written`` is what becomes of the entries, once a constructor said so: the others have to say
     the same. ``names`` are those that the statements in front of the entries bind, by what they
@@ -47,6 +48,7 @@ class KeywordDictionary:
     made: ast.Call | ast.Dict
     entries: tuple[Entry, ...]
     constructors: frozenset[Constructor]
+    is_partial: bool = False
     written: dict[str, str] | None = None
     names: dict[str, str] = field(default_factory=dict)
 
@@ -133,6 +135,13 @@ class Constructor:
         for name, value in self.arguments.items():
             found.setdefault(name, value)
         return found
+
+    @property
+    def node(self) -> ast.AST:
+        """What stands for it among the sites."""
+        if self.dictionary is not None and self.dictionary.is_partial:
+            return self.dictionary.made
+        return self.defined_by or self.call
 
     @property
     def sharers(self) -> frozenset[Constructor]:

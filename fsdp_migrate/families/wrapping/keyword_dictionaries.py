@@ -41,6 +41,7 @@ class Unreadable(Exception):
 
 def register(study: Study) -> None:
     """Give constructors the arguments that stand in dictionaries."""
+    _register_partials(study)
     given: dict[tuple[Scope, str], list[Constructor]] = defaultdict(list)
     for constructor in study.constructors.values():
         name = _spread_name(constructor, study)
@@ -59,6 +60,72 @@ def register(study: Study) -> None:
             constructor.arguments |= {e.name: e.value for e in dictionary.entries}
         study.entries |= {entry.node: constructors[0] for entry in dictionary.entries}
         study.entries |= {entry.value: constructors[0] for entry in dictionary.entries}
+
+
+def _register_partials(study: Study) -> None:
+    """Read ``wrap = functools.partial(FSDP, ...)`` as if ``wrap(model)`` had the arguments."""
+    for partial, constructor in study.constructors.items():
+        if (
+            partial in study.run_time
+            or constructor.problem != "they are bound by functools.partial"
+        ):
+            continue
+        try:
+            call, dictionary = _read_partial(constructor, study)
+        except Unreadable:
+            constructor.call = of_kind(partial, ast.Call)
+            continue
+        constructor.call, constructor.dictionary = call, dictionary
+        constructor.problem, constructor.is_open = "", False
+        constructor.arguments = {"module": call.args[0]}
+        constructor.arguments |= {e.name: e.value for e in dictionary.entries}
+        study.entries |= {entry.node: constructor for entry in dictionary.entries}
+
+
+def _read_partial(constructor: Constructor, study: Study) -> tuple[ast.Call, KeywordDictionary]:
+    """The only call of what ``functools.partial`` made, and the arguments that it has from there.
+
+    Raises:
+        Unreadable: it is used in another way.
+    """
+    partial, module = constructor.call, constructor.module
+    table = module.table
+    statement = table.parents[partial]
+    match statement, partial.args:
+        case ast.Assign(targets=[ast.Name(id=name)]), [_]:
+            scope = present(table.scope_of(statement).lookup(name))
+        case _:
+            raise Unreadable("it has no name, or further arguments")
+    if (
+        len(scope.bindings[name]) != 1
+        or scope.is_class
+        or _is_known_elsewhere(name, scope, module, study)
+    ):
+        raise Unreadable("its name has several values")
+    match [table.parents[use] for use in table.reads(name, scope)]:
+        case [ast.Call(func=ast.Name(id=called), args=[given], keywords=[]) as call] if (
+            called == name and not isinstance(given, ast.Starred)
+        ):
+            pass
+        case _:
+            raise Unreadable("it is not just called once, with a model")
+    entries = tuple(_items(partial, statement, module))
+    if not {entry.name for entry in entries} <= set(fsdp1.CONSTRUCTOR_ARGUMENTS[1:]):
+        raise Unreadable("it has what is no argument")
+    if call.lineno <= partial.lineno or table.scope_of(call).home() is not scope.home():
+        raise Unreadable("it is called elsewhere")
+    constructor.call = call
+    for entry in entries:
+        _check_names(entry, scope, constructor)
+    shared = frozenset({constructor})
+    return call, KeywordDictionary(name, statement, partial, entries, shared, is_partial=True)
+
+
+def _is_known_elsewhere(name: str, scope: Scope, module: Module, study: Study) -> bool:
+    """Whether another file may read or change what has a name at the top of a file."""
+    return scope is module.table.module and any(
+        other is not module and other.mentions(name) for other in study.project.modules
+    )
 
 
 def _spread_name(constructor: Constructor, study: Study) -> ast.Name | None:
@@ -86,9 +153,7 @@ def _read(
         Unreadable: it is made, changed or read in another way, or has what is no argument.
     """
     module = constructors[0].module
-    if scope is module.table.module and any(
-        other is not module and other.mentions(name) for other in study.project.modules
-    ):
+    if _is_known_elsewhere(name, scope, module, study):
         raise Unreadable("another file may change it")
     statement, made = _made(name, scope)
     entries = list(_items(made, statement, module))
@@ -246,7 +311,7 @@ def write(plan: ShardPlan, added: dict[str, Added], study: Study) -> str:
         return ""
     kept: dict[Entry, tuple[str, Code]] = {}
     setup: dict[Entry, list[Code]] = {}
-    for entry in dictionary.entries:
+    for entry in () if dictionary.is_partial else dictionary.entries:
         new = added[entry.name]
         if entry.name == "mixed_precision" and plan.precision is not None:
             if _is_precision_at_call(plan):

@@ -64,7 +64,7 @@ def choose_run_time_forms(study: Study) -> list[frozenset[ast.AST]]:
     found: dict[int, set[ast.AST]] = defaultdict(set)
     for constructor in sorted(chosen, key=lambda c: (c.module.display, c.call.lineno)):
         island = study.project.island(constructor.module)
-        found[island].add(constructor.defined_by or constructor.call)
+        found[island].add(constructor.node)
     return [frozenset(calls) for calls in found.values()]
 
 
@@ -189,7 +189,7 @@ def decide_mention(site: Site, study: Study) -> Decision | None:
     if site.construct.kind is ConstructKind.IMPORT:
         return None  # nothing in the file uses it
     models = study.reached_from(site.module)
-    if all((c.defined_by or c.call) not in study.run_time for c in models):
+    if all(c.node not in study.run_time for c in models):
         return None  # those are on another island
     if name in fsdp1.POLICIES - {"wrap", "enable_wrap"}:
         rule = study.registry.find(Construct.parse(name))
