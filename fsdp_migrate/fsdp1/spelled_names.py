@@ -20,10 +20,10 @@ def strings(module: Module) -> Iterator[Site]:
     """String literals that spell FSDP1's module or parameter names (key surgery)."""
     table = module.table
     for constant in table.strings:
-        assert isinstance(constant.value, str)
-        if "_f" not in constant.value:  # as all of them have, and hardly anything else
+        text = str(constant.value)
+        if "_f" not in text:  # as all of them have, and hardly anything else
             continue
-        found = next((name for name in WRAPPER_NAMES if name in constant.value), None)
+        found = next((name for name in WRAPPER_NAMES if name in text), None)
         if found is None or is_docstring(module, constant):
             continue
         yield Site(Construct(ConstructKind.STRING, found), module, constant, constant)

@@ -51,7 +51,6 @@ def decide(site: Site, study: Study) -> list[Decision]:
         if name not in nodes:
             continue
         node = nodes[name]
-        assert isinstance(node, (ast.expr, ast.keyword))
         argument = Site(Construct.of_argument(name), site.module, node, node)
         added[name] = keyword_dictionaries.Added(plan)
         arguments.append(ask(argument, study))

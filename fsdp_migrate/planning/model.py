@@ -125,9 +125,9 @@ class Constructor:
     def statement(self) -> ast.stmt:
         return self.module.table.statement(self.call)
 
-    def nodes(self) -> dict[str, ast.AST]:
+    def nodes(self) -> dict[str, ast.expr | ast.keyword]:
         """Argument name -> what stands in the call: the keyword node, or the positional value."""
-        found: dict[str, ast.AST] = {
+        found: dict[str, ast.expr | ast.keyword] = {
             name: k for k in self.call.keywords if (name := successor(k)) is not None
         }
         if self.dictionary is not None:

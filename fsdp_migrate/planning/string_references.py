@@ -53,18 +53,18 @@ def find(study: Study, module: Module) -> Iterator[Site]:
         taken.add(node)
         yield Site(Construct(ConstructKind.NAME_IN_STRING, named), module, node, node)
     for constant in module.table.strings:
-        assert isinstance(constant.value, str)
-        if fsdp1.PACKAGE not in constant.value:
+        text = str(constant.value)
+        if fsdp1.PACKAGE not in text:
             continue
         if constant in taken or spelled_names.is_docstring(module, constant):
             continue
         if _is_about_messages(constant, module) or _is_for_documentation(constant, module):
             continue
-        known = _canonical(constant.value) if DOTTED.fullmatch(constant.value) else None
+        known = _canonical(text) if DOTTED.fullmatch(text) else None
         if known is not None:
             yield Site(Construct(ConstructKind.NAME_IN_STRING, known), module, constant, constant)
             continue
-        imports = any(map(_imports_fsdp1, IMPORT.finditer(constant.value)))
+        imports = any(map(_imports_fsdp1, IMPORT.finditer(text)))
         if imports and constant in _run_or_written(study, module):
             yield Site(TEXT, module, constant, constant)
 

@@ -19,6 +19,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.edits import Mark
 from fsdp_migrate.rewriting.layout import Line
 from fsdp_migrate.syntax import suppressions
+from fsdp_migrate.syntax.kinds import of_kind, present
 
 Block = TypeVar("Block", cst.Module, cst.IndentedBlock)
 Statement = TypeVar("Statement", bound=cst.BaseStatement)
@@ -165,11 +166,9 @@ def of_kept_arguments(module: Module, node: ast.AST, kept: Collection[ast.AST]) 
 
 def _spans(node: ast.AST, line: int, column: int) -> bool:
     """Whether a position lies within a node."""
-    assert isinstance(node, ast.expr)
-    assert node.end_lineno is not None
-    assert node.end_col_offset is not None
+    node = of_kind(node, ast.expr)
     start = (node.lineno, node.col_offset)
-    return start <= (line, column) < (node.end_lineno, node.end_col_offset)
+    return start <= (line, column) < (present(node.end_lineno), present(node.end_col_offset))
 
 
 def _owner(

@@ -21,6 +21,7 @@ from fsdp_migrate.rewriting.imports.lines import ImportLines
 from fsdp_migrate.rewriting.imports.plan import ImportPlan
 from fsdp_migrate.rewriting.layout import Line
 from fsdp_migrate.rewriting.locate import Located
+from fsdp_migrate.syntax.kinds import of_kind
 
 Replacement = cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentinel
 
@@ -283,7 +284,9 @@ class Editor(cst.CSTTransformer):
 
     def width(self, node: ast.AST) -> int:
         """How long a comment above a statement may be."""
-        return self.line_length - getattr(node, "col_offset", 0)
+        line = self.module.source.lines[getattr(node, "lineno", 1) - 1]
+        indent = line[: len(line) - len(line.lstrip())]
+        return self.line_length - len(indent.expandtabs(4))
 
     def render(self, codes: Iterable[Code], node: ast.AST) -> list[Line]:
         """New code as statements that stand beside a node, or in its place."""
@@ -300,8 +303,8 @@ class Editor(cst.CSTTransformer):
                 lines[0] = lines[0].with_changes(leading_lines=[blank])
             last = lines[-1]
             if isinstance(last, cst.FunctionDef) and not self.is_last(node):
-                assert isinstance(last.body, cst.IndentedBlock)
-                lines[-1] = last.with_changes(body=last.body.with_changes(footer=[blank]))
+                body = of_kind(last.body, cst.IndentedBlock)
+                lines[-1] = last.with_changes(body=body.with_changes(footer=[blank]))
             found += lines
         return found
 

@@ -30,6 +30,13 @@ def present(value: Node | None) -> Node:
     return value
 
 
+def elements_of(node: object) -> list[ast.expr]:
+    """What stands in a list, a tuple or a set that is written out."""
+    if not isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+        raise TypeError(f"{type(node).__name__} where elements should stand")
+    return node.elts
+
+
 def method_of(call: ast.Call) -> ast.Attribute:
     """What is called, of a call of a method: ``model.state_dict``."""
     return of_kind(call.func, ast.Attribute)

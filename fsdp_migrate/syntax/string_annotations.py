@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from fsdp_migrate.syntax import type_expressions
-from fsdp_migrate.syntax.scopes import NameTable
+from fsdp_migrate.syntax.name_table import NameTable
 
 if TYPE_CHECKING:
     from fsdp_migrate.syntax.source import Source
@@ -44,8 +44,7 @@ def in_annotations(table: NameTable) -> tuple[Quoted, ...]:
 def _in_annotations(table: NameTable) -> Iterator[Quoted]:
     for constant in table.strings:
         if type_expressions.is_type(constant, table):
-            assert isinstance(constant.value, str)
-            expression = parsed(constant.value)
+            expression = parsed(str(constant.value))
             if expression is not None:
                 yield Quoted(constant, expression)
 

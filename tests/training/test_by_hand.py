@@ -67,6 +67,13 @@ CASES = (
     ),
     Case("manual_wrap", ("--bf16", "--fp32-reduce-scatter"), 5 * HALF),
     Case(
+        "myproj",
+        save=("--save", "{out}/last.pt", "--steps", "3"),
+        resume=("--resume", "{out}/last.pt"),
+    ),
+    Case("myproj", ("--precision", "fp16"), HALF),
+    Case("myproj", ("--shard-size", "2"), ranks=4),
+    Case(
         "offload_accumulate",
         save=("--output_dir", "{out}", "--max_steps", "3"),
         resume=("--resume_dir", "{out}"),
@@ -102,6 +109,8 @@ CASES = (
     Case("vl_towers", ("--precision", "bf16"), HALF),
     Case("vl_towers", ("--precision", "bf16", "--shard_vision_tower"), HALF),
     Case("vl_towers", ("--precision", "amp_bf16"), HALF),
+    Case("weight_averaging", save=("--output", "{out}.pt"), resume=("--init", "{out}.pt")),
+    Case("weight_averaging", ("--bf16",), HALF),
 )
 # A program that is written beside its migration (others refer to a fixture) has both directories.
 PAIRS = sorted(d.parent.name for d in BY_HAND.glob("*/before") if (d.parent / "after").is_dir())

@@ -227,16 +227,16 @@ def _may_hold(constructor: Constructor, owner: ast.ClassDef, study: Study) -> bo
 def _may_be_one_of(constructor: Constructor, made: set[ast.AST], study: Study) -> bool:
     if not constructor.has_module:
         return True
-    for value in study.values(constructor.wrapped, constructor.module):
-        if isinstance(value, Unknown) or value.node in made:
-            return True
-        if (
+    return any(
+        isinstance(value, Unknown)
+        or value.node in made
+        or (
             isinstance(value, Made)
             and isinstance(value.callee, Class)
             and value.callee.node in made
-        ):
-            return True
-    return False
+        )
+        for value in study.values(constructor.wrapped, constructor.module)
+    )
 
 
 def carry_attributes_over(plan: ShardPlan, study: Study) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.syntax.expressions import names_in
-from fsdp_migrate.syntax.scopes import walk
+from fsdp_migrate.syntax.kinds import of_kind
+from fsdp_migrate.syntax.trees import walk
 
 SHAPE = Construct.parse("parameter shape")
 COUNT = Construct.parse("parameter count")
@@ -47,8 +48,7 @@ def loop_over(
         if isinstance(parent, ast.comprehension):
             if parent.iter is not child:
                 return None
-            whole = module.table.parents[parent]
-            assert isinstance(whole, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp))
+            whole = of_kind(module.table.parents[parent], ast.expr)
             around = module.table.parents[whole]
             region = around if isinstance(around, ast.Call) else whole
             return parent.target, [region], whole
@@ -68,8 +68,7 @@ def uses_in_loop(call: ast.expr, module: Module) -> Iterator[tuple[ast.expr | as
                 yield parent.iter, UPDATE
             return
         if isinstance(parent, ast.comprehension) and parent.iter is child:
-            whole = module.table.parents[parent]
-            assert isinstance(whole, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp))
+            whole = of_kind(module.table.parents[parent], ast.expr)
             yield from uses_of_variables(whole, names_in(parent.target), [whole])
             return
         if not isinstance(parent, ast.Call) or getattr(parent.func, "id", "") not in AROUND:

@@ -26,11 +26,7 @@ from fsdp_migrate.families.wrapping.computing_methods import (
     is_decorated,
 )
 from fsdp_migrate.families.wrapping.gathered import is_gathered
-from fsdp_migrate.families.wrapping.wrapped_modules import (
-    models_made,
-    unwrapped,
-    wrapped_by,
-)
+from fsdp_migrate.families.wrapping.wrapped_modules import models_made, unwrapped, wrapped_by
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.model import Constructor

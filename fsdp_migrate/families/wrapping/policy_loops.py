@@ -22,8 +22,8 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.shard_plan import ShardPlan, Targets
-from fsdp_migrate.syntax.kinds import of_kind, present
-from fsdp_migrate.syntax.scopes import FUNCTIONS
+from fsdp_migrate.syntax.kinds import elements_of, of_kind, present
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 # Earlier releases refuse every list of modules, unless it stands in a list.
 TAKES_LISTS = Version("2.12")
@@ -187,8 +187,7 @@ def _consume(policy: Policy, plan: ShardPlan, study: Study) -> None:
         raise Unreadable("another constructor uses the same policy differently")
     if policy.kind is not Kind.ANY:
         return
-    assert isinstance(policy.argument, (ast.List, ast.Tuple, ast.Set))
-    for element, part in zip(policy.argument.elts, policy.parts, strict=True):
+    for element, part in zip(elements_of(policy.argument), policy.parts, strict=True):
         if len(part) == 1 and part[0].node is element:
             _consume(part[0], plan, study)
         else:
@@ -209,9 +208,8 @@ def _test(policy: Policy, variable: str, plan: ShardPlan) -> Code:
             return code("({f})({v})", f=argument, v=variable)
         return code("{f}({v})", f=argument, v=variable)
     if policy.kind is Kind.ANY:
-        assert isinstance(argument, (ast.List, ast.Tuple, ast.Set))
         tests = []
-        for element, part in zip(argument.elts, policy.parts, strict=True):
+        for element, part in zip(elements_of(argument), policy.parts, strict=True):
             inline = len(part) == 1 and part[0].node is element
             called = code("{f}({v})", f=element, v=variable)
             tests.append(_test(part[0], variable, plan) if inline else called)
@@ -270,8 +268,7 @@ def _to_predicate(policy: Policy, plan: ShardPlan, study: Study) -> None:
     if policy.kind is Kind.PREDICATE and argument is not None:
         new = code("{f}", f=argument)
     elif policy.kind is Kind.ANY:
-        assert isinstance(argument, (ast.List, ast.Tuple, ast.Set))
-        for element, part in zip(argument.elts, policy.parts, strict=True):
+        for element, part in zip(elements_of(argument), policy.parts, strict=True):
             if len(part) == 1 and part[0].node is element:
                 _consume(part[0], plan, study)
             else:

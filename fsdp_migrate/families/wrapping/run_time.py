@@ -153,7 +153,6 @@ def arguments(
     for argument, node in constructor.nodes().items():
         if argument not in constructor.arguments or argument == "module":
             continue
-        assert isinstance(node, (ast.expr, ast.keyword))
         if any(map(fsdp1.canonical, study.external(constructor.arguments[argument], module))):
             continue  # FSDP1's own name, passed by itself: a site of its own
         part = Site(Construct.of_argument(argument), module, node, node)

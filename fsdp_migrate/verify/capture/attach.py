@@ -25,8 +25,7 @@ from fsdp_migrate.verify.capture import (
 )
 from fsdp_migrate.verify.capture.optimizers import Steps
 from fsdp_migrate.verify.capture.session import Session, replace
-from fsdp_migrate.verify.inject.boot import FSDP1, FSDP2
-from fsdp_migrate.verify.inject.config import Config, Precision
+from fsdp_migrate.verify.inject.config import FSDP1, FSDP2, Config, Precision
 from fsdp_migrate.verify.inject.imports import after_import
 
 

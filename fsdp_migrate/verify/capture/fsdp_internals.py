@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from fsdp_migrate.verify.capture.sketch import Piece
-from fsdp_migrate.verify.inject.boot import FSDP1, FSDP2
+from fsdp_migrate.verify.inject.config import FSDP1, FSDP2
 
 Slot = tuple[nn.Module, str]
 """Where a parameter sits: a module and an attribute name. One parameter may sit in several."""

@@ -15,6 +15,11 @@ PACKAGE_ROOT = str(Path(__file__).resolve().parents[3])
 """The folder that holds the package ``fsdp_migrate``."""
 
 
+FSDP1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
+FSDP2 = "torch.distributed.fsdp._fully_shard._fully_shard"
+"""The modules of torch in which the two are."""
+
+
 class Precision(Enum):
     """In which precision a run computes."""
 

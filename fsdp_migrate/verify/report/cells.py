@@ -19,24 +19,24 @@ def short(value: float | None) -> str:
     return f"{value:.1e}" if value else "0"
 
 
-def of_step(row: Row) -> list[str]:
+def step_cells(row: Row) -> list[str]:
     norms = [f"{norm:.6g}" for norm in row.norms] if row.norms else ["", ""]
     apart = [short(row.difference), short(row.allowed)]
     return [str(row.step), f"{row.before:.7g}", f"{row.after:.7g}", *apart, *norms]
 
 
-def of_world(world: World) -> list[str]:
+def world_cells(world: World) -> list[str]:
     losses = [f"{value:.7g}" for value in (*world.first, *world.last)]
     apart = (world.loss_apart, world.parameters_apart, world.from_first)
     return [str(world.ranks), *losses, *map(short, apart)]
 
 
-def of_gate(gate: Gate) -> list[str]:
+def gate_numbers(gate: Gate) -> list[str]:
     """Its numbers: measured, allowed, noise."""
     return [short(value) for value in (gate.measured, gate.allowed, gate.twin)]
 
 
-def remarks(report: Report) -> Iterable[tuple[str, tuple[str, ...]]]:
+def remark_lists(report: Report) -> Iterable[tuple[str, tuple[str, ...]]]:
     """The lists at the end of a report, each with its title."""
     lists = {
         "Expected differences": report.expected,
@@ -47,12 +47,12 @@ def remarks(report: Report) -> Iterable[tuple[str, tuple[str, ...]]]:
     return ((title, items) for title, items in lists.items() if items)
 
 
-def of_rank(ending: Ending) -> str:
+def blamed_rank(ending: Ending) -> str:
     """``, rank 1`` where one rank is to blame."""
     return f", rank {ending.failed_rank}" if ending.failed_rank is not None else ""
 
 
-def traceback(ending: Ending, *, indent: str, most: int = 0) -> list[str]:
+def traceback_lines(ending: Ending, *, indent: str, most: int = 0) -> list[str]:
     """What the program did when it ended, without the line that ``says`` is; of every rank's stack
     the last ``most`` frames."""
     lines = [line for line in ending.traceback if line != ending.says]

@@ -8,8 +8,16 @@ from fsdp_migrate.report.page import one_line, page, text
 from fsdp_migrate.verify.compare.gate import Gate, Status
 from fsdp_migrate.verify.compare.gates.training import Row
 from fsdp_migrate.verify.launch.ending import Ending
-from fsdp_migrate.verify.report import cells
-from fsdp_migrate.verify.report.cells import short
+from fsdp_migrate.verify.report.cells import (
+    STEPS,
+    blamed_rank,
+    gate_numbers,
+    remark_lists,
+    short,
+    step_cells,
+    traceback_lines,
+    world_cells,
+)
 from fsdp_migrate.verify.report.chart import Band, Chart, Line
 from fsdp_migrate.verify.report.model import Report
 
@@ -47,7 +55,7 @@ def _body(report: Report) -> Iterator[str]:
         losses = ("first loss", "after", "last loss", "after")
         yield _table(
             ("ranks", *losses, "apart", "parameters", "to the first"),
-            [cells.of_world(world) for world in report.worlds],
+            [world_cells(world) for world in report.worlds],
         )
     if report.gates:
         yield f"<h2>{len(report.gates)} checks</h2>"
@@ -61,8 +69,8 @@ def _body(report: Report) -> Iterator[str]:
     yield from _resources(report)
     if report.rows:
         yield "<h2>Steps</h2>"
-        yield _table(cells.STEPS, [cells.of_step(row) for row in report.rows])
-    for title, items in cells.remarks(report):
+        yield _table(STEPS, [step_cells(row) for row in report.rows])
+    for title, items in remark_lists(report):
         yield f"<h2>{title}</h2><ul>"
         yield from (f"<li>{text(item)}</li>" for item in items)
         yield "</ul>"
@@ -125,7 +133,7 @@ def _gates(gates: Sequence[Gate]) -> Iterator[str]:
         hint = f"<small>Look at: {text(gate.hint)}</small>" if gate.hint else ""
         shown = details + hint if gate.status is not Status.PASS else ""
         status = gate.status.value
-        numbers = "".join(f'<td class="n">{number}</td>' for number in cells.of_gate(gate))
+        numbers = "".join(f'<td class="n">{number}</td>' for number in gate_numbers(gate))
         yield (
             f'<tr><td>{text(gate.title)}</td><td class="{status}">{status}</td>'
             f"<td>{text(gate.says)}{shown}</td>{numbers}</tr>"
@@ -165,8 +173,8 @@ def _resources(report: Report) -> Iterator[str]:
 def _ending(role: str, ending: Ending) -> Iterator[str]:
     if not ending.says:
         return
-    yield f'<h2>{text(role)}{cells.of_rank(ending)}</h2><div class="card">{text(ending.says)}'
-    lines = cells.traceback(ending, indent="    ")
+    yield f'<h2>{text(role)}{blamed_rank(ending)}</h2><div class="card">{text(ending.says)}'
+    lines = traceback_lines(ending, indent="    ")
     if lines:
         yield "<pre>" + text("\n".join(lines)) + "</pre>"
     yield "</div>"

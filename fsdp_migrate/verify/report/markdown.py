@@ -9,7 +9,15 @@ from fsdp_migrate import shown
 from fsdp_migrate.report.markdown import code, text
 from fsdp_migrate.verify.compare.gate import Gate, Status
 from fsdp_migrate.verify.launch.ending import Ending
-from fsdp_migrate.verify.report import cells
+from fsdp_migrate.verify.report.cells import (
+    STEPS,
+    blamed_rank,
+    gate_numbers,
+    remark_lists,
+    step_cells,
+    traceback_lines,
+    world_cells,
+)
 from fsdp_migrate.verify.report.model import Report
 from fsdp_migrate.verify.report.text import chosen
 
@@ -42,23 +50,23 @@ def _lines(report: Report) -> Iterator[str]:
         yield from _ending(role, ending)
     if report.rows:
         yield ""
-        yield f"| {' | '.join(cells.STEPS)} |"
+        yield f"| {' | '.join(STEPS)} |"
         yield "|--:|--:|--:|--:|--:|--:|--:|"
         for row in chosen(report.rows):
             if row is None:
                 yield "| ... | | | | | | |"
                 continue
-            yield f"| {' | '.join(cells.of_step(row))} |"
+            yield f"| {' | '.join(step_cells(row))} |"
     if report.worlds:
         yield ""
         yield "| ranks | first loss | after | last loss | after | apart | parameters | to first |"
         yield "|--:|--:|--:|--:|--:|--:|--:|--:|"
         for world in report.worlds:
-            yield f"| {' | '.join(cells.of_world(world))} |"
+            yield f"| {' | '.join(world_cells(world))} |"
     if report.gates:
         yield ""
         yield from _gates(report)
-    for title, items in cells.remarks(report):
+    for title, items in remark_lists(report):
         yield ""
         yield f"**{title}**"
         yield ""
@@ -81,15 +89,15 @@ def _gates(report: Report) -> Iterator[str]:
 def _gate(gate: Gate) -> str:
     title = f"{gate.title}, {gate.part}" if gate.part else gate.title
     words = [_cell(title), _SIGNS[gate.status], _cell(gate.says)]
-    return f"| {' | '.join([*words, *cells.of_gate(gate)])} |"
+    return f"| {' | '.join([*words, *gate_numbers(gate)])} |"
 
 
 def _ending(role: str, ending: Ending) -> Iterator[str]:
     if not ending.says:
         return
     yield ""
-    yield f"**{role}{cells.of_rank(ending)}**: {_cell(ending.says)}"
-    lines = cells.traceback(ending, indent="  ", most=6)
+    yield f"**{role}{blamed_rank(ending)}**: {_cell(ending.says)}"
+    lines = traceback_lines(ending, indent="  ", most=6)
     if lines:
         fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", "\n".join(lines))), default=0))
         yield ""

@@ -10,8 +10,7 @@ from fsdp_migrate import shown
 from fsdp_migrate.verify.compare.gate import Gate, Status
 from fsdp_migrate.verify.compare.gates.training import Row
 from fsdp_migrate.verify.launch.ending import Ending
-from fsdp_migrate.verify.report import cells
-from fsdp_migrate.verify.report.cells import short
+from fsdp_migrate.verify.report.cells import blamed_rank, remark_lists, short, traceback_lines
 from fsdp_migrate.verify.report.model import Report, World
 
 _WIDTH = 98
@@ -40,7 +39,7 @@ def _lines(report: Report) -> Iterator[str]:
         yield from _gates(report.gates)
     for role, ending in report.endings.items():
         yield from _ending(role, ending)
-    for title, items in cells.remarks(report):
+    for title, items in remark_lists(report):
         yield ""
         yield title.lower()
         for item in items:
@@ -130,8 +129,8 @@ def _ending(role: str, ending: Ending) -> Iterator[str]:
     if not ending.says:
         return
     yield ""
-    yield from _wrapped(f"{role}{cells.of_rank(ending)}: ", ending.says)
-    for line in cells.traceback(ending, indent="  ", most=6):
+    yield from _wrapped(f"{role}{blamed_rank(ending)}: ", ending.says)
+    for line in traceback_lines(ending, indent="  ", most=6):
         yield f"  {shown.line(line)}"
 
 
