@@ -70,6 +70,7 @@ class Study:
     tracer: Tracer = field(init=False)
     namer: Namer = field(default_factory=Namer)
     constructors: dict[ast.AST, Constructor] = field(default_factory=dict)
+    entries: dict[ast.AST, Constructor] = field(default_factory=dict)  # in keyword dictionaries
     plans: dict[Constructor, ShardPlan] = field(default_factory=dict)
     conversions: dict[ast.AST, Conversion] = field(default_factory=dict)
     _made: list[tuple[Constructor, str, str]] = field(default_factory=list)
@@ -318,7 +319,7 @@ class Study:
     def argument(self, site: Site) -> tuple[ShardPlan, ast.expr, str]:
         """The plan, value and name of a constructor argument's site."""
         name = site.construct.part
-        for plan in self.plans.values():
+        for plan in reversed(self.plans.values()):  # the last: a dictionary may serve several
             if plan.constructor.nodes().get(name) is site.node:
                 return plan, plan.constructor.arguments[name], name
         raise AssertionError(f"{site.construct} belongs to no constructor")

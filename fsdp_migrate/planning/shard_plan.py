@@ -64,6 +64,8 @@ class ShardPlan:
     constructor: Constructor
     proposal: Proposal
     everywhere: dict[str, Code] = field(default_factory=dict)  # arguments of every fully_shard
+    spread: str = ""  # the dictionary that has further ones, by its name
+    spread_precision: bool = False  # ``mp_policy`` is among those
     precision: Precision | None = None
     targets: Targets | None = None
     walk: Code | None = None  # a policy that must be walked FSDP1's way (support function)
