@@ -157,7 +157,7 @@ def _shared_arguments(plan: ShardPlan, lines: list[Code]) -> list[Code]:
         return []
     pairs = _pairs(plan)
     repeated = plan.targets is not None or plan.walk is not None
-    simple = len(pairs) == 1 and len(pairs[0].preview()) <= 40 and "**" not in plan.everywhere
+    simple = len(pairs) == 1 and len(pairs[0].preview()) <= 45 and "**" not in plan.everywhere
     if not repeated or simple:
         return pairs
     name = plan.fresh("fsdp_kwargs")
