@@ -22,7 +22,7 @@ FULLY_SHARD = "torch.distributed.fsdp"
 IN_PLACE_METHODS = frozenset(
     {"to", "cuda", "cpu", "half", "bfloat16", "float", "double", "train", "eval", "requires_grad_"}
 )
-LOOP_VARIABLES = frozenset({"module", "buffer", "layer", "name", "parameter"})
+LOOP_VARIABLES = frozenset({"module", "buffer", "layer", "name", "parameter", "tensor"})
 DCP = "torch.distributed.checkpoint.state_dict"
 
 
