@@ -28,6 +28,10 @@ def render(plan: ShardPlan) -> None:
     if plan.is_compact:
         _replace_in_place(plan, fully_shard)
         return
+    if plan.is_compact_after_setup:
+        proposal.insert_before(constructor.module, constructor.statement, *plan.setup[1:])
+        _replace_in_place(plan, fully_shard)
+        return
     lines = list(plan.setup)
     _ignored(plan, lines)
     units, root = _precision(plan, lines)
