@@ -28,6 +28,10 @@ def render(plan: ShardPlan) -> None:
     if plan.is_compact:
         _replace_in_place(plan, fully_shard)
         return
+    if plan.is_compact_after_setup:
+        proposal.insert_before(constructor.module, constructor.statement, *plan.setup[1:])
+        _replace_in_place(plan, fully_shard)
+        return
     lines = list(plan.setup)
     _ignored(plan, lines)
     units, root = _with_dictionary(plan, *_precision(plan, lines))
@@ -176,7 +180,7 @@ def _shared_arguments(plan: ShardPlan, lines: list[Code]) -> list[Code]:
         return []
     pairs = _pairs(plan)
     repeated = plan.targets is not None or plan.walk is not None
-    simple = len(pairs) == 1 and len(pairs[0].preview()) <= 40 and "**" not in plan.everywhere
+    simple = len(pairs) == 1 and len(pairs[0].preview()) <= 45 and "**" not in plan.everywhere
     if not repeated or simple:
         return pairs
     name = plan.fresh("fsdp_kwargs")
