@@ -781,43 +781,25 @@ def sharding_kwargs(
     return kwargs
 
 
-def shard_by_policy(
-    root: nn.Module,
-    policy: Callable[..., bool] | None,
-    *,
-    ignored_modules: Collection[nn.Module] = (),
-    batch_norm_policy: MixedPrecisionPolicy | None = None,
-    **kwargs: Any,
-) -> None:
+def shard_by_policy(root: nn.Module, policy: Callable[..., bool], **kwargs: Any) -> None:
     """Shard the modules below ``root`` that ``policy`` picks; ``root`` is up to the caller.
 
     ``policy(module=, recurse=, nonwrapped_numel=)`` is asked as FSDP1 asked it: with
     ``recurse=True`` whether to look into a module, with ``recurse=False`` and the number
-    of parameters its own shards have not taken whether to shard it. With
-    ``batch_norm_policy`` every BatchNorm layer is sharded too, in that precision.
+    of parameters its own shards have not taken whether to shard it.
     """
-    if policy is None:
-        return
-    ignored_params = kwargs.get("ignored_params") or set()
-
-    def asked(module: nn.Module, recurse: bool, numel: int) -> bool:
-        if policy(module=module, recurse=recurse, nonwrapped_numel=numel):
-            return True
-        return batch_norm_policy is not None and (
-            recurse or isinstance(module, nn.modules.batchnorm._BatchNorm)
-        )
+    ignored = kwargs.get("ignored_params") or ()
 
     def visit(module: nn.Module) -> int:
-        total = sum(p.numel() for p in module.parameters() if p not in ignored_params)
-        if not asked(module, True, total):
+        total = sum(p.numel() for p in module.parameters() if p not in ignored)
+        if not total or not policy(module=module, recurse=True, nonwrapped_numel=total):
             return 0
-        done = sum(visit(c) for c in module.children() if c not in ignored_modules)
-        if module is root or not asked(module, False, total - done):
+        done = sum(map(visit, module.children()))
+        left = total - done
+        if module is root or not policy(module=module, recurse=False, nonwrapped_numel=left):
             return done
-        if batch_norm_policy and isinstance(module, nn.modules.batchnorm._BatchNorm):
-            fully_shard(module, **{**kwargs, "mp_policy": batch_norm_policy})
-        elif not _is_bare(module):
-            # In brackets, for lists of modules that have a forward: torch takes them since 2.12.
+        # A list of modules has no forward, and gathers nothing. Older torch refuses bare lists.
+        if type(module).forward is not nn.Module.forward and not isinstance(module, FSDPModule):
             fully_shard([module], **kwargs)
         return total
 

@@ -838,11 +838,10 @@ def a_policy_is_asked_as_fsdp1_asked_it() -> None:
         asked.append((names[module], recurse, nonwrapped_numel))
         return recurse or module is model.block or module is model.norm
 
-    support.shard_by_policy(model, policy, ignored_modules=[model.norm])
+    support.shard_by_policy(model, policy, ignored_params=set(model.norm.parameters()))
     assert [name for name, m in model.named_modules() if isinstance(m, FSDPModule)] == ["block"]
     assert ("block", False, 82) in asked
     assert not any(name == "norm" for name, _, _ in asked)
-    support.shard_by_policy(model, None)
 
 
 # -- methods other than forward -------------------------------------------------------------------
