@@ -225,13 +225,13 @@ def _walk(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code
         call = code("{f}({a})", f=fully_shard, a=given)
         loop = "for {v} in {m}.modules():\n    if {t}:\n        {c}"
         lines = [define, code(loop, v=name, m=plan.model, t=test, c=call)]
+        near = plan.constructor.reference
         policy = code(
-            "{p}({j}, policies=[{w}, {p}({c}, module_classes={{{n}}})])",
+            "{p}({w}._or_policy, policies=[{f}, {p}({w}._module_wrap_policy, module_classes={c})])",
             p=plan.name("functools", "partial"),
-            j=plan.name(WRAP, "_or_policy"),
-            w=policy,
-            c=plan.name(WRAP, "_module_wrap_policy"),
-            n=norms,
+            w=plan.proposal.module_name(plan.constructor.module, WRAP, "wrap", near),
+            f=policy,
+            c=code("{{{n}}}", n=norms),
         )
     shard = plan.support("shard_by_policy")
     call = code("{f}({a})", f=shard, a=join(", ", [plan.model, policy, *arguments]))
