@@ -3,6 +3,8 @@
 import ast
 from collections.abc import Iterable
 
+from packaging.version import Version
+
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.parameters import whole_reads
@@ -26,6 +28,8 @@ RULE = Rule(
 )
 
 
+# From then on distribute_tensor lets each rank take its part of its own tensor.
+DISTRIBUTES_OWN = Version("2.7")
 ARGUMENTS = ("module", "recurse", "writeback", "rank0_only", "offload_to_cpu", "with_grads")
 CALLS = frozenset({"generate", "forward", "__call__"})
 
@@ -96,8 +100,22 @@ def _without_context(
             proposal.insert_before(site.module, loop.above, line)
         message = "full_tensor() in the loop"
     elif written is None or _is(True, written, site, study):
-        if not whole_reads.is_elementwise(block.body, model):
+        changes = whole_reads.read_changes(block.body, model, site.module)
+        if changes is None or (changes.copies and study.target < DISTRIBUTES_OWN):
             return None
+        for use in changes.uses:
+            proposal.replace(site.module, use, code("{p}.full_tensor()", p=use))
+        for parameter, copy in changes.copies:
+            distribute = proposal.name(
+                site.module, "torch.distributed.tensor", "distribute_tensor", site.node
+            )
+            part = code(
+                "{d}({x}, {p}.device_mesh, {p}.placements, src_data_rank=None)",
+                d=distribute,
+                x=copy.args[0],
+                p=ast.unparse(parameter),
+            )
+            proposal.replace(site.module, copy.args[0], part)
         message = "each rank changes its own part"
     else:
         return None

@@ -71,24 +71,60 @@ def read_block(body: Sequence[ast.stmt], model: ast.expr, module: Module) -> Loo
     return None
 
 
-def is_elementwise(body: Sequence[ast.stmt], model: ast.expr) -> bool:
-    """Whether a block only changes each element of each parameter by the same numbers."""
+@dataclass(frozen=True)
+class Changes:
+    """What a loop that writes does: parameters that are read, and calls that copy to them."""
+
+    uses: tuple[ast.expr, ...] = ()
+    copies: tuple[tuple[ast.expr, ast.Call], ...] = ()  # the parameter, and ``copy_`` of it
+
+
+def read_changes(body: Sequence[ast.stmt], model: ast.expr, module: Module) -> Changes | None:
+    """The changes of the one loop that a block consists of, if no more than copies of tensors and
+    numbers for each element are written; None if there is more."""
     match body:
-        case [ast.For(target=target, iter=iterated, body=changes, orelse=[])]:
+        case [ast.For(target=target, iter=iterated, orelse=[]) as loop]:
             variable = _variable(target, iterated, model)
-            return bool(variable) and all(_changes(c, variable, names_in(target)) for c in changes)
-    return False
+        case _:
+            return None
+    if not variable or _leaves(loop):
+        return None
+    uses: list[ast.expr] = []
+    copies: list[tuple[ast.expr, ast.Call]] = []
+    for statement in loop.body:
+        for node in ast.walk(statement):
+            if not isinstance(node, ast.Name) or node.id != variable:
+                continue
+            call = _writing_call(node, module)
+            if call is not None and call.func.attr == "copy_":  # type: ignore[attr-defined]
+                if len(call.args) != 1 or call.keywords or variable in names_in(call.args[0]):
+                    return None
+                copies.append((node, call))
+            elif call is not None:
+                given = [*call.args, *(k.value for k in call.keywords)]
+                if not all(_is_number(g, names_in(target)) for g in given):
+                    return None
+            elif next(_uses(variable, [node], module)) is None:
+                return None
+            elif not _is_known(node, module):
+                uses.append(node)
+    if len(uses) > 1 or any(_is_conditional(use, loop, module) for use in uses):
+        return None
+    skips = any(isinstance(n, ast.Continue) for n in ast.walk(loop))
+    return None if uses and skips else Changes(tuple(uses), tuple(copies))
 
 
-def _changes(statement: ast.stmt, variable: str, bound: frozenset[str] | set[str]) -> bool:
-    match statement:
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=base, attr=method)) as call):
-            if isinstance(base, ast.Attribute) and base.attr == "data":
-                base = base.value
-            given = [*call.args, *(k.value for k in call.keywords)]
-            own = isinstance(base, ast.Name) and base.id == variable
-            return own and method in ELEMENTWISE and all(_is_number(g, bound) for g in given)
-    return False
+def _writing_call(parameter: ast.Name, module: Module) -> ast.Call | None:
+    """The statement ``p.mul_(0.5)`` or ``p.data.copy_(x)`` around a parameter, as a call."""
+    parents = module.table.parents
+    method = parents[parameter]
+    if isinstance(method, ast.Attribute) and method.attr == "data":
+        method = parents[method]
+    if not isinstance(method, ast.Attribute) or method.attr not in {*ELEMENTWISE, "copy_"}:
+        return None
+    call = parents[method]
+    alone = isinstance(call, ast.Call) and isinstance(parents[call], ast.Expr)
+    return call if isinstance(call, ast.Call) and alone else None
 
 
 def _is_number(node: ast.expr, bound: frozenset[str] | set[str]) -> bool:
