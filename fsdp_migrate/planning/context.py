@@ -268,6 +268,14 @@ class Study:
             return Models(found.constructors)
         return Models(self.every_constructor)
 
+    def may_ignore(self, models: Iterable[Constructor]) -> bool:
+        """Whether some models may leave parameters unsharded: the argument is given, or they are
+        given arguments from elsewhere, in a project that speaks of it."""
+        models = list(models)
+        named = [c for c in models if c.has("ignored_modules") or c.has("ignored_states")]
+        spoken_of = self.project.mentions("ignored_modules", "ignored_states", "ignored_parameters")
+        return bool(named) or (spoken_of and any(c.is_open for c in models))
+
     # -- answers --------------------------------------------------------------------------------
 
     def proposal(self) -> Proposal:
