@@ -11,7 +11,7 @@ bin := $(VENV)/bin
 ready := $(VENV)/.ready
 demo := build/demo
 
-.PHONY: help demo test lint documents mutants pairs benchmarks ruler ruler-record clean
+.PHONY: help demo test lint documents mutants pairs benchmarks ruler ruler-record measure clean
 
 help:
 	@echo "make demo        rewrite the example project, train before and after, print the verdict"
@@ -21,6 +21,7 @@ help:
 	@echo "make mutants     plant every known defect; verify must catch each one"
 	@echo "make pairs       fifty correct migrations; verify must pass each one"
 	@echo "make ruler       tell what is written or said otherwise than at the last make ruler-record"
+	@echo "make measure     count the tool's changed lines beside those of migrations by hand"
 	@echo "make benchmarks  measure against the bars in docs/design.md"
 
 $(ready): pyproject.toml
@@ -69,6 +70,9 @@ ruler-record: $(ready)
 
 ruler: $(ready)
 	$(bin)/python -m tests.ruler compare build/ruler
+
+measure: $(ready)
+	$(bin)/python -m tests.measure
 
 clean:
 	rm -rf build dist $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,63 @@
+"""What ``make measure`` counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import measure
+from tests.measure import Figures
+
+PROGRAM = """
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+def wrap(model, strategy):
+    return FSDP(model, sharding_strategy=ShardingStrategy[strategy], device_id=torch.device("cpu"))
+"""
+
+
+def tree(root: Path, **files: str) -> Path:
+    root.mkdir()
+    for name, text in files.items():
+        (root / f"{name}.py").write_text(text)
+    return root
+
+
+def test_added_and_removed_lines_are_counted_blank_ones_and_new_files_too(tmp_path: Path) -> None:
+    before = tree(tmp_path / "before", a="one\ntwo\n", b="gone\n")
+    after = tree(tmp_path / "after", a="one\n\nthree\n", c="new\nnew\n")
+    assert measure.changed_lines(before, after) == 3 + 1 + 2
+    assert measure.changed_lines(before, before) == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        ("from fsdp2_support import shard\nshard(a)\nshard(b)\n", 2),
+        ("from .fsdp2_support import shard as cut\nf = partial(cut, a=1)\n", 1),
+        ("from fsdp2_support import no_sync\nno_sync(a)\n", 0),  # a person writes such a helper too
+        ("from elsewhere import shard\nshard(a)\n", 0),
+    ],
+)
+def test_run_time_forms_are_those_of_the_support_module(source: str, count: int) -> None:
+    assert measure.run_time_forms(source) == count
+
+
+def test_support_files_are_part_of_what_changed(tmp_path: Path) -> None:
+    before = tree(tmp_path / "program", train=PROGRAM)
+    hand = tree(tmp_path / "after", train=PROGRAM.replace("strategy", "plan"))
+    found = measure.measure("program", before, tmp_path / "scratch", hand=hand)
+    assert (found.before, found.hand, found.left) == (6, 4, 0)
+    assert found.forms >= 1
+    assert 0 < found.support < found.tool
+    assert found.ratio == found.tool / 4
+
+
+def test_what_was_not_migrated_whole_has_no_ratio() -> None:
+    whole = Figures("whole", 9, hand=4, tool=6, support=0, forms=0, markers=1, longest=80, left=0)
+    part = Figures("part", 9, hand=4, tool=1, support=0, forms=0, markers=0, longest=90, left=2)
+    assert (whole.ratio, part.ratio, measure.total([whole, part]).ratio) == (1.5, None, None)
+    assert "migrated whole: 1 of 2" in measure.summary([whole, part])
+    assert "in all: 1.50" in measure.summary([whole, part])

@@ -1,0 +1,113 @@
+"""Programs migrated by hand: the hand's version trains like FSDP1's, and loads what that saved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.training.programs import FIXTURES, Launcher, Run, compare
+
+pytestmark = pytest.mark.train
+
+BY_HAND = FIXTURES / "by_hand"
+HALF = 1e-3  # of bf16's relative precision of 4e-3, in mean losses and norms
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way to call a program; ``{out}`` in an argument is a directory of its own."""
+
+    program: str
+    arguments: tuple[str, ...] = ()
+    tolerance: float = 1e-6
+    save: tuple[str, ...] = ()  # what makes it leave a checkpoint in {out}
+    resume: tuple[str, ...] = ()  # what makes it go on from there
+    ranks: int = 2
+
+    def __str__(self) -> str:
+        return " ".join((self.program, *self.arguments))
+
+
+CASES = (
+    Case(
+        "diffusion_ema",
+        save=("--results-dir", "{out}", "--max-steps", "4"),
+        resume=("--resume", "{out}/0000004.pt"),
+    ),
+    Case("diffusion_ema", ("--data-parallel", "sdp")),
+    Case("diffusion_ema", ("--precision", "bf16"), HALF),
+    Case(
+        "distill",
+        save=("--dump_path", "{out}", "--n_iter", "4"),
+        resume=("--student_pretrained_weights", "{out}/checkpoint.pth"),
+    ),
+    Case("distill", ("--bf16",), HALF),
+    Case(
+        "lm_pretrain",
+        save=("--out_dir", "{out}", "--max_steps", "4"),
+        resume=("--resume", "{out}/step_4.pt"),
+    ),
+    Case("lm_pretrain", ("--precision", "bf16"), HALF),
+    Case("lm_pretrain", ("--precision", "bf16_mixed"), HALF),
+    Case(
+        "offload_accumulate",
+        save=("--output_dir", "{out}", "--max_steps", "3"),
+        resume=("--resume_dir", "{out}"),
+    ),
+    Case("offload_accumulate", ("--zero2",)),
+    Case("offload_accumulate", ("--bf16",), HALF),
+    Case(
+        "strategy_table",
+        save=("output_dir={out}", "epochs=1"),
+        resume=("resume={out}/epoch_1.pt",),
+    ),
+    Case("strategy_table", ("fsdp.strategy=grad_op", "fsdp.forward_prefetch=1")),
+    Case("strategy_table", ("fsdp.strategy=none", "fsdp.sync_module_states=1")),
+    Case("strategy_table", ("fsdp.precision=bf16",), HALF),
+    Case(
+        "vl_towers",
+        save=("--run_name", "{out}", "--num_steps", "3"),
+        resume=("--resume_from_checkpoint", "{out}/checkpoint.pt"),
+    ),
+    Case(
+        "vl_towers",
+        ("--shard_vision_tower",),
+        save=("--run_name", "{out}", "--num_steps", "3"),
+        resume=("--resume_from_checkpoint", "{out}/checkpoint.pt"),
+    ),
+    Case("vl_towers", ("--precision", "bf16"), HALF),
+    Case("vl_towers", ("--precision", "bf16", "--shard_vision_tower"), HALF),
+    Case("vl_towers", ("--precision", "amp_bf16"), HALF),
+)
+# A program that is written beside its migration (others refer to a fixture) has both directories.
+PAIRS = sorted(d.parent.name for d in BY_HAND.glob("*/before") if (d.parent / "after").is_dir())
+REST = tuple(Case(name) for name in PAIRS if name not in {case.program for case in CASES})
+
+
+@pytest.mark.parametrize("case", CASES + REST, ids=str)
+def test_trains_the_same(case: Case, launcher: Launcher) -> None:
+    scripts = {v: BY_HAND / case.program / v / "train.py" for v in ("before", "after")}
+    before = launcher.script(scripts["before"], *case.arguments, fsdp1="allow", ranks=case.ranks)
+    after = launcher.script(scripts["after"], *case.arguments, fsdp1="forbid", ranks=case.ranks)
+    assert compare(before, after, tolerance=case.tolerance) >= 8
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.save], ids=str)
+def test_resumes_the_same(case: Case, launcher: Launcher, tmp_path: Path) -> None:
+    """Both go on from what FSDP1 saved; what the hand's version saves is as good to it."""
+    scripts = {v: BY_HAND / case.program / v / "train.py" for v in ("before", "after")}
+
+    def run(version: str, arguments: tuple[str, ...], saved_by: str) -> Run:
+        out = str(tmp_path / saved_by)
+        every = [a.replace("{out}", out) for a in (*case.arguments, *arguments)]
+        fsdp1 = "allow" if version == "before" else "forbid"
+        return launcher.script(scripts[version], *every, fsdp1=fsdp1, ranks=case.ranks)
+
+    for version in scripts:
+        run(version, case.save, version)
+    expected = run("before", case.resume, "before")
+    for saved_by in scripts:
+        after = run("after", case.resume, saved_by)
+        assert compare(expected, after, tolerance=case.tolerance) >= 4
