@@ -20,7 +20,7 @@ from pathlib import Path
 from shutil import copytree, ignore_patterns
 
 from fsdp_migrate.cli import session
-from fsdp_migrate.planning import support_file
+from fsdp_migrate.planning import support_library
 from fsdp_migrate.planning.outcome import Outcome
 from tests.corpus import packages
 
@@ -89,7 +89,7 @@ def measure(
     for path, data in run.result.changes.items():
         path.write_bytes(data)
     texts = {after / name: text for name, text in packages.texts(after).items()}
-    support = {p for p in run.created if p.stem.startswith(support_file.NAME)}
+    support = {p for p in run.created if p.stem.startswith(support_library.NAME)}
     own = {path: text for path, text in texts.items() if path not in support}
     old = {line for text in packages.texts(before).values() for line in text.splitlines()}
     new = [line for text in own.values() for line in text.splitlines() if line not in old]
@@ -132,7 +132,7 @@ def run_time_forms(source: str) -> int:
         alias.asname or alias.name
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom)
-        and (node.module or "").rpartition(".")[2].startswith(support_file.NAME)
+        and (node.module or "").rpartition(".")[2].startswith(support_library.NAME)
         for alias in node.names
         if alias.name in RUN_TIME_FORMS
     }

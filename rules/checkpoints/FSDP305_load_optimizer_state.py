@@ -2,16 +2,18 @@
 
 import ast
 
+from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.families.checkpoints import (
     optimizer_states,
     settings_in_force,
     state_dict_settings,
+    training_order,
 )
 from fsdp_migrate.families.names.deletions import drop_assignment
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import code
-from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.edits import Code, Proposal, code
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import DCP
 
@@ -54,27 +56,25 @@ def decide(site: Site, study: Study) -> Decision:
     proposal = study.proposal()
     module = site.module
     sharded = name.startswith("flatten_sharded") or (by_setting and setting.kind == "SHARDED")
-    if at_run_time:
-        message = "optim_state_dict_to_load"
-    elif alone:
-        message = "optimizer_state_to_load"
-    else:
-        message = "set_optimizer_state_dict" if sharded else "load_full_optimizer"
-    if sharded and not alone:
-        function = proposal.name(module, DCP, message, site.node)
-    else:
-        function = proposal.support(module, message, site.node)
     only_rank0 = name.startswith("scatter") or (
         by_setting and not sharded and not at_run_time and setting.optim_rank0_only
     )
-    new = code(
-        "{f}({m}, {o}, {s}{r})",
-        f=function,
-        m=load.model,
-        o=load.optimizer,
-        s=load.state,
-        r=", from_rank0=True" if only_rank0 else "",
-    )
+    message = "optim_state_dict_to_load" if at_run_time else "optimizer_state_to_load"
+    if alone:
+        new = _converted(load, site, proposal, message, only_rank0=only_rank0)
+    else:
+        message = "set_optimizer_state_dict"
+        path = access_path(load.model)
+        followed = path is not None and training_order.follows_model_state(site, path)
+        if training_order.may_follow_evaluation(site.node, module, study) and not followed:
+            training_order.reshard_before(site.statement, load.model, site, proposal)
+        if sharded:
+            function = proposal.name(module, DCP, message, site.node)
+            new = code(
+                "{f}({m}, {o}, {s})", f=function, m=load.model, o=load.optimizer, s=load.state
+            )
+        else:
+            new = _loaded(load, site, study, proposal, models, only_rank0=only_rank0)
     if alone:
         assert isinstance(site.node, ast.expr)
         proposal.replace(module, site.node, new)
@@ -93,3 +93,62 @@ def decide(site: Site, study: Study) -> Decision:
     if load.assignment is not None:
         drop_assignment(load.assignment, module, study, proposal)
     return study.rewritten(site, RULE.code, message, proposal, models=models)
+
+
+def _converted(
+    load: optimizer_states.Load, site: Site, proposal: Proposal, name: str, *, only_rank0: bool
+) -> Code:
+    """This rank's part of a state, as the optimizer's own method takes it."""
+    assert load.model is not None
+    assert load.optimizer is not None
+    assert load.state is not None
+    return code(
+        "{f}({m}, {o}, {s}{r})",
+        f=proposal.support(site.module, name, site.node),
+        m=load.model,
+        o=load.optimizer,
+        s=load.state,
+        r=", from_rank0=True" if only_rank0 else "",
+    )
+
+
+def _loaded(
+    load: optimizer_states.Load,
+    site: Site,
+    study: Study,
+    proposal: Proposal,
+    models: frozenset[Constructor],
+    *,
+    only_rank0: bool,
+) -> Code:
+    """The call that loads a whole state."""
+    assert load.optimizer is not None
+    assert load.state is not None
+    assert load.model is not None
+    module = site.module
+    kinds = optimizer_states.kinds(load.optimizer, module, study)
+    state = code("{s}", s=load.state)
+    whole = code("True")
+    if kinds.may_be_empty and not kinds.is_empty and not only_rank0 and not _calls(load.state):
+        whole = code('bool({s}["state"])', s=load.state)  # SGD without momentum has none
+    elif kinds.may_be_empty and (only_rank0 or not kinds.is_empty):
+        converted = _converted(
+            load, site, proposal, "optimizer_state_to_load", only_rank0=only_rank0
+        )
+        return code("{o}.load_state_dict({c})", o=load.optimizer, c=converted)
+    if kinds.counts_steps and optimizer_states.may_share_steps(models, study):
+        separate = proposal.support(module, "separate_steps", site.node)
+        state = code("{f}({s})", f=separate, s=state)
+    given = code("")
+    if not kinds.is_empty:
+        options = proposal.name(module, DCP, "StateDictOptions", site.node)
+        source = ", broadcast_from_rank0=True" if only_rank0 else ""
+        given = code(", options={o}(full_state_dict={w}{b})", o=options, w=whole, b=source)
+    function = proposal.name(module, DCP, "set_optimizer_state_dict", site.node)
+    return code(
+        "{f}({m}, {p}, {s}{g})", f=function, m=load.model, p=load.optimizer, s=state, g=given
+    )
+
+
+def _calls(node: ast.expr) -> bool:
+    return any(isinstance(each, ast.Call) for each in ast.walk(node))

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Made, Value
 from fsdp_migrate.families.checkpoints import state_dict_settings
+from fsdp_migrate.families.parameters import attributes
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.call_arguments import bind_arguments
 
 NEW_ORDER = ("model", "optim", "optim_state_dict", "is_named_optimizer", "load_directly", "group")
@@ -146,3 +151,37 @@ def _loads(call: ast.Call) -> bool:
 def _receiver(call: ast.Call) -> ast.expr:
     assert isinstance(call.func, ast.Attribute)
     return call.func.value
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """What an optimizer may be: one with a ``step`` for each parameter, one without any state."""
+
+    counts_steps: bool
+    may_be_empty: bool
+    is_empty: bool
+
+
+def kinds(optimizer: ast.expr, module: Module, study: Study) -> Kinds:
+    """What an optimizer may be, as far as seen: one that counts steps where nothing is."""
+    found = [_momentum(value, study) for value in study.values(optimizer, module)] or [None]
+    return Kinds(None in found, False in found, set(found) == {False})
+
+
+def _momentum(value: Value, study: Study) -> bool | None:
+    """Whether SGD has a momentum; None of what is no SGD."""
+    if not isinstance(value, Made) or not isinstance(value.node, ast.Call):
+        return None
+    if value.made_by not in {"torch.optim.SGD", "torch.optim.sgd.SGD"}:
+        return None
+    bound = bind_arguments(value.node, ("params", "lr", "momentum"))
+    if bound is None:
+        return True
+    given = bound.get("momentum")
+    flag = study.literal(given, value.module) if given is not None else None
+    return given is not None and (flag is None or bool(flag.value))
+
+
+def may_share_steps(models: Iterable[Constructor], study: Study) -> bool:
+    """Whether FSDP1 may have saved one ``step`` for all parameters of a unit."""
+    return any(attributes.keeps(each, study) is not True for each in models)

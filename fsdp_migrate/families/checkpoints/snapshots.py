@@ -58,7 +58,7 @@ def _holds(target: ast.expr, assignment: ast.stmt, module: Module) -> bool:
         return False
     function = references.enclosing_function(module, assignment)
     loop = _loop(assignment, module)
-    steps = list(_steps(function))
+    steps = list(training_calls(function))
     first = assignment.end_lineno or 0
     for use in _uses(target, function, module):
         if loop is not None and (
@@ -97,12 +97,12 @@ def _loop(node: ast.AST, module: Module) -> ast.AST | None:
     for parent in module.table.ancestors(node):
         if parent is function:
             break
-        if isinstance(parent, LOOPS) and any(_steps(parent)):
+        if isinstance(parent, LOOPS) and any(training_calls(parent)):
             found = parent
     return found
 
 
-def _steps(node: ast.AST) -> Iterator[ast.Call]:
+def training_calls(node: ast.AST) -> Iterator[ast.Call]:
     """Calls that train."""
     for call in ast.walk(node):
         if isinstance(call, ast.Call):
