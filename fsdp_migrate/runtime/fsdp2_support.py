@@ -1,5 +1,6 @@
 """Functions on FSDP2 models, written by fsdp-migrate. Plain torch: edit and move them freely."""
 
+import copy
 import dataclasses
 import enum
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
@@ -8,7 +9,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import ActivationWrapper
 from torch.distributed.checkpoint.state_dict import (
@@ -692,7 +692,7 @@ def _take_state(
 def optim_state_dict(
     model: nn.Module, optim: torch.optim.Optimizer
 ) -> dict[str, Any]:
-    """The state of an optimizer by parameter name, of the kind that the model is set to."""
+    """The state of an optimizer by parameter name, of the kind that the model is set to: copies."""
     settings = get_state_dict_type(model)
     config = settings.optim_state_dict_config
     reshard_parameters(model)
@@ -703,7 +703,7 @@ def optim_state_dict(
         return state
     else:
         options = StateDictOptions(full_state_dict=True, cpu_offload=config.offload_to_cpu)
-    return {**get_optimizer_state_dict(model, optim, options=options)}
+    return copy.deepcopy({**get_optimizer_state_dict(model, optim, options=options)})
 
 
 def optim_state_dict_to_load(
@@ -722,20 +722,6 @@ def optim_state_dict_to_load(
         optim_state_dict,
         from_rank0=getattr(config, "rank0_only", False),
     )
-
-
-def read_sharded_optimizer_state(
-    model: nn.Module, optimizer: torch.optim.Optimizer, key: str, storage_reader: Any
-) -> dict[str, Any]:
-    """Read a sharded optimizer state, saved under ``key`` by FSDP1 or FSDP2, with DCP.
-
-    Returns:
-        ``{key: state}``, sharded like the parameters.
-    """
-    reshard_parameters(model)
-    state = {key: get_optimizer_state_dict(model, optimizer)}
-    dcp.load(state, storage_reader=storage_reader)
-    return state
 
 
 def sharding_kwargs(
@@ -959,11 +945,13 @@ def full_model_state(model: nn.Module, *, cpu_offload: bool) -> dict[str, Any]:
 
 
 def whole_on_cpu(state: Any) -> Any:
-    """A sharded state dict with whole tensors in it, on the CPU of every rank."""
+    """A sharded state dict with whole tensors in it, copies on the CPU of every rank."""
     if isinstance(state, dict):
         return {key: whole_on_cpu(value) for key, value in state.items()}
-    whole = _whole(state)
-    return whole.cpu() if torch.is_tensor(whole) else whole
+    if isinstance(state, DTensor):
+        moved: Any = state.to(state.device_mesh.device_type)
+        state = moved.full_tensor()
+    return state.cpu().clone() if torch.is_tensor(state) else state
 
 
 def load_full_model(

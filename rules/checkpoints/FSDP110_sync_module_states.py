@@ -30,7 +30,7 @@ def decide(site: Site, study: Study) -> Decision:
             "broadcast the weights within the group or the mesh before sharding",
         )
     if plan.from_rank0:
-        return study.rewritten(site, RULE.code, "load_rank0_state")
+        return study.rewritten(site, RULE.code, "with param_init_fn")
     _load_from_rank0(plan, None if constant is not None else value)
     return study.rewritten(site, RULE.code, "set_model_state_dict(broadcast_from_rank0=True)")
 

@@ -82,7 +82,7 @@ def decide(site: Site, study: Study) -> Decision:
     else:
         new, message = _new(site, setting, proposal, place)
         if snapshots.is_kept(site, study):
-            new, message = _copied(new, site, proposal), f"copies of {message}"
+            new, message = _copied(new, site, proposal, place), f"a copy of {message}"
         if others and setting.kind == "FULL":
             new = _of_others(new, site, proposal, place)
     if place is not None:
@@ -141,12 +141,13 @@ def _new(
     return new, f"get_model_state_dict ({setting})"
 
 
-def _copied(state: Code, site: Site, proposal: Proposal) -> Code:
+def _copied(
+    state: Code, site: Site, proposal: Proposal, place: hoisting_places.Place | None
+) -> Code:
     """A state in tensors that no training changes."""
-    name = proposal.fresh(site.module, site.node, "name", loop=True)
-    value = proposal.fresh(site.module, site.node, "value", loop=True)
-    template = f"{{{{{name}: {value}.clone() for {name}, {value} in {{s}}.items()}}}}"
-    return code(template, s=state)
+    near = site.node if place is None else place.statement
+    copying = proposal.module_name(site.module, "copy", "copy", near)
+    return code("{c}.deepcopy({s})", c=copying, s=state)
 
 
 def _of_others(

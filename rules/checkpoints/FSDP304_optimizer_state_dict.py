@@ -197,7 +197,7 @@ def _new(
             s=options,
             f=", ".join(flags),
         )
-    if snapshots.is_kept(site, study):
+    if message != "whole_on_cpu" and snapshots.is_kept(site, study):
         copying = proposal.module_name(module, "copy", "copy", near)
         new, message = code("{c}.deepcopy({n})", c=copying, n=new), f"a copy of {message}"
     early = training_order.comes_before_training(site.node, module, study)

@@ -55,7 +55,9 @@ def decide(site: Site, study: Study) -> Decision:
     assert load.state is not None
     proposal = study.proposal()
     module = site.module
-    sharded = name.startswith("flatten_sharded") or (by_setting and setting.kind == "SHARDED")
+    sharded = name.startswith("flatten_sharded") or (
+        by_setting and (setting.kind == "SHARDED" or optimizer_states.is_read_sharded(site))
+    )
     only_rank0 = name.startswith("scatter") or (
         by_setting and not sharded and not at_run_time and setting.optim_rank0_only
     )

@@ -16,7 +16,7 @@ def is_read_again(state: ast.expr, load: ast.Call, module: Module) -> bool:
     """
     key: object = None
     match state:
-        case ast.Call():
+        case ast.Call() | ast.Constant() | ast.Dict() | ast.DictComp():
             return False
         case ast.Subscript(value=of, slice=ast.Constant(value=key)):
             state = of

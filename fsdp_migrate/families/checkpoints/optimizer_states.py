@@ -11,6 +11,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Made, Value
 from fsdp_migrate.families.checkpoints import state_dict_settings
 from fsdp_migrate.families.parameters import attributes
+from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
@@ -180,6 +181,14 @@ def _momentum(value: Value, study: Study) -> bool | None:
     given = bound.get("momentum")
     flag = study.literal(given, value.module) if given is not None else None
     return given is not None and (flag is None or bool(flag.value))
+
+
+def is_read_sharded(site: Site) -> bool:
+    """Whether the function reads a sharded state, which is converted under any setting."""
+    function = enclosing_function(site.module, site.node)
+    calls = [n for n in ast.walk(function) if isinstance(n, ast.Call)]
+    paths = [access_path(call.func) or "" for call in calls]
+    return any(path.endswith("load_sharded_optimizer_state_dict") for path in paths)
 
 
 def may_share_steps(models: Iterable[Constructor], study: Study) -> bool:

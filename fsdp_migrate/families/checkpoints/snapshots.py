@@ -43,7 +43,12 @@ def _is_kept(node: ast.AST, module: Module, study: Study, depth: int) -> bool:
     if not isinstance(parent, (ast.Assign, ast.AnnAssign)):
         return False
     targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
-    return any(_holds(target, parent, module) for target in targets)
+    if any(_holds(target, parent, module) for target in targets):
+        return True
+    function = references.enclosing_function(module, node)
+    names = [name for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+    uses = (use for name in names for use in _uses(name, function, module))
+    return depth > 0 and any(_is_kept(use, module, study, depth - 1) for use in uses)
 
 
 def _holds(target: ast.expr, assignment: ast.stmt, module: Module) -> bool:
