@@ -17,7 +17,7 @@ help:
 	@echo "make demo        rewrite the example project, train before and after, print the verdict"
 	@echo "make test        lint, types and every test"
 	@echo "make lint        ruff and mypy"
-	@echo "make documents   renew what is generated in README.md and docs/"
+	@echo "make documents   renew the tables in docs/"
 	@echo "make mutants     plant every known defect; verify must catch each one"
 	@echo "make pairs       fifty correct migrations; verify must pass each one"
 	@echo "make ruler       tell what is written or said otherwise than at the last make ruler-record"

@@ -81,7 +81,7 @@ def measure(roots: list[Path]) -> int:
             partial(session.run, [root]),
             partial(search.find, [root]),
             partial(session.run, [root], edit=False),
-            partial(headroom.deep, partial(parse, sources)),
+            partial(headroom.with_deep_stack, partial(parse, sources)),
         )
         print(
             COLUMNS.format(

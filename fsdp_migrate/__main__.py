@@ -11,7 +11,7 @@ def main() -> None:
     _leave_out_working_directory()
     from fsdp_migrate.cli import process
 
-    sys.exit(process.finished(lambda: run(sys.argv[1:])))
+    sys.exit(process.run_to_end(lambda: run(sys.argv[1:])))
 
 
 def _leave_out_working_directory() -> None:
@@ -47,15 +47,17 @@ def run(arguments: list[str]) -> int:
             console.out(f"fsdp-migrate {__version__}")
             return 0
         case ["explain", *topic] if len(topic) < 2 and not "".join(topic).startswith("-"):
-            from fsdp_migrate.cli import light_commands
+            from fsdp_migrate.cli.explain import explain
+            from fsdp_migrate.cli.options import Explain
 
-            return light_commands.explain(topic[0] if topic else None)
+            return explain(Explain(topic=topic[0] if topic else None))
         case ["check", *paths] if paths and not any(path.startswith("-") for path in paths):
             from pathlib import Path
 
-            from fsdp_migrate.cli import commands
+            from fsdp_migrate.cli.check import check
+            from fsdp_migrate.cli.options import Check
 
-            return commands.check([Path(path) for path in paths])
+            return check(Check(paths=[Path(path) for path in paths]))
     from fsdp_migrate.cli import parser
 
     return parser.run(arguments)

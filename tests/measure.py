@@ -14,7 +14,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from shutil import copytree, ignore_patterns
@@ -53,6 +53,7 @@ class Figures:
     hand: int | None  # lines that a person changed
     tool: int  # lines that the tool changed
     support: int  # of those, lines of support files
+    inside: int  # and lines of support functions in the program's own files
     forms: int  # uses of run-time forms
     markers: int
     longest: int  # columns of the longest new line outside of support files
@@ -65,8 +66,8 @@ class Figures:
 
 
 HEAD = (
-    "| program | before | hand | tool | ratio | support | run-time forms | markers | longest line "
-    "| left |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+    "| program | before | hand | tool | ratio | support | inside | run-time forms | markers "
+    "| longest line | left |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
 )
 
 
@@ -91,15 +92,18 @@ def measure(
     texts = {after / name: text for name, text in packages.texts(after).items()}
     support = {p for p in run.created if p.stem.startswith(support_library.NAME)}
     own = {path: text for path, text in texts.items() if path not in support}
-    old = {line for text in packages.texts(before).values() for line in text.splitlines()}
+    origin = {after / name: text for name, text in packages.texts(before).items()}
+    defined = {path: new_definitions(origin.get(path, ""), text) for path, text in own.items()}
+    old = {line for text in origin.values() for line in text.splitlines()}
     new = [line for text in own.values() for line in text.splitlines() if line not in old]
     return Figures(
         name,
-        before=sum(len(text.splitlines()) for text in packages.texts(before).values()),
+        before=sum(len(text.splitlines()) for text in origin.values()),
         hand=changed_lines(before, copied(hand, scratch / "hand")) if hand else None,
         tool=changed_lines(before, after),
         support=sum(len(texts[path].splitlines()) for path in support),
-        forms=sum(map(run_time_forms, own.values())) if support else 0,
+        inside=sum(sum(found.values()) for found in defined.values()),
+        forms=sum(run_time_forms(text, set(defined[path])) for path, text in own.items()),
         markers=sum(line.lstrip().startswith(MARKER) for line in new),
         longest=max(map(len, new), default=0),
         left=run.result.count(Outcome.LEFT),
@@ -125,10 +129,26 @@ def changed_lines(before: Path, after: Path) -> int:
     return sum(int(count) for pair in counts for count in pair if count != "-")  # "-": not text
 
 
-def run_time_forms(source: str) -> int:
-    """How often a file names what it imports from the support module to decide at run time."""
+def new_definitions(before: str, after: str) -> dict[str, int]:
+    """The support functions that a file defines since it was rewritten, and the lines of each."""
+    if before == after:
+        return {}
+    there = {node.name for node in ast.parse(before).body if isinstance(node, ast.FunctionDef)}
+    return {
+        node.name: (node.end_lineno or 0) - node.lineno + 1
+        for node in ast.parse(after).body
+        if isinstance(node, ast.FunctionDef)
+        if node.name in support_library.definitions() and node.name not in there
+    }
+
+
+def run_time_forms(source: str, defined: Set[str] = frozenset()) -> int:
+    """How often a file names what it imports from the support module, or defines of it, to decide
+    at run time."""
+    if support_library.NAME not in source and not defined:
+        return 0
     tree = ast.parse(source)
-    names = {
+    names = RUN_TIME_FORMS & defined | {
         alias.asname or alias.name
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom)
@@ -167,7 +187,7 @@ def table(rows: Sequence[Figures]) -> str:
         hand = "-" if row.hand is None else row.hand
         lines.append(
             f"| {row.name} | {row.before} | {hand} | {row.tool} | {ratio} | {row.support} "
-            f"| {row.forms} | {row.markers} | {row.longest} | {row.left} |"
+            f"| {row.inside} | {row.forms} | {row.markers} | {row.longest} | {row.left} |"
         )
     return "\n".join(lines)
 

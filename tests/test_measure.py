@@ -45,6 +45,14 @@ def test_run_time_forms_are_those_of_the_support_module(source: str, count: int)
     assert measure.run_time_forms(source) == count
 
 
+def test_support_functions_in_a_file_of_the_program_are_told_from_its_own() -> None:
+    before = "def shard(model):\n    return model\n"
+    after = before + "\n\ndef no_sync(model):\n    yield\n\n\ndef more():\n    pass\n"
+    assert measure.new_definitions(before, after) == {"no_sync": 2}
+    assert measure.run_time_forms("shard(model)\n") == 0
+    assert measure.run_time_forms("shard_by_policy(model)\n", {"shard_by_policy"}) == 1
+
+
 def test_support_files_are_part_of_what_changed(tmp_path: Path) -> None:
     before = tree(tmp_path / "program", train=PROGRAM)
     hand = tree(tmp_path / "after", train=PROGRAM.replace("strategy", "plan"))
@@ -56,8 +64,12 @@ def test_support_files_are_part_of_what_changed(tmp_path: Path) -> None:
 
 
 def test_what_was_not_migrated_whole_has_no_ratio() -> None:
-    whole = Figures("whole", 9, hand=4, tool=6, support=0, forms=0, markers=1, longest=80, left=0)
-    part = Figures("part", 9, hand=4, tool=1, support=0, forms=0, markers=0, longest=90, left=2)
+    whole = Figures(
+        "whole", 9, hand=4, tool=6, support=0, inside=0, forms=0, markers=1, longest=80, left=0
+    )
+    part = Figures(
+        "part", 9, hand=4, tool=1, support=0, inside=0, forms=0, markers=0, longest=90, left=2
+    )
     assert (whole.ratio, part.ratio, measure.total([whole, part]).ratio) == (1.5, None, None)
     assert "migrated whole: 1 of 2" in measure.summary([whole, part])
     assert "in all: 1.50" in measure.summary([whole, part])

@@ -57,6 +57,16 @@ def test_rules_and_their_pages_are_in_the_wheel(installed: Path, tmp_path: Path)
     assert answer.stdout.startswith("FSDP101")
 
 
+def test_pages_of_reports_are_in_the_wheel(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("import torch\n")
+    answer = run(installed, "check", ".", "--format", "html", cwd=tmp_path)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.count(":root {") == 4
+    installed_here = installed.parents[1]
+    styles = [p.parent.relative_to(installed_here) for p in installed_here.rglob("report.css")]
+    assert sorted(p.parent.name for p in styles) == ["fsdp_migrate", "verify"]
+
+
 @pytest.mark.train
 @pytest.mark.parametrize("launcher", ["fork", "torchrun"])
 def test_verify_works_as_installed(installed: Path, tmp_path: Path, launcher: str) -> None:

@@ -1,4 +1,7 @@
-"""Rule pages and the table of rules, without importing torch, LibCST or any rule."""
+"""What ``explain`` does: rule pages, the table of rules, the sites of one line.
+
+It must answer at once: nothing heavy is imported unless a place is asked about.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,12 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from fsdp_migrate.planning.pages import Page, pages
+from fsdp_migrate import shown
+from fsdp_migrate.cli import console
+from fsdp_migrate.cli.exit_codes import BAD, GOOD, SEE
+from fsdp_migrate.cli.options import Explain
+from fsdp_migrate.errors import InputError
+from fsdp_migrate.planning.pages import Page, own_directories, pages
 
 PLACE = re.compile(r"(.+?\.(?:pyi?|ipynb))(?::cell (\d+))?:(\d+)(?::\d+)?")
 
@@ -58,10 +66,87 @@ def _indented(text: str) -> str:
     return "\n".join(f"    {line}" if line else "" for line in text.strip("\n").split("\n"))
 
 
-def place(topic: str) -> tuple[Path, int, int] | None:
+def find_place(topic: str) -> tuple[Path, int, int] | None:
     """``train.py:41`` -> path, 0 and line, ``train.ipynb:cell 3:1`` -> path, cell and line; None if
     the topic is no place."""
     found = PLACE.fullmatch(topic)
     if found is None:
         return None
     return Path(found.group(1)), int(found.group(2) or 0), int(found.group(3))
+
+
+def explain(asked: Explain) -> int:
+    """A rule's page, the table of rules, or what would happen at one place."""
+    place = find_place(asked.topic) if asked.topic is not None else None
+    if place is not None:
+        from fsdp_migrate.cli import trust
+
+        start = Path.cwd() / place[0]
+        return trust.run_command(
+            start, asked.trust_rules, lambda: _explain_place(*place, trust_rules=asked.trust_rules)
+        )
+    try:
+        directories = _rule_paths()
+    except InputError as error:
+        console.problem(str(error))
+        return BAD
+    if asked.topic is None:
+        console.out(table(directories))
+        return GOOD
+    try:
+        console.out(page(asked.topic, directories))
+    except UnknownTopic as error:
+        console.problem(str(error))
+        return BAD
+    return GOOD
+
+
+def _rule_paths() -> Sequence[Path]:
+    """The project's own rule directories, read without the weight of the whole configuration.
+
+    Raises:
+        ConfigError: one leads out of the project.
+    """
+    from fsdp_migrate.discovery import project_paths
+
+    for directory in (Path.cwd(), *Path.cwd().parents):
+        pyproject = directory / "pyproject.toml"
+        if pyproject.is_file():
+            from fsdp_migrate import toml
+
+            try:
+                data = toml.loads(project_paths.read_regular_file(pyproject))
+                names = list(map(str, data["tool"]["fsdp-migrate"]["rule-paths"]))
+            except (OSError, ValueError, KeyError, TypeError):
+                return []  # the commands that depend on it complain
+            origin = "pyproject.toml: [tool.fsdp-migrate]"
+            return own_directories(directory, names, origin)
+        if (directory / ".git").exists():
+            break
+    return []
+
+
+def _explain_place(path: Path, cell: int, line: int, *, trust_rules: bool) -> int:
+    """Every site of a line with the pages of their rules."""
+    from fsdp_migrate import report
+    from fsdp_migrate.cli import session
+    from fsdp_migrate.planning.outcome import place
+    from fsdp_migrate.report import text
+
+    try:
+        run = session.run([path], edit=False, trust_rules=trust_rules)
+    except InputError as error:
+        console.problem(str(error))
+        return BAD
+    found = [e for e in report.events(run.result) if (e.cell, e.line) == (cell, line)]
+    if not found:
+        console.note(f"{place(shown.path(str(path)), line, cell)}: nothing of FSDP1 here")
+        return GOOD
+    for event in report.printable(found):
+        console.out("\n".join(text.block(event)) + "\n\n")
+    for code in dict.fromkeys(e.code for e in found):
+        try:
+            console.out(page(code, run.config.rule_paths))
+        except UnknownTopic:
+            continue  # a code without a page: held back with another site
+    return SEE

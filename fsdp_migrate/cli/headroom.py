@@ -15,7 +15,7 @@ DEPTH = 20_000
 T = TypeVar("T")
 
 
-def deep(function: Callable[[], T]) -> T:
+def with_deep_stack(function: Callable[[], T]) -> T:
     """Call ``function`` where it may recurse deeply, and return or raise what it does.
 
     The caller only waits, so Ctrl-C is answered at once even while native code is running.
@@ -49,7 +49,7 @@ def deep(function: Callable[[], T]) -> T:
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def without_collector() -> Iterator[None]:
     """Without garbage collection: trees of millions of nodes live to the end of a run, and looking
     through them for garbage again and again takes more time than making them."""
     enabled = gc.isenabled()

@@ -9,13 +9,13 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from fsdp_migrate.cli.exit_codes import BAD, SEE
 from fsdp_migrate.errors import InputError
 
-GOOD, SEE, BAD = 0, 1, 2
 TRACEBACK = "FSDP_MIGRATE_TRACEBACK"
 
 
-def finished(work: Callable[[], int]) -> int:
+def run_to_end(work: Callable[[], int]) -> int:
     """The exit code of ``work``; whatever goes wrong ends in a sentence and 2."""
     # A terminal that cannot show a character is no reason to fail.
     for stream in (sys.stdout, sys.stderr):
@@ -56,14 +56,14 @@ def _defect(error: Exception) -> str:
     )
 
 
-def apart(work: Callable[[], int]) -> int:
+def run_in_child(work: Callable[[], int]) -> int:
     """The exit code of ``work``, done in a child process, for code that is not ours runs in it.
 
     Such code can end a process at any moment, with any exit code. So only the word counts that the
     child writes into a pipe as the last thing it does; without it the answer is :data:`BAD`.
     """
     if not hasattr(os, "fork"):
-        return finished(work)
+        return run_to_end(work)
     sys.stdout.flush()
     sys.stderr.flush()
     ours, theirs = os.pipe()
@@ -105,7 +105,7 @@ def _serve(work: Callable[[], int], pipe: int) -> None:
     process = os.getpid()
     code = BAD
     try:
-        code = finished(work)
+        code = run_to_end(work)
     except BaseException as error:  # SystemExit among them: the work itself raises none
         if os.environ.get(TRACEBACK):
             sys.excepthook(type(error), error, error.__traceback__)

@@ -51,7 +51,7 @@ class Change:
     text: bytes
 
 
-def units(decisions: Sequence[Decision]) -> list[Unit]:
+def find_units(decisions: Sequence[Decision]) -> list[Unit]:
     """What there is to ask about: migrations in the order of their first sites, then the rest."""
     active = [d for d in decisions if d.outcome is not Outcome.LEFT or d.guarded]
     group = holding.groups(active)
@@ -82,7 +82,7 @@ def units(decisions: Sequence[Decision]) -> list[Unit]:
     return [u for u in (*migrations.values(), *files.values(), comments) if u.keys]
 
 
-def walk(
+def ask_about_changes(
     asked: Sequence[Unit],
     again: Again,
     before: Mapping[Path, bytes],

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdp_migrate.cli import config, console, headroom, trust
+from fsdp_migrate.cli.exit_codes import BAD
 from fsdp_migrate.discovery import project_paths, search
 from fsdp_migrate.discovery.project_files import ProjectFiles
-from fsdp_migrate.errors import ConfigError
+from fsdp_migrate.errors import ConfigError, InputError
 from fsdp_migrate.planning import pages
 from fsdp_migrate.planning.result import Problem, Result
 
@@ -28,14 +30,14 @@ class Run:
     found: ProjectFiles
     result: Result
     seconds: float
-    trust: trust.Word
+    trust: trust.Trust
 
     def without(self, refused: frozenset[Key], *, settle: bool = True) -> Result:
         """The result of this run if some decisions are not taken; to look at only, unless
         ``settle``."""
         again = self.result.again
         assert again is not None, "no engine ran"
-        result = headroom.deep(lambda: again(refused, settle=settle))
+        result = headroom.with_deep_stack(lambda: again(refused, settle=settle))
         result.problems = list(dict.fromkeys([*self.result.problems, *result.problems]))
         return result
 
@@ -88,11 +90,11 @@ def run(
     settings = config.load(start(paths), target=target)
     _check_codes((*select, *ignore), "", settings)
     _check_codes((*settings.select, *settings.ignore), f"{config.TABLE}: ", settings)
-    word = trust.word(home or settings.root, settings.rule_paths, asked=trust_rules)
+    word = trust.find_trust(home or settings.root, settings.rule_paths, asked=trust_rules)
     if word.note:
         console.note(f"note: {word.note}")
     result = Result()
-    with headroom.uncollected():
+    with headroom.without_collector():
         found = search.find(paths, settings.exclude, settings.root, jobs=jobs)
         if found.candidates:
             chosen = frozenset(select or settings.select)
@@ -130,6 +132,23 @@ def start(paths: Sequence[Path]) -> Path:
     """
     taken, _ = project_paths.accept(paths)
     return taken[0] if taken else Path.cwd()
+
+
+def trusting(paths: Sequence[Path], trust_rules: bool, work: Callable[[], int]) -> int:
+    """The exit code of ``work``, done apart where it runs rules of the project's own."""
+    try:
+        project = start(paths)
+    except InputError as error:
+        console.problem(str(error))
+        return BAD
+    return trust.run_command(project, trust_rules, work)
+
+
+def cores() -> int:
+    """How many cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _engine(
@@ -183,7 +202,7 @@ def _engine(
     from fsdp_migrate import workers
 
     try:
-        return headroom.deep(work)
+        return headroom.with_deep_stack(work)
     except KeyboardInterrupt:
         workers.stop()
         raise

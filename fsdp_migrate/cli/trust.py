@@ -21,7 +21,7 @@ FILE = "FSDP_MIGRATE_CONFIG"
 
 
 @dataclass(frozen=True)
-class Word:
+class Trust:
     """What is said about the rules of one project. ``by`` says who trusts them, if anybody does."""
 
     root: Path
@@ -53,7 +53,7 @@ class Word:
         )
 
 
-def word(root: Path, directories: Sequence[Path], *, asked: bool) -> Word:
+def find_trust(root: Path, directories: Sequence[Path], *, asked: bool) -> Trust:
     """What the user says about the rules in ``directories`` of the project at ``root``.
 
     Raises:
@@ -64,12 +64,12 @@ def word(root: Path, directories: Sequence[Path], *, asked: bool) -> Word:
         if not directory.is_dir():
             raise ConfigError(f"{shown.path(str(directory))}: no such directory of rules")
     if not directories:
-        return Word(real)
+        return Trust(real)
     by = f"{OPTION} was given" if asked else _of_user(real)
-    return Word(real, tuple(directories), by)
+    return Trust(real, tuple(directories), by)
 
 
-def command(start: Path, asked: bool, work: Callable[[], int]) -> int:
+def run_command(start: Path, asked: bool, work: Callable[[], int]) -> int:
     """The exit code of ``work``, a command on the project around ``start``.
 
     Where it runs rules of the project's own, it does so in a process that they cannot end without
@@ -79,10 +79,10 @@ def command(start: Path, asked: bool, work: Callable[[], int]) -> int:
 
     try:
         root = config.project_root(start)
-        trusted = word(root, config.rule_paths(root), asked=asked).loaded
+        trusted = find_trust(root, config.rule_paths(root), asked=asked).loaded
     except InputError:
         return work()  # says what is wrong
-    return process.apart(work) if trusted else work()
+    return process.run_in_child(work) if trusted else work()
 
 
 def users_file() -> Path:

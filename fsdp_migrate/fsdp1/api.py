@@ -5,32 +5,30 @@ Read from ``torch/distributed/fsdp`` of torch 2.4 to 2.15, in which none of it c
 
 from __future__ import annotations
 
+import re
 from functools import cache
+from pathlib import Path
 from typing import Final
+
+from fsdp_migrate import runtime
 
 PACKAGE: Final = "torch.distributed.fsdp"
 EARLIER_PACKAGE: Final = "torch.distributed._fsdp"
 FSDP: Final = "FullyShardedDataParallel"
 
-CONSTRUCTOR_ARGUMENTS: Final = (
-    "module",
-    "process_group",
-    "sharding_strategy",
-    "cpu_offload",
-    "auto_wrap_policy",
-    "backward_prefetch",
-    "mixed_precision",
-    "ignored_modules",
-    "param_init_fn",
-    "device_id",
-    "sync_module_states",
-    "forward_prefetch",
-    "limit_all_gathers",
-    "use_orig_params",
-    "ignored_states",
-    "device_mesh",
-)
-"""Positional order of ``FullyShardedDataParallel.__init__`` after ``self``."""
+
+def _arguments_of_shard() -> tuple[str, ...]:
+    """The parameters of ``shard`` in the support module, but for its own, which are keyword-only.
+
+    They are read as text: the module imports torch.
+    """
+    library = Path(runtime.__file__).with_name("fsdp2_support.py").read_text(encoding="utf-8")
+    head = library.partition("\ndef shard(\n")[2].partition("\n    *,\n")[0]
+    return tuple(re.findall(r"^ {4}(\w+):", head, re.MULTILINE))
+
+
+CONSTRUCTOR_ARGUMENTS: Final = _arguments_of_shard()
+"""Positional order of ``FullyShardedDataParallel.__init__`` after ``self``, and of ``shard``."""
 
 EARLIER_NAMES: Final = {"ignored_parameters": "ignored_states"}
 """What torch 2.0 called arguments that have another name since."""
@@ -136,6 +134,9 @@ FORWARD: Final = "forward"
 
 STATE_METHODS: Final = frozenset({"state_dict", "load_state_dict", "apply", "save_pretrained"})
 """``nn.Module`` methods whose result changes meaning when FSDP1 becomes FSDP2."""
+
+OF_MODELS: Final = METHODS | STATE_METHODS | {FORWARD}
+"""All that an FSDP1 model is asked for by name."""
 
 _API = {
     "BackwardPrefetch",

@@ -9,8 +9,9 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Constant, Tracer, Unknown, Value, Values
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.syntax import string_annotations
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.scopes import Kind
-from fsdp_migrate.syntax.type_expressions import is_generic, last_name
+from fsdp_migrate.syntax.type_expressions import is_generic
 
 MAX_ALIASES = 4
 

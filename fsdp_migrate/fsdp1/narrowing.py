@@ -22,7 +22,8 @@ from fsdp_migrate.analysis.values import (
     Value,
 )
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.fsdp1 import references, unwrapping
+from fsdp_migrate.fsdp1 import model_values, unwrapping
+from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import last_part
 
 # Wrappers that FSDP1's models are no instances of, nor FSDP2's.
@@ -49,7 +50,7 @@ class Narrowing:
         if not tests:
             return found
         verdict = self.verdict(node, module)
-        models = [v for v in found if references.is_model(v, self.tracer)]
+        models = [v for v in found if model_values.is_model(v, self.tracer)]
         if verdict is None or not models:
             return found
         if verdict:
@@ -65,8 +66,7 @@ class Narrowing:
         return False if False in verdicts else (True if True in verdicts else None)
 
     def _told(self, test: Test, module: Module) -> bool | None:
-        check = test.node
-        assert isinstance(check, ast.Call)
+        check = of_kind(test.node, ast.Call)
         if test.crossed and not self._stays(test, module):
             return None
         if not test.holds and unwrapping.takes_off(check, module):

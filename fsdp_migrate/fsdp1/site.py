@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.syntax.kinds import of_kind
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,6 +17,10 @@ class Site:
     ``construct`` names it the way rules do (``FullyShardedDataParallel(mixed_precision=)``);
     ``node`` is the whole construct, ``reference`` the name in it, ``receiver`` the model a method
     is called on.
+
+    What a rule is asked about tells what stands there: ``call``, ``expression``, ``alias``,
+    ``string``, ``definition``, ``mention``, ``attribute`` and ``subject`` are the same nodes for
+    rules that know, and raise a ``TypeError`` where something else stands.
     """
 
     construct: Construct
@@ -23,6 +28,43 @@ class Site:
     node: ast.expr | ast.stmt | ast.keyword | ast.alias
     reference: ast.AST
     receiver: ast.expr | None = None
+
+    @property
+    def call(self) -> ast.Call:
+        return of_kind(self.node, ast.Call)
+
+    @property
+    def expression(self) -> ast.expr:
+        return of_kind(self.node, ast.expr)
+
+    @property
+    def alias(self) -> ast.alias:
+        """The name in an import statement."""
+        return of_kind(self.node, ast.alias)
+
+    @property
+    def string(self) -> ast.Constant:
+        return of_kind(self.node, ast.Constant)
+
+    @property
+    def definition(self) -> ast.ClassDef:
+        """The class that is derived from FSDP1's."""
+        return of_kind(self.node, ast.ClassDef)
+
+    @property
+    def mention(self) -> ast.expr:
+        """The reference, where it is an expression."""
+        return of_kind(self.reference, ast.expr)
+
+    @property
+    def attribute(self) -> ast.Attribute:
+        """The reference, where it is an attribute."""
+        return of_kind(self.reference, ast.Attribute)
+
+    @property
+    def subject(self) -> ast.expr:
+        """The receiver, of what is done to something."""
+        return of_kind(self.receiver, ast.expr)
 
     @property
     def position(self) -> tuple[int, int]:

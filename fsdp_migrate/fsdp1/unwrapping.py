@@ -11,6 +11,7 @@ import ast
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.syntax import type_expressions
+from fsdp_migrate.syntax.kinds import of_kind
 
 INNER = frozenset({"module", "_fsdp_wrapped_module"})
 
@@ -127,7 +128,7 @@ def classes_around(node: ast.expr, module: Module) -> ast.expr | None:
         holder, above = above, table.parents[above]
     if isinstance(above, ast.Subscript) and type_expressions.is_generic(above.value, table):
         holder = above
-    assert isinstance(holder, ast.expr)
+    holder = of_kind(holder, ast.expr)
     return holder if holder is not node else None
 
 

@@ -8,7 +8,7 @@ from packaging.version import Version
 
 from fsdp_migrate.families.subclasses import subclass_methods
 from fsdp_migrate.families.wrapping import run_time
-from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1 import model_values
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.migration.finding import is_unsure
@@ -36,9 +36,8 @@ def ask(site: Site, study: Study) -> Decision:
         help_ = "give the path that wraps it as well"
         study.settled[site.node] = study.left(site, rule.code, study.no_models, help_)
         return study.settled[site.node]
-    if study.gone and not study.gone.isdisjoint(
-        (site.node, *site.module.table.ancestors(site.node))
-    ):
+    gone = study.claims.gone
+    if gone and not gone.isdisjoint((site.node, *site.module.table.ancestors(site.node))):
         return study.rewritten(
             site, rule.code, "gone with what it was for", models=study.every_constructor
         )
@@ -50,7 +49,7 @@ def ask(site: Site, study: Study) -> Decision:
         rule = study.registry.rule_for(LOOK_ALIKE)
         decision = None
     else:
-        decision = run_time.settings(site, study) or _of_what_stays(site, study)
+        decision = run_time.decide_mention(site, study) or _of_what_stays(site, study)
         decision = decision or _of_look_alikes(site, study)
         decision = decision or subclass_methods.decide_own_state(site, study)
     if decision is None:
@@ -61,6 +60,7 @@ def ask(site: Site, study: Study) -> Decision:
         except BaseException as error:  # whatever a rule does wrong, other models go on
             decision = _failed(site, rule, error, study)
     study.settled[site.node] = decision
+    study.claims.add(decision.claims)
     return decision
 
 
@@ -84,7 +84,7 @@ def _of_what_stays(site: Site, study: Study) -> Decision | None:
     """Left, where the model is of a class derived from FSDP1's that is no constructor: it stays."""
     if not study.subclassed or site.receiver is None:
         return None
-    made = references.models(study.values(site.receiver, site.module), study.tracer)
+    made = model_values.models(study.values(site.receiver, site.module), study.tracer)
     if all(any(study.made_by(model)) for model in made):
         return None
     rule = study.registry.rule_for(site.construct)
@@ -106,7 +106,7 @@ def _of_look_alikes(site: Site, study: Study) -> Decision | None:
         return None
     found = study.values(site.receiver, site.module)
     name = site.construct.attribute
-    others = sorted(filter(None, (references.look_alike(v, name, study.tracer) for v in found)))
+    others = sorted(filter(None, (model_values.look_alike(v, name, study.tracer) for v in found)))
     constructors = study.models(site.receiver, site.module).constructors
     if not others or not constructors:
         return None

@@ -8,8 +8,6 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from fsdp_migrate.families.modules import unused_parameters
-from fsdp_migrate.families.parameters import attributes
 from fsdp_migrate.families.subclasses import forwarding_subclasses
 from fsdp_migrate.families.wrapping import run_time
 from fsdp_migrate.fsdp1 import api as fsdp1
@@ -26,16 +24,20 @@ from fsdp_migrate.planning.shard_plan import ShardPlan
 
 def decide(site: Site, study: Study) -> list[Decision]:
     """Decide a constructor together with its arguments: all of them or none."""
-    if forwarding_subclasses.is_subclass(site):
-        return forwarding_subclasses.construct(site, study)
-    assert isinstance(site.node, ast.Call)
     constructor = study.constructors[site.node]
+    if forwarding_subclasses.is_subclass(site):
+        if site.node not in study.run_time:
+            study.unwritten.append(constructor)
+        return forwarding_subclasses.construct(site, study)
     if site.node in study.run_time:
         decided = run_time.construct(site, study)
         blocked = [d for d in decided if d.outcome is Outcome.LEFT]
         return [held(d, blocked[0]) if blocked and d not in blocked else d for d in decided]
     if constructor in study.wrapping.contexts:
-        return [ask(site, study)]
+        decision = ask(site, study)
+        if decision.outcome is Outcome.LEFT and decision.cause is not Cause.FINAL:
+            study.unwritten.append(constructor)
+        return [decision]
     if constructor.problem:
         study.unwritten.append(constructor)
         return [_too_new(site, constructor, study) or ask(site, study)]
@@ -46,14 +48,13 @@ def decide(site: Site, study: Study) -> list[Decision]:
         if name not in nodes:
             continue
         node = nodes[name]
-        assert isinstance(node, (ast.expr, ast.keyword))
         argument = Site(Construct.of_argument(name), site.module, node, node)
         arguments.append(ask(argument, study))
-    further = [*study.plans[constructor].further, *attributes.of(constructor, study)]
+    further = [*study.plans[constructor].further]
+    for finder in study.registry.finders(makes_models=True):
+        if finder.of_constructor is not None:
+            further += finder.of_constructor(constructor, study)
     arguments += [ask(each, study) for each in further]
-    left_out = unused_parameters.of(constructor, study)
-    if left_out is not None:
-        arguments.append(ask(left_out.site, study))
     whole = ask(site, study)
     models = frozenset({constructor})
     blocked = [d for d in (*arguments, whole) if d.outcome is Outcome.LEFT]
@@ -93,7 +94,7 @@ def is_inside(site: Site, study: Study) -> bool:
         if isinstance(parent, ast.Call) and child is not parent.func:
             settled = study.settled.get(parent)
             if settled is not None and settled.site.construct in OWNERS:
-                stays = parent in study.kept or not passed.isdisjoint(carried(settled.edits))
+                stays = parent in study.claims.kept or not passed.isdisjoint(carried(settled.edits))
                 return not stays
         child = parent
         passed.add(parent)

@@ -18,10 +18,11 @@ from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import promised
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Proposal
 from fsdp_migrate.planning.model import Cause, Decision
 from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.syntax import suppressions
+from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import FUNCTIONS, walk
 
 CONSTRUCT = Construct.parse("code for older torch")
@@ -46,9 +47,8 @@ def decide(site: Site, study: Study, code: str, *, stays: bool = False) -> Decis
         shares = found.part in {"body", "orelse"} and _shares_line(first, site.module)
         at = found.node if shares else first
         return study.left(site, code, why, "delete it, once no older torch is meant", at=at)
-    assert isinstance(found.node, ast.If)
     proposal = study.proposal()
-    _remove(found.node, found.part, site.module, proposal)
+    _remove(of_kind(found.node, ast.If), found.part, site.module, proposal)
     return study.rewritten(site, code, f"goes with code for torch {found.text}", proposal)
 
 
@@ -57,8 +57,7 @@ def part_of(site: Site, study: Study) -> Outdated:
     outdated = study.project.outdated
     found = outdated[site.reference]
     if found.part == "test":
-        assert isinstance(found.node, ast.If)
-        return outdated[found.node.body[0]]
+        return outdated[of_kind(found.node, ast.If).body[0]]
     return found
 
 
@@ -192,7 +191,7 @@ def _makes_generator(node: ast.If, inside: set[ast.AST], module: Module) -> bool
 
 def _shares_line(first: ast.AST, module: Module) -> bool:
     """Whether a statement stands behind something else, such as a colon."""
-    assert isinstance(first, ast.stmt)
+    first = of_kind(first, ast.stmt)
     line = module.source.lines[first.lineno - 1]
     before = line[: module.source.column(first.lineno, first.col_offset)].strip()
     return bool(before) and not line.strip().startswith(("elif", "@"))

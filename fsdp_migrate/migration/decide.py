@@ -11,7 +11,6 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from fsdp_migrate.families.parameters import parameter_classes
 from fsdp_migrate.families.wrapping import (
     enclosing_models,
     policies,
@@ -33,7 +32,6 @@ from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.target import OLDEST
 
-LOCAL = frozenset({"ShardedGradScaler", parameter_classes.FOUR_BIT.name})
 POLICIES = frozenset(map(Construct.parse, fsdp1.POLICIES)) - wrap_contexts.CONSTRUCTS
 
 
@@ -55,7 +53,7 @@ def _best(study: Study) -> list[Decision]:
     if study.target < OLDEST:
         return [_too_early(d, study) for d in best]
     taken: frozenset[ast.AST] = frozenset()
-    failed = run_time.choose(study)
+    failed = run_time.choose_run_time_forms(study)
     for calls in failed:
         attempt = _decide(study.again(taken | calls, states=False))
         if _left(attempt) < _left(best) or _has_fewer_reasons(attempt, best):
@@ -133,7 +131,7 @@ def _decide(study: Study) -> list[Decision]:
         ):
             decisions.append(ask(site, study))
     for constructor in study.constructors.values():
-        constructor.wholes = enclosing_models.wholes(constructor, study)
+        constructor.wholes = enclosing_models.enclosing_constructors(constructor, study)
     decisions = partial.behind_guards([_near(d, study) for d in decisions], study)
     if study.partial:
         decisions = partial.guarded(decisions, study)
@@ -167,7 +165,7 @@ def _near(decision: Decision, study: Study) -> Decision:
     construct = decision.site.construct
     is_type = construct.kind is ConstructKind.ANNOTATION or construct == string_references.QUOTED
     name = construct.owner
-    is_value = name in vocabulary.SETTINGS or name in fsdp1.POLICIES or name in LOCAL
+    is_value = name in vocabulary.SETTINGS or name in fsdp1.POLICIES or name in study.registry.near
     if decision.outcome is Outcome.LEFT or not (is_type or is_value):
         return decision
     return replace(
@@ -205,7 +203,7 @@ def _serves_others(study: Study) -> set[ast.AST]:
             if name not in {"apply_activation_checkpointing", "shard_by_policy"}:
                 continue
             for argument in (*call.args, *(k.value for k in call.keywords)):
-                found |= policies.handed_on(study.values(argument, module), study)
+                found |= policies.policy_origins(study.values(argument, module), study)
     return found
 
 

@@ -23,6 +23,7 @@ from fsdp_migrate.planning.result import Problem, Result
 from fsdp_migrate.planning.rule import Registry
 from fsdp_migrate.rewriting import cells, check
 from fsdp_migrate.syntax import notebook
+from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.source import Source, SourceError
 
 __all__ = ["UNPROVED", "Key", "Options", "Result", "key", "read", "rewrite"]
@@ -266,8 +267,7 @@ def _edit(
         if defect:
             failed[module] = defect
         elif new != module.source.data:
-            after = made or check.parse(module, new)
-            assert isinstance(after, Module)
+            after = of_kind(made or check.parse(module, new), Module)
             result.changes[module.path] = new
             renewed[module.path] = after
     result.changes.update(written)

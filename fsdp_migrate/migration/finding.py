@@ -10,7 +10,7 @@ from fsdp_migrate.analysis.values import Tracer
 from fsdp_migrate.families.subclasses import forwarding_subclasses
 from fsdp_migrate.families.wrapping import chosen_classes, wrap_contexts
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1 import model_attributes, references, spelled_names
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning import branches, string_references
@@ -37,12 +37,11 @@ def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
     found = chosen_classes.as_constructors(running(found, study))
     for site in found:
         if site.construct in CALLS:
-            assert isinstance(site.node, ast.Call)
-            constructor = Constructor.read(site.node, site.module, site.reference)
-            chosen_classes.mark(constructor)
+            constructor = Constructor.read(site.call, site.module, site.reference)
+            chosen_classes.mark_as_chosen(constructor)
             if is_unsure(site, study):
                 constructor.problem, constructor.is_wrong = "its class is not known", True
-            study.constructors[site.node] = constructor
+            study.constructors[site.call] = constructor
         elif forwarding_subclasses.is_subclass(site) and not is_unsure(site, study):
             forwarding_subclasses.register(site, study)
     found = wrap_contexts.register_contexts(found, study)
@@ -56,13 +55,15 @@ def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         makes_models = any(s.construct in MODELS for s in found) or bool(study.constructors)
         for module in study.project.modules:
             if makes_models or module in referring:
-                found += references.methods(study.tracer, module, has_fsdp=module in referring)
+                found += model_attributes.methods(
+                    study.tracer, module, has_fsdp=module in referring
+                )
             if uses_fsdp1:
-                found += references.strings(module)
+                found += spelled_names.strings(module)
                 found += string_references.in_bytes(module)
             found += string_references.in_annotations(study, module)
             has_models = bool(study.constructors)
-            found += references.commands(study.project, module, has_models=has_models)
+            found += spelled_names.commands(study.project, module, has_models=has_models)
             found += (s for f in finders if f.in_file is not None for s in f.in_file(study, module))
             if study.constructors:
                 found += string_references.attributes(study, module, has_fsdp=module in referring)
@@ -104,7 +105,7 @@ def _outdated_methods(referring: set[Module], study: Study) -> Iterator[Site]:
     attributes = {node for node in older if isinstance(node, ast.Attribute)}
     for module in study.project.modules if attributes else ():
         if not attributes.isdisjoint(module.table.attributes):
-            for site in references.methods(tracer, module, has_fsdp=module in referring):
+            for site in model_attributes.methods(tracer, module, has_fsdp=module in referring):
                 if site.reference in older:
                     yield site
 

@@ -98,8 +98,7 @@ def _as_before(
 
 def _name(site: Site) -> str:
     """The name that an import gives."""
-    assert isinstance(site.node, ast.alias)
-    return site.node.asname or site.node.name
+    return site.alias.asname or site.alias.name
 
 
 def _stays(decision: Decision) -> bool:

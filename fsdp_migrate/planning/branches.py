@@ -49,13 +49,12 @@ def of(site: Site, project: Project) -> Branch | None:
     node = table.parents.get(site.node)
     if not isinstance(node, ast.If) or node.test is not site.node:
         return None
-    assert isinstance(site.node, ast.Call)
-    if isinstance(site.node.args[1], (ast.Tuple, ast.BinOp)):
+    if isinstance(site.call.args[1], (ast.Tuple, ast.BinOp)):
         return None
     head = node
     while isinstance(parent := table.parents[head], ast.If) and parent.orelse == [head]:
         head = parent
-    tested = access_path(site.node.args[0])
+    tested = access_path(site.call.args[0])
     others = [each for each in _chain(head) if each is not node]
     if tested is None:
         return None
@@ -153,8 +152,7 @@ def _answer(node: ast.stmt) -> int | None:
 def asked(site: Site, project: Project) -> Branch | None:
     """The code that a comparison of versions keeps for FSDP1 models alone."""
     table = site.module.table
-    assert isinstance(site.node, ast.expr)
-    test = site.node
+    test = site.expression
     while isinstance(parent := table.parents[test], ast.BoolOp) and isinstance(parent.op, ast.And):
         test = parent
     if not isinstance(parent, ast.If) or parent.test is not test:
@@ -163,9 +161,9 @@ def asked(site: Site, project: Project) -> Branch | None:
         head = parent
         while isinstance(above := table.parents[head], ast.If) and above.orelse == [head]:
             head = above
-        return Branch(head, parent, site.node)
-    rest = _after(parent, site, project) if test is site.node else ()
-    return Branch(parent, parent, site.node, rest) if rest else None
+        return Branch(head, parent, site.expression)
+    rest = _after(parent, site, project) if test is site.expression else ()
+    return Branch(parent, parent, site.expression, rest) if rest else None
 
 
 def _after(returning: ast.If, site: Site, project: Project) -> tuple[ast.stmt, ...]:
@@ -219,15 +217,14 @@ def comes_first(site: Site, project: Project) -> bool:
 
     That code would be theirs no more if the site asked for their class.
     """
-    assert isinstance(site.node, ast.Call)
     table = site.module.table
-    tested = access_path(site.node.args[0])
+    tested = access_path(site.call.args[0])
     if tested is None or any(
-        _is_class(cls, site.module, project) for cls in _classes(site.node.args[1])
+        _is_class(cls, site.module, project) for cls in _classes(site.call.args[1])
     ):
         return False
-    child: ast.AST = site.node
-    for parent in table.ancestors(site.node):
+    child: ast.AST = site.call
+    for parent in table.ancestors(site.call):
         if isinstance(parent, (ast.If, ast.IfExp)):
             if parent.test is not child or _asks_fsdp2([parent.test], tested, site.module, project):
                 return False

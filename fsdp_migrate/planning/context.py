@@ -14,13 +14,15 @@ from fsdp_migrate.analysis.flow import Definition
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Outdated, Project
 from fsdp_migrate.analysis.values import Class, Constant, Made, Tracer, Unknown, Value, Values
-from fsdp_migrate.fsdp1 import declared, references
+from fsdp_migrate.fsdp1 import declared, model_values
 from fsdp_migrate.fsdp1.narrowing import Narrowing
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.branches import Branch
-from fsdp_migrate.planning.edits import Code, Mark, Namer, Proposal
+from fsdp_migrate.planning.edits import Code, Mark
 from fsdp_migrate.planning.model import Cause, Constructor, Conversion, Decision, Models, Wrapping
+from fsdp_migrate.planning.naming import Namer
 from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.proposal import Claims, Proposal
 from fsdp_migrate.planning.rule import LoadedRule, Registry
 from fsdp_migrate.planning.shard_plan import ShardPlan
 from fsdp_migrate.planning.target import DEFAULT_TARGET
@@ -73,18 +75,16 @@ class Study:
     run_time: frozenset[ast.AST] = frozenset()  # constructor calls to write in the run-time form
     run_time_states: bool = False  # kinds of state dicts that only the running program knows
     partial: bool = False  # stop the program at what is left rather than hold its model back
-    kept: set[ast.AST] = field(default_factory=set)  # calls that stay with their arguments
     branches: list[Branch] = field(default_factory=list)  # for FSDP1 models, and going
     found: tuple[list[Site], set[ast.AST]] | None = None  # sites, and what they refer by
     outdated: list[Site] = field(default_factory=list)  # that only older torch releases run
     going: dict[Outdated, bool] = field(default_factory=dict)  # which of it is removed
-    gone: set[ast.AST] = field(default_factory=set)  # code that goes, with the sites in it
     subclassed: bool = False  # the project derives classes from FSDP1's
     unwritten: list[Constructor] = field(default_factory=list)  # that fully_shard cannot say
     wrapping: Wrapping = field(default_factory=Wrapping)
     settled: dict[ast.AST, Decision] = field(default_factory=dict)  # node -> its decision
     failures: dict[ast.AST, Failure] = field(default_factory=dict)
-    undeleted: set[ast.stmt] = field(default_factory=set)  # ``del`` statements that lose a name
+    claims: Claims = field(default_factory=Claims)  # of the sites that are settled
     _caches: dict[Callable[[Study], object], object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -211,9 +211,9 @@ class Study:
     def models(self, node: ast.expr, module: Module) -> Models:
         """The FSDP1 models ``node`` may be."""
         found = self.values(node, module)
-        made = references.models(found, self.tracer)
+        made = model_values.models(found, self.tracer)
         constructors = frozenset(c for m in made for c in self.made_by(m))
-        if not made and references.is_taken_for_model(node, module, self.tracer):
+        if not made and model_values.is_taken_for_model(node, module, self.tracer):
             said = declared.model(found, self.tracer)
             return Models(self.every_constructor, tuple(found) if said.other else ())
         others = tuple(v for v in found if v not in made)
@@ -245,7 +245,7 @@ class Study:
     def traced(self, node: ast.expr, module: Module) -> bool:
         """Whether tracing, or a type, shows that ``node`` is an FSDP1 model."""
         found = self.values(node, module)
-        if references.models(found, self.tracer):
+        if model_values.models(found, self.tracer):
             return True
         return bool(self.constructors) and declared.model(found, self.tracer).model
 
@@ -283,20 +283,29 @@ class Study:
             outcome = Outcome.REVIEW
         if review and not marked:
             edits.append(Mark(site.module, site.node, code, sentences(review)))
-        return Decision(site, code, outcome, message, review, tuple(edits), frozenset(models))
+        return Decision(
+            site,
+            code,
+            outcome,
+            message,
+            review,
+            tuple(edits),
+            frozenset(models),
+            claims=proposal.claims if proposal is not None else Claims(),
+        )
 
     def kept_as_is(
         self, site: Site, code: str, message: str, *, models: Iterable[Constructor] = ()
     ) -> Decision:
         """Nothing to write: what stands there does what it did, and a second run finds it again."""
-        return replace(self.rewritten(site, code, message, models=models), kept=True)
+        decision = self.rewritten(site, code, message, models=models)
+        return replace(decision, cause=Cause.KEPT)
 
     def converted(self, site: Site, code: str, conversion: Conversion) -> Decision:
         """A value that constructors asked to be converted where it is made."""
         proposal = conversion.proposal or self.proposal()
         if conversion.new is not None:
-            assert isinstance(site.node, ast.expr)
-            proposal.replace(site.module, site.node, conversion.new)
+            proposal.replace(site.module, site.expression, conversion.new)
         return self.rewritten(
             site, code, conversion.message, proposal, models=conversion.constructors
         )
@@ -362,4 +371,4 @@ class Study:
 
     def defined_by(self, node: ast.expr, module: Module) -> frozenset[Definition]:
         """The definitions that reach a use of a name or dotted path in its own scope."""
-        return references.definitions(node, module)
+        return model_values.definitions(node, module)

@@ -13,8 +13,11 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Value
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.site import Site
-from fsdp_migrate.planning.edits import Code, Edit, Proposal
+from fsdp_migrate.planning.edits import Code, Edit
 from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.proposal import Claims, Proposal
+from fsdp_migrate.syntax.expressions import first_argument
+from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.suppressions import Ignored
 
 
@@ -74,15 +77,14 @@ class Constructor:
     def wrapped(self) -> ast.expr:
         """The expression that is wrapped; of ``enable_wrap`` the class, which stands for them."""
         if self.is_context:
-            assert isinstance(self.reference, ast.expr)
-            return self.reference
+            return of_kind(self.reference, ast.expr)
         return self.arguments["module"]
 
     @property
     def wraps(self) -> list[Wrapped]:
         """What is wrapped, as far as it is written out, and in which file."""
         if self.made_at and not self.keeps_class:
-            given = ((_first(call), module) for call, module in self.made_at)
+            given = ((first_argument(call), module) for call, module in self.made_at)
             return [Wrapped(model, module) for model, module in given if model is not None]
         return [Wrapped(self.wrapped, self.module)] if self.has_module else []
 
@@ -90,9 +92,9 @@ class Constructor:
     def statement(self) -> ast.stmt:
         return self.module.table.statement(self.call)
 
-    def nodes(self) -> dict[str, ast.AST]:
+    def nodes(self) -> dict[str, ast.expr | ast.keyword]:
         """Argument name -> what stands in the call: the keyword node, or the positional value."""
-        found: dict[str, ast.AST] = {
+        found: dict[str, ast.expr | ast.keyword] = {
             name: k for k in self.call.keywords if (name := successor(k)) is not None
         }
         for name, value in self.arguments.items():
@@ -136,13 +138,6 @@ class Wrapped:
     module: Module
 
 
-def _first(call: ast.Call) -> ast.expr | None:
-    """The model that a call of a subclass is given."""
-    if call.args:
-        return None if isinstance(call.args[0], ast.Starred) else call.args[0]
-    return next((k.value for k in call.keywords if k.arg == "module"), None)
-
-
 @dataclass(eq=False)
 class Wrapping:
     """The project's ``enable_wrap`` contexts and ``wrap`` calls, all of one migration.
@@ -173,6 +168,7 @@ class Cause(Enum):
     FINAL = "the site's own, and no other form of the constructor would do either"
     UNKNOWN_STATE = "it is not known which kind of state dict it is"
     HELD = "left only because its migration is held back"
+    KEPT = "nothing is written: as it is, it suits FSDP1 and FSDP2"
     OUTDATED = "no torch that migrated code runs on gets there"
 
 
@@ -204,10 +200,10 @@ class Decision:
     models: frozenset[Constructor] = frozenset()
     quiet: bool = False
     cause: Cause = Cause.OWN
-    kept: bool = False  # nothing is written: as it is, it suits FSDP1 and FSDP2
     ignored: Ignored | None = None  # left because a comment says so
     guard: Guard = Guard()
     rule: str = ""  # the site's own, where ``code`` is that of another
+    claims: Claims = field(default_factory=Claims)
 
     @property
     def held(self) -> bool:
@@ -218,8 +214,8 @@ class Decision:
         return self.guard.stands
 
     @property
-    def unknown_state(self) -> bool:
-        return self.cause is Cause.UNKNOWN_STATE
+    def kept(self) -> bool:
+        return self.cause is Cause.KEPT
 
 
 @dataclass(eq=False)

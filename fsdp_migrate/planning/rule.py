@@ -27,7 +27,7 @@ from fsdp_migrate.planning.pages import bundled
 if TYPE_CHECKING:
     from fsdp_migrate.analysis.module import Module
     from fsdp_migrate.fsdp1.site import Site
-    from fsdp_migrate.planning.model import Decision
+    from fsdp_migrate.planning.model import Constructor, Decision
 
 __all__ = [
     "CODE",
@@ -54,6 +54,7 @@ class RuleError(InputError):
 # Both are given the study, which knows rules and so cannot be named here.
 InFile = Callable[[Any, "Module"], Iterable["Site"]]
 InProject = Callable[[Any], Iterable["Site"]]
+OfConstructor = Callable[["Constructor", Any], Iterable["Site"]]
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,13 @@ class Finder:
 
     ``in_file`` is asked for every file, ``in_project`` once, after all files. ``order`` says when,
     among all rules' finders. Only projects that make models are searched, unless ``always``.
+    ``of_constructor`` gives those sites that are decided together with a constructor.
     """
 
     order: int
     in_file: InFile | None = None
     in_project: InProject | None = None
+    of_constructor: OfConstructor | None = None
     always: bool = False
 
 
@@ -85,6 +88,7 @@ class Rule:
     handles: tuple[str, ...]
     since: str = "2.6"  # the oldest torch the emitted code runs on
     finders: tuple[Finder, ...] = ()  # of sites that it handles
+    near: tuple[str, ...] = ()  # names of FSDP1's, or of finders, that only imports bring to models
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,6 +173,11 @@ class Registry:
     def by_construct(self) -> dict[Construct, LoadedRule]:
         handled = ((spelled, r) for r in self.rules.values() for spelled in r.rule.handles)
         return {Construct.parse(spelled): loaded for spelled, loaded in handled}
+
+    @cached_property
+    def near(self) -> frozenset[str]:
+        """Names of what gets to no model that no import leads to."""
+        return frozenset(name for loaded in self.rules.values() for name in loaded.rule.near)
 
     def finders(self, *, makes_models: bool) -> list[Finder]:
         """The finders to be asked of a project, in their order."""

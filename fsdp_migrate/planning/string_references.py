@@ -10,11 +10,12 @@ from fsdp_migrate.analysis import reaching_bindings
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Computed, Constant, ModuleValue, Unknown
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.fsdp1 import references as sites
+from fsdp_migrate.fsdp1 import model_attributes, model_values, spelled_names
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax import string_annotations
+from fsdp_migrate.syntax.kinds import of_kind
 
 TEXT = Construct.parse("code in a string")
 QUOTED = Construct.parse("quoted annotation")
@@ -31,7 +32,7 @@ DOCUMENTATION = ("nitpick", "intersphinx", "autodoc", "autosummary")
 BY_NAME = frozenset({"getattr", "hasattr", "setattr", "delattr"})
 REPLACERS = frozenset({"delattr", "multiple", "object", "patch", "setattr"})
 # Those that FSDP2 models have as well, and those that other sites answer for.
-_SHARED = frozenset({"module", *sites.WRAPPER_NAMES})
+_SHARED = frozenset({"module", *spelled_names.WRAPPER_NAMES})
 _UNMISTAKABLE = fsdp1.UNMISTAKABLE | fsdp1.FLAT_FIELDS
 ATTRIBUTES = (fsdp1.METHODS | fsdp1.STATICS | fsdp1.FLAT_FIELDS) - _SHARED
 DOTTED = re.compile(r"torch\.distributed\.fsdp(?:\.\w+)*")
@@ -52,18 +53,18 @@ def find(study: Study, module: Module) -> Iterator[Site]:
         taken.add(node)
         yield Site(Construct(ConstructKind.NAME_IN_STRING, named), module, node, node)
     for constant in module.table.strings:
-        assert isinstance(constant.value, str)
-        if fsdp1.PACKAGE not in constant.value:
+        text = str(constant.value)
+        if fsdp1.PACKAGE not in text:
             continue
-        if constant in taken or sites.is_docstring(module, constant):
+        if constant in taken or spelled_names.is_docstring(module, constant):
             continue
         if _is_about_messages(constant, module) or _is_for_documentation(constant, module):
             continue
-        known = _canonical(constant.value) if DOTTED.fullmatch(constant.value) else None
+        known = _canonical(text) if DOTTED.fullmatch(text) else None
         if known is not None:
             yield Site(Construct(ConstructKind.NAME_IN_STRING, known), module, constant, constant)
             continue
-        imports = any(map(_imports_fsdp1, IMPORT.finditer(constant.value)))
+        imports = any(map(_imports_fsdp1, IMPORT.finditer(text)))
         if imports and constant in _run_or_written(study, module):
             yield Site(TEXT, module, constant, constant)
 
@@ -130,7 +131,7 @@ def references(
         node = stack.pop()
         known = _of(node, study, module) if isinstance(node, ast.expr) else None
         if known is not None:
-            assert isinstance(node, ast.expr)
+            node = of_kind(node, ast.expr)
             found.append((node, known))
         else:
             stack += ast.iter_child_nodes(node)
@@ -149,10 +150,10 @@ def attributes(study: Study, module: Module, *, has_fsdp: bool) -> Iterator[Site
         name = call.args[1]
         if not isinstance(name, ast.Constant) or name.value not in ATTRIBUTES:
             continue
-        if _called(call) == "hasattr" and name.value in sites.TELLING:
+        if _called(call) == "hasattr" and name.value in model_attributes.TELLING:
             continue
         found = study.values(call.args[0], module)
-        known = sites.models(found, study.tracer)
+        known = model_values.models(found, study.tracer)
         unknown = all(isinstance(v, (Computed, Unknown)) for v in found)
         if known or (has_fsdp and name.value in _UNMISTAKABLE and unknown):
             yield Site(
@@ -166,13 +167,13 @@ def attributes(study: Study, module: Module, *, has_fsdp: bool) -> Iterator[Site
 
 def in_bytes(module: Module) -> Iterator[Site]:
     """Sites for byte strings that hold parts of FSDP1's parameter names."""
-    if not any(module.mentions(name) for name in sites.WRAPPER_NAMES):
+    if not any(module.mentions(name) for name in spelled_names.WRAPPER_NAMES):
         return
     for node in module.table.parents:
         if not isinstance(node, ast.Constant) or not isinstance(node.value, bytes):
             continue
-        found = next((n for n in sites.WRAPPER_NAMES if n.encode() in node.value), None)
-        if found is not None and not sites.is_docstring(module, node):
+        found = next((n for n in spelled_names.WRAPPER_NAMES if n.encode() in node.value), None)
+        if found is not None and not spelled_names.is_docstring(module, node):
             yield Site(Construct(ConstructKind.BYTES, found), module, node, node)
 
 

@@ -223,29 +223,13 @@ def _event(decision: Decision) -> Event:
     )
 
 
-def summary(
-    result: Result,
-    *,
-    changed: tuple[str, ...] = (),
-    created: tuple[str, ...] = (),
-    files: int = 0,
-    seconds: float = 0.0,
-    notes: tuple[str, ...] = (),
-    root: Path | None = None,
-    rule_paths: tuple[Path, ...] = (),
-) -> Summary:
+def summary(result: Result) -> Summary:
+    """What the result alone tells."""
     return Summary(
         sites=len(result.decisions),
         rewritten=result.count(Outcome.REWRITTEN),
         review=result.count(Outcome.REVIEW),
         left=result.count(Outcome.LEFT),
         ignored=sum(d.ignored is not None for d in result.decisions),
-        changed=changed,
-        created=created,
-        files=files,
-        seconds=seconds,
         problems=tuple(result.problems),
-        notes=notes,
-        root=root or Path.cwd(),
-        rule_paths=rule_paths,
     )

@@ -18,73 +18,13 @@ from fsdp_migrate.report.text import (
     problem_lines,
     remark,
     remarks,
+    sentence,
     title,
 )
 
 AROUND = 2  # lines of code before and after a site
 MOST = 10  # lines of code of one site
 LONGEST = 1000  # characters of a line
-
-_STYLE = """
-:root { --add: #d9f2e3; --add-part: #a5deb9; --cut: #fbe0df; --cut-part: #f3b5b2; --mark: #fdeeb5; }
-@media (prefers-color-scheme: dark) { :root { --add: #16382a; --add-part: #1f6446;
-  --cut: #45201f; --cut-part: #7a2f2d; --mark: #57480f; } }
-main { max-width: 1080px; }
-a { color: inherit; text-decoration-color: var(--dim); text-underline-offset: 2px; }
-a:focus-visible, summary:focus-visible, input:focus-visible { outline: 2px solid var(--good);
-  outline-offset: 2px; }
-h2 { scroll-margin-top: 12px; overflow-wrap: anywhere; } h2 small { display: inline;
-  font-weight: 400; margin-left: 8px; }
-h3 { font-size: 14px; margin: 0; font-weight: 600; overflow-wrap: anywhere; }
-code { font-family: ui-monospace, Consolas, monospace; font-size: .93em; }
-td:first-child { white-space: normal; overflow-wrap: anywhere; }
-nav td:first-child { min-width: 11em; }
-.bar { display: flex; height: 8px; border-radius: 4px; overflow: hidden; background: var(--line);
-  margin: 12px 0 0; } td .bar { margin: 6px 0 0; width: 120px; }
-.bar span { display: block; } .bar .rewritten { background: var(--good); }
-.bar .review { background: var(--open); } .bar .left { background: var(--bad); }
-.filter { border: 0; padding: 0; margin: 16px 0 0; color: var(--dim); font-size: 14px; }
-.filter legend { float: left; margin-right: 12px; padding: 0; } .filter label {
-  margin-right: 14px; white-space: nowrap; }
-.tag { display: inline-block; font-size: 12px; font-weight: 700; padding: 0 7px;
-  border-radius: 5px; color: var(--card); background: var(--dim); margin-right: 6px; }
-.rewritten > h3 .tag { background: var(--good); } .review > h3 .tag { background: var(--open); }
-.left > h3 .tag { background: var(--bad); }
-.site { margin: 10px 0 0; scroll-margin-top: 12px; border-left: 3px solid var(--line); }
-.site:target { border-color: var(--text); }
-.site .next { margin: 6px 0 0; } .where { color: var(--dim); font-size: 13px; margin: 0; }
-pre.code { tab-size: 4; } pre.code span { display: block; padding-left: 4.2em;
-  text-indent: -4.2em; } pre.code i { display: inline-block; width: 3.4em; margin-right: .8em;
-  text-indent: 0; text-align: right; color: var(--dim); font-style: normal; user-select: none; }
-pre.code .at { background: color-mix(in srgb, var(--mark) 35%, transparent); }
-mark { background: var(--mark); color: inherit; border-radius: 2px; }
-details { margin: 10px 0 0; } summary { cursor: pointer; font-weight: 600; font-size: 14px; }
-table.diff { font: 13px/1.45 ui-monospace, Consolas, monospace; tab-size: 4;
-  table-layout: fixed; margin-top: 8px; }
-.diff td { border: 0; padding: 0 8px; white-space: pre-wrap; overflow-wrap: anywhere; }
-.diff col { width: 4.2em; } .diff col.sign { width: 2em; } .diff col.code { width: auto; }
-.diff .no { text-align: right; color: var(--dim); user-select: none; }
-.diff .sign { user-select: none; }
-.diff .add { background: var(--add); } .diff .cut { background: var(--cut); }
-.diff ins { background: var(--add-part); text-decoration: none; }
-.diff del { background: var(--cut-part); text-decoration: none; }
-.diff .gap td { color: var(--dim); padding: 4px 8px; }
-.unseen { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
-.list { list-style: none; } .list.card { padding: 4px 16px; } .list li { padding: 6px 0;
-  border-bottom: 1px solid var(--line); } .list li:last-child { border: 0; }
-body:has(#show-rewritten:not(:checked)) .site.rewritten,
-body:has(#show-review:not(:checked)) .site.review,
-body:has(#show-left:not(:checked)) .site.left,
-body:has(#show-held:not(:checked)) .site.held,
-body:has(#show-ignored:not(:checked)) .site.ignored,
-body:has(#show-diff:not(:checked)) details { display: none; }
-@media print { body { background: none; font-size: 11px; } main { max-width: none; padding: 0; }
-  .filter { display: none; } .card { border-color: #999; overflow: visible; }
-  .site, .list li, tr { break-inside: avoid; } h2, h3, summary { break-after: avoid; }
-  .tag, .chip, .bar, mark, .diff td, ins, del { print-color-adjust: exact;
-  -webkit-print-color-adjust: exact; } table { font-size: 11px; }
-  pre, table.diff { font-size: 10px; } }
-"""
 
 _NAMES = {
     "rewritten": "rewritten",
@@ -97,7 +37,7 @@ _WORD = re.compile(r"\w+|\s+|.")
 
 
 def render(found: list[Event], total: Summary) -> str:
-    return page(f"fsdp-migrate: {title(total)}", _STYLE, "\n".join(_body(found, total)))
+    return page(f"fsdp-migrate: {title(total)}", str(__package__), "\n".join(_body(found, total)))
 
 
 def _body(found: Sequence[Event], total: Summary) -> Iterator[str]:
@@ -148,7 +88,7 @@ def _header(found: Sequence[Event], total: Summary) -> Iterator[str]:
     kind = "bad" if total.problems else "open" if total.for_you else "good"
     yield f'<header class="{kind}">'
     chip = f'<span class="chip">{total.percent} %</span>' if total.counted else ""
-    yield f"<h1>{chip}{text(_sentence(title(total)))}</h1>"
+    yield f"<h1>{chip}{text(sentence(title(total)))}</h1>"
     said = re.sub(r"\s{2,}.*", "", counts(total)).replace(" rewritten,", " to rewrite,")
     yield f'<p class="lead">{text(said)}</p>'
     if total.sites:
@@ -201,7 +141,7 @@ def _kind(event: Event) -> str:
 
 
 def _line(event: Event, number: int) -> str:
-    next_step = f"<small>{text(_sentence(event.help))}</small>" if event.help else ""
+    next_step = f"<small>{text(sentence(event.help))}</small>" if event.help else ""
     return (
         f'<li><a href="#site{number}">{one_line(event.path)}:{event.line}</a> '
         f"{_rule(event.code)} {text(headline(event))}{next_step}</li>"
@@ -209,7 +149,7 @@ def _line(event: Event, number: int) -> str:
 
 
 def _remark(found: Remark) -> str:
-    next_step = f"<small>{text(_sentence(found.help))}</small>" if found.help else ""
+    next_step = f"<small>{text(sentence(found.help))}</small>" if found.help else ""
     return (
         f"<li>{one_line(found.path)}:{found.line} {_rule(found.code)} {text(remark(found))}"
         f"{next_step}</li>"
@@ -228,17 +168,17 @@ def _site(event: Event, number: int, lines: Sequence[str]) -> Iterator[str]:
         f"{text(event.construct.shown)}</h3>"
     )
     yield f'<p class="where">{one_line(event.path)}:{event.line}:{event.column}</p>'
-    yield f'<pre class="code">{"".join(_excerpt(event, lines))}</pre>'
+    yield f'<pre class="code">{"".join(_numbered_lines(event, lines))}</pre>'
     arrow = "" if event.outcome is Outcome.LEFT else "&rarr; "
     if event.message:
         yield f'<p class="next">{arrow}{text(event.message)}</p>'
     if event.help:
         word = "May differ" if event.outcome is Outcome.REVIEW else "Next step"
-        yield f'<p class="next"><strong>{word}:</strong> {text(_sentence(event.help))}</p>'
+        yield f'<p class="next"><strong>{word}:</strong> {text(sentence(event.help))}</p>'
     yield "</article>"
 
 
-def _excerpt(event: Event, lines: Sequence[str]) -> Iterator[str]:
+def _numbered_lines(event: Event, lines: Sequence[str]) -> Iterator[str]:
     """The lines of a site and around it, numbered; without the file, its first line."""
     if not any(lines):
         lines = [*([""] * (event.line - 1)), event.source]
@@ -264,10 +204,6 @@ def _excerpt(event: Event, lines: Sequence[str]) -> Iterator[str]:
 
 def _cut(line: str) -> str:
     return text(line) if len(line) <= LONGEST else f"{text(line[:LONGEST])}..."
-
-
-def _sentence(words: str) -> str:
-    return words[:1].upper() + words[1:]
 
 
 # -- what rewrite changes -------------------------------------------------------------------------

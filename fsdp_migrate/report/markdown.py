@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from fsdp_migrate import shown as printable
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.report.event import Coverage, Event, Remark, Summary, by_file
-from fsdp_migrate.report.text import headline, plural, problem_lines, remarks, title
+from fsdp_migrate.report.text import headline, plural, problem_lines, remarks, sentence, title
 
 ROOM = 60_000  # characters in all
 SHARE = 16_000  # and in one table
@@ -117,15 +117,11 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int = 0) 
 
 
 def _row(event: Event) -> tuple[str, str, str, str]:
-    return _place(event), event.code, text(headline(event)), text(_sentence(event.help))
+    return _place(event), event.code, text(headline(event)), text(sentence(event.help))
 
 
 def _place(of: Event | Remark) -> str:
     return code(f"{of.path}:{of.line}")
-
-
-def _sentence(words: str) -> str:
-    return words[:1].upper() + words[1:]
 
 
 def text(value: str, most: int = CELL) -> str:

@@ -200,3 +200,7 @@ def _star(event: Event) -> str:
 
 def plural(word: str, number: int) -> str:
     return word if number == 1 else f"{word}s"
+
+
+def sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]

@@ -23,6 +23,7 @@ from fsdp_migrate.planning.edits import (
     ReplaceStatement,
     Unwrap,
 )
+from fsdp_migrate.syntax.kinds import present
 
 FEWEST = 4  # lines of a run that are worth leaving out
 NAME = "__fsdp_migrate_kept_{}__"
@@ -176,7 +177,7 @@ class _UneditedRuns:
             kept.pop()
         if kept:
             first, last = _first_line(kept[0]), kept[-1].end_lineno
-            assert last is not None
+            last = present(last)
             if last - first + 1 >= FEWEST:
                 yield first, last
 
@@ -185,7 +186,7 @@ class _UneditedRuns:
     ) -> bool:
         """Whether no other statement shares the lines of a statement."""
         first, last = _first_line(statement), statement.end_lineno
-        assert last is not None
+        last = present(last)
         return (
             _begins_line(statement, self.lines)
             and (before is None or (before.end_lineno or 0) < first)
@@ -196,8 +197,7 @@ class _UneditedRuns:
 
     def _ends_clean(self, statement: ast.stmt) -> bool:
         """Whether comments below stand where the statement begins, or there are none."""
-        assert statement.end_lineno is not None
-        for line in self.lines[statement.end_lineno :]:
+        for line in self.lines[present(statement.end_lineno) :]:
             about = ABOUT.match(line)
             if about is None:
                 break

@@ -8,6 +8,7 @@ import libcst as cst
 
 from fsdp_migrate.rewriting import comments
 from fsdp_migrate.rewriting.layout import Line
+from fsdp_migrate.syntax.kinds import of_kind
 
 
 def next_branch(chain: cst.If, following: cst.If) -> cst.If:
@@ -43,7 +44,7 @@ def _dedented(body: cst.BaseSuite) -> list[Line]:
     """The statements of a body, to stand in the place of what it was the body of."""
     if isinstance(body, cst.SimpleStatementSuite):
         return [cst.SimpleStatementLine([s]) for s in body.body]
-    assert isinstance(body, cst.IndentedBlock)
+    body = of_kind(body, cst.IndentedBlock)
     lines: list[Line] = list(body.body)  # type: ignore[arg-type]  # an IndentedBlock holds statements only
     if lines:
         behind = body.header.comment if isinstance(body.header, cst.TrailingWhitespace) else None

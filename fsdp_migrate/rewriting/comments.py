@@ -8,8 +8,9 @@ its comments, and goes when the block is done and its comments are handed to the
 from __future__ import annotations
 
 import ast
+import textwrap
 from collections.abc import Collection, Iterable, Sequence
-from itertools import dropwhile
+from itertools import dropwhile, takewhile
 from typing import TypeVar
 
 import libcst as cst
@@ -17,10 +18,13 @@ import libcst as cst
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.edits import Mark
 from fsdp_migrate.rewriting.layout import Line
+from fsdp_migrate.syntax import suppressions
+from fsdp_migrate.syntax.kinds import of_kind, present
 
 Block = TypeVar("Block", cst.Module, cst.IndentedBlock)
 Statement = TypeVar("Statement", bound=cst.BaseStatement)
 
+NARROWEST = 60  # columns that a marker may have, however deep it stands
 _PLACEHOLDER = "__fsdp_migrate_gone__"
 
 
@@ -71,8 +75,21 @@ def leading_lines(line: cst.CSTNode) -> Sequence[cst.EmptyLine]:
 
 
 def put_above(leading: Iterable[cst.EmptyLine], line: Statement) -> Statement:
-    """``line`` with more blank lines and comments above it."""
-    return line.with_changes(leading_lines=[*leading, *leading_lines(line)])
+    """``line`` with more blank lines and comments above it, and its markers above those."""
+    return line.with_changes(leading_lines=_markers_first(list(leading), leading_lines(line)))
+
+
+def _markers_first(above: list[cst.EmptyLine], own: Sequence[cst.EmptyLine]) -> list[cst.EmptyLine]:
+    """The lines above a statement: a marker stands over the comments that belong to it."""
+    markers = list(takewhile(_is_of_marker, own))
+    belonging = list(takewhile(lambda line: line.comment is not None, reversed(above)))
+    first = len(above) - len(belonging)
+    return [*above[:first], *markers, *above[first:], *own[len(markers) :]]
+
+
+def _is_of_marker(line: cst.EmptyLine) -> bool:
+    begins = (f"# {suppressions.MARKER}", suppressions.CONTINUED)
+    return line.comment is not None and line.comment.value.startswith(begins)
 
 
 def from_first_comment(leading: Iterable[cst.EmptyLine]) -> list[cst.EmptyLine]:
@@ -85,8 +102,13 @@ def own_lines(texts: Iterable[str]) -> list[cst.EmptyLine]:
     return [cst.EmptyLine(comment=cst.Comment(text)) for text in texts]
 
 
-def add_markers(line: Line, marks: Sequence[Mark], existing: Sequence[cst.EmptyLine] = ()) -> Line:
-    """``line`` with its markers above it; one of the same rule that is there already counts."""
+def add_markers(
+    line: Line, marks: Sequence[Mark], existing: Sequence[cst.EmptyLine] = (), *, width: int
+) -> Line:
+    """``line`` with its markers above it, no longer than ``width``.
+
+    One of the same rule that is there already counts.
+    """
     leading = leading_lines(line)
     present = {
         above.comment.value.partition(":")[0]
@@ -94,7 +116,19 @@ def add_markers(line: Line, marks: Sequence[Mark], existing: Sequence[cst.EmptyL
         if above.comment is not None
     }
     new = dict.fromkeys(m.comment for m in marks if m.comment.partition(":")[0] not in present)
-    return line.with_changes(leading_lines=[*leading, *own_lines(new)])
+    wrapped = [part for comment in new for part in _wrapped(comment, width)]
+    return line.with_changes(leading_lines=[*leading, *own_lines(wrapped)])
+
+
+def _wrapped(marker: str, width: int) -> list[str]:
+    """A marker as comment lines; those after the first are indented, as for any long TODO."""
+    return textwrap.wrap(
+        marker,
+        max(width, NARROWEST),
+        subsequent_indent=suppressions.CONTINUED,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def hand_over(old: cst.SimpleStatementLine, lines: list[Line]) -> list[Line]:
@@ -103,7 +137,8 @@ def hand_over(old: cst.SimpleStatementLine, lines: list[Line]) -> list[Line]:
     fresh = [
         e for e in leading_lines(lines[0]) if e.comment is None or e.comment.value not in present
     ]
-    lines[0] = lines[0].with_changes(leading_lines=[*old.leading_lines, *fresh])
+    above = _markers_first(list(old.leading_lines), fresh)
+    lines[0] = lines[0].with_changes(leading_lines=above)
     last = lines[-1]
     if isinstance(last, cst.SimpleStatementLine):
         lines[-1] = last.with_changes(trailing_whitespace=old.trailing_whitespace)
@@ -131,11 +166,9 @@ def of_kept_arguments(module: Module, node: ast.AST, kept: Collection[ast.AST]) 
 
 def _spans(node: ast.AST, line: int, column: int) -> bool:
     """Whether a position lies within a node."""
-    assert isinstance(node, ast.expr)
-    assert node.end_lineno is not None
-    assert node.end_col_offset is not None
+    node = of_kind(node, ast.expr)
     start = (node.lineno, node.col_offset)
-    return start <= (line, column) < (node.end_lineno, node.end_col_offset)
+    return start <= (line, column) < (present(node.end_lineno), present(node.end_col_offset))
 
 
 def _owner(

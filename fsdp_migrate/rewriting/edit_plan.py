@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from fsdp_migrate.analysis.dead_branches import block_of
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.edits import (
     AddKeyword,
@@ -95,6 +96,7 @@ def plan_edits(module: Module, edits: Sequence[Edit]) -> EditPlan:
         EditError: two edits contradict each other.
     """
     plan = EditPlan()
+    marked: list[tuple[ast.stmt, Mark]] = []
     for edit in edits:
         plan.references.update(node for code in new_code(edit) for node in old_nodes(code))
         match edit:
@@ -129,18 +131,33 @@ def plan_edits(module: Module, edits: Sequence[Edit]) -> EditPlan:
                 plan.statements[edit.node].departs = True
                 plan.statements[edit.after].arrivals.append(edit.node)
             case Mark():
-                plan.statements[_own_line(module, edit.node)].marks.append(edit)
+                marked.append((_own_line(module, edit.node), edit))
             case Import():
                 plan.imports.append(edit)
             case Support():
                 raise AssertionError("support needs become imports before edits are applied")
+    said: set[tuple[ast.AST | None, str]] = {(place, mark.comment) for place, mark in marked}
+    for place, mark in marked:
+        if (_preceding(module, place), mark.comment) not in said:
+            plan.statements[place].marks.append(mark)
     return plan
+
+
+def _preceding(module: Module, statement: ast.stmt) -> ast.AST | None:
+    """The statement in front of another in its block."""
+    block = block_of(module.table.parents[statement], statement)
+    index = block.index(statement)
+    return block[index - 1] if index else None
 
 
 def _own_line(module: Module, node: ast.AST) -> ast.stmt:
     """The statement around ``node`` above which a comment line can stand."""
     statement = module.table.statement(node)
     parent = module.table.parents[statement]
-    while isinstance(parent, ast.stmt) and parent.lineno == statement.lineno:
+    lines = module.source.lines
+    while isinstance(parent, ast.stmt) and (
+        parent.lineno == statement.lineno
+        or lines[statement.lineno - 1].startswith("elif", statement.col_offset)
+    ):
         statement, parent = parent, module.table.parents[parent]
     return statement

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdp_migrate.syntax.kinds import of_kind
+
 Line = cst.SimpleStatementLine | cst.BaseCompoundStatement
 Breakable = cst.Call | cst.Dict | cst.List | cst.ListComp | cst.SetComp | cst.Tuple
 
@@ -169,8 +171,7 @@ def _replaced(
     node: cst.SimpleStatementLine, old: cst.CSTNode, new: cst.CSTNode
 ) -> cst.SimpleStatementLine:
     result: object = node.deep_replace(old, new)
-    assert isinstance(result, cst.SimpleStatementLine)
-    return result
+    return of_kind(result, cst.SimpleStatementLine)
 
 
 def _outermost(node: cst.CSTNode, breakable: set[cst.CSTNode] | None) -> Breakable | None:

@@ -17,6 +17,7 @@ import libcst as cst
 from libcst._nodes.internal import CodegenState  # the hook PositionProvider itself is built on
 
 from fsdp_migrate.rewriting.abridged import AbridgedText
+from fsdp_migrate.syntax.kinds import present
 from fsdp_migrate.syntax.source import Source
 
 Span = tuple[int, int, int, int]
@@ -58,10 +59,8 @@ def _start(node: ast.expr | ast.stmt, source: Source, part: AbridgedText | None)
 
 
 def _span(node: ast.expr, source: Source, part: AbridgedText | None) -> Span:
-    assert node.end_lineno is not None
-    assert node.end_col_offset is not None
-    end = source.column(node.end_lineno, node.end_col_offset)
-    last = node.end_lineno if part is None else part.line(node.end_lineno)
+    end = source.column(present(node.end_lineno), present(node.end_col_offset))
+    last = present(node.end_lineno) if part is None else part.line(present(node.end_lineno))
     return (*_start(node, source, part), last, end)
 
 

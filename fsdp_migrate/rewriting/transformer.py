@@ -21,11 +21,14 @@ from fsdp_migrate.rewriting.imports.lines import ImportLines
 from fsdp_migrate.rewriting.imports.plan import ImportPlan
 from fsdp_migrate.rewriting.layout import Line
 from fsdp_migrate.rewriting.locate import Located
+from fsdp_migrate.syntax.kinds import of_kind
 
 Replacement = cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentinel
 
 
 class Editor(cst.CSTTransformer):
+    """Leaves the nodes of a tree bottom-up, and replaces each by what its edits make of it."""
+
     def __init__(
         self,
         module: Module,
@@ -91,6 +94,7 @@ class Editor(cst.CSTTransformer):
         return block.with_changes(body=[opening, *block.body[1:]])
 
     def lookup(self, node: ast.expr) -> cst.BaseExpression:
+        """The LibCST node of an old expression that new code takes over, edited already."""
         found = self.updated.get(node)
         if not isinstance(found, cst.BaseExpression):
             raise EditError(f"the code at line {node.lineno} is used before it is reached")
@@ -150,6 +154,7 @@ class Editor(cst.CSTTransformer):
     # -- statements -----------------------------------------------------------------------------
 
     def simple_line(self, original: cst.SimpleStatementLine, updated: cst.CSTNode) -> list[Line]:
+        """What stands in place of a line with one or more statements."""
         assert isinstance(updated, cst.SimpleStatementLine)
         nodes = [self.nodes.get(small) for small in original.body]
         edits = [self.plan.statements[node] for node in nodes if node in self.plan.statements]
@@ -173,7 +178,7 @@ class Editor(cst.CSTTransformer):
         return self.replace(original, updated, lines)
 
     def comes_apart(self, nodes: Sequence[ast.AST | None]) -> bool:
-        """Whether something new stands between statements of one line that are no imports."""
+        """Whether the statements of a line, not all of them imports, need lines of their own."""
         if all(isinstance(node, ast.Import | ast.ImportFrom) for node in nodes):
             return False
         imports = self.import_plan.statements
@@ -200,6 +205,7 @@ class Editor(cst.CSTTransformer):
     def replace(
         self, original: cst.CSTNode, updated: cst.SimpleStatementLine, lines: list[Line]
     ) -> list[Line]:
+        """The new lines, or what a removed line leaves behind."""
         return comments.hand_over(updated, lines) if lines else self.leave(original, updated)
 
     def leave(
@@ -222,7 +228,7 @@ class Editor(cst.CSTTransformer):
         while staying and staying[-1].comment is not None:
             attached.insert(0, staying.pop())
         self.updated[node] = comments.add_markers(
-            line.with_changes(leading_lines=attached), edits.marks
+            line.with_changes(leading_lines=attached), edits.marks, width=self.width(node)
         )
         line = line.with_changes(leading_lines=staying)
         return self.leave(original, line, about_it=False)
@@ -268,8 +274,12 @@ class Editor(cst.CSTTransformer):
         lines += following
         if edits.marks:
             lines = lines or [comments.placeholder()]
-            lines[0] = comments.add_markers(lines[0], edits.marks, above)
+            lines[0] = comments.add_markers(lines[0], edits.marks, above, width=self.width(node))
         return lines
+
+    def width(self, node: ast.AST) -> int:
+        """How long a comment above a statement may be."""
+        return self.line_length - getattr(node, "col_offset", 0)
 
     def render(self, codes: Iterable[Code], node: ast.AST) -> list[Line]:
         """New code as statements that stand beside a node, or in its place."""
@@ -286,8 +296,8 @@ class Editor(cst.CSTTransformer):
                 lines[0] = lines[0].with_changes(leading_lines=[blank])
             last = lines[-1]
             if isinstance(last, cst.FunctionDef) and not self.is_last(node):
-                assert isinstance(last.body, cst.IndentedBlock)
-                lines[-1] = last.with_changes(body=last.body.with_changes(footer=[blank]))
+                body = of_kind(last.body, cst.IndentedBlock)
+                lines[-1] = last.with_changes(body=body.with_changes(footer=[blank]))
             found += lines
         return found
 
@@ -358,7 +368,8 @@ class Editor(cst.CSTTransformer):
             lines = self.render(edits.before, node)
             lines += blocks.without_items(cst.ensure_type(bare, cst.With), edits.unwrap)
             if lines:
-                lines[0] = comments.add_markers(lines[0], edits.marks, above)
+                width = self.width(node)
+                lines[0] = comments.add_markers(lines[0], edits.marks, above, width=width)
         else:
             lines = self.statement(node, bare, above)
         if not lines:

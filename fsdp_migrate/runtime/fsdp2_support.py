@@ -865,8 +865,30 @@ def reshard_parameters(model: nn.Module) -> None:
 
 
 @contextmanager
-def no_sync(model: nn.Module, keep_unsharded: bool = False) -> Iterator[None]:
-    """Accumulate gradients without reducing them over the ranks.
+def no_sync(model: FSDPModule) -> Iterator[None]:
+    """Accumulate gradients without reducing them over the ranks."""
+    model.set_requires_gradient_sync(False)
+    try:
+        yield
+    finally:
+        model.set_requires_gradient_sync(True)
+
+
+@contextmanager
+def no_sync_unsharded(model: FSDPModule) -> Iterator[None]:
+    """Accumulate gradients without reducing them, parameters gathered as under SHARD_GRAD_OP."""
+    model.set_requires_gradient_sync(False)
+    model.set_reshard_after_backward(False)
+    try:
+        yield
+    finally:
+        model.set_requires_gradient_sync(True)
+        model.set_reshard_after_backward(True)
+
+
+@contextmanager
+def no_sync_of_any(model: nn.Module, keep_unsharded: bool = False) -> Iterator[None]:
+    """Accumulate gradients without reducing them over the ranks, also those of DDP.
 
     Args:
         keep_unsharded: leave parameters gathered between micro-batches, as SHARD_GRAD_OP did.

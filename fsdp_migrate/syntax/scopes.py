@@ -15,6 +15,8 @@ from enum import Enum, auto
 from functools import cached_property
 from typing import Generic, TypeVar
 
+from fsdp_migrate.syntax.kinds import of_kind
+
 ScopeNode = (
     ast.Module
     | ast.FunctionDef
@@ -281,6 +283,12 @@ class NameTable:
             known = self._calls_in[node] = calls
         return known
 
+    def reads(self, name: str, scope: Scope | None) -> list[ast.Name]:
+        """Where the variable of that name in a scope is read, in functions inside of it too."""
+        named = self.names_by_id.named(name)
+        loads = (n for n in named if isinstance(n.ctx, ast.Load))
+        return [n for n in loads if self.within[n].lookup(name) is scope]
+
     def scope_of(self, node: ast.AST) -> Scope:
         """The scope in which ``node`` is evaluated."""
         current: ast.AST | None = node
@@ -523,7 +531,7 @@ class _Builder:
         self.body(node.body, node, inner)
 
     def lambda_(self, node: ast.AST, scope: Scope) -> None:
-        assert isinstance(node, ast.Lambda)
+        node = of_kind(node, ast.Lambda)
         inner = Scope(node, scope)
         self.table.scopes[node] = inner
         self.arguments(node.args, node, scope, inner)
@@ -558,7 +566,7 @@ class _Builder:
             self.visit(default, args, outer)
 
     def class_(self, node: ast.AST, scope: Scope) -> None:
-        assert isinstance(node, ast.ClassDef)
+        node = of_kind(node, ast.ClassDef)
         self.bind(node.name, Kind.CLASS, node, scope)
         for expression in [*node.decorator_list, *node.bases]:
             self.visit(expression, node, scope)
@@ -588,7 +596,7 @@ class _Builder:
     # -- bindings -------------------------------------------------------------------------------
 
     def import_(self, node: ast.AST, scope: Scope) -> None:
-        assert isinstance(node, ast.Import)
+        node = of_kind(node, ast.Import)
         self.table.import_statements.append(node)
         for alias in node.names:
             self.table.parents[alias] = node
@@ -599,7 +607,7 @@ class _Builder:
                 self.bind(top, Kind.IMPORT, alias, scope, qualified=top)
 
     def import_from(self, node: ast.AST, scope: Scope) -> None:
-        assert isinstance(node, ast.ImportFrom)
+        node = of_kind(node, ast.ImportFrom)
         self.table.import_statements.append(node)
         base = self.absolute(node)
         for alias in node.names:
@@ -619,24 +627,24 @@ class _Builder:
         return ".".join([*parts, *([node.module] if node.module else [])])
 
     def assign(self, node: ast.AST, scope: Scope) -> None:
-        assert isinstance(node, ast.Assign)
+        node = of_kind(node, ast.Assign)
         for target in node.targets:
             self.target(target, Kind.ASSIGN, node, scope, node.value)
         self.children(node, scope)
 
     def ann_assign(self, node: ast.AST, scope: Scope) -> None:
-        assert isinstance(node, ast.AnnAssign)
+        node = of_kind(node, ast.AnnAssign)
         if node.value is not None or scope.is_class:
             self.target(node.target, Kind.ASSIGN, node, scope, node.value)
         self.children(node, scope)
 
     def aug_assign(self, node: ast.AST, scope: Scope) -> None:
-        assert isinstance(node, ast.AugAssign)
+        node = of_kind(node, ast.AugAssign)
         self.target(node.target, Kind.AUGMENT, node, scope, None)
         self.children(node, scope)
 
     def named(self, node: ast.AST, scope: Scope) -> None:
-        assert isinstance(node, ast.NamedExpr)
+        node = of_kind(node, ast.NamedExpr)
         outer = scope
         while isinstance(outer.node, COMPREHENSIONS) and outer.parent is not None:
             outer = outer.parent
@@ -656,7 +664,7 @@ class _Builder:
         self.children(node, scope)
 
     def handler(self, node: ast.AST, scope: Scope) -> None:
-        assert isinstance(node, ast.ExceptHandler)
+        node = of_kind(node, ast.ExceptHandler)
         if node.name:
             self.bind(node.name, Kind.OTHER, node, scope)
         self.children(node, scope)
@@ -668,13 +676,13 @@ class _Builder:
         self.children(node, scope)
 
     def delete(self, node: ast.AST, scope: Scope) -> None:
-        assert isinstance(node, ast.Delete)
+        node = of_kind(node, ast.Delete)
         for target in node.targets:
             self.target(target, Kind.DELETE, node, scope, None)
         self.children(node, scope)
 
     def return_(self, node: ast.AST, scope: Scope) -> None:
-        assert isinstance(node, ast.Return)
+        node = of_kind(node, ast.Return)
         self.table.returns.setdefault(scope.node, []).append(node)
         if node.value is not None:
             self.visit(node.value, node, scope)
@@ -684,7 +692,7 @@ class _Builder:
         self.children(node, scope)
 
     def subscript(self, node: ast.AST, scope: Scope) -> None:
-        assert isinstance(node, ast.Subscript)
+        node = of_kind(node, ast.Subscript)
         self.table.subscripts.append(node)
         self.visit(node.value, node, scope)
         self.visit(node.slice, node, scope)

@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fsdp_migrate.syntax.kinds import present
+
 if TYPE_CHECKING:
     from fsdp_migrate.syntax.notebook import Excerpt
 
@@ -113,9 +115,7 @@ class Source:
 
     def segment(self, node: ast.expr | ast.stmt) -> str:
         """The source text of a node, as written."""
-        assert node.end_lineno is not None
-        assert node.end_col_offset is not None
-        found = self.lines[node.lineno - 1 : node.end_lineno]
-        found[-1] = found[-1][: self.column(node.end_lineno, node.end_col_offset)]
+        found = self.lines[node.lineno - 1 : present(node.end_lineno)]
+        found[-1] = found[-1][: self.column(present(node.end_lineno), present(node.end_col_offset))]
         found[0] = found[0][self.column(node.lineno, node.col_offset) :]
         return "\n".join(found)

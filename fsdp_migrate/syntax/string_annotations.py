@@ -44,8 +44,7 @@ def in_annotations(table: NameTable) -> tuple[Quoted, ...]:
 def _in_annotations(table: NameTable) -> Iterator[Quoted]:
     for constant in table.strings:
         if type_expressions.is_type(constant, table):
-            assert isinstance(constant.value, str)
-            expression = parsed(constant.value)
+            expression = parsed(str(constant.value))
             if expression is not None:
                 yield Quoted(constant, expression)
 

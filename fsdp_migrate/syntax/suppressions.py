@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import ast
 import io
+import itertools
 import re
 import tokenize
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 IGNORE = "fsdp-migrate:"  # no file without it has anything to ignore
 MARKER = "TODO(fsdp-migrate"
+CONTINUED = "#     "  # how a marker goes on, on the lines below its first
 UNUSED = "FSDP990"
 
 _IGNORE = re.compile(r"(?:^|(?<=\s))#\s*fsdp-migrate:\s*ignore(?P<file>-file)?(?![\w-])")
@@ -204,15 +206,24 @@ def read(text: str) -> Remarks:
             ignores.append(placed)
         marker = _MARKER.match(token.string)
         if marker is not None:
-            markers.append(
-                Marker(row, column, token.string, marker[1], marker[2].strip(), target(row))
-            )
+            parts = [marker[2], *_continued(row, {c.start[0]: c.string for c in comments})]
+            sentence = " ".join(part.strip() for part in parts)
+            markers.append(Marker(row, column, token.string, marker[1], sentence, target(row)))
     return Remarks(
         tuple(ignores),
         tuple(markers),
         tuple(first for first, _, _ in logical),
         tuple(last for _, last, _ in logical),
     )
+
+
+def _continued(row: int, comments: Mapping[int, str]) -> Iterator[str]:
+    """What the lines below a marker's first add to it."""
+    for following in itertools.count(row + 1):
+        comment = comments.get(following, "")
+        if not comment.startswith(CONTINUED):
+            return
+        yield comment.removeprefix("#")
 
 
 def _ignores(comment: str) -> Iterator[Ignore]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.scopes import NameTable
 
 TYPING = ("typing.", "typing_extensions.", "collections.abc.")
@@ -106,7 +107,3 @@ def is_checked(name: str, table: NameTable) -> bool:
 def _is_declared_alias(node: ast.AnnAssign, value: ast.AST) -> bool:
     """``Model: TypeAlias = FSDP | None``."""
     return last_name(node.annotation) == "TypeAlias" and node.value is value
-
-
-def last_name(node: ast.AST) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 import shlex
-import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-MODULE_PREFIX = "module:"
+from fsdp_migrate.verify.settings import DEVICES, PRECISIONS, Settings
 
-_DEVICES = ("auto", "native", "simulate")
-_PRECISIONS = ("both", "native")
+MODULE_PREFIX = "module:"
 
 
 class PlanError(ValueError):
@@ -20,12 +17,8 @@ class PlanError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Settings):
     """Two trees, one training script, and how to run it.
-
-    ``timeout`` is in seconds: the longest a run may stay silent (no collective, no backward, no
-    optimizer step, no output on any rank) before it counts as hung. A migrated run is given less
-    once it trains: ten times the slowest gap seen in the original, but never under thirty seconds.
 
     Raises :class:`PlanError` when a tree or the script is missing or a number makes no sense.
     """
@@ -36,46 +29,17 @@ class Plan:
     """The tree with the migrated program."""
     script: str
     """Path of the script below both trees, or ``module:pkg.mod`` for ``python -m pkg.mod``."""
-    args: tuple[str, ...] = ()
     nproc: int = 2
     worlds: tuple[int, ...] = ()
     """Further numbers of ranks to verify with, beside ``nproc``; gives a table of world sizes."""
     max_steps: int = 10
     """Optimizer steps to record; then every rank stops cleanly."""
-    timeout: float = 120.0
-    seed: int = 20240601
-    """Base seed. Rank r starts with ``seed + 1000 * r``, unless the script seeds itself."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    """Variables added to the environment of every run."""
     variants: tuple[tuple[str, ...], ...] = ((),)
     """Arguments after ``args``: every list makes a comparison of its own, and all must pass."""
     files: Path | None = None
     """A folder whose files every run finds in its tree, the script among them perhaps."""
     workdir: str = "."
     """Working directory of the script, below the tree."""
-    share: tuple[str, ...] = ()
-    """Paths below the *before* tree (large data) that scratch copies link to instead of copying."""
-    keep: Path | None = None
-    """Where to keep the recordings and logs; when None they are deleted at the end."""
-    cache: Path | None = None
-    """Where recordings of the original are kept and looked up by content; None to always train."""
-    twin: bool = True
-    """Run the original again with rounding-size noise, to measure how far rounding carries."""
-    launcher: str = "auto"
-    """``auto``, ``torchrun``, ``fork``, ``python``, or a command line such as ``srun -n 8``."""
-    device: str = "auto"
-    """``native``: the devices there are. ``simulate``: CUDA and NCCL imitated on CPUs. ``auto``:
-    native, unless there is no GPU and the original fails for want of one."""
-    precision: str = "both"
-    """``both``: a program that computes in 16 bits is also compared in float32, where differences
-    are not hidden by rounding. ``native``: only as it is."""
-    resume: tuple[str, ...] | None = None
-    """Arguments that make the script resume from a checkpoint that it wrote itself within
-    ``max_steps``; they are added to ``args``. None: checkpoints are not checked."""
-    timing: bool = False
-    """Run both once more with nothing recorded but times and memory."""
-    python: str = sys.executable
-    """The interpreter of the project; it must have torch."""
 
     def __post_init__(self) -> None:
         for role, tree in (("before", self.before), ("after", self.after)):
@@ -127,7 +91,7 @@ class Plan:
             raise PlanError(f"seed must be between 0 and 2**31 - 1, not {self.seed}")
 
     def _check_choices(self) -> None:
-        for name, choices in (("device", _DEVICES), ("precision", _PRECISIONS)):
+        for name, choices in (("device", DEVICES), ("precision", PRECISIONS)):
             if getattr(self, name) not in choices:
                 raise PlanError(
                     f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}"

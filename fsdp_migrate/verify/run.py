@@ -20,9 +20,9 @@ from fsdp_migrate.verify.plan import Plan, PlanError
 from fsdp_migrate.verify.report.compose import Answer, compose
 from fsdp_migrate.verify.report.model import Report, Verdict
 from fsdp_migrate.verify.trial.bench import Bench, Settled
-from fsdp_migrate.verify.trial.pair import Pair, Setting, compare
-from fsdp_migrate.verify.trial.resume import RESUMED, resumed, saved
-from fsdp_migrate.verify.trial.timing import timed
+from fsdp_migrate.verify.trial.pair import Pair, Setting, compare_versions
+from fsdp_migrate.verify.trial.resume import RESUMED, compare_resumed, compare_saved
+from fsdp_migrate.verify.trial.timing import measure_times
 
 
 def verify(
@@ -81,7 +81,7 @@ def _decide(bench: Bench) -> Answer:
         linger = plan.resume is not None
         setting = Setting(label=label, nproc=nproc, args=(*plan.args, *variant))
         try:
-            pair = compare(bench, setting, linger=linger)
+            pair = compare_versions(bench, setting, linger=linger)
         except Settled as settled:
             where = _where(plan, nproc, variant)
             return Answer(
@@ -100,7 +100,7 @@ def _decide(bench: Bench) -> Answer:
             judgement = Judgement((*pairs[0].judgement.gates, *gates))
             return Answer(settled.verdict, settled.says, pairs, judgement)
     if plan.timing:
-        extra = (*extra, timed(bench, pairs[0]))
+        extra = (*extra, measure_times(bench, pairs[0]))
     judgement = Judgement((*pairs[0].judgement.gates, *extra))
     verdict, says = _verdict(judgement)
     if verdict is not Verdict.SAME:
@@ -125,10 +125,10 @@ def _where(plan: Plan, nproc: int, variant: tuple[str, ...]) -> str:
 
 def _resumed(bench: Bench, first: Pair) -> tuple[Gate, ...]:
     """The gates about checkpoints."""
-    files = saved(bench, first)
+    files = compare_saved(bench, first)
     if files.status is Status.FAIL:
         return (files,)
-    pair = resumed(bench, first)
+    pair = compare_resumed(bench, first)
     parts = (
         dataclasses.replace(gate, part=", ".join(filter(None, (RESUMED, gate.part))))
         for gate in pair.judgement.gates

@@ -10,6 +10,7 @@ from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import DCP, ShardPlan
+from fsdp_migrate.syntax.kinds import present
 
 RULE = Rule(
     code="FSDP111",
@@ -41,8 +42,7 @@ def decide(site: Site, study: Study) -> Decision:
             "shard on the meta device, then to_empty() and load the weights",
         )
     plan.from_rank0 = True
-    assert sync is not None
-    condition = None if flag is not None else plan.sync_condition(sync)
+    condition = None if flag is not None else plan.sync_condition(present(sync))
     state = plan.fresh("rank0_state")
     if plan.offloads is not None:
         take, load = plan.support("take_rank0_state"), plan.support("load_rank0_state")

@@ -12,7 +12,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
-from fsdp_migrate.syntax.call_arguments import first_argument
+from fsdp_migrate.syntax.expressions import first_argument, given_arguments
 
 RULE = Rule(
     code="FSDP301",
@@ -41,7 +41,7 @@ def decide(site: Site, study: Study) -> Decision:
             models=study.every_constructor,
             quiet=True,
         )
-    models = state_dict_settings.concerned(first_argument(call), site.module, study)
+    models = state_dict_settings.models_concerned(first_argument(call), site.module, study)
     setting = state_dict_settings.read_setting(call, site.module, study)
     place = _item(site, call)
     if setting.problem or place is None:
@@ -60,12 +60,11 @@ def decide(site: Site, study: Study) -> Decision:
 
 
 def _kept(site: Site, study: Study, models: Iterable[Constructor]) -> Decision:
-    """The context stays, as a support function's."""
+    """Keep the context, as one of the support module's."""
     proposal = study.proposal()
     name = proposal.support(site.module, "state_dict_type", site.node)
-    assert isinstance(site.reference, ast.expr)
-    proposal.replace(site.module, site.reference, code("{n}", n=name))
-    study.kept.add(site.node)
+    proposal.replace(site.module, site.mention, code("{n}", n=name))
+    proposal.claims.kept.add(site.node)
     return study.rewritten(site, RULE.code, "state_dict_type", proposal, models=models)
 
 
@@ -99,15 +98,15 @@ def _asks(call: ast.Call, module: Module, study: Study, depth: int) -> bool:
         path = (access_path(method.value) or "").lower()
         if any(word in path for word in OTHERS):
             return False
-        parts = holders.held(method.value, module, study)
+        parts = holders.sharded_parts(method.value, module, study)
         return not parts and not study.models(method.value, module)  # else a site of its own
     functions = [v for v in study.values(call.func, module) if isinstance(v, Function)]
     if functions:
         return depth == 0 or any(_does_ask(each, study, depth - 1) for each in functions)
     if bool(names) and all(name.startswith("builtins.") for name in names):
         return False
-    passed = [*call.args, *(k.value for k in call.keywords)]
-    if any(study.models(a, module) or holders.held(a, module, study) for a in passed):
+    passed = given_arguments(call)
+    if any(study.models(a, module) or holders.sharded_parts(a, module, study) for a in passed):
         return True  # somebody outside has the model
     on_model = method is not None and bool(study.models(method.value, module))
     return on_model and method is not None and method.attr not in QUIET_METHODS

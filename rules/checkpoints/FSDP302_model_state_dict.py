@@ -15,8 +15,9 @@ from fsdp_migrate.families.wrapping import meshes
 from fsdp_migrate.fsdp1 import declared
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Code, Proposal, code
+from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.rule import Finder, Rule
 from fsdp_migrate.planning.shard_plan import DCP
 
@@ -29,9 +30,8 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    assert site.receiver is not None
-    found = study.models(site.receiver, site.module)
-    parts = holders.held(site.receiver, site.module, study)
+    found = study.models(site.subject, site.module)
+    parts = holders.sharded_parts(site.subject, site.module, study)
     models = parts.constructors or found.constructors
     setting = settings_in_force.setting_at(site.node, site.module, models, study)
     setting = state_dict_settings.effective_setting(setting, models, study)
@@ -54,7 +54,7 @@ def decide(site: Site, study: Study) -> Decision:
         )
     found_at = hoisting_places.Standing()
     if setting.kind == "FULL":
-        found_at = hoisting_places.standing(site, (site.receiver,), study)
+        found_at = hoisting_places.standing(site, (site.subject,), study)
     if found_at.problem:
         return study.left(
             site,
@@ -87,7 +87,7 @@ def decide(site: Site, study: Study) -> Decision:
             new = _of_others(new, site, proposal, place)
     if place is not None:
         message += f", gathered above '{place.guard}'"
-    review, marked = hoisting.put(site, found_at, new, "state", proposal, RULE.code)
+    review, marked = hoisting.hoist(site, found_at, new, "state", proposal, RULE.code)
     if others and setting.kind != "FULL":
         marked = False
         review = "the model may also be wrapped by DDP here, whose 'module.' prefix is now removed"
@@ -100,10 +100,9 @@ def _at_run_time(
     site: Site, found: hoisting_places.Standing, models: frozenset[Constructor], study: Study
 ) -> Decision:
     """The model knows which state it gives, once it was set to one."""
-    assert site.receiver is not None
     proposal = study.proposal()
     message, review, marked = "kept: the model is set to the state it gives", "", False
-    model = hoisting.spelled(site.receiver, found.place)
+    model = hoisting.expression_at(site.subject, found.place)
     new = code("{m}.state_dict()", m=model)
     surely = settings_in_force.is_surely_set(site.node, site.module, models, study)
     if not surely:
@@ -111,7 +110,7 @@ def _at_run_time(
         near = site.node if found.place is None else found.place.statement
         new = code("{f}({m})", f=proposal.support(site.module, message, near), m=model)
     if found.place is not None or not surely:
-        review, marked = hoisting.put(site, found, new, "state", proposal, RULE.code)
+        review, marked = hoisting.hoist(site, found, new, "state", proposal, RULE.code)
     if found.place is not None:
         message += f", gathered above '{found.place.guard}'"
     return study.rewritten(
@@ -126,10 +125,9 @@ def _new(
     place: hoisting_places.Place | None,
 ) -> tuple[Code, str]:
     """The call that gives the same state, and what it is called in reports."""
-    assert site.receiver is not None
     module = site.module
     near = site.node if place is None else place.statement
-    model = hoisting.spelled(site.receiver, place)
+    model = hoisting.expression_at(site.subject, place)
     get = proposal.name(module, DCP, "get_model_state_dict", near)
     flags = ["full_state_dict=True"] if setting.kind == "FULL" else []
     flags += ["cpu_offload=True"] if setting.offload or setting.rank0_only else []
@@ -154,10 +152,9 @@ def _of_others(
     state: Code, site: Site, proposal: Proposal, place: hoisting_places.Place | None
 ) -> Code:
     """A state in which DDP's model keeps the names that it has in files."""
-    assert site.receiver is not None
     near = site.node if place is None else place.statement
     ddp = proposal.name(site.module, "torch.nn.parallel", "DistributedDataParallel", near)
-    model = hoisting.spelled(site.receiver, place)
+    model = hoisting.expression_at(site.subject, place)
     return code("({m}.state_dict() if isinstance({m}, {d}) else {s})", m=model, d=ddp, s=state)
 
 
@@ -168,9 +165,8 @@ def _by_support(
     place: hoisting_places.Place | None,
 ) -> tuple[Code, str]:
     """A state that torch gives to the first rank alone, or leaves on the device."""
-    assert site.receiver is not None
     near = site.node if place is None else place.statement
-    model = hoisting.spelled(site.receiver, place)
+    model = hoisting.expression_at(site.subject, place)
     if not setting.rank0_only:
         get = proposal.name(site.module, DCP, "get_model_state_dict", near)
         message = "whole_on_cpu"

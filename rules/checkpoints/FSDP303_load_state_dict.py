@@ -11,11 +11,13 @@ from fsdp_migrate.families.checkpoints import (
 )
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Code, Proposal, code, join
+from fsdp_migrate.planning.edits import Code, code, join
 from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import DCP
-from fsdp_migrate.syntax.call_arguments import bind_arguments
+from fsdp_migrate.syntax.expressions import bind_arguments
+from fsdp_migrate.syntax.kinds import present
 
 RULE = Rule(
     code="FSDP303",
@@ -25,9 +27,8 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    assert site.receiver is not None
-    parts = holders.held(site.receiver, site.module, study)
-    found = study.models(site.receiver, site.module)
+    parts = holders.sharded_parts(site.subject, site.module, study)
+    found = study.models(site.subject, site.module)
     models = parts.constructors or found.constructors
     setting = settings_in_force.setting_at(site.node, site.module, models, study)
     setting = state_dict_settings.effective_setting(setting, models, study)
@@ -51,8 +52,8 @@ def decide(site: Site, study: Study) -> Decision:
             models=models,
             unknown_state=unknown,
         )
-    assert bound is not None
-    assert isinstance(call, ast.Call)
+    bound = present(bound)
+    call = site.call
     surely = settings_in_force.is_surely_set(call, site.module, models, study)
     if at_run_time and surely:
         message = "kept: the model is set to the state it takes"
@@ -65,14 +66,14 @@ def decide(site: Site, study: Study) -> Decision:
         message = "load_model_state_dict" if at_run_time else "load_full_model"
         name = proposal.support(module, message, call)
         flag = code(", strict={s}", s=strict) if strict is not None else code("")
-        new = code("{f}({m}, {s}{k})", f=name, m=site.receiver, s=state, k=flag)
+        new = code("{f}({m}, {s}{k})", f=name, m=site.subject, s=state, k=flag)
     else:
         message = "set_model_state_dict"
         new = _native(site, call, bound, setting, study, proposal)
     if not at_run_time and setting.kind == "FULL" and others:
         ddp = proposal.name(module, "torch.nn.parallel", "DistributedDataParallel", call)
         whole = code("{c}", c=call)
-        new = code("{c} if isinstance({m}, {d}) else {n}", c=whole, m=site.receiver, d=ddp, n=new)
+        new = code("{c} if isinstance({m}, {d}) else {n}", c=whole, m=site.subject, d=ddp, n=new)
         if not isinstance(module.table.parents[call], ast.Expr):
             new = code("({n})", n=new)
     proposal.replace(module, call, new)
@@ -88,10 +89,9 @@ def _native(
     proposal: Proposal,
 ) -> Code:
     """The call of torch's that loads the state."""
-    assert site.receiver is not None
     module = site.module
     if training_order.may_follow_evaluation(call, module, study):
-        training_order.reshard_before(site.statement, site.receiver, site, proposal)
+        training_order.reshard_before(site.statement, site.subject, site, proposal)
     full = setting.kind == "FULL"
     again = full and loaded_states.is_read_again(bound["state_dict"], call, module)
     state = code("dict({s})" if again else "{s}", s=bound["state_dict"])
@@ -102,7 +102,7 @@ def _native(
         made_by = proposal.name(module, DCP, "StateDictOptions", call)
         options = code(", options={o}({f})", o=made_by, f=join(", ", flags))
     function = proposal.name(module, DCP, "set_model_state_dict", call)
-    return code("{f}({m}, {s}{o})", f=function, m=site.receiver, s=state, o=options)
+    return code("{f}({m}, {s}{o})", f=function, m=site.subject, s=state, o=options)
 
 
 def _needs_support(site: Site, models: frozenset[Constructor], study: Study) -> bool:

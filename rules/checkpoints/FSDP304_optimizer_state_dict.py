@@ -15,11 +15,13 @@ from fsdp_migrate.families.checkpoints import (
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
-from fsdp_migrate.planning.edits import Code, Proposal, code
+from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import DCP
-from fsdp_migrate.syntax.call_arguments import bind_arguments
+from fsdp_migrate.syntax.expressions import bind_arguments
+from fsdp_migrate.syntax.kinds import present
 
 RULE = Rule(
     code="FSDP304",
@@ -67,7 +69,7 @@ def decide(site: Site, study: Study) -> Decision:
     sharded = name == "sharded_optim_state_dict" or (by_setting and setting.kind == "SHARDED")
     found_at = hoisting_places.Standing()
     if not problem and not sharded:
-        assert bound is not None
+        bound = present(bound)
         needed = (bound["model"], bound["optim"])
         found_at = hoisting_places.standing(site, needed, study)
         problem = found_at.problem
@@ -82,7 +84,7 @@ def decide(site: Site, study: Study) -> Decision:
             models=models,
             unknown_state=unknown,
         )
-    assert bound is not None
+    bound = present(bound)
     proposal = study.proposal()
     if held is not None:
         proposal.delete(site.module, held)
@@ -95,7 +97,7 @@ def decide(site: Site, study: Study) -> Decision:
         new, message = _new(bound, site, study, proposal, setting, place, sharded=sharded)
     if place is not None:
         message += f", gathered above '{place.guard}'"
-    review, marked = hoisting.put(site, found_at, new, "optimizer_state", proposal, RULE.code)
+    review, marked = hoisting.hoist(site, found_at, new, "optimizer_state", proposal, RULE.code)
     return study.rewritten(
         site, RULE.code, message, proposal, models=models, review=review, marked=marked
     )
@@ -176,7 +178,7 @@ def _new(
         path and training_order.follows_model_state(site, path)
     ):
         training_order.reshard_before(near, bound["model"], site, proposal)
-    model, optimizer = (hoisting.spelled(bound[name], place) for name in ("model", "optim"))
+    model, optimizer = (hoisting.expression_at(bound[name], place) for name in ("model", "optim"))
     message = "get_optimizer_state_dict"
     get = proposal.name(module, DCP, message, near)
     new = code("{g}({m}, {o})", g=get, m=model, o=optimizer)

@@ -67,8 +67,8 @@ def decide(site: Site, study: Study) -> Decision:
                 models=models,  # type: ignore[arg-type]
             )
     name = site.construct.owner
-    if name == "StateDictType" or study.run_time_states or study.kept:
-        return vocabulary.keep(site, name, study, RULE.code)
+    if name == "StateDictType" or study.run_time_states or study.claims.kept:
+        return vocabulary.import_from_support(site, name, study, RULE.code)
     return study.left(
         site,
         RULE.code,
@@ -80,7 +80,7 @@ def decide(site: Site, study: Study) -> Decision:
 
 
 def _is_kept(use: ast.Name, site: Site, study: Study) -> bool:
-    return not study.kept.isdisjoint(site.module.table.ancestors(use))
+    return not study.claims.kept.isdisjoint(site.module.table.ancestors(use))
 
 
 def _owner(use: ast.Name, site: Site, study: Study) -> Decision | None:

@@ -11,13 +11,14 @@ from fsdp_migrate.families.checkpoints import (
     state_dict_contexts,
     state_dict_settings,
 )
-from fsdp_migrate.fsdp1.references import STATE_FUNCTION
+from fsdp_migrate.fsdp1.model_attributes import STATE_FUNCTION
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import DCP
+from fsdp_migrate.syntax.kinds import present
 from fsdp_migrate.syntax.scopes import COMPREHENSIONS
 
 RULE = Rule(
@@ -31,10 +32,9 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    assert site.receiver is not None
     if site.construct == STATE_FUNCTION:
-        return _function(site, site.receiver, study)
-    models = study.models(site.receiver, site.module).constructors
+        return _function(site, site.subject, study)
+    models = study.models(site.subject, site.module).constructors
     call = site.node
     if isinstance(call, ast.Call) and any(k.arg == "state_dict" for k in call.keywords):
         return study.rewritten(site, RULE.code, "already given its state", models=models)
@@ -52,14 +52,14 @@ def decide(site: Site, study: Study) -> Decision:
             models=models,
             quiet=True,
         )
-    assert isinstance(call, ast.Call)
+    call = site.call
     proposal = study.proposal()
     get = proposal.name(site.module, DCP, "get_model_state_dict", call)
     options = proposal.name(site.module, DCP, "StateDictOptions", call)
     state = code(
         "{g}({m}, options={o}(full_state_dict=True))",
         g=get,
-        m=ast.unparse(site.receiver),
+        m=ast.unparse(site.subject),
         o=options,
     )
     proposal.add_keyword(site.module, call, "state_dict", state)
@@ -72,7 +72,7 @@ HELP = "call it on every rank, in a statement of its own, and give it the whole 
 def _function(site: Site, model: ast.expr, study: Study) -> Decision:
     """A function of another library that asks the model by itself."""
     module = site.module
-    parts = holders.held(model, module, study)
+    parts = holders.sharded_parts(model, module, study)
     models = parts.constructors or study.models(model, module).constructors
     setting = settings_in_force.setting_at(site.node, module, models, study)
     at_run_time = state_dict_settings.is_for_run_time(setting, study)
@@ -81,8 +81,7 @@ def _function(site: Site, model: ast.expr, study: Study) -> Decision:
         return study.left(
             site, RULE.code, setting.problem, HELP, models=models, quiet=True, unknown_state=True
         )
-    call = site.node
-    assert isinstance(call, ast.Call)
+    call = site.call
     earlier = _before(site, study)
     others = [e for e in earlier if e.receiver and ast.unparse(e.receiver) != ast.unparse(model)]
     kept = ""
@@ -103,7 +102,7 @@ def _function(site: Site, model: ast.expr, study: Study) -> Decision:
         problem = problem or "no statement can stand around it that asks for the whole state"
     if problem:
         return study.left(site, RULE.code, problem, HELP, models=models, quiet=True)
-    assert new is not None
+    new = present(new)
     proposal = study.proposal()
     flags = [", cpu_offload=True"] if setting.offload else []
     flags += [", rank0_only=True"] if setting.rank0_only else []
@@ -123,7 +122,7 @@ def _before(site: Site, study: Study) -> list[Site]:
     """Other such calls in the statement, which come first."""
     return [
         other
-        for other in holders.asking(study, site.module)
+        for other in holders.find_functions_asking(study, site.module)
         if other.statement is site.statement and other.position < site.position
     ]
 

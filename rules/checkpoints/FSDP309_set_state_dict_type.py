@@ -10,7 +10,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
-from fsdp_migrate.syntax.call_arguments import first_argument
+from fsdp_migrate.syntax.expressions import first_argument
 
 RULE = Rule(
     code="FSDP309",
@@ -25,7 +25,7 @@ RULE = Rule(
 def decide(site: Site, study: Study) -> Decision:
     call = site.node
     model = first_argument(call) if isinstance(call, ast.Call) else None
-    models = state_dict_settings.concerned(model, site.module, study)
+    models = state_dict_settings.models_concerned(model, site.module, study)
     problem = ""
     setting = state_dict_settings.Setting()
     if study.run_time_states:
@@ -61,17 +61,16 @@ def _has_parts_alone(model: ast.expr, site: Site, study: Study) -> bool:
     """Whether a model is seen to be made, and not to be sharded, nor any part of it that is seen:
     its state dict calls are no sites, and have their setting from here."""
     found = study.models(model, site.module)
-    if found or holders.held(model, site.module, study):
+    if found or holders.sharded_parts(model, site.module, study):
         return False
     return bool(found.others) and all(isinstance(v, Made) for v in found.others)
 
 
 def _kept(site: Site, study: Study, models: Iterable[Constructor]) -> Decision:
-    """It stays, as a support function's."""
+    """Keep the call, as one of the support module's."""
     proposal = study.proposal()
     function = site.construct.last
     name = proposal.support(site.module, function, site.node)
-    assert isinstance(site.reference, ast.expr)
-    proposal.replace(site.module, site.reference, code("{n}", n=name))
-    study.kept.add(site.node)
+    proposal.replace(site.module, site.mention, code("{n}", n=name))
+    proposal.claims.kept.add(site.node)
     return study.rewritten(site, RULE.code, function, proposal, models=models)

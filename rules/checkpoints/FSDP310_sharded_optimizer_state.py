@@ -12,7 +12,8 @@ from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import DCP
-from fsdp_migrate.syntax.call_arguments import bind_arguments
+from fsdp_migrate.syntax.expressions import bind_arguments
+from fsdp_migrate.syntax.kinds import present
 
 RULE = Rule(
     code="FSDP310",
@@ -42,20 +43,18 @@ def decide(site: Site, study: Study) -> Decision:
             "dcp.load into get_optimizer_state_dict(model, optimizer), then set it",
             models=study.every_constructor,
         )
-    assert isinstance(call, ast.Call)
-    assert load.model is not None
-    assert load.optimizer is not None
+    call, model, optimizer = site.call, present(load.model), present(load.optimizer)
     proposal = study.proposal()
     module = site.module
     if training_order.may_follow_evaluation(call, module, study):
-        training_order.reshard_before(site.statement, load.model, site, proposal)
+        training_order.reshard_before(site.statement, model, site, proposal)
     get = proposal.name(module, DCP, "get_optimizer_state_dict", call)
     new = code(
         "{{{k}: {g}({m}, {o})}}",
         k=bound["optimizer_key"],
         g=get,
-        m=ast.unparse(load.model),
-        o=ast.unparse(load.optimizer),
+        m=ast.unparse(model),
+        o=ast.unparse(optimizer),
     )
     dcp = proposal.module_name(module, "torch.distributed.checkpoint", "dcp", call)
     target = _target(site)
@@ -69,7 +68,7 @@ def decide(site: Site, study: Study) -> Decision:
     else:
         first = code("{t} = {n}", t=name, n=new)
         proposal.insert_before(module, site.statement, first, read)
-    models = study.models_of_static(load.model, module).constructors
+    models = study.models_of_static(model, module).constructors
     message = "get_optimizer_state_dict, dcp.load"
     return study.rewritten(site, RULE.code, message, proposal, models=models)
 
@@ -88,7 +87,7 @@ def _following(site: Site, study: Study) -> optimizer_states.Load | None:
     function = enclosing_function(site.module, site.node)
     name = "optim_state_dict_to_load"
     loads = [
-        optimizer_states.read(
+        optimizer_states.read_load(
             Site(Construct.of_model(name), site.module, call, call.func), name, study
         )
         for call in site.module.table.calls

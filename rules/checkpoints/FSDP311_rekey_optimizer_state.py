@@ -8,7 +8,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code, join
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
-from fsdp_migrate.syntax.call_arguments import bind_arguments
+from fsdp_migrate.syntax.expressions import bind_arguments
 
 RULE = Rule(
     code="FSDP311",
@@ -48,6 +48,5 @@ def decide(site: Site, study: Study) -> Decision:
     ]
     arguments.append(code(f"by_name={by_name}"))
     new = code("{f}({a})", f=function, a=join(", ", arguments))
-    assert isinstance(site.node, ast.expr)
-    proposal.replace(site.module, site.node, new)
+    proposal.replace(site.module, site.expression, new)
     return study.rewritten(site, RULE.code, "rekey_optimizer_state", proposal, models=models)

@@ -15,8 +15,7 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    assert site.receiver is not None
-    models = study.models(site.receiver, site.module).constructors
+    models = study.models(site.subject, site.module).constructors
     if site.construct == copied_models.COPY:
         return study.left(
             site,

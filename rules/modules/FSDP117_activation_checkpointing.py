@@ -20,8 +20,7 @@ FIXED = Version("2.11")
 
 
 def decide(site: Site, study: Study) -> Decision:
-    assert site.receiver is not None
-    models = study.models(site.receiver, site.module).constructors
+    models = study.models(site.subject, site.module).constructors
     statement = site.module.table.statement(site.node)
     if any(plan.behind is statement for plan in study.plans.values()):
         return study.rewritten(site, RULE.code, "comes before the sharding", models=models)

@@ -9,7 +9,7 @@ from fsdp_migrate.families.modules.class_lists import decide_listed_class, is_ch
 from fsdp_migrate.families.modules.fsdp2_branches import decide_branch, decide_version_test
 from fsdp_migrate.families.modules.isinstance_tests import decide_passed_over, decide_taken_off
 from fsdp_migrate.families.modules.quoted_annotations import NEW_NAMES, decide_quoted_annotation
-from fsdp_migrate.fsdp1 import references, unwrapping
+from fsdp_migrate.fsdp1 import model_attributes, unwrapping
 from fsdp_migrate.fsdp1.api import FSDP, PACKAGE
 from fsdp_migrate.fsdp1.construct import ConstructKind
 from fsdp_migrate.fsdp1.site import Site
@@ -18,10 +18,11 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Finder, Rule
+from fsdp_migrate.syntax.kinds import of_kind
 
 
 def _attribute_checks(study: Study, module: Module) -> Iterator[Site]:
-    return references.attribute_checks(study.tracer, module)
+    return model_attributes.attribute_checks(study.tracer, module)
 
 
 RULE = Rule(
@@ -132,8 +133,7 @@ def decide(site: Site, study: Study) -> Decision:
     new = NEW_NAMES.get(old, "OffloadPolicy")
     proposal = study.proposal()
     name = proposal.name(site.module, PACKAGE, new, site.reference)
-    assert isinstance(site.reference, ast.expr)
-    proposal.replace(site.module, site.reference, code("{n}", n=name))
+    proposal.replace(site.module, site.mention, code("{n}", n=name))
     return study.rewritten(site, RULE.code, new, proposal, models=models)
 
 
@@ -154,15 +154,13 @@ def _placeholder(site: Site, study: Study) -> str:
 
 def _has_method(site: Site, study: Study) -> Decision:
     """``hasattr(model, "no_sync")`` said that it is FSDP's: FSDP2 models have no such methods."""
-    assert isinstance(site.node, ast.Call)
-    assert site.receiver is not None
-    found = study.models(site.receiver, site.module)
+    found = study.models(site.subject, site.module)
     proposal = study.proposal()
-    name = proposal.name(site.module, PACKAGE, "FSDPModule", site.node)
-    new = code("isinstance({m}, {n})", m=ast.unparse(site.receiver), n=name)
+    name = proposal.name(site.module, PACKAGE, "FSDPModule", site.call)
+    new = code("isinstance({m}, {n})", m=ast.unparse(site.subject), n=name)
     if not found.certain:
-        new = code("({i} or {h})", i=new, h=ast.unparse(site.node))
-    proposal.replace(site.module, site.node, new)
+        new = code("({i} or {h})", i=new, h=ast.unparse(site.call))
+    proposal.replace(site.module, site.call, new)
     models = found.constructors
     return study.rewritten(site, RULE.code, "isinstance FSDPModule", proposal, models=models)
 
@@ -170,8 +168,7 @@ def _has_method(site: Site, study: Study) -> Decision:
 def _compared(site: Site, study: Study) -> Decision:
     """``type(model) == FSDP``: an FSDP2 model has a class of its own for each class it shards."""
     models = study.every_constructor
-    node = site.node
-    assert isinstance(node, ast.Compare)
+    node = of_kind(site.node, ast.Compare)
     sides = [node.left, *node.comparators]
     other = next((s for s in sides if s is not site.reference), None)
     simple = len(sides) == 2 and isinstance(node.ops[0], (ast.Eq, ast.NotEq, ast.Is, ast.IsNot))

@@ -15,7 +15,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
-from fsdp_migrate.syntax.call_arguments import bind_arguments
+from fsdp_migrate.syntax.expressions import bind_arguments
 
 RULE = Rule(
     code="FSDP406",
@@ -42,13 +42,12 @@ def decide(site: Site, study: Study) -> Decision:
     if site.construct.last == "clean_tensor_name":
         return decide_clean_tensor_name(site, study)
     if site.construct.last == "check_is_root":
-        assert site.receiver is not None
         return study.left(
             site,
             RULE.code,
             "an FSDP2 model only knows whether it is a root after its first forward",
             "compare with the module that fully_shard was called on last",
-            models=study.models(site.receiver, site.module).constructors,
+            models=study.models(site.subject, site.module).constructors,
         )
     if site.construct.last == "fsdp_modules":
         return _modules(site, study)
@@ -78,7 +77,7 @@ def _modules(site: Site, study: Study) -> Decision:
             quiet=True,
         )
     proposal = study.proposal()
-    assert isinstance(call, ast.Call)
+    call = site.call
     kind = proposal.name(site.module, PACKAGE, "FSDPModule", site.reference)
     name = proposal.fresh(site.module, call, "m")
     new = code("[{v} for {v} in {m}.modules() if isinstance({v}, {k})]", v=name, m=model, k=kind)

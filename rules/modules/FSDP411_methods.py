@@ -24,7 +24,7 @@ RULE = Rule(
 def decide(site: Site, study: Study) -> Decision:
     entry = next(e for e in entry_methods.entries(study) if e.site is site)
     models = forward_registration.constructors(entry, study)
-    reason, help = forward_registration.problem(entry, study)
+    reason, help = forward_registration.registration_problem(entry, study)
     if reason:
         return study.left(site, RULE.code, reason, help, models=models)
     return study.rewritten(
@@ -32,5 +32,5 @@ def decide(site: Site, study: Study) -> Decision:
         RULE.code,
         "its model has it registered",
         models=models,
-        review=forward_registration.review(entry, study),
+        review=forward_registration.registration_review(entry, study),
     )

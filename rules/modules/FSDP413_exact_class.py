@@ -11,6 +11,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Finder, Rule
+from fsdp_migrate.syntax.kinds import of_kind
 
 RULE = Rule(
     code="FSDP413",
@@ -35,8 +36,8 @@ def decide(site: Site, study: Study) -> Decision:
     concerned = _concerned(site, study)
     if site.construct == exact_classes.KEY:
         return _left(site, concerned, study, "something is looked up by the class of a module")
-    assert isinstance(site.node, ast.Compare)
-    test = exact_classes.read(site.node, site.module)
+    compared = of_kind(site.node, ast.Compare)
+    test = exact_classes.read_test(compared, site.module)
     if exact_classes.names_wrapper(test):
         return _wrapper(site, test, concerned, study)
     proposal = study.proposal()
@@ -51,9 +52,9 @@ def decide(site: Site, study: Study) -> Decision:
     wanted, review = _wanted(test, site, concerned, study)
     negation = "not " if test.is_negated else ""
     new = code("{n}isinstance({m}, {c})", n=negation, m=test.subject, c=wanted)
-    if negation and isinstance(site.module.table.parents[site.node], ast.Compare):
+    if negation and isinstance(site.module.table.parents[compared], ast.Compare):
         return _left(site, concerned, study, "the test is part of another comparison")
-    proposal.replace(site.module, site.node, new)
+    proposal.replace(site.module, compared, new)
     return study.rewritten(site, RULE.code, "isinstance", proposal, models=concerned, review=review)
 
 
@@ -67,10 +68,10 @@ def _concerned(site: Site, study: Study) -> frozenset[Constructor]:
 def _name(site: Site, study: Study) -> Decision:
     """The name of the class as it was before the module was sharded."""
     found = _concerned(site, study)
-    assert isinstance(site.node, ast.Attribute)
     proposal = study.proposal()
     message = "without the prefix"
-    proposal.replace(site.module, site.node, code('{k}.removeprefix("{p}")', k=site.node, p=PREFIX))
+    name = site.expression
+    proposal.replace(site.module, name, code('{k}.removeprefix("{p}")', k=name, p=PREFIX))
     return study.rewritten(site, RULE.code, message, proposal, models=found)
 
 
@@ -81,10 +82,9 @@ def _wrapper(
         return _left(site, models, study, "FSDP1's wrapper is asked for by name, among others")
     proposal = study.proposal()
     name = proposal.name(site.module, PACKAGE, "FSDPModule", site.node)
-    assert isinstance(site.node, ast.expr)
     negation = "not " if test.is_negated else ""
     new = code("{n}isinstance({m}, {c})", n=negation, m=test.subject, c=name)
-    proposal.replace(site.module, site.node, new)
+    proposal.replace(site.module, site.expression, new)
     return study.rewritten(site, RULE.code, "isinstance", proposal, models=models)
 
 

@@ -15,8 +15,7 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    assert site.receiver is not None
-    found = study.models(site.receiver, site.module)
+    found = study.models(site.subject, site.module)
     if site.construct == replaced_modules.DRAWN:
         return study.rewritten(
             site,

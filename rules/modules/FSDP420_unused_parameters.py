@@ -9,12 +9,19 @@ from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Finder, Rule
 from fsdp_migrate.planning.shard_plan import placement_problem
+from fsdp_migrate.syntax.kinds import present
 
 RULE = Rule(
     code="FSDP420",
     name="unused_parameters",
     handles=("unused part",),
-    finders=(Finder(220, in_project=unused_parameters.find_unused_parts),),
+    finders=(
+        Finder(
+            220,
+            in_project=unused_parameters.find_unused_parts,
+            of_constructor=unused_parameters.unused_sites,
+        ),
+    ),
 )
 
 
@@ -24,13 +31,12 @@ KNOWN = Version("2.13")  # to have the setter
 
 def decide(site: Site, study: Study) -> Decision:
     constructor = next(c for c in study.constructors.values() if c.call is site.receiver)
-    found = unused_parameters.of(constructor, study)
-    assert found is not None
+    found = present(unused_parameters.unused_parts(constructor, study))
     by_root = unused_parameters.is_owned_by_root(found.unused, constructor, study)
     plan = study.plans.get(constructor)
     placed = plan is not None and not placement_problem(constructor)
     if study.target >= KNOWN and by_root and placed:
-        assert plan is not None
+        plan = present(plan)
         plan.after.append(code("{m}.{s}(True, recurse=False)", m=plan.model, s=SETTER))
         message = "parameters that a step does not use get gradients of zero, as in FSDP1"
         return study.rewritten(site, RULE.code, message, models=[constructor])

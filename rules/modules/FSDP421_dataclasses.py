@@ -11,7 +11,7 @@ from fsdp_migrate.planning.rule import Finder, Rule
 
 
 def _dataclasses(study: Study) -> Iterator[Site]:
-    return (found.site for found in dataclass_nodes.findings(study))
+    return (found.site for found in dataclass_nodes.find_dataclasses(study))
 
 
 RULE = Rule(
@@ -29,10 +29,10 @@ BY_HAND = (
 
 
 def decide(site: Site, study: Study) -> Decision:
-    found = [d for d in dataclass_nodes.findings(study) if d.site is site]
+    found = [d for d in dataclass_nodes.find_dataclasses(study) if d.site is site]
     models = found[0].constructors(study)
     name = found[0].cls.node.name
-    reason = dataclass_registration.problem(found[0], study)
+    reason = dataclass_registration.registration_problem(found[0], study)
     if reason:
         blind = (
             f"fully_shard before torch {dataclass_nodes.OUTPUTS} finds no outputs in {name}, so "

@@ -13,9 +13,8 @@ RULE = Rule(code="FSDP100", name="imports", handles=("import",), since="2.4")
 
 
 def decide(site: Site, study: Study) -> Decision:
-    assert isinstance(site.node, ast.alias)
-    name = site.node.asname or site.node.name
-    statement = site.module.table.parents[site.node]
+    name = site.alias.asname or site.alias.name
+    statement = site.module.table.parents[site.alias]
     assert isinstance(statement, (ast.Import, ast.ImportFrom))
     asked_for = name in study.project.asked_for(site.module)
     commented = name in string_annotations.in_type_comments(site.module.source)
@@ -47,5 +46,5 @@ def decide(site: Site, study: Study) -> Decision:
             "drop it here" if used else "drop both",
         )
     proposal = study.proposal()
-    proposal.remove_import(site.module, site.node)
+    proposal.remove_import(site.module, site.alias)
     return study.rewritten(site, RULE.code, "removed, nothing uses it", proposal)

@@ -21,11 +21,10 @@ REVIEW = (
 
 
 def decide(site: Site, study: Study) -> Decision:
-    assert site.receiver is not None
     return study.rewritten(
         site,
         RULE.code,
         "kept, with other names",
-        models=study.models(site.receiver, site.module).constructors,
+        models=study.models(site.subject, site.module).constructors,
         review=REVIEW,
     )

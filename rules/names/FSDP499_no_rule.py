@@ -6,12 +6,14 @@ from fsdp_migrate.families.names import silent_fallbacks
 from fsdp_migrate.families.wrapping import chosen_classes
 from fsdp_migrate.fsdp1.api import FLAT_FIELDS, FSDP, PACKAGE, UNMISTAKABLE, without_mark
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
-from fsdp_migrate.fsdp1.references import COMMAND, FLAT
+from fsdp_migrate.fsdp1.model_attributes import FLAT
 from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.fsdp1.spelled_names import COMMAND
 from fsdp_migrate.planning import string_references
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.syntax.kinds import of_kind, present
 
 RULE = Rule(code="FSDP499", name="no_rule", handles=("*",), since="2.4")
 
@@ -133,7 +135,7 @@ PREFETCHING = (
 
 
 def _plainly(construct: Construct) -> tuple[str, str]:
-    """What is used of FSDP1, and what to do about it, in words for who meets it in the code."""
+    """What is used of FSDP1, and what to do about it, in words for the marker."""
     kind, name = construct.kind, construct.last
     private = "private " if construct.is_private else ""
     if kind is ConstructKind.VALUE:
@@ -170,7 +172,7 @@ PRIVATE = {
 
 
 def _named(named: str, site: Site, study: Study) -> Decision:
-    """FSDP1 that is got by its name. A model that it wraps would meet code that was migrated."""
+    """FSDP1 that is got by name: ``getattr(fsdp, name)``. Its models would meet migrated code."""
     parent = site.module.table.parents[site.node]
     function = parent.func if isinstance(parent, ast.Call) else None
     name = getattr(function, "attr", getattr(function, "id", ""))
@@ -216,10 +218,8 @@ def _asked(node: ast.AST) -> bool:
 
 def _asked_by_name(named: str, site: Site, study: Study) -> Decision:
     """``getattr(model, "clip_grad_norm_", None)`` is quiet about what an FSDP2 model has not."""
-    assert isinstance(site.node, ast.Call)
-    assert site.receiver is not None
-    asked = getattr(site.node.func, "id", "")
-    quiet = asked == "hasattr" or len(site.node.args) > 2
+    asked = getattr(site.call.func, "id", "")
+    quiet = asked == "hasattr" or len(site.call.args) > 2
     private = named in UNMISTAKABLE | FLAT_FIELDS
     help_ = f"call {named} on the model where it is FSDP1's, and run again"
     return study.left(
@@ -228,23 +228,23 @@ def _asked_by_name(named: str, site: Site, study: Study) -> Decision:
         f"an FSDP2 model has no {named}",
         FLAT_HELP if named in FLAT_FIELDS else INSTEAD.get(named, help_) if private else help_,
         models=_concerned(site, study),
-        quiet=quiet and not (private and not silent_fallbacks.matters(site.node, site.module)),
+        quiet=quiet
+        and not (
+            private and not silent_fallbacks.decides_more_than_messages(site.node, site.module)
+        ),
     )
 
 
 def _concerned(site: Site, study: Study) -> frozenset[Constructor]:
     """The models that a site may be about: all, where nothing tells which."""
-    assert site.receiver is not None
-    known = study.models(site.receiver, site.module).constructors
+    known = study.models(site.subject, site.module).constructors
     return known or study.every_constructor
 
 
 def _command(site: Site, study: Study) -> Decision:
-    """What a notebook runs and is not Python; it may do to a model what no longer fits it."""
-    excerpt = site.module.source.excerpt
-    assert excerpt is not None
-    assert isinstance(site.node, ast.Name)
-    mask = excerpt.masks[site.node.id]
+    """A notebook's command, which is no Python: ``!torchrun train.py``."""
+    excerpt = present(site.module.source.excerpt)
+    mask = excerpt.masks[of_kind(site.node, ast.Name).id]
     meets_models = mask.shares_names and not mask.text.endswith("?")
     return study.left(
         site,

@@ -11,7 +11,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code, join
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
-from fsdp_migrate.syntax.call_arguments import bind_arguments
+from fsdp_migrate.syntax.expressions import bind_arguments
 
 RULE = Rule(
     code="FSDP306",
@@ -36,7 +36,7 @@ def decide(site: Site, study: Study) -> Decision:
     models = study.models_of_static(model, site.module).constructors
     if bound is None or model is None:
         return _left(site, "the arguments of summon_full_params cannot be read", models, study)
-    assert isinstance(call, ast.Call)
+    call = site.call
     runs = _runs_model(site, study)
     if runs is None:
         return _left(site, "no with statement here enters the context", models, study)
@@ -160,8 +160,7 @@ def _through_function(
 
 
 def _apply(site: Site, study: Study) -> Decision:
-    assert site.receiver is not None
-    models = study.models(site.receiver, site.module).constructors
+    models = study.models(site.subject, site.module).constructors
     statement = site.statement
     alone = isinstance(statement, ast.Expr) and statement.value is site.node
     if not alone or not isinstance(site.node, ast.Call):
@@ -175,6 +174,6 @@ def _apply(site: Site, study: Study) -> Decision:
         )
     proposal = study.proposal()
     name = proposal.support(site.module, "full_params", site.node)
-    new = code("with {f}({m}):\n    {c}", f=name, m=ast.unparse(site.receiver), c=site.node)
+    new = code("with {f}({m}):\n    {c}", f=name, m=ast.unparse(site.subject), c=site.node)
     proposal.replace_statement(site.module, statement, new)
     return study.rewritten(site, RULE.code, "apply under full_params", proposal, models=models)

@@ -22,6 +22,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Finder, Rule
+from fsdp_migrate.syntax.kinds import of_kind
 
 RULE = Rule(
     code="FSDP408",
@@ -79,7 +80,6 @@ CASTS = frozenset({"to", "half", "float", "double", "bfloat16", "cpu", "cuda", "
 
 
 def decide(site: Site, study: Study) -> Decision:
-    assert site.receiver is not None
     models = models_concerned(site, study)
     if site.construct == REDUCED:
         return decide_reduced(site, study)
@@ -101,8 +101,7 @@ def decide(site: Site, study: Study) -> Decision:
             models=models,
             quiet=True,
         )
-    statement = site.node
-    assert isinstance(statement, ast.Assign)
+    statement = of_kind(site.node, ast.Assign)
     casts = [node for node in ast.walk(statement.value) if _casts(node)]
     if _casts(statement.value) or not all(map(_moves, casts)):  # copy_ moves what it is given
         return study.left(

@@ -10,14 +10,20 @@ RULE = Rule(
     code="FSDP412",
     name="parameter_attributes",
     handles=("parameter attribute",),
-    finders=(Finder(200, in_project=attributes.find_parameter_attributes),),
+    finders=(
+        Finder(
+            200,
+            in_project=attributes.find_parameter_attributes,
+            of_constructor=attributes.attribute_sites,
+        ),
+    ),
 )
 
 
 def decide(site: Site, study: Study) -> Decision:
-    models = attributes.concerned(site, study)
+    models = attributes.models_concerned(site, study)
     for plan in study.plans.values():
         if plan.constructor in models:
-            attributes.carry(plan, study)
-    kept = [c for c in models if attributes.keeps(c, study) is not None]
+            attributes.carry_attributes_over(plan, study)
+    kept = [c for c in models if attributes.keeps_attributes(c, study) is not None]
     return study.rewritten(site, RULE.code, "carried over to the new parameters", models=kept)

@@ -7,8 +7,9 @@ from fsdp_migrate.families.parameters.parameter_owners import trained_models
 from fsdp_migrate.families.parameters.parameter_updates import STALE
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Code, Proposal, code
+from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.rule import Rule
 
 RULE = Rule(code="FSDP416", name="handles", handles=("private:_traversal_utils._get_fsdp_handles",))
@@ -31,7 +32,7 @@ def decide(site: Site, study: Study) -> Decision:
             "do it with the parameters, which are DTensors of their own shape",
             models=models,
         )
-    assert isinstance(call, ast.Call)
+    call = site.call
     proposal = study.proposal()
     reshard = proposal.support(site.module, "reshard_parameters", call)
     lines = code("{r}({m})", r=reshard, m=ast.unparse(given[0]))
@@ -58,7 +59,7 @@ def _flat_parameters(site: Site) -> list[ast.Attribute] | None:
     """Every ``handle.flat_param`` of the list's handles; None when something else is done."""
     table = site.module.table
     listed = _assigned(site)
-    uses: list[ast.AST] = [site.node] if listed is None else list(_uses(listed, site))
+    uses: list[ast.AST] = [site.node] if listed is None else list(_reads(listed, site))
     handles: list[ast.Name] = []
     for use in uses:
         parent = table.parents[use]
@@ -67,7 +68,7 @@ def _flat_parameters(site: Site) -> list[ast.Attribute] | None:
         variable = _variable(use, site)
         if variable is None:
             return None
-        handles += _uses(variable, site)
+        handles += _reads(variable, site)
     found = []
     for handle in handles:
         attribute = table.parents[handle]
@@ -94,14 +95,9 @@ def _assigned(site: Site) -> ast.Name | None:
     return target if isinstance(target, ast.Name) else None
 
 
-def _uses(name: ast.Name, site: Site) -> list[ast.Name]:
+def _reads(name: ast.Name, site: Site) -> list[ast.Name]:
     table = site.module.table
-    scope = table.within[name].lookup(name.id)
-    return [
-        n
-        for n in table.names
-        if n.id == name.id and isinstance(n.ctx, ast.Load) and table.within[n].lookup(n.id) is scope
-    ]
+    return table.reads(name.id, table.within[name].lookup(name.id))
 
 
 def _variable(use: ast.AST, site: Site) -> ast.Name | None:

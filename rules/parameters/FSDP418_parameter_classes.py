@@ -10,6 +10,7 @@ RULE = Rule(
     code="FSDP418",
     name="parameter_classes",
     handles=("4-bit parameters", "class of parameters"),
+    near=("4-bit parameters",),
     finders=(Finder(210, in_project=parameter_classes.find_parameter_classes),),
 )
 
@@ -21,7 +22,7 @@ KEPT_OUT = (
 
 
 def decide(site: Site, study: Study) -> Decision:
-    models = parameter_classes.concerned(site, study)
+    models = parameter_classes.models_concerned(site, study)
     if site.construct == parameter_classes.SUBCLASS:
         return study.rewritten(
             site,

@@ -9,7 +9,7 @@ from fsdp_migrate.families.precision import precision
 from fsdp_migrate.families.training_loop import hooks
 from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.families.wrapping.enclosing_models import Role, role
-from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1 import spelled_names
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -20,7 +20,7 @@ from fsdp_migrate.planning.shard_plan import Precision, ShardPlan, with_default
 
 
 def _evaluations(study: Study, module: Module) -> Iterator[Site]:
-    return references.evaluations(module)
+    return spelled_names.evaluations(module)
 
 
 RULE = Rule(
@@ -62,11 +62,9 @@ def decide(site: Site, study: Study) -> Decision:
 
 
 def _hook(site: Site, study: Study) -> Decision:
-    """Hooks on FSDP1's wrapper had the inputs before they were cast."""
-    call = site.node
-    assert isinstance(call, ast.Call)
-    assert site.receiver is not None
-    known = study.models(site.receiver, site.module).constructors
+    """A hook on a model that casts its inputs: FSDP1's hooks had them before the cast."""
+    call = site.call
+    known = study.models(site.subject, site.module).constructors
     if site.construct == hooks.AFTER or any(k.arg is None for k in call.keywords):
         message = "kept, with inputs that are cast"
         return study.rewritten(site, RULE.code, message, models=known, review=CAST)
@@ -164,7 +162,7 @@ def _origin(site: Site, study: Study) -> Decision:
 
 
 def _unused(site: Site, study: Study) -> Decision:
-    """A policy that reaches no constructor here follows the others, to be looked at."""
+    """Convert a policy that reaches no constructor like the others, for review."""
     models = study.every_constructor
     problem = study.no_models
     mixed = None

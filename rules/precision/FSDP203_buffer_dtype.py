@@ -11,7 +11,7 @@ RULE = Rule(code="FSDP203", name="buffer_dtype", handles=("MixedPrecision(buffer
 
 
 def decide(site: Site, study: Study) -> Decision:
-    constructors = precision.users(site, study)
+    constructors = precision.constructors_casting(site, study)
     review = ""
     for constructor in constructors:
         plan = study.plans[constructor]

@@ -17,6 +17,7 @@ RULE = Rule(
         "isinstance(ShardedGradScaler)",
         "annotation(ShardedGradScaler)",
     ),
+    near=("ShardedGradScaler",),
 )
 
 
@@ -40,8 +41,7 @@ def decide(site: Site, study: Study) -> Decision:
     torch = proposal.module_name(site.module, "torch", "torch", site.reference)
     call = site.node
     if not isinstance(call, ast.Call) or call.func is not site.reference:
-        assert isinstance(site.reference, ast.expr)
-        proposal.replace(site.module, site.reference, code("{t}.amp.GradScaler", t=torch))
+        proposal.replace(site.module, site.mention, code("{t}.amp.GradScaler", t=torch))
         review = EVERY if site.construct.kind is ConstructKind.ISINSTANCE else ""
         return study.rewritten(
             site, RULE.code, "torch.amp.GradScaler", proposal, models=models, review=review

@@ -10,4 +10,4 @@ RULE = Rule(code="FSDP103", name="subclass", handles=("class(FullyShardedDataPar
 
 
 def decide(site: Site, study: Study) -> Decision:
-    return forwarding_subclasses.left(site, study)
+    return forwarding_subclasses.leave_subclass(site, study)

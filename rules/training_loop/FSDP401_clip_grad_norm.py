@@ -8,7 +8,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
-from fsdp_migrate.syntax.call_arguments import bind_arguments
+from fsdp_migrate.syntax.expressions import bind_arguments
 
 RULE = Rule(
     code="FSDP401",
@@ -26,8 +26,7 @@ def decide(site: Site, study: Study) -> Decision:
         return _torchs_own(site, study)
     if site.construct == CLIP_LIST:
         return _of_a_list(site, study)
-    assert site.receiver is not None
-    models = study.models(site.receiver, site.module).constructors
+    models = study.models(site.subject, site.module).constructors
     call = site.node
     bound = None
     if isinstance(call, ast.Call):
@@ -40,13 +39,13 @@ def decide(site: Site, study: Study) -> Decision:
             "use torch.nn.utils.clip_grad_norm_(model.parameters(), ...)",
             models=models,
         )
-    assert isinstance(call, ast.Call)
+    call = site.call
     proposal = study.proposal()
     norm_type = code("")
     if "norm_type" in bound:
         norm_type = code(", norm_type={n}", n=bound["norm_type"])
     parts: dict[str, Code | ast.expr | str] = {
-        "m": site.receiver,
+        "m": site.subject,
         "x": bound["max_norm"],
         "n": norm_type,
     }
@@ -66,26 +65,24 @@ def decide(site: Site, study: Study) -> Decision:
 
 
 def _torchs_own(site: Site, study: Study) -> Decision:
-    """On FSDP1's parameters it computed the norm of this rank's part."""
-    assert site.receiver is not None
-    assert isinstance(site.node, ast.Call)
-    found = study.models(site.receiver, site.module)
+    """``torch.nn.utils.clip_grad_norm_``: in FSDP1 it computed the norm of this rank's part."""
+    found = study.models(site.subject, site.module)
     if _is_alternative(site):
         message = "kept: it is for models that are not FSDP's"
         return study.rewritten(site, RULE.code, message, models=found.constructors)
-    bound = bind_arguments(site.node, ("parameters", "max_norm", "norm_type"))
-    used = not isinstance(site.module.table.parents[site.node], ast.Expr)
+    bound = bind_arguments(site.call, ("parameters", "max_norm", "norm_type"))
+    used = not isinstance(site.module.table.parents[site.call], ast.Expr)
     infinite = bound is not None and not _is_finite(bound.get("norm_type"), site, study)
     proposal = study.proposal()
     if bound is not None and "max_norm" in bound and (used or infinite):
-        function = proposal.support(site.module, "clip_grad_norm_", site.node)
+        function = proposal.support(site.module, "clip_grad_norm_", site.call)
         norm_type = code("")
         if "norm_type" in bound:
             norm_type = code(", norm_type={n}", n=bound["norm_type"])
         proposal.replace(
             site.module,
-            site.node,
-            code("{f}({m}, {x}{n})", f=function, m=site.receiver, x=bound["max_norm"], n=norm_type),
+            site.call,
+            code("{f}({m}, {x}{n})", f=function, m=site.subject, x=bound["max_norm"], n=norm_type),
         )
     return study.rewritten(
         site,
@@ -98,15 +95,13 @@ def _torchs_own(site: Site, study: Study) -> Decision:
 
 
 def _of_a_list(site: Site, study: Study) -> Decision:
-    """As :func:`_torchs_own`, of some of a model's parameters."""
-    assert site.receiver is not None
-    assert isinstance(site.node, ast.Call)
-    found = study.models(site.receiver, site.module)
+    """torch's own clipping of a list with some of a model's parameters."""
+    found = study.models(site.subject, site.module)
     models = found.constructors
     if _is_alternative(site):
         message = "kept: it is for models that are not FSDP's"
         return study.rewritten(site, RULE.code, message, models=models)
-    bound = bind_arguments(site.node, ("parameters", "max_norm", "norm_type"))
+    bound = bind_arguments(site.call, ("parameters", "max_norm", "norm_type"))
     if bound is None or not _is_finite(bound.get("norm_type"), site, study):
         return study.left(
             site,
@@ -118,12 +113,12 @@ def _of_a_list(site: Site, study: Study) -> Decision:
         )
     proposal = study.proposal()
     ignores = any(c.may_ignore for c in models)
-    used = not isinstance(site.module.table.parents[site.node], ast.Expr)
+    used = not isinstance(site.module.table.parents[site.call], ast.Expr)
     if used and found.certain and not ignores:
-        given = [code("{v}", v=value) for value in site.node.args]
-        given += [code(f"{k.arg}={{v}}", v=k.value) for k in site.node.keywords]
-        call = code("{f}({a}).full_tensor()", f=site.node.func, a=join(", ", given))
-        proposal.replace(site.module, site.node, call)
+        given = [code("{v}", v=value) for value in site.call.args]
+        given += [code(f"{k.arg}={{v}}", v=k.value) for k in site.call.keywords]
+        call = code("{f}({a}).full_tensor()", f=site.call.func, a=join(", ", given))
+        proposal.replace(site.module, site.call, call)
     return study.rewritten(
         site, RULE.code, "the norm of all ranks", proposal, models=models, review=LOCAL
     )

@@ -2,15 +2,18 @@
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from fsdp_migrate.families.precision import precision
 from fsdp_migrate.families.wrapping import strategy
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of, sentences
-from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 RULE = Rule(code="FSDP402", name="no_sync", handles=("FullyShardedDataParallel.no_sync",))
@@ -27,10 +30,9 @@ UNSEEN = (
 
 
 def decide(site: Site, study: Study) -> Decision:
-    assert site.receiver is not None
-    assert isinstance(site.node, ast.expr)
-    models = study.models(site.receiver, site.module).constructors
-    keeps = {strategy.of(c, study) in strategy.RESHARD_NEVER for c in models}
+    found = study.models(site.subject, site.module)
+    models = found.constructors
+    keeps = {strategy.strategy_of(c, study) in strategy.RESHARD_NEVER for c in models}
     if len(keeps) > 1:
         return study.left(
             site,
@@ -40,16 +42,15 @@ def decide(site: Site, study: Study) -> Decision:
             models=models,
         )
     proposal = study.proposal()
-    name = proposal.support(site.module, "no_sync", site.node)
-    keep = ", keep_unsharded=True" if keeps == {True} else ""
-    if isinstance(site.node, ast.Call):
-        new = code("{f}({m}{k})", f=name, m=site.receiver, k=keep)
+    only_fsdp2 = found.certain and all(strategy.strategy_of(c, study) is not None for c in models)
+    chosen = _last_micro_batch(site) if only_fsdp2 else None
+    if chosen is not None:
+        message = "set_requires_gradient_sync"
+        _set(chosen, site, proposal, unsharded=keeps == {True})
     else:
-        partial = proposal.name(site.module, "functools", "partial", site.node)
-        new = code("{p}({f}, {m}{k})", p=partial, f=name, m=site.receiver, k=keep)
-    proposal.replace(site.module, site.node, new)
+        message = _context(site, proposal, unsharded=keeps == {True}, only_fsdp2=only_fsdp2)
     reviews = []
-    if any(strategy.of(c, study) is None for c in models):
+    if any(strategy.strategy_of(c, study) is None for c in models):
         reviews.append(
             "if the strategy is SHARD_GRAD_OP, pass keep_unsharded=True here, or parameters are "
             "gathered again for every micro-batch"
@@ -59,7 +60,7 @@ def decide(site: Site, study: Study) -> Decision:
             "unsynchronised gradients are now accumulated in reduce_dtype, which is more "
             "precise than FSDP1's param_dtype"
         )
-    if any(map(_gives_up, ast.walk(enclosing_function(site.module, site.node)))):
+    if any(map(_gives_up, ast.walk(enclosing_function(site.module, site.expression)))):
         reviews.append(
             "zero_grad() no longer drops gradients that wait for their reduction: where a step is "
             "given up below, they go into the next one"
@@ -67,9 +68,87 @@ def decide(site: Site, study: Study) -> Decision:
     if between := _between(site):
         reviews.append(between)
     review = sentences(*reviews) if len(reviews) > 1 else "".join(reviews)
-    return study.rewritten(
-        site, RULE.code, "no_sync(model)", proposal, models=models, review=review
+    return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
+
+
+@dataclass(frozen=True)
+class LastMicroBatch:
+    """``with nullcontext() if last else model.no_sync():`` around every backward of a file."""
+
+    around: ast.With
+    last: Code  # whether gradients are reduced
+
+
+def _last_micro_batch(site: Site) -> LastMicroBatch | None:
+    """The condition under which a site's context is not entered, if that is all that decides
+    whether gradients are reduced, and no error in between is survived."""
+    table = site.module.table
+    choice = table.parents[site.node]
+    if not isinstance(choice, ast.IfExp) or choice.test is site.node:
+        return None
+    item = table.parents[choice]
+    around = table.parents[item]
+    if not isinstance(item, ast.withitem) or not isinstance(around, ast.With):
+        return None
+    other = choice.orelse if choice.body is site.node else choice.body
+    plain = (
+        isinstance(other, ast.Call) and not other.args and last_name(other.func) == "nullcontext"
     )
+    if not plain or len(around.items) > 1 or item.optional_vars is not None:
+        return None
+    parents = list(table.ancestors(around))
+    if any(isinstance(p, (ast.Try, ast.With)) for p in parents):
+        return None
+    backwards = table.methods.get("backward", ())
+    if not backwards or any(around not in table.ancestors(call) for call in backwards):
+        return None
+    if choice.orelse is site.node:
+        return LastMicroBatch(around, code("{t}", t=choice.test))
+    return LastMicroBatch(around, _negated(choice.test))
+
+
+def _negated(test: ast.expr) -> Code:
+    """The opposite of a condition, as a person writes it."""
+    opposite = {
+        ast.Lt: ">=",
+        ast.Gt: "<=",
+        ast.LtE: ">",
+        ast.GtE: "<",
+        ast.Eq: "!=",
+        ast.NotEq: "==",
+    }
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return code("{t}", t=operand)
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in opposite:
+            return code(f"{{a}} {opposite[type(op)]} {{b}}", a=left, b=right)
+        case ast.Name() | ast.Attribute() | ast.Call():
+            return code("not {t}", t=test)
+    return code("not ({t})", t=test)
+
+
+def _set(chosen: LastMicroBatch, site: Site, proposal: Proposal, *, unsharded: bool) -> None:
+    """Say in front of the micro-batch whether its gradients are reduced."""
+    setters = ["set_requires_gradient_sync", *(["set_reshard_after_backward"] if unsharded else [])]
+    lines = [code(f"{{m}}.{s}({{last}})", m=site.subject, last=chosen.last) for s in setters]
+    proposal.insert_before(site.module, chosen.around, *lines)
+    proposal.unwrap(site.module, chosen.around, 0)
+
+
+def _context(site: Site, proposal: Proposal, *, unsharded: bool, only_fsdp2: bool) -> str:
+    """Enter a context manager of the project's; its name."""
+    keep = ""
+    function = "no_sync_unsharded" if unsharded else "no_sync"
+    if not only_fsdp2:
+        function, keep = "no_sync_of_any", ", keep_unsharded=True" if unsharded else ""
+    name = proposal.support(site.module, function, site.node)
+    if isinstance(site.node, ast.Call):
+        new = code("{f}({m}{k})", f=name, m=site.subject, k=keep)
+    else:
+        partial = proposal.name(site.module, "functools", "partial", site.node)
+        new = code("{p}({f}, {m}{k})", p=partial, f=name, m=site.subject, k=keep)
+    proposal.replace(site.module, site.expression, new)
+    return f"{function}(model)"
 
 
 def _gives_up(node: ast.AST) -> bool:
@@ -91,7 +170,7 @@ def _gives_up(node: ast.AST) -> bool:
 
 
 def _between(site: Site) -> str:
-    """What to review where gradients are dropped or read before the step they add up to."""
+    """What to review where gradients are dropped or read before the step that they add up to."""
     blocks = list(_blocks(site))
     for block, first in blocks:
         for statement in block[first:]:
@@ -131,11 +210,7 @@ def _blocks(site: Site) -> Iterator[tuple[list[ast.stmt], int]]:
 
 def _called(statement: ast.AST) -> set[str]:
     """The names of the methods and functions that a statement calls."""
-    return {
-        n.func.attr if isinstance(n.func, ast.Attribute) else getattr(n.func, "id", "")
-        for n in ast.walk(statement)
-        if isinstance(n, ast.Call)
-    }
+    return {last_name(n.func) for n in ast.walk(statement) if isinstance(n, ast.Call)}
 
 
 def _accumulates_wider(constructor: Constructor, study: Study) -> bool:

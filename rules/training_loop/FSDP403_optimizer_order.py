@@ -10,6 +10,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Finder, Rule
+from fsdp_migrate.syntax.kinds import of_kind, present
 
 RULE = Rule(
     code="FSDP403",
@@ -25,15 +26,13 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    assert isinstance(site.node, ast.Call)
     if site.construct == late_optimizers.CONSTRUCT:
-        return _late(site, site.node, study)
+        return _late(site, site.call, study)
     if site.construct == early_parameters.IN_MODELS:
         return _kept(site, study)
     if site.construct == early_parameters.CONSTRUCT:
-        return _early(site, site.node, study)
-    found = early_optimizers.early_optimizer(site.node, site.module, study)
-    assert found is not None
+        return _early(site, site.call, study)
+    found = present(early_optimizers.early_optimizer(site.call, site.module, study))
     models = _models(found.wrap, site, study)
     built, wrapped = site.statement, site.module.table.statement(found.wrap)
     problem = early_optimizers.move_problem(built, wrapped, site.module)
@@ -49,7 +48,7 @@ def decide(site: Site, study: Study) -> Decision:
     proposal = study.proposal()
     proposal.move_after(site.module, built, wrapped)
     review = ""
-    if not all(attributes.keeps(c, study) for c in models):
+    if not all(attributes.keeps_attributes(c, study) for c in models):
         review = (
             "FSDP1 without use_orig_params=True gave this optimizer parameters that it never "
             "trained; now it trains them"
@@ -60,17 +59,20 @@ def decide(site: Site, study: Study) -> Decision:
 
 
 def _kept(site: Site, study: Study) -> Decision:
-    """Parameters in a list of the model's own, which FSDP1 may have kept."""
+    """Parameters that a model's class keeps in a list, as FSDP1 may have kept them."""
     constructor = next(c for c in study.constructors.values() if c.call is site.receiver)
-    assert isinstance(site.reference, ast.ClassDef)
-    module = next(m for m in study.project.modules if site.reference in m.table.scopes)
-    kept = early_parameters.kept_by(Class(site.reference, module))
-    named = ", ".join(f"{site.reference.name}.{name}" for name in kept)
+    module = next(
+        m for m in study.project.modules if of_kind(site.reference, ast.ClassDef) in m.table.scopes
+    )
+    kept = early_parameters.attributes_with_parameters(
+        Class(of_kind(site.reference, ast.ClassDef), module)
+    )
+    named = ", ".join(f"{of_kind(site.reference, ast.ClassDef).name}.{name}" for name in kept)
     reason = (
         f"{named} goes on holding the parameters that fully_shard replaces, which train nothing"
     )
     advice = "take the parameters from their layers where they are used"
-    if attributes.keeps(constructor, study) is False:  # use_orig_params is a setting
+    if attributes.keeps_attributes(constructor, study) is False:  # use_orig_params is a setting
         return study.rewritten(
             site,
             RULE.code,
@@ -82,8 +84,7 @@ def _kept(site: Site, study: Study) -> Decision:
 
 
 def _early(site: Site, call: ast.Call, study: Study) -> Decision:
-    found = early_parameters.read(call, site.module, study)
-    assert found is not None
+    found = present(early_parameters.read_early_parameters(call, site.module, study))
     models = _models(found.wrap, site, study)
     behind = site.module.table.statement(found.wrap)
     problem = "they are passed on before that"
@@ -106,8 +107,7 @@ def _early(site: Site, call: ast.Call, study: Study) -> Decision:
 
 
 def _late(site: Site, call: ast.Call, study: Study) -> Decision:
-    found = late_optimizers.read(call, site.module, study)
-    assert found is not None
+    found = present(late_optimizers.read_late_optimizer(call, site.module, study))
     proposal = study.proposal()
     function = proposal.support(site.module, "reshard_parameters", found.before)
     lines = [code("{f}({m})", f=function, m=ast.unparse(model)) for model in found.models]

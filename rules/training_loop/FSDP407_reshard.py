@@ -11,6 +11,8 @@ from fsdp_migrate.planning.context import Study, block_of, sentences
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.syntax.expressions import names_in
+from fsdp_migrate.syntax.kinds import of_kind
 
 RULE = Rule(code="FSDP407", name="reshard", handles=("private:_runtime_utils._reshard",))
 
@@ -32,15 +34,15 @@ def decide(site: Site, study: Study) -> Decision:
             "call reshard() on the module",
             models=models,
         )
-    assert isinstance(call, ast.Call)
+    call = site.call
     proposal = study.proposal()
     handed = _handed(call, site, path)
     for statement in handed:
-        study.gone.add(statement)
+        proposal.claims.gone.add(statement)
         proposal.delete(site.module, statement)
     around = _condition(site, path)
-    study.gone.add(around.test if around is not None else call)
-    study.gone.add(call)
+    proposal.claims.gone.add(around.test if around is not None else call)
+    proposal.claims.gone.add(call)
     asked = _asked(site, path, handed, study)
     if around is not None:
         proposal.replace_statement(site.module, around, code("{m}.reshard()", m=path))
@@ -49,7 +51,7 @@ def decide(site: Site, study: Study) -> Decision:
     if asked is None:
         return study.rewritten(site, RULE.code, "reshard()", proposal, models=models)
     function, kept, strategy = asked
-    study.gone.add(strategy)
+    proposal.claims.gone.add(strategy)
     proposal.replace(function.module, function.node, code("{k}", k=kept))
     proposal.mark(function.module, function.node, RULE.code, sentences(REPLICATED))
     return study.rewritten(
@@ -58,7 +60,7 @@ def decide(site: Site, study: Study) -> Decision:
 
 
 def _handed(call: ast.Call, site: Site, path: str) -> list[ast.stmt]:
-    """The statements before the call that only make what FSDP1 was handed besides the module."""
+    """The statements before the call that only make its other arguments."""
     table = site.module.table
     block = block_of(table.parents[site.statement], site.statement) or []
     given = {n.id for a in call.args[1:] for n in ast.walk(a) if isinstance(n, ast.Name)}
@@ -73,14 +75,14 @@ def _handed(call: ast.Call, site: Site, path: str) -> list[ast.stmt]:
                 break
         uses = [n for n in table.names if n.id == name and table.scope_of(n).function() is scope]
         inside |= set(ast.walk(statement))
-        if not all(use in inside for use in uses) or not _is_private(value, path, given):
+        if not all(use in inside for use in uses) or not _is_private(value, path):
             break
         found.append(statement)
-        given |= {n.id for n in ast.walk(value) if isinstance(n, ast.Name)}
+        given |= names_in(value)
     return found
 
 
-def _is_private(value: ast.expr, path: str, given: set[str]) -> bool:
+def _is_private(value: ast.expr, path: str) -> bool:
     """A module's handles, or a list of flags as long as a list of them."""
     match value:
         case ast.Attribute(attr="_handle" | "_handles"):
@@ -91,7 +93,7 @@ def _is_private(value: ast.expr, path: str, given: set[str]) -> bool:
 
 
 class Answer(NamedTuple):
-    """What a function of the project answers."""
+    """The answer of a function of the project that asks whether a model is sharded."""
 
     module: Module
     node: ast.expr
@@ -123,7 +125,7 @@ def _asked(
             args=ast.arguments(args=[ast.arg(arg=given)]),
             body=[ast.Return(value=ast.BoolOp(op=ast.And(), values=[kept, compared]) as answer)],
         ) if _is_strategy(compared, given):
-            assert isinstance(compared, ast.Compare)
+            compared = of_kind(compared, ast.Compare)
         case _:
             return None
     for module in study.project.modules:
@@ -162,6 +164,6 @@ def _condition(site: Site, path: str) -> ast.If | None:
         for node in ast.walk(around.test)
         if isinstance(node, ast.Attribute) and access_path(node.value) == path
     ]
-    names = {n.id for n in ast.walk(around.test) if isinstance(n, ast.Name)}
+    names = names_in(around.test)
     private = bool(asked) and all(node.attr in STATE for node in asked)
     return around if private and names <= {path, "ShardingStrategy", "torch"} else None

@@ -19,10 +19,8 @@ RUNS = (".checkpoint", "functools.partial")
 
 
 def decide(site: Site, study: Study) -> Decision:
-    assert site.receiver is not None
-    assert isinstance(site.reference, ast.expr)
-    models = study.models(site.receiver, site.module).constructors
-    outer = site.module.table.parents[site.reference]
+    models = study.models(site.subject, site.module).constructors
+    outer = site.module.table.parents[site.mention]
     names = study.external(outer.func, site.module) if isinstance(outer, ast.Call) else frozenset()
     if any(name.startswith("inspect.") or name in DESCRIBES for name in names):
         return study.rewritten(site, RULE.code, "kept: it is not called here", models=models)
@@ -54,7 +52,7 @@ def decide(site: Site, study: Study) -> Decision:
             models=models,
         )
     proposal = study.proposal()
-    proposal.replace(site.module, site.reference, code("{m}", m=site.receiver))
+    proposal.replace(site.module, site.mention, code("{m}", m=site.subject))
     return study.rewritten(site, RULE.code, "the model itself", proposal, models=models)
 
 
@@ -62,14 +60,13 @@ CAST = "under mixed precision, what replaces forward now gets inputs in param_dt
 
 
 def _is_replaced(site: Site) -> bool:
-    """Whether a forward is only used by what takes its place on the same model."""
-    assert site.receiver is not None
+    """Whether a ``forward`` is only kept to be called by its replacement on the same model."""
     table = site.module.table
     places = [
         statement
         for attribute in table.attributes
         if attribute.attr == "forward" and isinstance(attribute.ctx, ast.Store)
-        if access_path(attribute.value) == access_path(site.receiver) is not None
+        if access_path(attribute.value) == access_path(site.subject) is not None
         for statement in [table.statement(attribute)]
         if table.scope_of(statement).function() is table.scope_of(site.node).function()
     ]
@@ -80,14 +77,7 @@ def _is_replaced(site: Site) -> bool:
     if not places or not isinstance(target, ast.Name) or kept.value is not site.reference:  # type: ignore[attr-defined]
         return False
     scope = table.within[target]
-    uses = [
-        name
-        for name in table.names
-        if name.id == target.id
-        and isinstance(name.ctx, ast.Load)
-        and table.within[name].lookup(name.id) is scope
-    ]
     return all(
         table.statement(name) in places or table.within[name].function() is not scope.function()
-        for name in uses
+        for name in table.reads(target.id, scope)
     )

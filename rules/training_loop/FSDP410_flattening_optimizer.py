@@ -16,7 +16,6 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    assert site.receiver is not None
     reason = "LBFGS flattens parameters, which fails on sharded ones of the whole shape"
     if site.construct == UNSUPPORTED:
         reason = "the first step of this optimizer fails on sharded parameters"
@@ -25,5 +24,5 @@ def decide(site: Site, study: Study) -> Decision:
         RULE.code,
         reason,
         "take another optimizer",
-        models=study.models(site.receiver, site.module).constructors,
+        models=study.models(site.subject, site.module).constructors,
     )

@@ -7,7 +7,8 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
-from fsdp_migrate.syntax.call_arguments import bind_arguments
+from fsdp_migrate.syntax.expressions import bind_arguments
+from fsdp_migrate.syntax.kinds import of_kind
 
 RULE = Rule(
     code="FSDP417",
@@ -25,8 +26,7 @@ FACTORS = frozenset({"gradient_predivide_factor", "gradient_postdivide_factor"})
 
 def decide(site: Site, study: Study) -> Decision:
     call = site.node
-    assert site.receiver is not None
-    models = study.models(site.receiver, site.module).constructors
+    models = study.models(site.subject, site.module).constructors
     bound = bind_arguments(call, ("state", "hook")) if isinstance(call, ast.Call) else None
     hook, state = (bound or {}).get("hook"), (bound or {}).get("state")
     names = study.external(hook, site.module) if hook is not None else frozenset()
@@ -69,8 +69,7 @@ def _averages(state: ast.expr | None, site: Site, study: Study) -> bool:
 def _is_of_all(state: Made, study: Study) -> bool:
     if not state.made_by.startswith(HOOKS) or not state.made_by.endswith(".DefaultState"):
         return False
-    assert isinstance(state.node, ast.Call)
-    bound = bind_arguments(state.node, ("process_group",))
+    bound = bind_arguments(of_kind(state.node, ast.Call), ("process_group",))
     group = (bound or {}).get("process_group")
     if group is None:
         return False

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1 import model_attributes
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
@@ -12,7 +12,7 @@ from fsdp_migrate.planning.rule import Finder, Rule
 
 
 def _divide_factors(study: Study, module: Module) -> Iterator[Site]:
-    return references.divide_factors(study.tracer, module)
+    return model_attributes.divide_factors(study.tracer, module)
 
 
 RULE = Rule(
@@ -24,8 +24,7 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    assert site.receiver is not None
-    models = study.models_of_static(site.receiver, site.module).constructors
+    models = study.models_of_static(site.subject, site.module).constructors
     help_ = (
         "call set_gradient_divide_factor (torch 2.8) with the product of both factors on every "
         "FSDPModule of the model, for it is not recursive"

@@ -6,8 +6,9 @@ from fsdp_migrate.families.wrapping.forward_registration import plan_registratio
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.rendering import render
 from fsdp_migrate.planning.rule import Rule
-from fsdp_migrate.planning.shard_plan import placement_problem, render
+from fsdp_migrate.planning.shard_plan import placement_problem
 
 RULE = Rule(
     code="FSDP101",
@@ -22,7 +23,7 @@ def decide(site: Site, study: Study) -> Decision:
     if constructor.problem:
         never = None
         if constructor.has_module:
-            never = refused_modules.in_any_form(constructor, study)
+            never = refused_modules.refusal_in_any_form(constructor, study)
         if never is not None:
             return study.left(
                 site,
@@ -63,8 +64,8 @@ def decide(site: Site, study: Study) -> Decision:
                 "assign the wrapped model to a name in a statement of its own",
                 models=models,
             )
-    late = checkpointing.following(constructor, study)
+    late = checkpointing.following_checkpointing(constructor, study)
     if late is not None:
-        checkpointing.move_behind(plan, late, study)
+        checkpointing.move_sharding_behind(plan, late, study)
     render(plan)
     return study.rewritten(site, RULE.code, "fully_shard", plan.proposal, models=models)

@@ -8,18 +8,18 @@ from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.planning.rendering import render_context
 from fsdp_migrate.planning.rule import Rule
-from fsdp_migrate.planning.shard_plan import ShardPlan, placement_problem, render_context
+from fsdp_migrate.planning.shard_plan import ShardPlan, placement_problem
 
 RULE = Rule(code="FSDP104", name="enable_wrap", handles=("enable_wrap", "wrap"))
 
 
-# What fully_shard takes once for all units; the others need something done around each unit.
-SHARED = frozenset(
+# What needs something done around each unit; fully_shard takes the rest once for all units.
+OF_EACH_UNIT = frozenset(
     (
-        *("process_group", "device_mesh", "sharding_strategy", "cpu_offload", "mixed_precision"),
-        *("device_id", "backward_prefetch", "forward_prefetch", "limit_all_gathers"),
-        "use_orig_params",
+        *("auto_wrap_policy", "ignored_modules", "ignored_states"),
+        *("param_init_fn", "sync_module_states"),
     )
 )
 
@@ -34,7 +34,7 @@ def decide(site: Site, study: Study) -> Decision:
 
 
 def _outside(site: Site, study: Study) -> Decision:
-    """A name that is not called, or of contexts that cannot be told."""
+    """``enable_wrap`` or ``wrap`` as a value, or where no context for it is known."""
     reason, help = study.wrapping.problem
     if reason:
         return _left(site, reason, help, study)
@@ -73,7 +73,6 @@ def _wrap(site: Site, constructor: Constructor, study: Study) -> Decision:
     if wrap_contexts.is_wrapped_before(constructor, study):
         return _left(site, *wrap_contexts.TWICE, study, final=True)
     if study.wrapping.contexts[constructor] == (constructor,):
-        study.unwritten.append(constructor)
         reason = "its own arguments go before those of enable_wrap"
         return _left(site, reason, "write them as fully_shard's", study)
     return study.rewritten(
@@ -106,11 +105,11 @@ def _context(site: Site, constructor: Constructor, study: Study) -> Decision:
 
 
 def _problem(plan: ShardPlan) -> str:
-    """Why the context's arguments cannot be said once for all units."""
+    """Why the context's arguments cannot be the same for all units."""
     constructor = plan.constructor
     for name, value in constructor.arguments.items():
         off = isinstance(value, ast.Constant) and not value.value
-        if name not in SHARED and not off:
+        if name in OF_EACH_UNIT and not off:
             return f"{name} asks for something to be done around every unit"
     once = (plan.targets, plan.walk, plan.before, plan.after, plan.finish, plan.batch_norm)
     if any(once):

@@ -33,7 +33,7 @@ def decide(site: Site, study: Study) -> Decision:
 
 def _mesh(site: Site, study: Study) -> Decision:
     plan, value, _ = study.argument(site)
-    chosen = strategy.of(plan.constructor, study)
+    chosen = strategy.strategy_of(plan.constructor, study)
     found = meshes.read(value, site.module, study)
     if found.dimensions == {2} and chosen in {"FULL_SHARD", "SHARD_GRAD_OP"}:
         return study.left(
@@ -60,7 +60,7 @@ def _group(site: Site, study: Study) -> Decision:
     plan, value, _ = study.argument(site)
     if study.external(value, site.module) & meshes.WORLD:
         return study.dropped(site, RULE.code, "dropped, the default mesh is WORLD")
-    chosen = strategy.of(plan.constructor, study)
+    chosen = strategy.strategy_of(plan.constructor, study)
     if chosen is None and not isinstance(value, ast.Tuple):
         return study.left(
             site,

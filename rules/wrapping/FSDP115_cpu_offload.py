@@ -1,6 +1,8 @@
 """Offload with `CPUOffloadPolicy` instead of `CPUOffload`."""
 
 import ast
+from collections.abc import Callable
+from functools import partial
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.values import Constant, Made, Value
@@ -8,10 +10,12 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Code, Proposal, code
+from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import ShardPlan
+from fsdp_migrate.syntax.kinds import of_kind
 
 RULE = Rule(
     code="FSDP115",
@@ -78,13 +82,12 @@ def _converted(node: ast.expr, plan: ShardPlan, study: Study) -> Code:
     values = study.values(node, module)
     direct = len(values) == 1 and next(iter(values)).node is node
     if direct:
-        return _policy(_flag(next(iter(values)), study), plan)
+        return _policy(_flag(next(iter(values)), study), partial(plan.name, fsdp1.PACKAGE))
     nullable = any(isinstance(v, Constant) for v in values)
     for value in values:
         if isinstance(value, Made):
             proposal = study.proposal()
-            flag = _flag(value, study)
-            new = _policy_at(flag, value, proposal)
+            new = _policy(_flag(value, study), partial(_name_at, value, proposal))
             study.convert(value.node, new, "offload policy", plan.constructor, proposal)
     if nullable:
         nothing = plan.name(fsdp1.PACKAGE, "OffloadPolicy")
@@ -116,27 +119,19 @@ def _condition(node: ast.expr, plan: ShardPlan, study: Study) -> Code:
     return code("isinstance({v}, {p})", v=node, p=policy)
 
 
-def _policy(flag: bool | ast.expr, plan: ShardPlan) -> Code:
+def _policy(flag: bool | ast.expr, name: Callable[[str], str]) -> Code:
+    """The policy for a flag. ``name`` imports a class and gives its name."""
     if flag is False:
-        return code("{n}()", n=plan.name(fsdp1.PACKAGE, "OffloadPolicy"))
-    offload = plan.name(fsdp1.PACKAGE, "CPUOffloadPolicy")
+        return code("{n}()", n=name("OffloadPolicy"))
+    offload = name("CPUOffloadPolicy")
     if flag is True:
         return code("{o}()", o=offload)
-    assert isinstance(flag, ast.expr)
-    nothing = plan.name(fsdp1.PACKAGE, "OffloadPolicy")
-    return code("{o}() if {f} else {n}()", o=offload, f=flag, n=nothing)
+    flag = of_kind(flag, ast.expr)
+    return code("{o}() if {f} else {n}()", o=offload, f=flag, n=name("OffloadPolicy"))
 
 
-def _policy_at(flag: bool | ast.expr, value: Made, proposal: Proposal) -> Code:
-    near = value.node
-    offload = proposal.name(value.module, fsdp1.PACKAGE, "CPUOffloadPolicy", near)
-    if flag is True:
-        return code("{o}()", o=offload)
-    nothing = proposal.name(value.module, fsdp1.PACKAGE, "OffloadPolicy", near)
-    if flag is False:
-        return code("{n}()", n=nothing)
-    assert isinstance(flag, ast.expr)
-    return code("{o}() if {f} else {n}()", o=offload, f=flag, n=nothing)
+def _name_at(value: Made, proposal: Proposal, name: str) -> str:
+    return proposal.name(value.module, fsdp1.PACKAGE, name, value.node)
 
 
 def _origin(site: Site, study: Study) -> Decision:

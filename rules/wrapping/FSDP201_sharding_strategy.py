@@ -19,5 +19,5 @@ RULE = Rule(
 
 def decide(site: Site, study: Study) -> Decision:
     if site.construct.is_constructor:
-        return strategy.argument(site, study, RULE.code)
-    return strategy.reference(site, study, RULE.code)
+        return strategy.decide_argument(site, study, RULE.code)
+    return strategy.decide_mention(site, study, RULE.code)

@@ -24,7 +24,7 @@ RULE = Rule(
 
 def decide(site: Site, study: Study) -> Decision:
     if site.construct.owner == "BackwardPrefetch":
-        return vocabulary.keep(site, "BackwardPrefetch", study, RULE.code)
+        return vocabulary.import_from_support(site, "BackwardPrefetch", study, RULE.code)
     _, value, name = study.argument(site)
     if name == "forward_prefetch":
         return study.dropped(site, RULE.code, "dropped, FSDP2 prefetches itself")

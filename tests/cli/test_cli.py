@@ -16,6 +16,7 @@ import pytest
 from fsdp_migrate import __main__ as entry
 from fsdp_migrate.cli import console, verify
 from fsdp_migrate.cli import process as ending
+from fsdp_migrate.cli.options import Verify
 from fsdp_migrate.migration import engine
 from fsdp_migrate.planning import rule
 from fsdp_migrate.rewriting import journal, write
@@ -455,36 +456,40 @@ def test_options_may_be_repeated_joined_and_written_together(here: Path, run: Co
 def test_verify_is_asked_what_the_command_line_says(
     run: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[verify.Asked] = []
+    asked: list[Verify] = []
+    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
 
-    def command(said: verify.Asked) -> int:
+    def command(said: Verify) -> int:
         asked.append(said)
         return 1
 
-    monkeypatch.setattr(verify, "command", command)
+    monkeypatch.setattr(verify, "verify", command)
     assert run("verify", "train.py").code == 1
-    assert asked.pop() == verify.Asked(script="train.py")
+    assert asked.pop() == Verify(script="train.py")
     options = "--before v1 --nproc 1,2 --steps 3 --timeout 2.5 --seed -1 --device simulate"
     more = "--no-twin --cache --env A=1 --env B=2 --share data -o a.xml -o b.md -q"
     run("verify", *options.split(), "train.py", *more.split(), "--", "--steps", "9", "--", "-h")
-    assert asked.pop() == verify.Asked(
+    assert asked.pop() == Verify(
         script="train.py",
         args=("--steps", "9", "--", "-h"),
         before="v1",
-        nproc="1,2",
+        nproc=(1, 2),
         steps=3,
         timeout=2.5,
         seed=-1,
         device="simulate",
         twin=False,
-        cache=True,
-        env=("A=1", "B=2"),
+        cache=Path("/cache/fsdp-migrate/verify"),
+        env={"A": "1", "B": "2"},
         share=("data",),
         outputs=(Path("a.xml"), Path("b.md")),
         quiet=True,
     )
     run("verify", "train.py", "--resume-check", "--resume out/last.pt", "--launcher", "srun -n 8")
-    assert (asked[0].resume, asked[0].launcher) == ("--resume out/last.pt", "srun -n 8")
+    assert (asked[0].resume, asked[0].launcher) == (
+        ("--resume", "out/last.pt"),
+        "srun -n 8",
+    )
 
 
 @pytest.mark.parametrize("command", ["rewrite", "check", "explain", "undo", "verify"])

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate.cli import parser, verify
-from fsdp_migrate.cli.verify import Asked
+from fsdp_migrate.cli.options import Verify
 from tests.helpers.commandline import DEMO, ROOT, Command, answering
 
 
@@ -52,7 +52,7 @@ def sources(tree: Path) -> dict[str, str]:
 def test_a_revision_is_compared_with_the_working_tree(repository: Path) -> None:
     (repository / "train.py").write_text("# changed and not committed\n")
     with ExitStack() as stack:
-        plan, shown = verify._plan(Asked(script="train.py", before="HEAD~1"), stack)
+        plan, shown = verify._plan(Verify(script="train.py", before="HEAD~1"), stack)
         assert sources(plan.before) == sources(DEMO / "before")
         assert plan.after == repository
         assert shown == {"before": f"{repository} at HEAD~1"}
@@ -62,7 +62,7 @@ def test_a_revision_is_compared_with_the_working_tree(repository: Path) -> None:
 
 def test_two_revisions(repository: Path) -> None:
     (repository / "train.py").write_text("# changed and not committed\n")
-    asked = Asked(script="train.py", before="HEAD~1", after="HEAD")
+    asked = Verify(script="train.py", before="HEAD~1", after="HEAD")
     with ExitStack() as stack:
         plan, _ = verify._plan(asked, stack)
         assert sources(plan.before) == sources(DEMO / "before")
@@ -72,7 +72,7 @@ def test_two_revisions(repository: Path) -> None:
 def test_data_that_git_does_not_have_is_shared_from_the_working_tree(repository: Path) -> None:
     (repository / "data").mkdir()
     (repository / "data" / "tokens.bin").write_bytes(b"x")
-    asked = Asked(script="train.py", before="HEAD~1", share=("data",))
+    asked = Verify(script="train.py", before="HEAD~1", share=("data",))
     with ExitStack() as stack:
         plan, _ = verify._plan(asked, stack)
         assert (plan.before / "data" / "tokens.bin").read_bytes() == b"x"
@@ -88,7 +88,7 @@ def test_a_project_below_the_root_of_a_repository(
     git("add", "-A")
     git("commit", "-q", "-m", "x")
     with ExitStack() as stack:
-        asked = Asked(script="recipes/train.py", before="HEAD")
+        asked = Verify(script="recipes/train.py", before="HEAD")
         plan, _ = verify._plan(asked, stack)
         assert sources(plan.before) == sources(DEMO / "before")
         assert (plan.script, plan.workdir) == ("train.py", ".")
@@ -100,7 +100,7 @@ def test_without_a_tree_the_project_is_compared_with_its_rewritten_copy(
     shutil.copytree(DEMO / "before", tmp_path / "project")
     monkeypatch.chdir(tmp_path / "project")
     with ExitStack() as stack:
-        plan, shown = verify._plan(Asked(script="train.py"), stack)
+        plan, shown = verify._plan(Verify(script="train.py"), stack)
         assert plan.before == tmp_path / "project"
         assert sources(plan.after) == sources(DEMO / "after")
         assert shown == {"after": "the same, rewritten in a scratch copy"}
@@ -158,8 +158,9 @@ def test_every_option_in_the_document_exists(run: Command) -> None:
 
 
 def test_every_option_reaches_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Asked] = []
-    monkeypatch.setattr(verify, "command", lambda asked: seen.append(asked) or 0)
+    seen: list[Verify] = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(verify, "verify", lambda asked: seen.append(asked) or 0)
     arguments = [
         *("verify", "--before", "a", "--after", "b", "--nproc", "1,2", "--steps", "7"),
         *("--timeout", "9", "--seed", "5", "--device", "native", "--precision", "native"),
@@ -170,12 +171,12 @@ def test_every_option_reaches_the_plan(tmp_path: Path, monkeypatch: pytest.Monke
         *("train.py", "--", "--lr", "1"),
     ]
     assert parser.run(arguments) == 0
-    asked = Asked(
+    asked = Verify(
         script="train.py",
         args=("--lr", "1"),
         before="a",
         after="b",
-        nproc="1,2",
+        nproc=(1, 2),
         steps=7,
         timeout=9.0,
         seed=5,
@@ -184,20 +185,20 @@ def test_every_option_reaches_the_plan(tmp_path: Path, monkeypatch: pytest.Monke
         launcher="srun",
         python="py",
         twin=False,
-        resume="--resume x",
+        resume=("--resume", "x"),
         timing=True,
-        cache=True,
-        env=("A=1", "B=2"),
+        cache=tmp_path / "fsdp-migrate" / "verify",
+        env={"A": "1", "B": "2"},
         share=("data",),
         keep=Path("k"),
-        format_="json",
+        format="json",
         outputs=(Path("r.md"), Path("r.html")),
         quiet=True,
         trust_rules=True,
     )
     assert seen == [asked]
     # Nothing that can be asked for was left out above.
-    assert {f.name for f in fields(Asked) if getattr(asked, f.name) == f.default} == set()
+    assert {f.name for f in fields(Verify) if getattr(asked, f.name) == f.default} == set()
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ PLACES = (
 LOCAL = re.compile(r"\b(?:config|rank|device|mesh|inner|outer|self|model|models|made|NAME)\b(?!')")
 
 # What people pass; ``{m}`` is the model, names in angle brackets are FSDP1's.
+FLAG = ["True", "False", "config.flag"]  # of an argument that is not in the table
 VALUES: dict[str, list[str]] = {
     "process_group": [
         "None",
@@ -118,8 +119,6 @@ VALUES: dict[str, list[str]] = {
     ],
     "sync_module_states": ["False", "True", "config.sync"],
     "forward_prefetch": ["False", "True", "config.prefetch"],
-    "limit_all_gathers": ["True", "False", "config.limit"],
-    "use_orig_params": ["True", "False", "config.original"],
     "ignored_states": ["None", "list({m}.head.parameters())", "[{m}.head]", "config.states"],
     "device_mesh": ["None", "init_device_mesh('cuda', (2, 4))", "config.mesh", "mesh['dp']"],
 }
@@ -349,7 +348,7 @@ def programs(draw: st.DrawFn, wanted: str = "") -> Program:
     def value(argument: str, model: str) -> str:
         if argument in names and draw(st.booleans()):
             return names[argument]  # what another call got
-        raw = draw(st.sampled_from(VALUES[argument])).format(m=model)
+        raw = draw(st.sampled_from(VALUES.get(argument, FLAG))).format(m=model)
         place = draw(st.sampled_from(PLACES)) if model != "block" else "at the call"
         free = not LOCAL.search(raw)
         name = f"{argument}_{len(body)}"
@@ -418,7 +417,8 @@ def _call(
     """The constructor call: arguments by position and by keyword, on one line or on many."""
     chosen = draw(st.lists(st.sampled_from(CONSTRUCTOR_ARGUMENTS[1:]), unique=True, max_size=5))
     callee = draw(st.sampled_from(CALLEES))
-    positional = draw(st.sampled_from((0, 0, 0, 0, 1, 2, 3, 7, 15)))
+    every = len(CONSTRUCTOR_ARGUMENTS) - 1
+    positional = draw(st.sampled_from((0, 0, 0, 0, 1, 2, 3, 7, every)))
     if callee == "by partial":
         positional = 0
     first = CONSTRUCTOR_ARGUMENTS[1 : 1 + positional]

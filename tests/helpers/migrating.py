@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -74,6 +75,5 @@ def support_functions(after: Mapping[str, str]) -> set[str]:
 
 
 def unmarked(text: str) -> str:
-    """``text`` without marker lines."""
-    lines = text.splitlines(keepends=True)
-    return "".join(line for line in lines if not line.lstrip().startswith("# TODO(fsdp-migrate"))
+    """``text`` without markers."""
+    return re.sub(r"(?m)^[ \t]*# TODO\(fsdp-migrate .*\n(?:[ \t]*#     .*\n)*", "", text)

@@ -661,10 +661,9 @@ def test_html_text_is_the_text(text: str, shown: str) -> None:
 
 
 def colours(dark: bool) -> dict[str, str]:
-    from fsdp_migrate.report import html as module
-
     found: dict[str, str] = {}
-    for style in (page.STYLE, module._STYLE):
+    for name in ("page.css", "report.css"):
+        style = page.read_text("fsdp_migrate.report", name)
         blocks = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
         for block in blocks if dark else blocks[:1]:
             found.update(re.findall(r"--([\w-]+): (#\w+)", block))

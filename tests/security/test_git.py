@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate import git
-from fsdp_migrate.cli import verify
+from fsdp_migrate.cli import trees
 from fsdp_migrate.errors import InputError
 from tests.helpers.commandline import Command, answering
 
@@ -381,8 +381,8 @@ def test_the_index_is_not_written(repository: Path, run: Command) -> None:
 
 def checked_out(repository: Path, revision: str = "HEAD") -> dict[str, bytes]:
     with ExitStack() as stack:
-        target = verify._scratch(stack) / "tree"
-        verify._checked_out(revision, repository, target, "before", ())
+        target = trees.scratch_directory(stack) / "tree"
+        trees.check_out(revision, repository, target, "before", ())
         return {
             path.relative_to(target).as_posix(): path.read_bytes()
             for path in sorted(target.rglob("*"))
@@ -412,8 +412,8 @@ def test_modes_and_links_come_along(repository: Path) -> None:
     ask(repository, "add", "-A")
     ask(repository, "commit", "-q", "-m", "two")
     with ExitStack() as stack:
-        target = verify._scratch(stack) / "tree"
-        verify._checked_out("HEAD", repository, target, "before", ())
+        target = trees.scratch_directory(stack) / "tree"
+        trees.check_out("HEAD", repository, target, "before", ())
         assert (target / "sub" / "link.py").read_text() == WRAPS
         assert (target / "sub" / "link.py").is_symlink()
         assert os.access(target / "run.sh", os.X_OK)

@@ -432,11 +432,12 @@ def test_without_own_rules_nothing_is_forked(
 
     monkeypatch.setattr(os, "fork", forbidden)
     monkeypatch.chdir(project)
-    from fsdp_migrate.cli import commands
+    from fsdp_migrate.cli.check import check
+    from fsdp_migrate.cli.options import Check
 
-    assert commands.check([Path()]) == 1
+    assert check(Check(paths=[Path()])) == 1
     (project / "pyproject.toml").write_text("")
-    assert commands.check([Path()], trust_rules=True) == 1
+    assert check(Check(paths=[Path()], trust_rules=True)) == 1
     assert not session.run([Path()]).incomplete
 
 

@@ -1,2 +1,2 @@
 """Commands for whoever works on the tool: ``accept`` renews the rules' examples and the fixtures,
-``documents`` the tables in README.md and docs/."""
+``documents`` the tables in docs/."""

@@ -1,4 +1,4 @@
-"""Renew what is generated in README.md and docs/: ``python -m tests.tools.documents [PART ...]``.
+"""Renew what is generated in docs/: ``python -m tests.tools.documents [PART ...]``.
 
 ``rules`` are the tables of rules, ``coverage`` those of ``tests/coverage``. ``corpus`` runs the
 tool on the published packages of ``tests/corpus/requirements.txt`` and takes minutes;
@@ -128,9 +128,6 @@ def renew_corpus() -> None:
     document = between("corpus", document, corpus_table(rows))
     document = between("reasons", document, corpus_reasons(rows))
     CORPUS.write_text(document, encoding="utf-8")
-    README.write_text(
-        between("corpus", README.read_text(encoding="utf-8"), corpus_table(rows)), encoding="utf-8"
-    )
 
 
 def main(parts: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.migrating import migrate
 from tests.tools import documents
 from tests.tools.documents import README, ROOT
 
@@ -23,15 +24,39 @@ def test_the_tables_of_coverage_are_current() -> None:
     assert documents.with_coverage(text) == text
 
 
-def test_readme_and_corpus_document_have_the_same_table() -> None:
-    def table(text: str) -> str:
-        found = re.search(r"<!-- corpus: .*?<!-- /corpus -->", text, re.DOTALL)
-        assert found is not None
-        return found.group()
+PROGRAM = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
-    assert table(README.read_text(encoding="utf-8")) == table(
-        documents.CORPUS.read_text(encoding="utf-8")
-    )
+
+class Block(nn.Module):
+    def forward(self, x):
+        return x
+
+
+def build():
+    model = nn.Sequential(Block(), Block())
+{lines}    return model
+"""
+
+
+def test_the_change_that_the_readme_shows_is_the_tools() -> None:
+    shown = re.search(r"```diff\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    assert shown is not None
+    lines = shown.group(1).splitlines(keepends=True)
+    old, new = ("".join(line[1:] for line in lines if line[0] == sign) for sign in "-+")
+    _, after = migrate({"example.py": PROGRAM.format(lines=old)})
+    assert after["example.py"].endswith(PROGRAM.format(lines=new).partition("class")[2])
+
+
+PAGES = [
+    README,
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 
 
 def test_every_option_in_the_readme_exists() -> None:
@@ -51,15 +76,7 @@ def test_every_option_in_the_readme_exists() -> None:
             assert option in shown, f"{command} has no {option}"
 
 
-LINKED = [
-    README,
-    ROOT / "CONTRIBUTING.md",
-    ROOT / "SECURITY.md",
-    *sorted((ROOT / "docs").glob("*.md")),
-]
-
-
-@pytest.mark.parametrize("document", LINKED, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", PAGES, ids=lambda path: path.name)
 def test_links_lead_somewhere(document: Path) -> None:
     for link in re.findall(r"\]\(((?!https?:)[^)#\s]+)", document.read_text("utf-8")):
         assert (document.parent / link).exists(), link
@@ -72,3 +89,10 @@ def test_the_first_two_commands_are_the_newcomers() -> None:
         "make demo",
         "make test",
     ]
+
+
+@pytest.mark.parametrize("document", PAGES, ids=lambda path: path.name)
+def test_modules_that_are_named_exist(document: Path) -> None:
+    """`rewriting/check.py` is one of the package, `tests/test_house.py` one of the repository."""
+    for path in re.findall(r"`([\w.]+/[\w./]+\.py)(?:::\w+)?`", document.read_text("utf-8")):
+        assert (ROOT / path).exists() or (ROOT / "fsdp_migrate" / path).exists(), path

@@ -303,13 +303,13 @@ def gradients_add_up_without_being_reduced() -> None:
     found: list[list[torch.Tensor]] = []
     for each in wrapped:
         for seed in range(2):
-            with support.no_sync(each):
+            with support.no_sync_of_any(each):
                 each(batch(seed)).square().mean().backward()
         each(batch(2)).square().mean().backward()
         found.append([_whole(p.grad) for p in each.parameters() if p.grad is not None])
     for other in found[1:]:
         torch.testing.assert_close(other, found[0], rtol=1e-5, atol=1e-7)
-    with contextlib.suppress(KeyError), support.no_sync(model):
+    with contextlib.suppress(KeyError), support.no_sync_of_any(model):
         raise KeyError
     assert model._get_fsdp_state()._fsdp_param_group.reduce_grads
 
@@ -318,7 +318,7 @@ def gradients_add_up_without_being_reduced() -> None:
 def parameters_stay_gathered_between_micro_batches_when_asked() -> None:
     for keep in (True, False):
         model = sharded(reshard_after_forward=False)
-        with support.no_sync(model, keep_unsharded=keep):
+        with support.no_sync_of_any(model, keep_unsharded=keep):
             model(batch(0)).square().mean().backward()
         kinds = {isinstance(p, DTensor) for p in model.parameters()}
         assert kinds == ({False} if keep else {True})

@@ -31,6 +31,8 @@ class Case:
 
 
 CASES = (
+    Case("ddp_or_fsdp", save=("--output", "{out}"), resume=("--finetune", "{out}/model.pth")),
+    Case("ddp_or_fsdp", ("--engine", "ddp")),
     Case(
         "diffusion_ema",
         save=("--results-dir", "{out}", "--max-steps", "4"),
@@ -52,12 +54,39 @@ CASES = (
     Case("lm_pretrain", ("--precision", "bf16"), HALF),
     Case("lm_pretrain", ("--precision", "bf16_mixed"), HALF),
     Case(
+        "lora_finetune",
+        save=("--output_dir", "{out}", "--max_steps", "2"),
+        resume=("--adapters", "{out}"),
+    ),
+    Case("lora_finetune", ("--bf16",), HALF),
+    Case(
+        "manual_wrap",
+        ("--checkpoint-activations",),
+        save=("--save-dir", "{out}", "--max-update", "2"),
+        resume=("--restore-file", "{out}/checkpoint_2.pt"),
+    ),
+    Case("manual_wrap", ("--bf16", "--fp32-reduce-scatter"), 5 * HALF),
+    Case(
+        "myproj",
+        save=("--save", "{out}/last.pt", "--steps", "3"),
+        resume=("--resume", "{out}/last.pt"),
+    ),
+    Case("myproj", ("--precision", "fp16"), HALF),
+    Case("myproj", ("--shard-size", "2"), ranks=4),
+    Case(
         "offload_accumulate",
         save=("--output_dir", "{out}", "--max_steps", "3"),
         resume=("--resume_dir", "{out}"),
     ),
     Case("offload_accumulate", ("--zero2",)),
     Case("offload_accumulate", ("--bf16",), HALF),
+    Case(
+        "sharded_checkpoints",
+        save=("--save_folder", "{out}", "--max_steps", "2"),
+        resume=("--save_folder", "{out}", "--save_interval", "1000"),
+    ),
+    Case("sharded_checkpoints", ("--sharding_strategy", "SHARD_GRAD_OP")),
+    Case("sharded_checkpoints", ("--precision", "amp_bf16"), HALF),
     Case(
         "strategy_table",
         save=("output_dir={out}", "epochs=1"),
@@ -80,6 +109,8 @@ CASES = (
     Case("vl_towers", ("--precision", "bf16"), HALF),
     Case("vl_towers", ("--precision", "bf16", "--shard_vision_tower"), HALF),
     Case("vl_towers", ("--precision", "amp_bf16"), HALF),
+    Case("weight_averaging", save=("--output", "{out}.pt"), resume=("--init", "{out}.pt")),
+    Case("weight_averaging", ("--bf16",), HALF),
 )
 # A program that is written beside its migration (others refer to a fixture) has both directories.
 PAIRS = sorted(d.parent.name for d in BY_HAND.glob("*/before") if (d.parent / "after").is_dir())

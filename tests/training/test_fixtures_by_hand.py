@@ -16,7 +16,8 @@ from tests.verify.programs import judged
 pytestmark = pytest.mark.train
 
 REWRITTEN = [case for case in CASES if (BY_HAND / case.program).is_dir()]
-VERIFIED = {  # programs that FSDP1 does not run on a CPU: arguments, and the plan of verify
+# Programs that FSDP1 does not run on a CPU by itself: their arguments, and the plan of verify.
+VERIFIED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "causal": (("--precision", "fp32"), {}),
     "causal in bf16": (("--precision", "bf16"), {}),
     "lifecycle": ((), {"max_steps": 8}),
@@ -70,6 +71,6 @@ def test_the_demo_trains_and_resumes_the_same(
 @pytest.mark.parametrize("title", VERIFIED)
 def test_verify_passes(title: str) -> None:
     name, (arguments, plan) = title.partition(" ")[0], VERIFIED[title]
-    settings: dict[str, Any] = {"args": arguments, "twin": False, **plan}
-    report = judged(name, after=BY_HAND / name / "after", **settings)
+    after = BY_HAND / name / "after"
+    report = judged(name, after=after, args=arguments, twin=False, **plan)
     assert report.verdict is Verdict.SAME

@@ -9,7 +9,7 @@ import pytest
 
 from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.gate import Status
-from fsdp_migrate.verify.compare.judge import decided, judge
+from fsdp_migrate.verify.compare.judge import cause_is_found, judge
 from fsdp_migrate.verify.compare.recording import Optimizer, Recording, Tensors, Unit
 from fsdp_migrate.verify.compare.sketch import Sketch
 
@@ -147,10 +147,10 @@ def test_only_inputs_that_may_be_computed_wait_for_the_twin() -> None:
     plain = evidence()
     computed = dataclasses.replace(plain, after=later(plain.after, inputs=((7,), (9,))))
     loaded = dataclasses.replace(plain, after=later(plain.after, batches=((7,), (9,))))
-    assert not decided(computed)
-    assert decided(loaded)
-    assert decided(altered(lambda r: with_steps(r, inputs=((7,), (8,)))))
-    assert not decided(plain)
+    assert not cause_is_found(computed)
+    assert cause_is_found(loaded)
+    assert cause_is_found(altered(lambda r: with_steps(r, inputs=((7,), (8,)))))
+    assert not cause_is_found(plain)
 
 
 def evaluated(recording: Recording, total: float) -> Recording:

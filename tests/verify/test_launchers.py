@@ -45,7 +45,7 @@ def test_a_command_line_that_starts_the_ranks(tmp_path: Path) -> None:
         "causal", launcher=launcher, twin=False, max_steps=2, env={"ANY_PORT": str(free_port())}
     )
     assert report.verdict is Verdict.SAME, text.render(report)
-    assert report.outcomes["after"].launcher == "other"
+    assert report.endings["after"].launcher == "other"
 
 
 def test_two_machines_that_meet_through_torchrun(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 from fsdp_migrate.verify import inject
 from fsdp_migrate.verify.inject.config import VARIABLE, Config, Noise
 from fsdp_migrate.verify.launch import aftermath
+from fsdp_migrate.verify.launch.ending import End
 from fsdp_migrate.verify.launch.environment import environment
-from fsdp_migrate.verify.launch.outcome import End
 from fsdp_migrate.verify.launch.scratch import copy_tree
 from fsdp_migrate.verify.launch.watch import Command, Patience, Watched, watch
 
@@ -107,15 +107,15 @@ def places(tmp_path: Path) -> dict[str, Path]:
 def test_a_complete_run(places: dict[str, Path]) -> None:
     for rank in (0, 1):
         rank_file(places["folder"], rank, "after", "end")
-    assert aftermath.read(FINISHED, **places).end is End.FINISHED
+    assert aftermath.read_ending(FINISHED, **places).end is End.FINISHED
 
 
 def test_an_abort_after_complete_records_is_a_note(places: dict[str, Path]) -> None:
     for rank in (0, 1):
         rank_file(places["folder"], rank, "after", "end")
-    outcome = aftermath.read(FAILED, **places)
-    assert outcome.end is End.FINISHED
-    assert "at shutdown" in outcome.notes[0]
+    ending = aftermath.read_ending(FAILED, **places)
+    assert ending.end is End.FINISHED
+    assert "at shutdown" in ending.notes[0]
 
 
 def test_an_exception_counts_even_when_the_records_are_complete(places: dict[str, Path]) -> None:
@@ -138,11 +138,11 @@ def test_an_exception_counts_even_when_the_records_are_complete(places: dict[str
     later = {**record, "rank": "1", "time": 6.0, "message": "connection closed by peer"}
     (places["folder"] / "exception-1000.json").write_text(json.dumps(record))
     (places["folder"] / "exception-1001.json").write_text(json.dumps(later))
-    outcome = aftermath.read(FAILED, **places)
-    assert outcome.end is End.CRASHED
-    assert outcome.failed_rank == 0
-    assert outcome.says == "ValueError: no good"
-    assert outcome.traceback == (
+    ending = aftermath.read_ending(FAILED, **places)
+    assert ending.end is End.CRASHED
+    assert ending.failed_rank == 0
+    assert ending.says == "ValueError: no good"
+    assert ending.traceback == (
         "train.py:3 in <module>",
         "<installed>/torch/nn/g.py:8 in deep",
         "ValueError: no good",
@@ -160,34 +160,34 @@ def test_a_rank_ended_by_a_signal(places: dict[str, Path]) -> None:
         '  File "/x/site-packages/torch/t.py", line 7 in item\n'
         f'  File "{places["tree"]}/train.py", line 30 in main\n'
     )
-    outcome = aftermath.read(FAILED, **places)
-    assert outcome.end is End.CRASHED
-    assert "SIGSEGV" in outcome.says
-    assert outcome.traceback == ("train.py:30 in main", "<installed>/torch/t.py:7 in item")
+    ending = aftermath.read_ending(FAILED, **places)
+    assert ending.end is End.CRASHED
+    assert "SIGSEGV" in ending.says
+    assert ending.traceback == ("train.py:30 in main", "<installed>/torch/t.py:7 in item")
 
 
 def test_no_torch(places: dict[str, Path]) -> None:
     (places["logs"] / "launcher.log").write_text("/usr/bin/python: No module named torch\n")
-    assert "torch is not installed" in aftermath.read(FAILED, **places).says
+    assert "torch is not installed" in aftermath.read_ending(FAILED, **places).says
 
 
 def test_no_recorder_at_all(places: dict[str, Path]) -> None:
-    assert aftermath.read(FINISHED, **places).end is End.DEFEATED
+    assert aftermath.read_ending(FINISHED, **places).end is End.DEFEATED
 
 
 def test_no_optimizer_step(places: dict[str, Path]) -> None:
     rank_file(places["folder"], 0, "model", "end")
-    outcome = aftermath.read(FINISHED, **places)
-    assert outcome.end is End.UNRECORDED
-    assert "torch.optim.Optimizer" in outcome.says
+    ending = aftermath.read_ending(FINISHED, **places)
+    assert ending.end is End.UNRECORDED
+    assert "torch.optim.Optimizer" in ending.says
 
 
 def test_a_rank_that_left_early(places: dict[str, Path]) -> None:
     rank_file(places["folder"], 0, "after", "end")
     rank_file(places["folder"], 1, "after")
-    outcome = aftermath.read(FINISHED, **places)
-    assert outcome.end is End.CRASHED
-    assert outcome.failed_rank == 1
+    ending = aftermath.read_ending(FINISHED, **places)
+    assert ending.end is End.CRASHED
+    assert ending.failed_rank == 1
 
 
 def test_ranks_that_wait_in_different_collectives(places: dict[str, Path]) -> None:
@@ -196,10 +196,10 @@ def test_ranks_that_wait_in_different_collectives(places: dict[str, Path]) -> No
         pulse = places["folder"] / f"rank-{rank}.pulse"
         pulse.write_text(f"99 57 {rank} clip {what}".ljust(159) + "\n")
     hung = Watched(code=-1, seconds=60, hung=True, silent_for=30.0, slowest_gap=1.0)
-    outcome = aftermath.read(hung, **places)
-    assert outcome.end is End.HUNG
-    assert "different collectives (rank 0 all_reduce, rank 1 all_gather_single)" in outcome.says
-    assert outcome.ranks[0].last == "waiting for all_reduce (collective 57), step 1, clip"
+    ending = aftermath.read_ending(hung, **places)
+    assert ending.end is End.HUNG
+    assert "different collectives (rank 0 all_reduce, rank 1 all_gather_single)" in ending.says
+    assert ending.ranks[0].last == "waiting for all_reduce (collective 57), step 1, clip"
 
 
 # --- watching ------------------------------------------------------------------------------------
@@ -258,6 +258,6 @@ def test_a_recorder_that_did_not_start_is_mentioned_whatever_happens(tmp_path: P
     (folder / "boot-error-7.txt").write_text("Traceback\nTypeError: odd\n")
     exception = {"rank": "0", "pid": 7, "time": 1.0, "kind": "RuntimeError", "message": "no GPU"}
     (folder / "exception-7.json").write_text(json.dumps({**exception, "traceback": ""}))
-    outcome = aftermath.read(FAILED, folder=folder, logs=logs, tree=tmp_path)
-    assert (outcome.end, outcome.says) == (End.CRASHED, "RuntimeError: no GPU")
-    assert outcome.notes == ("the recorder failed to start: TypeError: odd",)
+    ending = aftermath.read_ending(FAILED, folder=folder, logs=logs, tree=tmp_path)
+    assert (ending.end, ending.says) == (End.CRASHED, "RuntimeError: no GPU")
+    assert ending.notes == ("the recorder failed to start: TypeError: odd",)

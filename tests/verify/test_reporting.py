@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.gates.training import Row, rows
 from fsdp_migrate.verify.compare.judge import judge
-from fsdp_migrate.verify.launch.outcome import End, Outcome, RankTrace
+from fsdp_migrate.verify.launch.ending import End, Ending, RankTrace
 from fsdp_migrate.verify.report import RENDERERS, SUFFIXES, html, junit, markdown, text
 from fsdp_migrate.verify.report import json as as_json
 from fsdp_migrate.verify.report.model import Apart, Report, Traffic, Verdict, World
@@ -114,8 +114,8 @@ def full(found: Evidence, verdict: Verdict, **changes: object) -> Report:
         "traffic": (Traffic("forward", "all-gather", "bfloat16", (3, 1024), (4, 1024)),),
         "held": ((4096, 4096), (4096, 4096)),
         "parameters": (Apart("layer.weight", 1e-8, 1e-6, 2e-8),),
-        "outcomes": {
-            "after": Outcome(
+        "endings": {
+            "after": Ending(
                 end=End.HUNG,
                 folder=Path("x"),
                 logs=Path("x"),

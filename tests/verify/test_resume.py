@@ -14,7 +14,7 @@ from fsdp_migrate.verify.plan import Plan
 from fsdp_migrate.verify.report import text
 from fsdp_migrate.verify.report.model import Report, Verdict
 from fsdp_migrate.verify.run import verify
-from fsdp_migrate.verify.trial.resume import written
+from fsdp_migrate.verify.trial.resume import find_written
 from tests.helpers.commandline import DEMO
 
 from .programs import Replaced, altered
@@ -49,7 +49,7 @@ def test_both_versions_resume_from_a_checkpoint_of_the_original(
 ) -> None:
     report = resuming()
     assert report.verdict is Verdict.SAME, text.render(report)
-    assert {"before-resumed", "after-resumed"} <= set(report.outcomes)
+    assert {"before-resumed", "after-resumed"} <= set(report.endings)
     parts = {gate.part for gate in report.gates}
     assert parts == {"", "resumed"}
     found = {gate.key: gate for gate in report.gates if gate.part == "resumed"}
@@ -113,4 +113,4 @@ def test_a_folder_that_is_one_checkpoint_counts_once(tmp_path: Path) -> None:
     for name in ("out/step3/.metadata", "out/step3/__0_0.distcp", "out/log.txt"):
         (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "copy" / name).write_text("y")
-    assert written(tmp_path / "copy", tmp_path / "source") == ["out/log.txt", "out/step3"]
+    assert find_written(tmp_path / "copy", tmp_path / "source") == ["out/log.txt", "out/step3"]

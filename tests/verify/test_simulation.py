@@ -42,7 +42,7 @@ def test_a_program_for_gpus_is_judged_and_the_verdict_says_how(
     shown = text.render(report)
     assert report.verdict is Verdict.SAME, shown
     assert report.simulated
-    assert report.outcomes["before"].simulated
+    assert report.endings["before"].simulated
     assert "PASS  same training, in a CPU simulation of CUDA" in shown
     assert any("GPU memory and speed" in limit for limit in report.limits)
     assert report.to_dict()["simulated"] is True
@@ -131,6 +131,6 @@ def test_devices_of_every_spelling_are_the_cpu(tmp_path: Path) -> None:
             twin=False,
         )
     )
-    outcome = report.outcomes["before"]
-    assert outcome.end.value == "finished", outcome.full
+    ending = report.endings["before"]
+    assert ending.end.value == "finished", ending.full
     assert len(report.rows) == 3

@@ -91,14 +91,14 @@ def test_other_correct_migrations_pass(
 def test_a_program_that_makes_its_own_ranks_is_started_as_one_process() -> None:
     report = judged("spawned", twin=False, max_steps=3, args=("--port", "29641"))
     assert report.verdict is Verdict.SAME, text.render(report)
-    assert report.outcomes["after"].launcher == "python"
+    assert report.endings["after"].launcher == "python"
     assert any("makes its own processes" in note for note in report.notes)
 
 
 def test_times_and_memory_are_measured_in_runs_of_their_own(server: WarmServer) -> None:
     report = judged("causal", server=server, twin=False, max_steps=3, timing=True)
     assert report.verdict is Verdict.SAME, text.render(report)
-    assert {"before-timed", "after-timed"} <= set(report.outcomes)
+    assert {"before-timed", "after-timed"} <= set(report.endings)
     (gate,) = (gate for gate in report.gates if gate.key == "timing")
     assert gate.status is Status.NOTE
     assert "ms a step before" in gate.says
@@ -142,7 +142,7 @@ def test_no_root_call_with_clipping_crashes_and_is_explained(
     assert (report.verdict, failed(report)) == (Verdict.AFTER_FAILED, "placement")
     assert "mixed torch.Tensor and DTensor" in report.says
     assert "embed.weight" in report.says
-    after = report.outcomes["after"]
+    after = report.endings["after"]
     assert after.failed_rank in (0, 1)
     assert any(line.startswith("train.py:") for line in after.traceback)
     assert report.exit_code == 1
@@ -183,7 +183,7 @@ def test_a_collective_on_one_rank_only_hangs_and_is_explained(
     assert report.verdict is Verdict.AFTER_HUNG, text.render(report)
     assert report.exit_code == 1
     assert "different collectives" in report.says
-    ranks = report.outcomes["after"].ranks
+    ranks = report.endings["after"].ranks
     assert [trace.rank for trace in ranks] == [0, 1]
     assert "all_reduce" in ranks[0].last
     assert any(frame.startswith("train.py:") for frame in ranks[0].stack)
@@ -227,11 +227,11 @@ def test_an_original_that_crashes(small: Callable[..., Report]) -> None:
     assert report.verdict is Verdict.BEFORE_FAILED
     assert report.exit_code == 2
     assert report.says == "OSError: no data here"
-    assert report.outcomes["before"].traceback[:2] == (
+    assert report.endings["before"].traceback[:2] == (
         "train.py:4 in <module>",
         "train.py:2 in load",
     )
-    assert "after" not in report.outcomes
+    assert "after" not in report.endings
 
 
 def test_a_migrated_program_that_does_not_parse(small: Callable[..., Report]) -> None:
@@ -246,7 +246,7 @@ def test_a_migrated_program_that_exits(small: Callable[..., Report]) -> None:
     report = small(LOOP, code)
     assert report.verdict is Verdict.AFTER_FAILED
     assert "ended with exit code 3" in report.says
-    assert "bad flag" in report.outcomes["after"].traceback
+    assert "bad flag" in report.endings["after"].traceback
 
 
 def test_a_program_that_never_steps(small: Callable[..., Report]) -> None:

@@ -9,6 +9,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.expressions import given_arguments
 
 COPY = Construct.parse("copy of a model")
 PICKLE = Construct.parse("pickled model")
@@ -39,10 +40,6 @@ def find_copied_models(study: Study, module: Module) -> Iterator[Site]:
     """Sites for calls that copy an FSDP model, or write one to a file as it is."""
     renamed = {b.name for b in module.table.imports if b.qualified.rpartition(".")[2] in LAST_NAMES}
     for call in module.table.calls_by_name.of(LAST_NAMES | renamed):
-        last = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-        last = call.func.id if isinstance(call.func, ast.Name) else last
-        if last not in LAST_NAMES and not _renamed(call, module):
-            continue
         names = study.external(call.func, module)
         construct = COPY if names & COPIERS else PICKLE if names & PICKLERS else None
         if construct is None:
@@ -53,16 +50,9 @@ def find_copied_models(study: Study, module: Module) -> Iterator[Site]:
                 break
 
 
-def _renamed(call: ast.Call, module: Module) -> bool:
-    """Whether a call's name was imported as another one."""
-    if not isinstance(call.func, ast.Name):
-        return False
-    return any(q.rpartition(".")[2] in LAST_NAMES for q in module.table.qualify(call.func))
-
-
 def _given(call: ast.Call) -> Iterator[ast.expr]:
     """What is copied, or the parts of a dictionary that is pickled."""
-    first = [*call.args, *(k.value for k in call.keywords)][:1]
+    first = given_arguments(call)[:1]
     for given in first:
         parts = given.values if isinstance(given, ast.Dict) else [given]
         yield from (p for p in parts if isinstance(p, (ast.Name, ast.Attribute, ast.Subscript)))

@@ -14,10 +14,12 @@ from fsdp_migrate.families.checkpoints import ranks
 from fsdp_migrate.families.checkpoints.hoisting_places import Place, Standing, held_parts
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, sentences
-from fsdp_migrate.planning.edits import Code, Proposal, code
+from fsdp_migrate.planning.edits import Code, code
+from fsdp_migrate.planning.proposal import Proposal
+from fsdp_migrate.syntax.kinds import of_kind
 
 
-def put(
+def hoist(
     site: Site, found: Standing, value: Code, wanted: str, proposal: Proposal, rule: str
 ) -> tuple[str, bool]:
     """Compute ``value`` where every rank does, and use it where ``site`` stands.
@@ -26,19 +28,18 @@ def put(
         What may differ, for a review, and whether it is marked already.
     """
     place, module = found.place, site.module
-    assert isinstance(site.node, ast.expr)
     if place is None:
-        proposal.replace(module, site.node, value)
+        proposal.replace(module, site.expression, value)
         return found.review, False
     kept = _own_name(site)
     if kept:
         name = kept
         proposal.delete(module, site.statement)
     else:
-        if module.table.scope_of(site.node).lookup(wanted) is not None:
+        if module.table.scope_of(site.expression).lookup(wanted) is not None:
             wanted = f"model_{wanted}"
-        name = proposal.fresh(module, site.node, wanted)
-        proposal.replace(module, site.node, code("{n}", n=name))
+        name = proposal.fresh(module, site.expression, wanted)
+        proposal.replace(module, site.expression, code("{n}", n=name))
     text = " and ".join(place.conditions)
     template = f"if {_escaped(text)}:\n    {{n}} = {{v}}" if text else "{n} = {v}"
     proposal.insert_before(module, place.statement, code(template, n=name, v=value))
@@ -53,25 +54,20 @@ def put(
     return found.review, False
 
 
-def spelled(needed: ast.expr, place: Place | None) -> ast.expr | str:
-    """An expression as new code at ``place`` takes it: in front of an early return, as text."""
+def expression_at(needed: ast.expr, place: Place | None) -> ast.expr | str:
+    """An expression for new code at ``place``: as text, where that is in front of a return."""
     return needed if place is None or place.around else ast.unparse(needed)
 
 
 def is_saved_by_first(site: Site, place: Place, study: Study) -> bool:
-    """Whether the first rank of all, and no other, has the state, and only writes it to a file."""
+    """Whether rank 0 alone has the state, and only writes it to a file."""
     exits = not place.around
     first = any(_is_first(part, site.module, study, exits=exits) for part in place.tests)
     if not first or _is_saved(site.node, site.module, study):
         return first
     name = _own_name(site)
     table = site.module.table
-    scope = table.scope_of(site.statement)
-    uses = [
-        n
-        for n in table.names
-        if n.id == name and isinstance(n.ctx, ast.Load) and table.within[n].lookup(name) is scope
-    ]
+    uses = table.reads(name, table.scope_of(site.statement))
     return bool(uses) and all(_is_saved(n, site.module, study) for n in uses)
 
 
@@ -206,7 +202,7 @@ def _leaves_something(statement: ast.stmt, module: Module) -> bool:
     alone = isinstance(parent, ast.With) and len(parent.items) == 1
     if not alone:
         return False
-    assert isinstance(parent, ast.With)
+    parent = of_kind(parent, ast.With)
     context = parent.items[0].context_expr
     called = context.func if isinstance(context, ast.Call) else context
     is_kind = isinstance(called, ast.Attribute) and called.attr == "state_dict_type"

@@ -15,9 +15,10 @@ from fsdp_migrate.families.checkpoints.shared_conditions import (
     parts_of_test,
     sort_conditions,
 )
-from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1 import model_values, references
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.expressions import given_arguments
 from fsdp_migrate.syntax.scopes import COMPREHENSIONS, FUNCTIONS
 
 DEPTH = 3  # how many callers up a condition on the rank is looked for
@@ -30,10 +31,10 @@ CALLED = (
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """Where every rank comes by before it reaches a condition on the rank.
+    """A statement that every rank reaches, above a condition on the rank.
 
-    ``conditions`` are the parts of the conditions on the way that are the same on every rank;
-    ``dropped`` those of which that cannot be told. ``problem`` says why nothing can be moved there.
+    Between the two there may be more conditions. ``conditions`` are those that are the same on
+    every rank, ``dropped`` the others. ``problem`` says why nothing can move there.
     """
 
     statement: ast.stmt
@@ -60,10 +61,10 @@ class Standing:
 def standing(
     site: Site, needed: tuple[ast.expr, ...], study: Study, *, fixed: bool = False
 ) -> Standing:
-    """How ``site``, which gathers from all ranks, stands to conditions on the rank.
+    """Whether every rank reaches ``site``, which gathers from all of them.
 
     Args:
-        needed: the expressions that what is moved is made of.
+        needed: the expressions in the code that would be moved.
         fixed: it cannot be moved.
     """
     model = needed[0] if needed else None
@@ -110,7 +111,7 @@ def find_place(site: Site, needed: tuple[ast.expr, ...], study: Study) -> Place 
 
 
 def _loop_names(node: ast.AST, module: Module) -> set[str]:
-    """What the comprehensions around a node in its statement bind."""
+    """The variables of the comprehensions around a node."""
     return {
         name.id
         for parent in module.table.ancestors(node)
@@ -122,7 +123,7 @@ def _loop_names(node: ast.AST, module: Module) -> set[str]:
 
 
 def held_parts(guard: ranks.Guard, node: ast.AST, module: Module) -> list[ast.expr]:
-    """The parts of a condition that hold where ``node`` stands, or do not behind a return."""
+    """The parts of a condition that are true at ``node``, or false behind an early return."""
     if guard.exits:
         return parts_of_test(guard.test, ast.Or)
     child = node
@@ -137,8 +138,9 @@ def held_parts(guard: ranks.Guard, node: ast.AST, module: Module) -> list[ast.ex
 def _called_under(
     node: ast.AST, module: Module, study: Study, depth: int, model: ast.expr | None
 ) -> tuple[str, bool]:
-    """A condition on the rank, or an empty text, under which the function around ``node`` is
-    called, and whether every known call stands under one.
+    """A condition on the rank under which the function around ``node`` is called, or an empty text.
+
+    The second answer is whether every known call stands under such a condition.
 
     Args:
         model: what gathers. Calls that pass something else for it do not count.
@@ -179,7 +181,7 @@ def _parameter(model: ast.expr | None, function: FunctionNode, study: Study, mod
 def _may_be_model(node: ast.expr, module: Module, study: Study) -> bool:
     """Whether an expression is an FSDP1 model, or may be one for all that is known."""
     found = study.values(node, module)
-    if not found or holders.held(node, module, study):
+    if not found or holders.sharded_parts(node, module, study):
         return True
     return not all(_is_something_else(value, study) for value in found)
 
@@ -188,11 +190,11 @@ def _is_something_else(value: Value, study: Study) -> bool:
     """Whether a value is made by something that was given no FSDP1 model."""
     if isinstance(value, Constant):
         return True
-    if not isinstance(value, Made) or references.is_model(value, study.tracer):
+    if not isinstance(value, Made) or model_values.is_model(value, study.tracer):
         return False
     if not isinstance(value.node, ast.Call):
         return isinstance(value.callee, Class)
-    given = [*value.node.args, *(k.value for k in value.node.keywords)]
+    given = given_arguments(value.node)
     a_class = isinstance(value.callee, Class) or value.made_by.rpartition(".")[2][:1].isupper()
     return a_class and not any(study.traced(each, value.module) for each in given)
 
@@ -235,7 +237,7 @@ def _passed(node: ast.AST, place: ast.stmt, module: Module) -> Iterator[ast.AST]
 
 
 def _disturbed(path: str, passed: list[ast.AST], module: Module, study: Study) -> str:
-    """Why ``path`` may stand for something else, or for other weights, behind ``passed``."""
+    """Why ``path`` may be another object, or have other weights, after ``passed`` has run."""
     parts = path.split(".")
     prefixes = {".".join(parts[: n + 1]) for n in range(len(parts))}
     table = module.table
@@ -265,7 +267,7 @@ def _head(loop: ast.For | ast.AsyncFor) -> Iterator[ast.AST]:
 
 
 def _only_asks(node: ast.expr, module: Module, study: Study) -> bool:
-    """Whether a model or optimizer is only asked for its state, or told of a mode."""
+    """Whether a use of a model or optimizer leaves it as it was: ``model.eval()``."""
     table = module.table
     parent = table.parents[node]
     if isinstance(parent, ast.Attribute):

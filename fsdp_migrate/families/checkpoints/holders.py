@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Display, Made, Value
 from fsdp_migrate.families.wrapping import enclosing_models
-from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1 import model_attributes, model_values, references
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -36,15 +36,17 @@ class Held:
 
 
 def find_calls_on_holders(study: Study, module: Module) -> Iterator[Site]:
-    """State dict methods of modules that hold sharded parts, and functions that call such methods
-    of those, or of sharded models."""
-    yield from asking(study, module)
+    """Sites for states that are asked of modules with sharded parts.
+
+    ``trainer.state_dict()`` is one, and so is ``save(trainer)`` of a library that calls it.
+    """
+    yield from find_functions_asking(study, module)
     for attribute in module.table.attributes_by_name.of(METHODS):
         if not isinstance(attribute.ctx, ast.Load):
             continue
-        if not held(attribute.value, module, study):
+        if not sharded_parts(attribute.value, module, study):
             continue
-        if references.is_taken_for_model(attribute.value, module, study.tracer):
+        if model_values.is_taken_for_model(attribute.value, module, study.tracer):
             continue  # a site already
         parent = module.table.parents[attribute]
         called = isinstance(parent, ast.Call) and parent.func is attribute
@@ -52,17 +54,17 @@ def find_calls_on_holders(study: Study, module: Module) -> Iterator[Site]:
         yield Site(Construct.of_model(attribute.attr), module, node, attribute, attribute.value)
 
 
-def asking(study: Study, module: Module) -> Iterator[Site]:
-    """Functions of other libraries that ask for the state of what is sharded, if in parts."""
-    return references.state_functions(
-        study.tracer, module, lambda node: bool(held(node, module, study))
+def find_functions_asking(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for functions of other libraries that ask sharded models, or parts, for their state."""
+    return model_attributes.state_functions(
+        study.tracer, module, lambda node: bool(sharded_parts(node, module, study))
     )
 
 
-def held(node: ast.expr, module: Module, study: Study) -> Held:
-    """What a module holds that is not sharded as a whole; nothing of one that is."""
+def sharded_parts(node: ast.expr, module: Module, study: Study) -> Held:
+    """The sharded parts in a module that is not sharded itself."""
     values = study.values(node, module)
-    if not study.constructors or references.models(values, study.tracer):
+    if not study.constructors or model_values.models(values, study.tracer):
         return Held()
     calls = {call for value in values for call in _parts(value, study)}
     made = [c for call, c in study.constructors.items() if call in calls]
@@ -71,7 +73,7 @@ def held(node: ast.expr, module: Module, study: Study) -> Held:
 
 
 def _comes_later(constructor: Constructor, node: ast.expr, module: Module) -> bool:
-    """Whether a function shards a part behind ``node``, once."""
+    """Whether the function around ``node`` shards a part once, after ``node`` has run."""
     call = constructor.call
     here = references.enclosing_function(module, node)
     if constructor.module is not module or references.enclosing_function(module, call) is not here:
@@ -83,7 +85,7 @@ def _comes_later(constructor: Constructor, node: ast.expr, module: Module) -> bo
 
 def _parts(value: Value, study: Study) -> set[ast.AST]:
     """The constructor calls of the sharded parts of a module, however deep."""
-    if references.is_model(value, study.tracer):
+    if model_values.is_model(value, study.tracer):
         made = {value.node}
         if isinstance(value.node, ast.Call):  # of a partial, or of a class derived from FSDP1's
             made |= {v.node for v in study.values(value.node.func, value.module)}
@@ -99,7 +101,7 @@ def _parts(value: Value, study: Study) -> set[ast.AST]:
 
 
 def _kept(node: ast.AST, study: Study, find: Callable[[], set[ast.AST]]) -> set[ast.AST]:
-    """What is stored in something by name, and what ``find`` finds in it, once."""
+    """What ``find`` finds in something, with what is stored in it by name; asked once for each."""
     known = study.cache(_parts_by_holder)
     if node not in known:
         stored = study.cache(_stored_by_name).get(node, ())
@@ -115,7 +117,7 @@ def _parts_by_holder(study: Study) -> dict[ast.AST, set[ast.AST]]:
 
 
 def _stored_by_name(study: Study) -> dict[ast.AST, set[ast.AST]]:
-    """The constructor calls whose models are stored in something, by what that is."""
+    """The calls of constructors, by the object that their model is stored in."""
     found: dict[ast.AST, set[ast.AST]] = defaultdict(set)
     for call, constructor in study.constructors.items():
         if not constructor.is_context:
@@ -125,7 +127,7 @@ def _stored_by_name(study: Study) -> dict[ast.AST, set[ast.AST]]:
 
 
 def _of_class(value: Value, cls: Class, study: Study) -> set[ast.AST]:
-    """What the instances of a class have as attributes."""
+    """The sharded parts that instances of a class have as attributes."""
     found: set[ast.AST] = set()
     for related in study.tracer.family(cls):
         found |= study.cache(_stored_by_name).get(related.node, set())
@@ -171,7 +173,7 @@ def _elements(node: ast.expr) -> Iterable[ast.expr]:
 
 
 def _is_certain(value: Value, study: Study) -> bool:
-    """Whether a module has a sharded part from the beginning, in every case."""
+    """Whether a module certainly has a sharded part as soon as it is made."""
     match value:
         case Made(callee=Class() as cls):
             return any(

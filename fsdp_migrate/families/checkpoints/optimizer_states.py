@@ -15,7 +15,8 @@ from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
-from fsdp_migrate.syntax.call_arguments import bind_arguments
+from fsdp_migrate.syntax.expressions import bind_arguments
+from fsdp_migrate.syntax.kinds import method_of, present
 
 NEW_ORDER = ("model", "optim", "optim_state_dict", "is_named_optimizer", "load_directly", "group")
 OLD_ORDER = ("optim_state_dict", "model", "optim", "is_named_optimizer", "load_directly", "group")
@@ -52,8 +53,13 @@ class Load:
     branch: ast.If | None = None
     problem: str = ""
 
+    @property
+    def parts(self) -> tuple[ast.expr, ast.expr, ast.expr]:
+        """The model, the optimizer and the state, of a load that has them."""
+        return present(self.model), present(self.optimizer), present(self.state)
 
-def read(site: Site, name: str, study: Study) -> Load:
+
+def read_load(site: Site, name: str, study: Study) -> Load:
     """Pair a conversion with the ``load_state_dict`` that takes its result."""
     call = site.node
     if not isinstance(call, ast.Call):
@@ -150,8 +156,7 @@ def _loads(call: ast.Call) -> bool:
 
 
 def _receiver(call: ast.Call) -> ast.expr:
-    assert isinstance(call.func, ast.Attribute)
-    return call.func.value
+    return method_of(call).value
 
 
 @dataclass(frozen=True)
@@ -193,4 +198,4 @@ def is_read_sharded(site: Site) -> bool:
 
 def may_share_steps(models: Iterable[Constructor], study: Study) -> bool:
     """Whether FSDP1 may have saved one ``step`` for all parameters of a unit."""
-    return any(attributes.keeps(each, study) is not True for each in models)
+    return any(attributes.keeps_attributes(each, study) is not True for each in models)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import FUNCTIONS, walk
 
 RANK_WORDS = (
@@ -46,15 +47,15 @@ def guard(node: ast.AST, module: Module) -> str | None:
 
 
 def guards(node: ast.AST, module: Module) -> Iterator[Guard]:
-    """The conditions on the rank under which ``node`` runs within its function, inside out."""
+    """The conditions on the rank under which ``node`` runs in its function, the innermost first."""
     table = module.table
     child = node
     for parent in table.ancestors(node):
         if isinstance(child, ast.stmt):
             for earlier in _before(child, parent):
                 if _returns(earlier):
-                    assert isinstance(earlier, ast.If)
-                    yield Guard(earlier, earlier.test, exits=True)
+                    leaving = of_kind(earlier, ast.If)
+                    yield Guard(leaving, leaving.test, exits=True)
         if isinstance(parent, FUNCTIONS):
             return
         if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test:
@@ -74,7 +75,7 @@ def _list(value: object) -> list[ast.AST]:
 
 
 def _keeps_apart(test: ast.expr, *, holds: bool) -> bool:
-    """Whether a condition that holds, or does not, keeps ranks from a place.
+    """Whether some ranks do not get to a place where a condition is true (or false).
 
     ``rank == 0 or sharded`` does not: it is how code says that every rank is wanted.
     """
@@ -113,7 +114,7 @@ def _returns(statement: ast.stmt) -> bool:
 
 
 def _spares_one(test: ast.expr) -> bool:
-    """Whether a condition on the rank holds for every rank but one."""
+    """Whether a condition on the rank is true on every rank but one."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
         return any(map(_spares_one, test.values))
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):

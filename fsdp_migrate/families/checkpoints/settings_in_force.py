@@ -23,13 +23,13 @@ from fsdp_migrate.families.checkpoints.state_dict_contexts import (
 from fsdp_migrate.families.checkpoints.state_dict_settings import (
     DEFAULT,
     Setting,
-    concerned,
     is_static_call,
+    models_concerned,
 )
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
-from fsdp_migrate.syntax.call_arguments import first_argument
+from fsdp_migrate.syntax.expressions import first_argument
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 
@@ -58,7 +58,7 @@ def _set_globally(
     """The settings of ``set_state_dict_type`` that may be in force where ``node`` stands."""
     found = []
     for call, where in setters(study).items():
-        if not concerned(first_argument(call), where, study) & models:
+        if not models_concerned(first_argument(call), where, study) & models:
             continue
         order = _order(call, where, node, module, models, study)
         if order is not Order.LATER:
@@ -72,7 +72,7 @@ def _set_globally(
 
 
 def _kept_open(study: Study) -> Iterator[tuple[ast.expr, Module]]:
-    """What is entered by objects that outlive the function: ``self.stack.enter_context(...)``."""
+    """Contexts that stay open when the function ends: ``self.stack.enter_context(...)``."""
     for module in study.project.modules:
         for name in ("enter_context", "__enter__") if mentions_contexts(study) else ():
             for call in module.table.methods.get(name, ()):
@@ -82,7 +82,7 @@ def _kept_open(study: Study) -> Iterator[tuple[ast.expr, Module]]:
 
 
 class Order(Enum):
-    """When a model is set to a kind of state, seen from where its state is asked for."""
+    """Whether a model is set to a kind of state before or after its state is asked for."""
 
     EARLIER = auto()
     LATER = auto()
@@ -97,7 +97,7 @@ def _order(
     models: frozenset[Constructor],
     study: Study,
 ) -> Order:
-    """A setting in another function is taken to be made first, where no condition is around it."""
+    """When a setting is made; one in another function is taken to come first, if it always runs."""
     going = {branch.node for branch in study.branches}  # which ran for FSDP1's models
     if may_not_run(call, where, models, going) is not None:
         return Order.UNKNOWN
@@ -115,9 +115,9 @@ def _order(
 def is_surely_set(
     node: ast.AST, module: Module, models: frozenset[Constructor], study: Study
 ) -> bool:
-    """Whether a model has been set to some kind of state where ``node`` stands, in any case.
+    """Whether a model certainly has been set to some kind of state when ``node`` runs.
 
-    What another function sets may come later, or not at all.
+    What another function sets does not count: it may run later, or not at all.
     """
     context = setting_of_context(node, module, models, study, 0)
     if context is not None:
@@ -126,7 +126,7 @@ def is_surely_set(
     return any(
         where is module
         and enclosing_function(where, call) is function
-        and concerned(first_argument(call), where, study) & models
+        and models_concerned(first_argument(call), where, study) & models
         and _order(call, where, node, module, models, study) is Order.EARLIER
         for call, where in setters(study).items()
     )
@@ -175,7 +175,7 @@ def may_not_run(
 
 
 def _sets(block: Sequence[ast.stmt]) -> bool:
-    """Whether a model is set to some state whatever conditions hold."""
+    """Whether a block sets a model to a kind of state in every case."""
     for statement in block:
         match statement:
             case ast.If(body=body, orelse=orelse) if _sets(body) and _sets(orelse):

@@ -34,7 +34,7 @@ PURE = (
 def conditions_between(
     node: ast.AST, place: ast.stmt, passed: list[ast.AST], module: Module
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The parts of the conditions between that every rank finds the same, and the others."""
+    """The conditions between ``place`` and ``node``: those that all ranks share, and the others."""
     table = module.table
     path: list[tuple[ast.expr, bool]] = []
     child = node
@@ -52,8 +52,10 @@ def conditions_between(
 def sort_conditions(
     tests: list[tuple[ast.expr, bool]], passed: list[ast.AST], module: Module
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The parts of ``tests``, which hold or do not hold, that are the same on every rank, and the
-    others."""
+    """The parts of some conditions: those that are the same on every rank, and the others.
+
+    Each condition comes with whether it is true where the code runs.
+    """
     bound = {
         access_path(n)
         for each in passed
@@ -81,7 +83,7 @@ def parts_of_test(test: ast.expr, kind: type[ast.boolop]) -> list[ast.expr]:
 def _is_steady(test: ast.expr) -> bool:
     """Whether a condition is the same on every rank and costs nothing to ask twice.
 
-    Only of counters, modes and settings that can be told: losses and scores are each rank's own.
+    Counters, modes and settings are the same; losses and scores are each rank's own.
     """
     if not all(isinstance(node, PURE) for node in ast.walk(test)):
         return False

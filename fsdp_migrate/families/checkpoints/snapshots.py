@@ -24,7 +24,7 @@ HOLDING = (ast.Dict, ast.Tuple, ast.List, ast.IfExp, ast.NamedExpr)
 
 
 def is_kept(site: Site, study: Study) -> bool:
-    """Whether the state asked for at ``site`` outlives the next training step, as far as seen."""
+    """Whether the state asked for at ``site`` is still used after the next training step."""
     return _is_kept(site.node, site.module, study, DEPTH)
 
 

@@ -11,13 +11,14 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Function, Made, Value
 from fsdp_migrate.families.checkpoints.state_dict_settings import (
     Setting,
-    concerned,
     is_context,
+    models_concerned,
     read_setting,
 )
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
-from fsdp_migrate.syntax.call_arguments import first_argument
+from fsdp_migrate.syntax.expressions import first_argument
+from fsdp_migrate.syntax.kinds import method_of
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 MIXED = "it is called inside and outside a state_dict_type context"
@@ -72,7 +73,7 @@ def setting_of_context(
 
 
 def _entering(study: Study) -> set[ast.AST]:
-    """The contexts that are being looked into."""
+    """The contexts that :func:`setting_entered` is at: one that leads to itself tells nothing."""
     return set()
 
 
@@ -81,11 +82,11 @@ def setting_entered(
 ) -> Setting | None:
     """The setting that a ``with`` statement makes for ``models`` by what it enters.
 
-    Also where that is a context manager of the project's around FSDP1's, or what a function or a
-    name hands on.
+    It may enter FSDP1's context, a context manager of the project's around that, a name for either,
+    or the call of a function that returns one.
     """
     if isinstance(node, ast.Call) and is_context(node, module, study):
-        concerns = concerned(first_argument(node), module, study) & models
+        concerns = models_concerned(first_argument(node), module, study) & models
         return read_setting_at(node, module, study) if concerns else None
     entering = study.cache(_entering)
     if node in entering:
@@ -101,7 +102,7 @@ def setting_entered(
 
 
 def read_setting_at(call: ast.Call, module: Module, study: Study) -> Setting:
-    """As :func:`read_setting`; what only the program knows is lost with a branch that goes."""
+    """As :func:`read_setting`, and whether its call goes with a branch that is for FSDP1 only."""
     setting = read_setting(call, module, study)
     if setting.problem and is_in_dropped_branch(call, module, study):
         return replace(setting, gone=True)
@@ -144,7 +145,7 @@ def mentions_contexts(study: Study) -> bool:
 
 
 def _has_own_context(value: Value, study: Study) -> bool:
-    """Whether a value is of a class of the project's that sets a kind of state when entered."""
+    """Whether a value is of a class whose ``__enter__`` may set a kind of state."""
     if not isinstance(value, Made) or not isinstance(value.callee, Class):
         return False
     return any(
@@ -166,19 +167,19 @@ def _entered_before(
     table = module.table
     found: set[Setting | None] = set()
     for call in (*table.methods.get("enter_context", ()), *table.methods.get("__enter__", ())):
-        assert isinstance(call.func, ast.Attribute)
         scope = table.scope_of(call).function()
         same = (scope.node if scope is not None else None) is function
         if not same or position(call) > position(node):
             continue
-        block = _block_of_stack(call.func.value, module)
+        entered = method_of(call).value
+        block = _block_of_stack(entered, module)
         if block is not None and block not in table.ancestors(node):
             continue  # what was entered is left again
-        what = call.args[0] if call.args else call.func.value
+        what = call.args[0] if call.args else entered
         setting = setting_entered(what, module, models, study)
         if setting is not None:
             found.add(setting)
-            if block is None and _may_be_left(call.func.value, node, module):
+            if block is None and _may_be_left(entered, node, module):
                 found.add(None)
             if not _certainly_before(call, node, module):
                 found.add(None)
@@ -188,7 +189,7 @@ def _entered_before(
 
 
 def _block_of_stack(stack: ast.expr, module: Module) -> ast.With | ast.AsyncWith | None:
-    """The ``with ExitStack() as stack`` that leaves what is entered by a stack."""
+    """The ``with ExitStack() as stack`` around a use of ``stack``: its end closes what is open."""
     path = access_path(stack)
     for parent in module.table.ancestors(stack):
         if isinstance(parent, (ast.With, ast.AsyncWith)):
@@ -211,7 +212,7 @@ def _may_be_left(entered: ast.expr, node: ast.AST, module: Module) -> bool:
 
 
 def _certainly_before(call: ast.Call, node: ast.AST, module: Module) -> bool:
-    """Whether no condition stands around a call that does not stand around ``node`` as well."""
+    """Whether every condition around a call is also around ``node``, so that both run or none."""
     beside = set(module.table.ancestors(node))
     conditions = (ast.If, ast.IfExp, ast.For, ast.While, ast.Try, ast.BoolOp)
     return not any(
@@ -221,7 +222,7 @@ def _certainly_before(call: ast.Call, node: ast.AST, module: Module) -> bool:
 
 
 def functions_with_contexts(call: ast.Call, module: Module, study: Study) -> list[Function]:
-    """The project's functions that a call may be of, where they know FSDP1's context manager."""
+    """The functions that a call may run, of those in files that mention FSDP1's context manager."""
     functions = [v for v in study.values(call.func, module) if isinstance(v, Function)]
     return [
         f
@@ -231,7 +232,7 @@ def functions_with_contexts(call: ast.Call, module: Module, study: Study) -> lis
 
 
 def _handed_out(function: Function, study: Study) -> Iterator[ast.expr]:
-    """What a function returns to FSDP1 models: what a branch for them does, where it has one."""
+    """What a function returns for FSDP1 models: in a branch for them, if it has one."""
     returns = [n for n in ast.walk(function.node) if isinstance(n, ast.Return)]
     own = [n for n in returns if is_in_dropped_branch(n, function.module, study)]
     for node in own or returns:

@@ -16,7 +16,8 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
-from fsdp_migrate.syntax.call_arguments import bind_arguments
+from fsdp_migrate.syntax.expressions import bind_arguments
+from fsdp_migrate.syntax.kinds import of_kind
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ TYPE_ARGUMENTS = ("module", "state_dict_type", "state_dict_config", "optim_state
 
 
 def has_group(bound: dict[str, ast.expr]) -> bool:
-    """Whether the arguments of a static name a process group: None means the model's own."""
+    """Whether a process group is given; None stands for the model's own."""
     group = bound.get("group")
     return group is not None and not (isinstance(group, ast.Constant) and group.value is None)
 
@@ -83,7 +84,7 @@ def read_setting(call: ast.Call, module: Module, study: Study) -> Setting:
 def _configured(
     setting: Setting, node: ast.expr, module: Module, study: Study, *, optim: bool
 ) -> Setting:
-    """Add what a ``FullStateDictConfig(...)`` or a sibling says."""
+    """The setting with what a ``FullStateDictConfig(...)``, or one of its kind, says."""
     offload = setting.optim_offload if optim else setting.offload
     rank0 = False
     for value in study.values(node, module):
@@ -92,9 +93,8 @@ def _configured(
         name = fsdp1.canonical(value.made_by) if isinstance(value, Made) else None
         if name is None or not name.endswith("StateDictConfig"):
             return replace(setting, problem=f"{ast.unparse(node)} is only known at run time")
-        assert isinstance(value.node, ast.Call)
         second = "rank0_only" if name.startswith("Full") else "_use_dtensor"
-        bound = bind_arguments(value.node, ("offload_to_cpu", second))
+        bound = bind_arguments(of_kind(value.node, ast.Call), ("offload_to_cpu", second))
         if bound is None:
             return replace(setting, problem=f"the arguments of {name} cannot be read")
         for field, expression in bound.items():
@@ -112,12 +112,12 @@ def _configured(
 
 
 def is_for_run_time(setting: Setting, study: Study) -> bool:
-    """Whether the running program is to say which kind of state it is."""
+    """Whether migrated code leaves it to the running program which kind of state it is."""
     return bool(setting.problem) and not setting.gone and study.run_time_states
 
 
 def effective_setting(setting: Setting, models: frozenset[Constructor], study: Study) -> Setting:
-    """What a setting comes to for a model's own state, optimizers aside.
+    """The setting that a model's own state has in effect; that of its optimizer may differ.
 
     Under NO_SHARD FSDP1 gave the whole state to every rank and moved it nowhere, whatever was set.
     """
@@ -132,7 +132,7 @@ def is_context(node: ast.expr, module: Module, study: Study) -> bool:
 
 
 def is_static_call(call: ast.Call, name: str, module: Module, study: Study) -> bool:
-    """Whether a static of FSDP1 is called, on the class or, as Python has it too, on a model."""
+    """Whether a static method of FSDP1 is called: on the class, or on a model."""
     func = call.func
     if f"{fsdp1.FSDP}.{name}" in {fsdp1.canonical(q) for q in study.external(func, module)}:
         return True
@@ -141,9 +141,9 @@ def is_static_call(call: ast.Call, name: str, module: Module, study: Study) -> b
     return bool(study.models(func.value, module).constructors)
 
 
-def concerned(node: ast.expr | None, module: Module, study: Study) -> frozenset[Constructor]:
-    """The models that a static is about which is given ``node``, a model or what holds some."""
-    parts = holders.held(node, module, study) if node is not None else holders.Held()
+def models_concerned(node: ast.expr | None, module: Module, study: Study) -> frozenset[Constructor]:
+    """The models in ``node``, which a static method is given: one itself, or what holds some."""
+    parts = holders.sharded_parts(node, module, study) if node is not None else holders.Held()
     return parts.constructors or study.models_of_static(node, module).constructors
 
 
@@ -156,11 +156,4 @@ def config_users(site: Site) -> list[ast.Name] | None:
     target = statement.targets[0]
     if not isinstance(target, ast.Name):
         return None
-    owner = table.within[target]
-    return [
-        n
-        for n in table.names
-        if n.id == target.id
-        and isinstance(n.ctx, ast.Load)
-        and table.within[n].lookup(n.id) is owner
-    ]
+    return table.reads(target.id, table.within[target])

@@ -16,7 +16,8 @@ from fsdp_migrate.families.checkpoints.snapshots import LOOPS, training_calls
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
-from fsdp_migrate.planning.edits import Proposal, code
+from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.proposal import Proposal
 
 DEPTH = 3  # how many callers up calls are looked for
 EVALUATION_WORDS = ("eval", "valid", "no_grad", "inference_mode")

@@ -23,6 +23,7 @@ from fsdp_migrate.planning.context import Study, block_of
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.planning.shard_plan import ShardPlan
+from fsdp_migrate.syntax.expressions import names_in
 
 LATE = Construct.parse("late activation checkpointing")
 PACKAGE = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
@@ -49,7 +50,7 @@ class Checkpointing:
     classes: frozenset[object]
 
 
-def following(constructor: Constructor, study: Study) -> Checkpointing | None:
+def following_checkpointing(constructor: Constructor, study: Study) -> Checkpointing | None:
     """The checkpointing behind which ``constructor`` can shard as well: in the same straight run
     of statements, of blocks chosen by class, with nothing in between that uses the model."""
     module, statement = constructor.module, constructor.statement
@@ -59,7 +60,7 @@ def following(constructor: Constructor, study: Study) -> Checkpointing | None:
     target = access_path(statement.targets[0])
     if target is None or statement.value is not constructor.call:
         return None
-    bound = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name)}
+    bound = names_in(statement)
     for other in block[block.index(statement) + 1 :]:
         call = other.value if isinstance(other, ast.Expr) else None
         if isinstance(call, ast.Call) and study.external(call.func, module) & APPLY:
@@ -71,7 +72,7 @@ def following(constructor: Constructor, study: Study) -> Checkpointing | None:
     return None
 
 
-def move_behind(plan: ShardPlan, found: Checkpointing, study: Study) -> None:
+def move_sharding_behind(plan: ShardPlan, found: Checkpointing, study: Study) -> None:
     """Shard the wrappers around the units' classes, once they are there, if it comes to the same.
 
     Nothing happens where units and checkpointed blocks are chosen differently.

@@ -10,6 +10,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code, join
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.syntax import type_expressions
+from fsdp_migrate.syntax.kinds import present
 
 RULE = "FSDP404"
 
@@ -18,16 +19,15 @@ def decide_listed_class(
     site: Site, models: frozenset[Constructor], study: Study
 ) -> Decision | None:
     """A class in a tuple for ``isinstance`` that FSDPModule cannot simply take the place of."""
-    assert isinstance(site.reference, ast.expr)
-    checks = unwrapping.listed_for(site.reference, site.module)
+    checks = unwrapping.listed_for(site.mention, site.module)
     takes_off = [check for check in checks if unwrapping.takes_off(check, site.module)]
-    holder = unwrapping.classes_around(site.reference, site.module)
+    holder = unwrapping.classes_around(site.mention, site.module)
     is_tuple = isinstance(holder, ast.Tuple)
     elsewhere = _is_imported(site, study) if is_tuple else is_checked_elsewhere(site, study)
     if not takes_off and not elsewhere:
         return None
     classes = holder.elts if isinstance(holder, ast.Tuple) else []
-    others = [e for e in classes if e is not site.reference]
+    others = [e for e in classes if e is not site.mention]
     statement = site.statement
     if (
         not others
@@ -49,7 +49,7 @@ def decide_listed_class(
             models=models,
             quiet=True,
         )
-    assert holder is not None
+    holder = present(holder)
     proposal = study.proposal()
     listed = join(", ", [code("{o}", o=other) for other in others])
     comma = "," if len(others) == 1 else ""

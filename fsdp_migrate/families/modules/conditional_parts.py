@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Made, Values
-from fsdp_migrate.families.training_loop.early_optimizers import last_name
 from fsdp_migrate.families.wrapping import computing_methods, policies
 from fsdp_migrate.families.wrapping.computing_methods import FunctionNode, Methods
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.expressions import last_name, names_in
 from fsdp_migrate.syntax.scopes import children, walk
 
 DRAWN = re.compile(r"\b(rand|randn|randint|random|bernoulli|uniform_?)\b")
@@ -31,7 +31,7 @@ DEEP = 5  # methods that call methods
 
 @dataclass
 class Parts:
-    """The parts that some code runs: whatever happens, and perhaps."""
+    """The parts that some code always runs, and those that it may run."""
 
     always: set[str] = field(default_factory=set)
     perhaps: set[str] = field(default_factory=set)
@@ -71,14 +71,14 @@ class ConditionalParts:
         return body.block(node.body)
 
     def part(self, values: Values) -> bool:
-        """Whether an attribute holds parameters, and is no unit of its own."""
+        """Whether an attribute is a part with parameters that is no unit of its own."""
         inside = self.methods.attributes.elements(values)
         if not self.methods.attributes.kind(inside) and not self.methods.attributes.kind(values):
             return False
         return not any(self._is_unit(v) for v in inside | values)
 
     def _is_unit(self, value: object) -> bool:
-        """Whether a part is a unit of its own: one that is not run has no gradients in either."""
+        """Whether a part is a unit: where it is left out, FSDP1 gave it no gradients either."""
         if not isinstance(value, Made):
             return False
         if isinstance(value.callee, Class):
@@ -90,7 +90,7 @@ class ConditionalParts:
         return self.is_named(argument) or "**" in self._passed
 
     def is_named(self, argument: str) -> bool:
-        """Whether some call gives an argument by its name, as opposed to ``**batch``."""
+        """Whether some call names an argument: ``model(mask=x)``, and not ``model(**batch)``."""
         return argument in self._passed
 
 
@@ -110,7 +110,7 @@ def _unit_classes(constructor: Constructor, study: Study) -> set[object]:
 
 
 def _passed_keywords(study: Study) -> set[str]:
-    """The keywords by which calls of models in the project give anything; ``**`` for any."""
+    """The keywords that calls of models use; ``**`` if some call unpacks a dictionary."""
     found: set[str] = set()
     for module in study.project.modules:
         keywords = module.table.keywords
@@ -219,7 +219,7 @@ class _Body:
             case ast.AugAssign(target=target, value=value):
                 result.then(self.expression(value))
                 if self._is_input(value):
-                    self.inputs |= _names(target)
+                    self.inputs |= names_in(target)
             case ast.Return(value=ast.expr() as value) | ast.Expr(value=value):
                 result.then(self.expression(value))
         return result
@@ -230,7 +230,7 @@ class _Body:
             if part is not None and isinstance(target, ast.Name):
                 self.aliases[target.id] = part
             elif self._is_input(value):
-                self.inputs |= _names(target)
+                self.inputs |= names_in(target)
 
     def _loop(self, target: ast.expr, iterated: ast.expr) -> None:
         """``for i, block in enumerate(self.blocks)``: ``block`` is one of the parts."""
@@ -250,13 +250,13 @@ class _Body:
         found = [self._part(n) for n in walk(iterated) if isinstance(n, ast.Attribute)]
         parts = [part for part in found if part is not None]
         if parts:
-            self.aliases |= dict.fromkeys(_names(target), parts[0])
+            self.aliases |= dict.fromkeys(names_in(target), parts[0])
         elif self._is_input(iterated) and "range" not in ast.unparse(iterated):
-            self.inputs |= _names(target)
+            self.inputs |= names_in(target)
         return None
 
     def _usual(self, test: ast.expr) -> bool | None:
-        """Of ``embeds is None``, that it holds: ``**batch`` seldom gives all that it may."""
+        """The usual answer to a test: ``embeds is None``, as ``**batch`` seldom has embeds."""
         match test:
             case ast.Compare(
                 left=ast.Name(id=name), ops=[ast.Is() | ast.IsNot() as op], comparators=[other]
@@ -364,10 +364,6 @@ def _owner(node: ast.expr) -> ast.expr:
     if isinstance(node, ast.Attribute) and node.attr in computing_methods.LEAVES:
         return node.value
     return node
-
-
-def _names(target: ast.expr) -> set[str]:
-    return {n.id for n in walk(target) if isinstance(n, ast.Name)}
 
 
 def _leaves(block: Sequence[ast.stmt]) -> str:

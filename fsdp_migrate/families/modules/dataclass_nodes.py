@@ -44,7 +44,7 @@ class Found:
         return frozenset(c for each in known for c in (each, *study.settings_of(each)))
 
 
-def findings(study: Study) -> list[Found]:
+def find_dataclasses(study: Study) -> list[Found]:
     """The dataclasses that FSDP2 of the target torch would not look into, and FSDP1 did."""
     return study.cache(_find)
 
@@ -94,7 +94,7 @@ def _site(cls: Class, wrapped: Wrapped, study: Study) -> Site:
 def _units(
     constructor: Constructor, wrapped: Wrapped, study: Study
 ) -> tuple[list[Class], list[Class]]:
-    """The classes of modules that may be units: the model's, and those its policy may choose."""
+    """The classes that may be units: those of the model itself, and those its policy may choose."""
     roots = [
         value.callee
         for value in study.values(wrapped.wrapped, wrapped.module)

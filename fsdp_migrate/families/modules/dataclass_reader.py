@@ -8,14 +8,16 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, Display, External, Made, Unknown, Value
+from fsdp_migrate.analysis.values import Class, Display, External, Made, Unknown, Value, exits
 from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.families.wrapping.computing_methods import FunctionNode, Methods
 from fsdp_migrate.families.wrapping.entry_methods import entries
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Wrapped
-from fsdp_migrate.syntax.scopes import Kind, children, walk
+from fsdp_migrate.syntax.expressions import given_arguments, last_name
+from fsdp_migrate.syntax.kinds import present
+from fsdp_migrate.syntax.scopes import Kind, walk
 
 DECORATOR = "dataclasses.dataclass"
 REGISTERING = frozenset(
@@ -75,8 +77,10 @@ class DataclassReader:
         seen |= {function}
         if function.returns is not None:
             self._annotation(function.returns, owner.module, found)
-        for node in _returns(function):
-            values = self.study.values(node, owner.module)
+        for returned in exits(function, owner.module)[0]:
+            if returned.value is None:
+                continue
+            values = self.study.values(returned.value, owner.module)
             self._values(values, owner, cls, found, seen)
 
     def _values(
@@ -147,7 +151,7 @@ class DataclassReader:
         for cls in units:
             method = self.methods.find(cls, "forward")
             for annotation in _annotations(method[1]) if method is not None else ():
-                assert method is not None
+                method = present(method)
                 self._annotation(annotation, method[0].module, found)
         contents = model_contents.contents(wrapped.wrapped, wrapped.module, self.study)
         # A model from outside the project takes none of its dataclasses; torch's containers hold
@@ -190,7 +194,7 @@ class DataclassReader:
         return found
 
     def _may_be_model(self, node: ast.expr, module: Module) -> bool:
-        """Whether it is worth asking: most calls are of what no model was ever assigned to."""
+        """Whether a name may be a model's: most are functions', which saves a search."""
         if isinstance(node, ast.Attribute) and node.attr not in self._assigned:
             return not module.table.methods.keys().isdisjoint(fsdp1.STATICS)
         if isinstance(node, ast.Name) and _is_of_a_function(node, module):
@@ -199,7 +203,7 @@ class DataclassReader:
 
     @cached_property
     def _assigned(self) -> set[str]:
-        """The names that something other than a function may have."""
+        """The names of attributes that may be something else than a method."""
         found: set[str] = set()
         for module in self.study.project.read:
             table = module.table
@@ -331,7 +335,7 @@ def decorator_of(cls: Class, study: Study) -> ast.expr | None:
 def _registered(module: Module, study: Study) -> Iterator[ast.AST]:
     for call in module.table.calls:
         func = call.func
-        name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+        name = last_name(func)
         if name in REGISTERING and call.args:
             for value in study.values(call.args[0], module):
                 if isinstance(value, Class):
@@ -346,21 +350,10 @@ def _is_of_a_function(name: ast.Name, module: Module) -> bool:
     return all(b.kind in {Kind.FUNCTION, Kind.CLASS} for b in scope.bindings[name.id])
 
 
-def _returns(function: FunctionNode) -> Iterator[ast.expr]:
-    """What a function returns, what is defined in it left out."""
-    waiting: list[ast.AST] = list(function.body)
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.Return) and node.value is not None:
-            yield node.value
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
-            waiting += children(node)
-
-
 def arguments_of(node: ast.AST) -> list[ast.expr]:
     if not isinstance(node, ast.Call):
         return []
-    return [*node.args, *(k.value for k in node.keywords)]
+    return given_arguments(node)
 
 
 def _elements(node: ast.AST) -> list[ast.expr]:

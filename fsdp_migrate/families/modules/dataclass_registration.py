@@ -22,7 +22,7 @@ CHANGING = frozenset(
 )
 
 
-def problem(found: Found, study: Study) -> str:
+def registration_problem(found: Found, study: Study) -> str:
     """Why a dataclass cannot be registered as it stands, or nothing when it can."""
     cls = found.cls
     name = cls.node.name
@@ -49,7 +49,7 @@ def problem(found: Found, study: Study) -> str:
 
 
 def _remade(cls: Class, study: Study) -> str:
-    """Why an instance made again from its fields may be another."""
+    """Why an instance that is made again from its fields may differ from the first."""
     methods = {s.name for s in cls.node.body if isinstance(s, ast.FunctionDef)}
     for name in ("__post_init__", "__init__", "__new__"):
         if name in methods:
@@ -115,7 +115,7 @@ def _is_written(attribute: ast.Attribute, module: Module) -> bool:
 def _given_as(
     cls: Class, function: ast.FunctionDef | ast.AsyncFunctionDef, study: Study
 ) -> set[str]:
-    """The parameters that may be an instance of a class, of those that are not assigned."""
+    """The parameters of a function that may be instances of a class, and are not assigned."""
     args = function.args
     stored = {
         n.id for n in walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)

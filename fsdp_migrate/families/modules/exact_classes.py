@@ -18,9 +18,11 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Function
 from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.fsdp1.construct import Construct
-from fsdp_migrate.fsdp1.references import definitions
+from fsdp_migrate.fsdp1.model_values import definitions
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import FUNCTIONS, Kind
 
 CONSTRUCT = Construct.parse("exact class")
@@ -72,7 +74,7 @@ def find_exact_class_tests(study: Study, module: Module) -> Iterator[Site]:
 
 
 def find_class_names(study: Study, module: Module) -> Iterator[Site]:
-    """Sites for names of the classes of sharded modules that something may be looked up by."""
+    """Sites for ``type(m).__name__`` of sharded modules, where something may be looked up by it."""
     if not module.mentions(*NAMES):
         return
     names = module.table.attributes_by_name.of(NAMES)
@@ -91,7 +93,7 @@ def find_class_names(study: Study, module: Module) -> Iterator[Site]:
 
 
 def find_class_keys(study: Study, module: Module) -> Iterator[Site]:
-    """Sites for ``table.get(type(m))``, which has nothing for the class of a sharded module."""
+    """Sites for ``table.get(type(m))``: it has no entry for the class of a sharded module."""
     for call in module.table.calls_by_name.named("get"):
         if not isinstance(call.func, ast.Attribute) or not call.args:
             continue
@@ -120,7 +122,7 @@ def _is_taken_off(name: ast.expr, module: Module) -> bool:
 
 
 def _is_said(name: ast.expr, module: Module) -> bool:
-    """Whether it only gets into a message."""
+    """Whether a name is only printed or logged."""
     for parent in module.table.ancestors(name):
         if isinstance(parent, (ast.Raise, ast.Assert)):
             return True
@@ -132,7 +134,7 @@ def _is_said(name: ast.expr, module: Module) -> bool:
 
 
 def _unwrapped(node: ast.expr, study: Study, module: Module) -> ast.expr | None:
-    """The model, if ``node`` is what FSDP1's wrapper is around."""
+    """The FSDP1 model, if ``node`` is the module inside its wrapper."""
     inner: list[ast.expr | None] = [node]
     if isinstance(node, ast.Name):
         inner = [definition.value for definition in definitions(node, module)]
@@ -161,7 +163,7 @@ def _is_own(node: ast.expr, study: Study, module: Module) -> bool:
         cls = module.table.parents.get(method) if method is not None else None
         if definition.kind is not Kind.PARAMETER or not isinstance(cls, ast.ClassDef):
             continue
-        assert isinstance(function, ast.arguments)
+        function = of_kind(function, ast.arguments)
         if getattr(method, "name", "") in BEFORE:
             continue
         first = [*function.posonlyargs, *function.args][:1]
@@ -182,14 +184,14 @@ def _sharded_classes(study: Study) -> set[ast.AST]:
 
 
 def is_visited(node: ast.expr, study: Study, module: Module) -> bool:
-    """Whether all modules of an FSDP model come by under this name, one after the other.
+    """Whether ``node`` is the variable of a loop over all modules of an FSDP model.
 
     In FSDP1 a wrapper came first, and then the module in it, which was no FSDP module.
     """
     return _visited(node, study, module, _handed_on(study, module)) is not None
 
 
-def read(node: ast.Compare, module: Module) -> Test:
+def read_test(node: ast.Compare, module: Module) -> Test:
     """The test that a site found by :func:`find_exact_class_tests` is."""
     return next(t for t in _tests(module) if t.node is node)
 
@@ -216,7 +218,7 @@ def _tests(module: Module) -> Iterator[Test]:
 
 
 def names_wrapper(test: Test) -> bool:
-    """Whether a test asks for FSDP1's own wrapper by its name."""
+    """Whether a test asks for the class name of FSDP1's own wrapper."""
     return test.by_name and any(
         isinstance(node, ast.Constant) and node.value == WRAPPER for node in ast.walk(test.other)
     )
@@ -225,7 +227,7 @@ def names_wrapper(test: Test) -> bool:
 def _visited(
     node: ast.expr, study: Study, module: Module, handed: dict[ast.AST, ast.expr]
 ) -> ast.expr | None:
-    """The model, if ``node`` is the variable that its modules are visited with."""
+    """The FSDP model, if ``node`` is the variable of a loop over its modules."""
     if not isinstance(node, ast.Name):
         return None
     for definition in definitions(node, module):
@@ -238,13 +240,13 @@ def _visited(
             if not isinstance(method, ast.Attribute) or method.attr not in VISITS | CHILDREN:
                 continue
             deep = method.attr in VISITS or _recurs(node, module)
-            model = _model_in(method.value, study, module) if deep else None
+            model = model_in(method.value, study, module) if deep else None
             if model is not None:
                 return model
     return None
 
 
-def _model_in(node: ast.expr, study: Study, module: Module) -> ast.expr | None:
+def model_in(node: ast.expr, study: Study, module: Module) -> ast.expr | None:
     """The FSDP model that a path starts with: ``model`` of ``model.layers``."""
     current: ast.expr | None = node
     while current is not None:
@@ -260,20 +262,20 @@ def _recurs(node: ast.expr, module: Module) -> bool:
     for parent in module.table.ancestors(node):
         if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)):
             return any(
-                isinstance(call, ast.Call) and _last_name(call.func) == parent.name
+                isinstance(call, ast.Call) and last_name(call.func) == parent.name
                 for call in ast.walk(parent)
             )
     return False
 
 
 def _handed_on(study: Study, module: Module) -> dict[ast.AST, ast.expr]:
-    """The first parameters of functions that are asked about every module of a model."""
+    """The first parameters of functions that are called for every module, and of which model."""
     found: dict[ast.AST, ast.expr] = {}
     for call in module.table.calls_by_name.of(("apply", "apply_activation_checkpointing")):
         model, function = None, None
         if isinstance(call.func, ast.Attribute) and call.func.attr == "apply" and call.args:
             model, function = call.func.value, call.args[0]
-        elif _last_name(call.func) == "apply_activation_checkpointing" and call.args:
+        elif last_name(call.func) == "apply_activation_checkpointing" and call.args:
             model = call.args[0]
             function = next((k.value for k in call.keywords if k.arg == "check_fn"), None)
         if model is None or function is None or not study.traced(model, module):
@@ -284,10 +286,6 @@ def _handed_on(study: Study, module: Module) -> dict[ast.AST, ast.expr]:
                 for first in [*arguments.posonlyargs, *arguments.args][:1]:
                     found[first] = model
     return found
-
-
-def _last_name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def known_subclasses(node: ast.expr, study: Study, module: Module) -> list[str] | None:
@@ -309,5 +307,4 @@ def _derived_beside(cls: Class, study: Study) -> Iterator[str]:
     for node in cls.module.table.scopes:
         for base in node.bases if isinstance(node, ast.ClassDef) else ():
             if any(v.node is cls.node for v in study.values(base, cls.module)):
-                assert isinstance(node, ast.ClassDef)
-                yield node.name
+                yield of_kind(node, ast.ClassDef).name

@@ -19,9 +19,7 @@ RULE = "FSDP406"
 
 
 def decide_inner_module(site: Site, study: Study) -> Decision:
-    assert site.receiver is not None
-    found = study.models(site.receiver, site.module)
-    assert isinstance(site.reference, ast.Attribute)
+    found = study.models(site.subject, site.module)
     if found.certain and _asks_inner_state(site, study):
         return study.left(
             site,
@@ -35,25 +33,23 @@ def decide_inner_module(site: Site, study: Study) -> Decision:
     around = {c for c in study.constructors.values() if c.keeps_class}
     if not around.isdisjoint(found.constructors or study.constructors.values()):
         return _of_a_class(site, around, study)
-    if unwrapping.is_in_loop(site.reference, site.module):
+    if unwrapping.is_in_loop(site.attribute, site.module):
         message = "kept for other wrappers: no FSDP2 model comes here"
         models = found.constructors or study.every_constructor
         return study.rewritten(site, RULE, message, models=models)
     # Nothing but FSDP1's wrapper has that attribute: where the line runs, it is one.
-    only_fsdp1s = site.reference.attr == "_fsdp_wrapped_module" and bool(study.constructors)
+    only_fsdp1s = site.attribute.attr == "_fsdp_wrapped_module" and bool(study.constructors)
     if not found.certain and not (only_fsdp1s and not _asks_inner_state(site, study)):
         return _unwrap_any(site, found.constructors, study)
     models = found.constructors or study.every_constructor
     proposal = study.proposal()
-    proposal.replace(site.module, site.reference, code("{m}", m=site.receiver))
+    proposal.replace(site.module, site.attribute, code("{m}", m=site.subject))
     return study.rewritten(site, RULE, "the model itself", proposal, models=models)
 
 
 def _of_a_class(site: Site, around: set[Constructor], study: Study) -> Decision:
-    """``model.module`` where models are, or may be, of a class around the module."""
-    assert site.receiver is not None
-    assert isinstance(site.reference, ast.Attribute)
-    concerned = study.models(site.receiver, site.module).constructors or around
+    """``model.module`` of models whose class is derived from FSDP's and holds the module."""
+    concerned = study.models(site.subject, site.module).constructors or around
     if not concerned <= around:
         return study.left(
             site,
@@ -61,25 +57,23 @@ def _of_a_class(site: Site, around: set[Constructor], study: Study) -> Decision:
             "the model may be of a class derived from FSDP's, which keeps the module in it, or not",
             "ask by class which it is",
             models=concerned,
-            quiet=unwrapping.is_in_loop(site.reference, site.module),
+            quiet=unwrapping.is_in_loop(site.attribute, site.module),
         )
     proposal = study.proposal()
-    if site.reference.attr != "module":
-        proposal.replace(site.module, site.reference, code("{m}.module", m=site.receiver))
+    if site.attribute.attr != "module":
+        proposal.replace(site.module, site.attribute, code("{m}.module", m=site.subject))
     message = "kept: the class has the module in it still"
     return study.rewritten(site, RULE, message, proposal, models=concerned)
 
 
 def _unwrap_any(site: Site, models: frozenset[Constructor], study: Study) -> Decision:
-    """``model.module`` of what may also be another wrapper, which has an inner module as before."""
-    assert isinstance(site.reference, ast.Attribute)
-    assert site.receiver is not None
+    """``model.module`` of what may be FSDP's wrapper or another one, which still holds a module."""
     own = _own_inner_module(models, study)
     if not own and models and _asks_first(site):
         message = "kept: an FSDP2 model has no inner module, which is asked first"
         return study.rewritten(site, RULE, message, models=models)
-    is_path = access_path(site.receiver) is not None
-    named = is_path and site.reference.attr == "module"
+    is_path = access_path(site.subject) is not None
+    named = is_path and site.attribute.attr == "module"
     reason = "the wrapper that is taken off here may be FSDP's or another one's"
     help_ = "an FSDP2 model has no inner module: use the model itself"
     if own:
@@ -89,16 +83,15 @@ def _unwrap_any(site: Site, models: frozenset[Constructor], study: Study) -> Dec
     if not models or not named or _asks_inner_state(site, study):
         return study.left(site, RULE, reason, help_, models=models)
     proposal = study.proposal()
-    new = code('getattr({m}, "module", {n})', m=site.receiver, n=ast.unparse(site.receiver))
-    proposal.replace(site.module, site.reference, new)
+    new = code('getattr({m}, "module", {n})', m=site.subject, n=ast.unparse(site.subject))
+    proposal.replace(site.module, site.attribute, new)
     message = "the model itself, or what another wrapper holds"
     return study.rewritten(site, RULE, message, proposal, models=models)
 
 
 def _asks_first(site: Site) -> bool:
     """Whether ``model.module`` stands under ``hasattr(model, "module")``."""
-    assert site.receiver is not None
-    path = access_path(site.receiver)
+    path = access_path(site.subject)
     child: ast.AST = site.node
     for parent in site.module.table.ancestors(site.node):
         if isinstance(parent, FUNCTIONS):

@@ -10,15 +10,17 @@ from fsdp_migrate.families.modules import exact_classes
 from fsdp_migrate.fsdp1 import unwrapping
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Proposal, code, join
+from fsdp_migrate.planning.edits import code, join
 from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.planning.proposal import Proposal
+from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 RULE = "FSDP404"
 
 
 def _stops_there(holder: ast.AST, module: Module) -> bool:
-    """Whether a function that goes down the tree by itself does not go into what was wrapped."""
+    """Whether a function that calls itself for children goes into none of the wrapped modules."""
     table = module.table
     around = list(table.ancestors(holder))
     function = next((p for p in around if isinstance(p, FUNCTIONS)), None)
@@ -42,10 +44,12 @@ def _stops_there(holder: ast.AST, module: Module) -> bool:
 
 
 def decide_passed_over(site: Site, models: frozenset[Constructor], study: Study) -> Decision | None:
-    """``not isinstance(m, FSDP)`` of every module of a model: in FSDP1 the module in a wrapper came
-    by as well, and was meant. What only passes over wrappers goes."""
-    check, table = site.node, site.module.table
-    assert isinstance(check, ast.Call)
+    """Drop ``not isinstance(m, FSDP)`` in a loop over all modules of a model.
+
+    In FSDP1 the loop met each wrapper and the module in it, and the test passed over the wrapper.
+    In FSDP2 there is one module, which the loop is for.
+    """
+    check, table = site.call, site.module.table
     holder = table.parents[check]
     negated = isinstance(holder, ast.UnaryOp) and isinstance(holder.op, ast.Not)
     passes = (
@@ -71,9 +75,9 @@ def decide_passed_over(site: Site, models: frozenset[Constructor], study: Study)
     if others:
         _ask_for(others, check, site, proposal)
     elif passes:
-        assert isinstance(holder, ast.If)
+        holder = of_kind(holder, ast.If)
         proposal.delete(site.module, holder)
-        study.gone.add(holder)
+        proposal.claims.gone.add(holder)
     elif isinstance(around, ast.BoolOp) and isinstance(around.op, ast.And):
         rest = [code("{v}", v=value) for value in around.values if value is not holder]
         proposal.replace(site.module, around, join(" and ", rest))
@@ -100,12 +104,11 @@ def _ask_for(
 
 def decide_taken_off(site: Site, models: frozenset[Constructor], study: Study) -> Decision | None:
     """``while isinstance(m, (FSDP, DDP)): m = m.module``: only the others are taken off."""
-    check = site.node
-    assert isinstance(check, ast.expr)
+    check = site.expression
     holder = unwrapping.around(check, site.module)
     if holder is None:
         return None
-    assert isinstance(check, ast.Call)
+    check = of_kind(check, ast.Call)
     others = unwrapping.others(check, site.reference)
     if not isinstance(holder, ast.While) and (
         not others or study.traced(check.args[0], site.module)
@@ -116,8 +119,8 @@ def decide_taken_off(site: Site, models: frozenset[Constructor], study: Study) -
         _ask_for(others, check, site, proposal)
         message = "kept for the other wrappers: an FSDP2 model has no inner module"
     else:
-        assert isinstance(holder, ast.While)
+        holder = of_kind(holder, ast.While)
         proposal.delete(site.module, holder)
-        study.gone.add(holder)
+        proposal.claims.gone.add(holder)
         message = "an FSDP2 model has no inner module"
     return study.rewritten(site, RULE, message, proposal, models=models)

@@ -17,18 +17,16 @@ RULE = "FSDP406"
 
 
 def decide_process_group(site: Site, study: Study) -> Decision:
-    """The group whose ranks hold the shards: of hybrid sharding the smaller one."""
-    assert site.receiver is not None
-    assert isinstance(site.reference, ast.expr)
-    found = study.models(site.receiver, site.module)
+    """``model.process_group``: the ranks that hold the shards, the smaller group of a hybrid."""
+    found = study.models(site.subject, site.module)
     group = _group_in_scope(site, found.constructors, study) if found.certain else None
     if group is not None:
         proposal = study.proposal()
         new = code("{g}", g=group.id)
         if any(isinstance(v, (Constant, Unknown)) for v in study.values(group, site.module)):
-            package = proposal.module_name(site.module, "torch.distributed", "dist", site.reference)
+            package = proposal.module_name(site.module, "torch.distributed", "dist", site.mention)
             new = code("({g} or {d}.group.WORLD)", g=group.id, d=package)
-        proposal.replace(site.module, site.reference, new)
+        proposal.replace(site.module, site.mention, new)
         message = "the group that was given"
         return study.rewritten(site, RULE, message, proposal, models=found.constructors)
     if not found.certain or not all(_over_all_ranks(c, study) for c in found.constructors):
@@ -36,22 +34,20 @@ def decide_process_group(site: Site, study: Study) -> Decision:
             site,
             RULE,
             "an FSDP2 model has no process_group",
-            f"take the group of its mesh, between two steps: next({ast.unparse(site.receiver)}"
+            f"take the group of its mesh, between two steps: next({ast.unparse(site.subject)}"
             ".parameters()).device_mesh.get_group(-1)",
             models=found.constructors,
         )
     proposal = study.proposal()
-    package = proposal.module_name(site.module, "torch.distributed", "dist", site.reference)
-    proposal.replace(site.module, site.reference, code("{d}.group.WORLD", d=package))
+    package = proposal.module_name(site.module, "torch.distributed", "dist", site.mention)
+    proposal.replace(site.module, site.mention, code("{d}.group.WORLD", d=package))
     return study.rewritten(site, RULE, "all ranks", proposal, models=found.constructors)
 
 
 def decide_rank(site: Site, study: Study) -> Decision:
     """``model.rank`` and ``model.world_size``, which are those of the group that shards it."""
-    assert site.receiver is not None
-    assert isinstance(site.reference, ast.Attribute)
-    name = site.reference.attr
-    found = study.models(site.receiver, site.module)
+    name = site.attribute.attr
+    found = study.models(site.subject, site.module)
     given = _group_in_scope(site, found.constructors, study) if found.certain else None
     known = found.certain and all(_over_all_ranks(c, study) for c in found.constructors)
     if given is None and not known:
@@ -60,15 +56,15 @@ def decide_rank(site: Site, study: Study) -> Decision:
             site,
             RULE,
             f"an FSDP2 model has no {name}",
-            f"ask its mesh, between two steps: next({ast.unparse(site.receiver)}"
+            f"ask its mesh, between two steps: next({ast.unparse(site.subject)}"
             f".parameters()).device_mesh.{method}(-1)",
             models=found.constructors,
-            quiet=silent_fallbacks.is_passed_over(site.reference, site.module, study),
+            quiet=silent_fallbacks.is_passed_over(site.attribute, site.module, study),
         )
     proposal = study.proposal()
-    package = proposal.module_name(site.module, "torch.distributed", "dist", site.reference)
+    package = proposal.module_name(site.module, "torch.distributed", "dist", site.attribute)
     new = code(f"{{d}}.get_{name}({given.id if given is not None else ''})", d=package)
-    proposal.replace(site.module, site.reference, new)
+    proposal.replace(site.module, site.attribute, new)
     message = "that of the group" if given is not None else "that of all ranks"
     return study.rewritten(site, RULE, message, proposal, models=found.constructors)
 
@@ -76,7 +72,7 @@ def decide_rank(site: Site, study: Study) -> Decision:
 def _group_in_scope(
     site: Site, constructors: frozenset[Constructor], study: Study
 ) -> ast.Name | None:
-    """The name of the group that the model was given, where it stands for the same still."""
+    """The name of the group that the model was given, if it means the same group at the site."""
     if len(constructors) != 1:
         return None
     (constructor,) = constructors
@@ -85,7 +81,7 @@ def _group_in_scope(
         return None
     if constructor.is_context or constructor.may_have("device_mesh"):
         return None
-    if strategy.of(constructor, study) not in {"FULL_SHARD", "SHARD_GRAD_OP"}:
+    if strategy.strategy_of(constructor, study) not in {"FULL_SHARD", "SHARD_GRAD_OP"}:
         return None
     table = site.module.table
     for parent in table.ancestors(constructor.call):
@@ -105,4 +101,4 @@ def _over_all_ranks(constructor: Constructor, study: Study) -> bool:
     given = constructor.may_have("process_group") or constructor.has("device_mesh")
     if constructor.is_context or given:
         return False
-    return strategy.of(constructor, study) in {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"}
+    return strategy.strategy_of(constructor, study) in {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"}

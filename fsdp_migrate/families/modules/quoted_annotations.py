@@ -25,13 +25,12 @@ TYPES = {
 
 def decide_quoted_annotation(site: Site, study: Study) -> Decision:
     """An annotation in quotes: the names in it are replaced where all of them can be."""
-    assert isinstance(site.node, ast.Constant)
     models = study.every_constructor
-    text = str(site.node.value)
+    text = str(site.string.value)
     found = [
         each
         for annotation in string_annotations.in_annotations(site.module.table)
-        if annotation.string is site.node
+        if annotation.string is site.string
         for each in string_references.references(annotation, study, site.module)
     ]
     others = [old for node, old in found if old not in TYPES or _deeper(node, old)]
@@ -50,10 +49,10 @@ def decide_quoted_annotation(site: Site, study: Study) -> Decision:
         if isinstance(node, ast.Attribute) and package == PACKAGE:
             new = f"{ast.unparse(node.value)}.{new}"
         else:
-            new = proposal.name(site.module, package, new, site.node)
+            new = proposal.name(site.module, package, new, site.string)
         text = text[: node.col_offset] + new + text[node.end_col_offset :]
-    quote = "'" if site.module.source.segment(site.node).endswith("'") else '"'
-    proposal.replace(site.module, site.node, code("{t}", t=f"{quote}{text}{quote}"))
+    quote = "'" if site.module.source.segment(site.string).endswith("'") else '"'
+    proposal.replace(site.module, site.string, code("{t}", t=f"{quote}{text}{quote}"))
     return study.rewritten(site, RULE, text, proposal, models=models)
 
 

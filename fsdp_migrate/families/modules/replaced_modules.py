@@ -13,10 +13,11 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Made
-from fsdp_migrate.families.parameters.gathered import WHOLE
+from fsdp_migrate.families.modules.exact_classes import model_in
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
+from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.construct import Construct
-from fsdp_migrate.fsdp1.references import definitions
+from fsdp_migrate.fsdp1.model_values import definitions
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 
@@ -35,7 +36,7 @@ def find_replaced_modules(study: Study, module: Module) -> Iterator[Site]:
     for target, value in _stores(module):
         if not isinstance(value, ast.Call):
             continue
-        model = _model_in(target.value, study, module)
+        model = model_in(target.value, study, module)
         if model is not None and _is_new_module(value, study, module):
             yield Site(REPLACED, module, target, target, model)
     calls = module.table.calls_by_name
@@ -47,7 +48,7 @@ def find_replaced_modules(study: Study, module: Module) -> Iterator[Site]:
         if not any(n.startswith(INIT) for n in study.external(method, module)):
             continue
         model = _model_of(call.args[0], study, module)
-        if model is not None and not _is_gathered(call, module):
+        if model is not None and not is_gathered(call, study, module):
             yield Site(DRAWN, module, call, call, model)
 
 
@@ -63,17 +64,6 @@ def _stores(module: Module) -> Iterator[tuple[ast.Attribute | ast.Subscript, ast
         if isinstance(statement, ast.Assign) and target in statement.targets:
             assert isinstance(target, (ast.Attribute, ast.Subscript))
             yield target, statement.value
-
-
-def _model_in(node: ast.expr, study: Study, module: Module) -> ast.expr | None:
-    """The FSDP model that a path starts with."""
-    current = node
-    while True:
-        if study.traced(current, module):
-            return current
-        if not isinstance(current, (ast.Attribute, ast.Subscript)):
-            return None
-        current = current.value
 
 
 def _is_new_module(call: ast.Call, study: Study, module: Module) -> bool:
@@ -93,21 +83,10 @@ def _model_of(node: ast.expr, study: Study, module: Module) -> ast.expr | None:
     """The FSDP model that a parameter is of: by its path, or by the loop over parameters."""
     if not isinstance(node, ast.Name):
         inner = node.value if isinstance(node, (ast.Attribute, ast.Subscript)) else None
-        return _model_in(inner, study, module) if inner is not None else None
+        return model_in(inner, study, module) if inner is not None else None
     for definition in definitions(node, module):
         for part in ast.walk(definition.value) if definition.value is not None else ():
             method = part.func if isinstance(part, ast.Call) else None
             if isinstance(method, ast.Attribute) and method.attr in METHODS:
-                return _model_in(method.value, study, module)
+                return model_in(method.value, study, module)
     return None
-
-
-def _is_gathered(node: ast.AST, module: Module) -> bool:
-    return any(
-        isinstance(name, (ast.Name, ast.Attribute))
-        and (name.attr if isinstance(name, ast.Attribute) else name.id) in WHOLE
-        for parent in module.table.ancestors(node)
-        if isinstance(parent, (ast.With, ast.AsyncWith))
-        for item in parent.items
-        for name in ast.walk(item.context_expr)
-    )

@@ -46,29 +46,35 @@ class Found:
 def find_unused_parts(study: Study) -> Iterator[Site]:
     """A site for every constructor whose model has parts that a step may not run."""
     for constructor in study.constructors.values():
-        found = of(constructor, study)
+        found = unused_parts(constructor, study)
         if found is not None:
             yield found.site
 
 
-def of(constructor: Constructor, study: Study) -> Found | None:
+def unused_parts(constructor: Constructor, study: Study) -> Found | None:
     """What was found for a constructor."""
     if constructor.is_context or not constructor.has_module:
         return None
     known = study.cache(_by_constructor)
     if constructor.call not in known:
-        unused = tuple(read(constructor, study))
+        unused = tuple(read_unused(constructor, study))
         wrapped = constructor.wrapped
         site = Site(CONSTRUCT, constructor.module, wrapped, wrapped, constructor.call)
         known[constructor.call] = Found(site, unused) if unused else None
     return known[constructor.call]
 
 
+def unused_sites(constructor: Constructor, study: Study) -> list[Site]:
+    """The site for what a constructor's model may leave out."""
+    found = unused_parts(constructor, study)
+    return [] if found is None else [found.site]
+
+
 def _by_constructor(study: Study) -> dict[ast.Call, Found | None]:
     return {}
 
 
-def read(constructor: Constructor, study: Study) -> list[Unused]:
+def read_unused(constructor: Constructor, study: Study) -> list[Unused]:
     """What the classes of a constructor's model may leave out, of those in the project."""
     contents = model_contents.contents(constructor.wrapped, constructor.module, study)
     inner = _wrapped_elsewhere(constructor, study)

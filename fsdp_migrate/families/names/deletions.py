@@ -7,7 +7,9 @@ import ast
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Proposal, code
+from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.proposal import Proposal
+from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import COMPREHENSIONS
 
 
@@ -16,7 +18,7 @@ def drop_assignment(statement: ast.stmt, module: Module, study: Study, proposal:
 
     Where the variable may be another assignment's at the ``del``, both stay.
     """
-    assert isinstance(statement, ast.Assign)
+    statement = of_kind(statement, ast.Assign)
     (target,) = statement.targets
     path = access_path(target)
     deleting = _deleting(statement, module) if path is not None else {}
@@ -24,15 +26,19 @@ def drop_assignment(statement: ast.stmt, module: Module, study: Study, proposal:
         proposal.delete(module, statement)
         return
     table = module.table
-    dels = {gone: table.statement(gone) for gone, alone in deleting.items() if alone}
-    free = study.undeleted.isdisjoint(dels.values())
+    dels = {
+        gone: of_kind(table.statement(gone), ast.Delete)
+        for gone, alone in deleting.items()
+        if alone
+    }
+    taken = study.claims.undeleted | proposal.claims.undeleted
+    free = taken.isdisjoint(dels.values())
     if len(dels) < len(deleting) or not free:
         proposal.replace_statement(module, statement, code("{t} = None", t=target))
         return
     proposal.delete(module, statement)
-    study.undeleted |= set(dels.values())
+    proposal.claims.undeleted.update(dels.values())
     for gone, holder in dels.items():
-        assert isinstance(holder, ast.Delete)
         rest = ", ".join(ast.unparse(t) for t in holder.targets if t is not gone)
         if rest:
             proposal.replace_statement(module, holder, code(f"del {rest}"))
@@ -41,7 +47,7 @@ def drop_assignment(statement: ast.stmt, module: Module, study: Study, proposal:
 
 
 def _deleting(statement: ast.Assign, module: Module) -> dict[ast.expr, bool]:
-    """The targets of ``del`` that an assignment reaches, and whether nothing else does."""
+    """Each ``del`` that an assignment reaches, and whether no other assignment does."""
     scope = module.table.scope_of(statement)
     while scope.parent is not None and isinstance(scope.node, COMPREHENSIONS):
         scope = scope.parent

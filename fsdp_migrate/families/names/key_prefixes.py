@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.syntax.kinds import of_kind
 
 PART = "_fsdp_wrapped_module"
 
 
 @dataclass(frozen=True, eq=False)
 class Removal:
-    """Code that takes a part out of names, and changes none that has not that part."""
+    """Code that takes a part out of names, and leaves names without that part alone."""
 
     calls: tuple[ast.Call, ...]
     others: tuple[ast.expr, ...] = ()  # parts that the same loop takes out
@@ -31,7 +32,7 @@ class Removal:
 
 
 def removal(constant: ast.Constant, module: Module) -> Removal | None:
-    """What takes a string of FSDP1's names out of others, if that is what it is for."""
+    """The code that takes a string out of names, if it does: ``name.replace(string, "")``."""
     parent = module.table.parents[constant]
     text = constant.value
     if not isinstance(text, str) or not text.strip(".").startswith(PART):
@@ -42,7 +43,9 @@ def removal(constant: ast.Constant, module: Module) -> Removal | None:
     return _in_loop(parent, constant, module) if text.strip(".") == PART else None
 
 
-def asks(constant: ast.Constant, module: Module) -> tuple[ast.If, ast.Constant] | None:
+def question_before_removal(
+    constant: ast.Constant, module: Module
+) -> tuple[ast.If, ast.Constant] | None:
     """``if part in name:`` before nothing but ``name = name.replace(part, "")``, and that part."""
     match module.table.parents[constant]:
         case ast.Compare(left=left, ops=[ast.In()], comparators=[name]) as test if left is constant:
@@ -96,8 +99,7 @@ def _in_loop(parent: ast.AST, part: ast.Constant, module: Module) -> Removal | N
         if getattr(use, "id", "") != loop.target.id:
             continue
         call = module.table.parents[use]
-        assert isinstance(use, ast.expr)
-        if not isinstance(call, ast.Call) or not _removes(call, use, ""):
+        if not isinstance(call, ast.Call) or not _removes(call, of_kind(use, ast.expr), ""):
             return None
         calls.append(call)
     return Removal(tuple(calls), others, parent) if calls else None

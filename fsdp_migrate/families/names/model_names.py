@@ -39,12 +39,15 @@ def is_models(node: ast.expr, module: Module, study: Study) -> bool:
 
 
 def meets_models(node: ast.expr, module: Module, study: Study) -> bool:
-    """Whether a string is for nothing but names that models have in the running program."""
+    """Whether a string is only compared with, or used as, names that models have."""
     return ModelNames(study).meets(node, module)
 
 
 class ModelNames:
-    """Follows names of models. What it waits for counts as one: another way must lead there."""
+    """Follows names of models through the project.
+
+    A value that depends on itself, as in a loop, counts as a name: its other values decide.
+    """
 
     def __init__(self, study: Study) -> None:
         self.study = study
@@ -137,7 +140,7 @@ class ModelNames:
         return bool(callers)
 
     def goes_over(self, node: ast.expr, module: Module) -> str:
-        """What an iterable has of models' names: NAMES, PAIRS, MAPPING or nothing."""
+        """Whether an iterable gives models' names, or pairs with them, or is a dict by name."""
         match node:
             case ast.Call(func=ast.Attribute(attr=attr), args=[], keywords=[]) if attr in _NAMED:
                 return PAIRS
@@ -190,7 +193,7 @@ class ModelNames:
         return kinds.pop() if len(kinds) == 1 else ""
 
     def _collected(self, name: ast.Name, module: Module) -> str:
-        """What is in a list, set or dict of its own name, which is filled where it is made."""
+        """What is in a list, set or dict that has a name, by all that is put into it."""
         definitions = self.study.defined_by(name, module)
         scope = module.table.within[name].lookup(name.id)
         if not definitions or scope is None or not (scope.is_function or scope.parent is None):
@@ -217,7 +220,7 @@ class ModelNames:
         return kinds.pop() if len(kinds) == 1 else ""
 
     def _added(self, use: ast.Name, module: Module) -> str | None:
-        """What a use of a collection puts into it; None for nothing, empty for who knows what."""
+        """What a use of a collection puts into it: None for nothing, empty if not known."""
         parent = module.table.parents[use]
         if isinstance(use.ctx, ast.Store) or isinstance(parent, (ast.Compare, ast.For)):
             return None
@@ -288,7 +291,7 @@ class ModelNames:
         return False
 
     def _uses_meet(self, target: ast.Name | ast.arg, definition: ast.AST, module: Module) -> bool:
-        """Whether all that is done with a value under its name is to look for models' names."""
+        """Whether a value with a name is only used to look for models' names."""
         key = ("uses", definition)
         if key in self.passed:
             return True

@@ -12,14 +12,15 @@ from fsdp_migrate.families.names import key_prefixes, model_names
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code, join
-from fsdp_migrate.planning.model import Constructor, Decision
-from fsdp_migrate.syntax.call_arguments import bind_arguments
+from fsdp_migrate.planning.model import Cause, Constructor, Decision
+from fsdp_migrate.syntax.expressions import bind_arguments
+from fsdp_migrate.syntax.kinds import method_of, present
 
 RULE = "FSDP406"
 
 
 def decide_clean_tensor_name(site: Site, study: Study) -> Decision:
-    """torch's private function: of FSDP2's names it removes what checkpointing adds."""
+    """``clean_tensor_name`` of torch: of FSDP2's names it removes what checkpointing adds."""
     call = site.node
     models = study.every_constructor
     bound = bind_arguments(call, ("tensor_name",)) if isinstance(call, ast.Call) else None
@@ -31,7 +32,7 @@ def decide_clean_tensor_name(site: Site, study: Study) -> Decision:
             "write it out: name.replace('_checkpoint_wrapped_module.', '')",
         )
     proposal = study.proposal()
-    assert isinstance(call, ast.Call)
+    call = site.call
     new = code('{n}.replace("_checkpoint_wrapped_module.", "")', n=bound["tensor_name"])
     proposal.replace(site.module, call, new)
     return study.rewritten(site, RULE, "names are clean", proposal, models=models)
@@ -39,21 +40,19 @@ def decide_clean_tensor_name(site: Site, study: Study) -> Decision:
 
 def decide_prefix_string(site: Site, study: Study) -> Decision:
     models = study.every_constructor
-    assert isinstance(site.node, ast.Constant)
-    removal = key_prefixes.removal(site.node, site.module)
+    removal = key_prefixes.removal(site.string, site.module)
     if removal is not None:
         return _removed(removal, site, study)
-    asked = key_prefixes.asks(site.node, site.module)
+    asked = key_prefixes.question_before_removal(site.string, site.module)
     if asked is not None:  # as what it asks for
-        removal = key_prefixes.removal(asked[1], site.module)
-        assert removal is not None
+        removal = present(key_prefixes.removal(asked[1], site.module))
         of_models = all(model_names.is_models(n, site.module, study) for n in removal.names)
         decision = _removed(removal, site, study)
         gone = of_models and bool(models)
         return replace(decision, edits=(), message="gone with it") if gone else decision
-    call = site.module.table.parents[site.node]
+    call = site.module.table.parents[site.string]
     proposal = study.proposal()
-    if models and isinstance(call, ast.Call) and _is_unwrapping(site.node, call):
+    if models and isinstance(call, ast.Call) and _is_unwrapping(site.string, call):
         asked_of = study.models(call.args[0], site.module).constructors or models
         around = {c for c in asked_of if c.keeps_class}
         if around:
@@ -61,10 +60,10 @@ def decide_prefix_string(site: Site, study: Study) -> Decision:
         proposal.replace(site.module, call, code("{v}", v=call.args[2]))
         message = "an FSDP2 model has no inner module"
         return study.rewritten(site, RULE, message, proposal, models=models)
-    clean = str(site.node.value).replace("_fsdp_wrapped_module.", "")
-    if clean != site.node.value and PATH.fullmatch(clean) and models and not _in_f_string(call):
-        if model_names.meets_models(site.node, site.module, study):
-            proposal.replace(site.module, site.node, code("{s}", s=f'"{clean}"'))
+    clean = str(site.string.value).replace("_fsdp_wrapped_module.", "")
+    if clean != site.string.value and PATH.fullmatch(clean) and models and not _in_f_string(call):
+        if model_names.meets_models(site.string, site.module, study):
+            proposal.replace(site.module, site.string, code("{s}", s=f'"{clean}"'))
             return study.rewritten(site, RULE, "the name without it", proposal, models=models)
         return study.left(
             site,
@@ -84,11 +83,12 @@ def decide_prefix_string(site: Site, study: Study) -> Decision:
 
 
 def _removed(removal: key_prefixes.Removal, site: Site, study: Study) -> Decision:
-    """Names of models need it no more; others, in checkpoints of FSDP1's, may."""
+    """Code that takes FSDP1's part out of names: it goes where all of them are a model's."""
     models = study.every_constructor
     if not models:
         left = study.left(site, RULE, study.no_models, "drop it when none is FSDP1's any more")
-        return replace(left, edits=(), kept=True)  # it does no harm: nothing to say in the code
+        # It does no harm: there is nothing to say in the code.
+        return replace(left, edits=(), cause=Cause.KEPT)
     if not all(model_names.is_models(name, site.module, study) for name in removal.names):
         message = "kept: names that come from elsewhere may have it"
         return study.kept_as_is(site, RULE, message, models=models)
@@ -105,11 +105,11 @@ def _removed(removal: key_prefixes.Removal, site: Site, study: Study) -> Decisio
 
 
 def _only_asks(around: ast.AST, site: Site) -> TypeGuard[ast.If]:
-    """Whether the statement around a removal asks for nothing but what is removed."""
+    """Whether the removal stands in an ``if`` that only asks for what it removes."""
     if not isinstance(around, ast.If):
         return False
     strings = [n for n in ast.walk(around.test) if isinstance(n, ast.Constant)]
-    asked = [key_prefixes.asks(string, site.module) for string in strings]
+    asked = [key_prefixes.question_before_removal(string, site.module) for string in strings]
     return len(asked) == 1 and asked[0] is not None and asked[0][0] is around
 
 
@@ -127,8 +127,7 @@ def _unwrapped_by_name(
             quiet=True,
         )
     proposal = study.proposal()
-    assert isinstance(site.node, ast.expr)
-    proposal.replace(site.module, site.node, code('"module"'))
+    proposal.replace(site.module, site.expression, code('"module"'))
     return study.rewritten(site, RULE, "the module in the class", proposal, models=models)
 
 
@@ -143,10 +142,9 @@ def _repeats(statement: ast.stmt, call: ast.Call) -> bool:
     """``name = name.replace(...)``, which would become ``name = name``."""
     if not isinstance(statement, ast.Assign) or statement.value is not call:
         return False
-    assert isinstance(call.func, ast.Attribute)
     paths = [access_path(target) for target in statement.targets]
     alone = len(statement.targets) == 1
-    return alone and paths[0] is not None and paths[0] == access_path(call.func.value)
+    return alone and paths[0] is not None and paths[0] == access_path(method_of(call).value)
 
 
 def _is_unwrapping(node: ast.Constant, call: ast.Call) -> bool:

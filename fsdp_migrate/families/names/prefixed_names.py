@@ -15,7 +15,8 @@ from typing import TypeGuard
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Function
-from fsdp_migrate.families.parameters import gathered, parameter_loops, parameter_owners
+from fsdp_migrate.families.parameters import parameter_loops, parameter_owners
+from fsdp_migrate.families.wrapping import gathered
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
@@ -37,7 +38,7 @@ FUNCTIONS_DEEP = 2
 
 
 def find_prefixed_names(study: Study, module: Module) -> Iterator[Site]:
-    """Loops over names of models that tell names apart by what FSDP1 put into them."""
+    """Sites for loops over names that tell them apart by what FSDP1 put into them."""
     if not module.mentions(*METHODS):
         return
     found: set[ast.AST] = set()
@@ -66,7 +67,7 @@ Loop = tuple[str, Sequence[ast.AST], ast.expr | ast.stmt]
 
 
 def _loops(call: ast.Call, module: Module) -> Iterator[Loop]:
-    """What goes over the names that a call gives: the variable, what runs, and the loop."""
+    """The loops over the names that a call gives."""
     for iterated in _listed(call, module):
         loop = parameter_loops.loop_over(iterated, module)
         if loop is None:
@@ -82,7 +83,7 @@ def _loops(call: ast.Call, module: Module) -> Iterator[Loop]:
 
 
 def _listed(call: ast.Call, module: Module) -> Iterator[ast.expr]:
-    """A call of ``named_parameters``, and where its result is gone over under a name."""
+    """A call of ``named_parameters``, and the uses of the name that its result is given."""
     table = module.table
     yield call
     kept: ast.expr = call
@@ -112,7 +113,7 @@ def _items(node: ast.expr, module: Module) -> Iterator[ast.expr]:
 
 
 def _like(model: ast.expr, module: Module) -> frozenset[str]:
-    """The variables that are made from a model where it is used: their names are as its own."""
+    """The variables that are made from a model: their parts have the same names as its own."""
     table = module.table
     written = ast.unparse(model)
     found: set[str] = set()
@@ -130,7 +131,7 @@ def _like(model: ast.expr, module: Module) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Tests:
-    """What tells names apart by more than FSDP1 left together of them."""
+    """Tests of names whose answer changes when FSDP1's parts of the names are gone."""
 
     study: Study
     module: Module
@@ -167,10 +168,10 @@ class Tests:
         called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
         called = node.func.id if isinstance(node.func, ast.Name) else called
         if called in SEARCHING:
-            return self.is_search(node, name)
+            return self.is_search(node)
         return called in ANCHORED or self.is_in_function(node, name)
 
-    def is_search(self, call: ast.Call, name: str) -> bool:
+    def is_search(self, call: ast.Call) -> bool:
         """Whether a regular expression looks at the beginning of a name, or across a unit."""
         patterns = [call.args[0]]
         if isinstance(call.func, ast.Attribute):  # pattern.search(name)
@@ -234,7 +235,7 @@ def _of(method: ast.expr | None, name: str) -> str:
 
 
 def _is_across(text: ast.expr) -> bool:
-    """Whether a text can only be in the name of something in a unit as it is without wrappers."""
+    """Whether a text contains a place in names where FSDP1 had put its part: ``layers.0.attn``."""
     return (
         isinstance(text, ast.Constant)
         and isinstance(text.value, str)
@@ -243,7 +244,7 @@ def _is_across(text: ast.expr) -> bool:
 
 
 def _is_cleaned(node: ast.expr, module: Module) -> bool:
-    """Whether a function around knows what FSDP1 puts into names."""
+    """Whether a function around the loop takes FSDP1's part out of names itself."""
     around: list[ast.AST | None] = [
         parent for parent in module.table.ancestors(node) if isinstance(parent, FUNCTIONS)
     ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1 import model_attributes, model_values
 from fsdp_migrate.syntax.scopes import FUNCTIONS, Kind
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _SAYING = frozenset({"critical", "debug", "error", "info", "log", "print", "warn
 
 
 def is_passed_over(attribute: ast.Attribute, module: Module, study: Study) -> bool:
-    """Whether an attribute that is not there lets a program go on, and do something else."""
+    """Whether the program goes on, and does something else, where an attribute is missing."""
     child: ast.AST = attribute
     for parent in module.table.ancestors(attribute):
         if isinstance(parent, FUNCTIONS):
@@ -34,14 +34,14 @@ def is_passed_over(attribute: ast.Attribute, module: Module, study: Study) -> bo
         elif isinstance(parent, (ast.With, ast.AsyncWith)) and child in parent.body:
             if any(_suppresses(item.context_expr) for item in parent.items):
                 return True
-        elif any(_asks(test, attribute, module, study) for test in _tests(parent, child, module)):
-            return matters(child, module)
+        elif any(_asks(test, attribute, module, study) for test in _tests(parent, child)):
+            return decides_more_than_messages(child, module)
         child = parent
     return False
 
 
-def matters(node: ast.AST, module: Module) -> bool:
-    """Whether more depends on a condition, of which ``node`` is a part, than what is said."""
+def decides_more_than_messages(node: ast.AST, module: Module) -> bool:
+    """Whether a condition with ``node`` in it decides more than what is printed or logged."""
     table = module.table
     statement = table.statement(node)
     if isinstance(statement, ast.If) and node is not statement:
@@ -52,8 +52,8 @@ def matters(node: ast.AST, module: Module) -> bool:
     return not _only_says(statement)
 
 
-def _tests(parent: ast.AST, child: ast.AST, module: Module) -> Iterator[ast.expr]:
-    """The conditions under which ``parent`` comes to ``child``."""
+def _tests(parent: ast.AST, child: ast.AST) -> Iterator[ast.expr]:
+    """The conditions in ``parent`` under which ``child`` runs."""
     match parent:
         case ast.If() | ast.While() | ast.IfExp() if child is not parent.test:
             yield parent.test
@@ -78,12 +78,12 @@ def _left_before(statements: Iterable[ast.stmt]) -> Iterator[ast.expr]:
 
 
 def _asks(test: ast.expr, attribute: ast.Attribute, module: Module, study: Study) -> bool:
-    """Whether a condition is for what has attributes of FSDP1's models, as ``attribute`` is."""
+    """Whether a condition asks if an object has the attribute, or another one of FSDP1's models."""
     owner = ast.unparse(attribute.value)
     for node in ast.walk(test):
         match node:
             case ast.Name():
-                for found in references.definitions(node, module):
+                for found in model_values.definitions(node, module):
                     if found.kind is Kind.ASSIGN and found.value is not None:
                         calls = isinstance(found.value, ast.Call)
                         if calls and _asks(found.value, attribute, module, study):
@@ -92,7 +92,7 @@ def _asks(test: ast.expr, attribute: ast.Attribute, module: Module, study: Study
                 func=ast.Name(id="hasattr" | "getattr" as function),
                 args=[asked, ast.Constant(value=str(name)), *default],
             ) if (default or function == "hasattr") and ast.unparse(asked) == owner:
-                told = name in references.TELLING and study.traced(asked, module)
+                told = name in model_attributes.TELLING and study.traced(asked, module)
                 if (name == attribute.attr or name in fsdp1.METHODS) and not told:
                     return True
     return False

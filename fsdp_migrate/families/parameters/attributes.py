@@ -15,7 +15,7 @@ from fsdp_migrate.analysis.values import Class, Made, Unknown
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.fsdp1.construct import Construct
-from fsdp_migrate.fsdp1.references import definitions
+from fsdp_migrate.fsdp1.model_values import definitions
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
@@ -50,7 +50,7 @@ LAYERS = frozenset({"weight", "bias"})
 
 def find_parameter_attributes(study: Study) -> Iterator[Site]:
     """Sites for attributes that are set on parameters of FSDP models, and read somewhere."""
-    if all(keeps(c, study) is None for c in study.constructors.values()):
+    if all(keeps_attributes(c, study) is None for c in study.constructors.values()):
         return
     modules = [*study.project.modules, *_defining(study)]
     mentioned = _mentioned(modules)
@@ -67,7 +67,7 @@ def find_parameter_attributes(study: Study) -> Iterator[Site]:
         if name not in read:
             continue
         site = Site(CONSTRUCT, module, node, node, owner)
-        if any(keeps(c, study) is not None for c in concerned(site, study)):
+        if any(keeps_attributes(c, study) is not None for c in models_concerned(site, study)):
             yield site
 
 
@@ -75,7 +75,7 @@ def _defining(study: Study) -> list[Module]:
     """The library modules that define parts of models whose parameters FSDP1 keeps."""
     found: dict[Module, None] = {}
     for constructor in study.constructors.values():
-        if constructor.has_module and keeps(constructor, study) is not None:
+        if constructor.has_module and keeps_attributes(constructor, study) is not None:
             parts = model_contents.contents(constructor.wrapped, constructor.module, study)
             found |= dict.fromkeys(cls.module for cls in parts.classes)
     return [module for module in found if module not in study.project.modules]
@@ -103,7 +103,7 @@ def _mentioned(modules: Iterable[Module]) -> set[str]:
 
 
 def _read(names: set[str], modules: Iterable[Module], study: Study) -> set[str]:
-    """Which of some attributes the project reads from something that may be a parameter."""
+    """Those of some attributes that the project reads from what may be a parameter."""
     found: set[str] = set()
     for module in modules:
         for call in module.table.calls_by_name.of(("getattr", "hasattr")):
@@ -137,7 +137,7 @@ def _may_be_parameter(node: ast.expr, module: Module, study: Study) -> bool:
 
 
 def _is_mocked(node: ast.expr, module: Module, study: Study) -> bool:
-    """Whether an expression certainly stands for something of a mock's."""
+    """Whether an expression certainly is a mock, or a part of one."""
     while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
         if isinstance(node, ast.Attribute) and node.attr in MADE_UP:
             return True
@@ -162,16 +162,18 @@ def _loop(node: ast.expr, module: Module) -> ast.expr | None:
     return None
 
 
-def of(constructor: Constructor, study: Study) -> list[Site]:
-    """The sites among those found that concern a constructor which keeps what is set."""
+def attribute_sites(constructor: Constructor, study: Study) -> list[Site]:
+    """The sites of attributes that a constructor's model keeps in FSDP1."""
     found = [] if study.found is None else study.found[0]
-    if keeps(constructor, study) is None:
+    if keeps_attributes(constructor, study) is None:
         return []
-    return [s for s in found if s.construct == CONSTRUCT and constructor in concerned(s, study)]
+    return [
+        s for s in found if s.construct == CONSTRUCT and constructor in models_concerned(s, study)
+    ]
 
 
-def keeps(constructor: Constructor, study: Study) -> bool | None:
-    """Whether FSDP1 keeps what is set on parameters: None for no, False for perhaps."""
+def keeps_attributes(constructor: Constructor, study: Study) -> bool | None:
+    """Whether FSDP1 keeps what is set on parameters: True, False for perhaps, None for no."""
     node = constructor.arguments.get("use_orig_params")
     if node is None:
         return False if constructor.is_open else None
@@ -181,12 +183,11 @@ def keeps(constructor: Constructor, study: Study) -> bool | None:
     return True if flag.value else None
 
 
-def concerned(site: Site, study: Study) -> list[Constructor]:
+def models_concerned(site: Site, study: Study) -> list[Constructor]:
     """The constructors of models that may have the parameter."""
-    assert site.receiver is not None
     every = list(study.constructors.values())
-    looped = _loop(site.receiver, site.module)
-    source = looped if looped is not None else site.receiver
+    looped = _loop(site.subject, site.module)
+    source = looped if looped is not None else site.subject
     owner = _class_around(source, site.module)
     if owner is not None:
         return [c for c in every if _may_hold(c, owner, study)]
@@ -201,7 +202,7 @@ def concerned(site: Site, study: Study) -> list[Constructor]:
 
 
 def _class_around(node: ast.expr, module: Module) -> ast.ClassDef | None:
-    """The class whose ``self`` an expression starts from."""
+    """The class of ``self`` in an expression that starts from it: ``self.head.weight``."""
     while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
         if isinstance(node, ast.Call) and not node.args:
             return None
@@ -226,22 +227,22 @@ def _may_hold(constructor: Constructor, owner: ast.ClassDef, study: Study) -> bo
 def _may_be_one_of(constructor: Constructor, made: set[ast.AST], study: Study) -> bool:
     if not constructor.has_module:
         return True
-    for value in study.values(constructor.wrapped, constructor.module):
-        if isinstance(value, Unknown) or value.node in made:
-            return True
-        if (
+    return any(
+        isinstance(value, Unknown)
+        or value.node in made
+        or (
             isinstance(value, Made)
             and isinstance(value.callee, Class)
             and value.callee.node in made
-        ):
-            return True
-    return False
+        )
+        for value in study.values(constructor.wrapped, constructor.module)
+    )
 
 
-def carry(plan: ShardPlan, study: Study) -> None:
-    """Take what is set on the parameters over to those that ``fully_shard`` makes."""
+def carry_attributes_over(plan: ShardPlan, study: Study) -> None:
+    """Write code that sets on the new parameters what was set on the old ones."""
     constructor = plan.constructor
-    flag = keeps(constructor, study)
+    flag = keeps_attributes(constructor, study)
     if flag is None or "attributes" in plan.names:
         return
     attributes, name = plan.fresh("attributes"), plan.fresh("name")

@@ -18,20 +18,19 @@ from fsdp_migrate.families.parameters import attributes
 from fsdp_migrate.families.training_loop.early_optimizers import (
     OPTIMIZER_NAME,
     PARAMETER_METHODS,
-    arguments,
     function_scope,
     is_optimizer,
-    last_name,
     named_like_an_optimizer,
-    stored,
-    wraps,
+    stored_paths,
+    wrapping_calls,
 )
 from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.families.wrapping.computing_methods import LEAVES
 from fsdp_migrate.fsdp1.construct import Construct
-from fsdp_migrate.fsdp1.references import definitions
+from fsdp_migrate.fsdp1.model_values import definitions
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.expressions import given_arguments, last_name, names_in
 from fsdp_migrate.syntax.scopes import Scope, children, walk
 
 CONSTRUCT = Construct.parse("early parameters")
@@ -64,7 +63,7 @@ def find_early_parameters(study: Study, module: Module) -> Iterator[Site]:
         asked = isinstance(method, ast.Attribute) and method.attr in PARAMETER_METHODS
         if not asked and not _collects(last_name(method)):
             continue
-        found = read(call, module, study)
+        found = read_early_parameters(call, module, study)
         if found is not None and found.statement not in seen:
             seen.add(found.statement)
             yield Site(CONSTRUCT, module, call, call)
@@ -75,7 +74,7 @@ def _may_collect(name: str) -> bool:
 
 
 def _collects(name: str) -> bool:
-    """Whether a function is called like one that gives a list of parameters."""
+    """Whether a function's name says that it gives a list of parameters."""
     return COLLECTS.search(name) is not None and not COUNTS.search(name)
 
 
@@ -87,16 +86,16 @@ def find_kept_parameters(study: Study) -> Iterator[Site]:
     for constructor in study.constructors.values():
         if constructor.is_context or not constructor.has_module:
             continue
-        if attributes.keeps(constructor, study) is None:
+        if attributes.keeps_attributes(constructor, study) is None:
             continue
         contents = model_contents.contents(constructor.wrapped, constructor.module, study)
         for cls in contents.classes:
-            if cls.module in study.project.modules and kept_by(cls):
+            if cls.module in study.project.modules and attributes_with_parameters(cls):
                 wrapped = constructor.wrapped
                 yield Site(IN_MODELS, constructor.module, wrapped, cls.node, constructor.call)
 
 
-def kept_by(cls: Class) -> list[str]:
+def attributes_with_parameters(cls: Class) -> list[str]:
     """The attributes in which a class keeps parameters, in a list or the like, and reads them.
 
     As an attribute alone (``self.weight = self.head.weight``) a parameter is registered twice, and
@@ -129,7 +128,7 @@ def _is_of_own_parameters(node: ast.expr) -> bool:
             | ast.SetComp(elt=element, generators=[loop])
             | ast.DictComp(value=element, generators=[loop])
         ):
-            names = {n.id for n in walk(loop.target) if isinstance(n, ast.Name)}
+            names = names_in(loop.target)
             parts = element.elts if isinstance(element, ast.Tuple) else [element]
             whole = any(isinstance(p, ast.Name) and p.id in names for p in parts)
             return whole and _gives_own_parameters(loop.iter)
@@ -151,13 +150,13 @@ def _gives_own_parameters(node: ast.expr) -> bool:
     return path == "self" or path.startswith("self.")
 
 
-def read(call: ast.Call, module: Module, study: Study) -> EarlyParameters | None:
+def read_early_parameters(call: ast.Call, module: Module, study: Study) -> EarlyParameters | None:
     """The wrap that follows where parameters are collected, if they are used after it."""
     table, method = module.table, call.func
     asked = isinstance(method, ast.Attribute) and method.attr in PARAMETER_METHODS
-    given = [method.value] if isinstance(method, ast.Attribute) and asked else arguments(call)
+    given = [method.value] if isinstance(method, ast.Attribute) and asked else given_arguments(call)
     statement = table.statement(call)
-    names = _keeps_in(statement, call, module)
+    names = _keeps_in(statement, call)
     if not names:
         return None
     scope = function_scope(call, module)
@@ -175,7 +174,7 @@ def read(call: ast.Call, module: Module, study: Study) -> EarlyParameters | None
         path = access_path(model)
         if path is None or study.models(model, module):
             continue
-        for wrap in wraps(path, scope, module, study):
+        for wrap in wrapping_calls(path, scope, module, study):
             behind = table.statement(wrap)
             comes_later = order.get(behind, -1) > order[statement]
             if not comes_later or not _keeps_parameters(wrap, study, module):
@@ -192,18 +191,18 @@ def _keeps_parameters(wrap: ast.Call, study: Study, module: Module) -> bool:
         made = frozenset({study.constructors[wrap]})
     else:
         made = study.models(wrap, module).constructors
-    return any(attributes.keeps(c, study) is not None for c in made)
+    return any(attributes.keeps_attributes(c, study) is not None for c in made)
 
 
-def _keeps_in(statement: ast.stmt, call: ast.Call, module: Module) -> frozenset[str]:
-    """The names that a statement keeps the parameters in that ``call`` gives."""
+def _keeps_in(statement: ast.stmt, call: ast.Call) -> frozenset[str]:
+    """The names under which a statement keeps the parameters that ``call`` gives."""
     if isinstance(statement, (ast.Assign, ast.AnnAssign)):
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         held = statement.value is not None and _holds(statement.value, frozenset(), call)
-        return frozenset(p for t in targets for p in stored(t)) if held else frozenset()
+        return frozenset(p for t in targets for p in stored_paths(t)) if held else frozenset()
     if not isinstance(statement, ast.For) or call not in walk(statement.iter):
         return frozenset()
-    variables = {n.id for n in walk(statement.target) if isinstance(n, ast.Name)}
+    variables = names_in(statement.target)
     found: set[str] = set()
     for part in statement.body:
         for node in walk(part):
@@ -235,7 +234,7 @@ def _outermost(node: ast.expr) -> set[str]:
 
 
 def _holds(node: ast.expr | None, names: frozenset[str], call: ast.Call | None) -> bool:
-    """Whether a value is, or contains, what ``call`` gives or one of some names is."""
+    """Whether a value is, or contains, the result of ``call`` or one of some names."""
     match node:
         case ast.Name() | ast.Attribute():
             return access_path(node) in names
@@ -265,23 +264,23 @@ def _holds(node: ast.expr | None, names: frozenset[str], call: ast.Call | None) 
     inner = set(names)
     for loop in loops:
         if _holds(loop.iter, frozenset(inner), call):
-            inner |= {n.id for n in walk(loop.target) if isinstance(n, ast.Name)}
+            inner |= names_in(loop.target)
     named = loops[-1].target
     if isinstance(named, ast.Tuple) and "named_parameters" in ast.unparse(loops[-1].iter):
-        inner -= {n.id for n in walk(named.elts[0]) if isinstance(n, ast.Name)}
+        inner -= names_in(named.elts[0])
     return _holds(result, frozenset(inner), call)
 
 
 def _passed_on(
     names: frozenset[str], first: ast.stmt, behind: ast.stmt, scope: Scope, module: Module
 ) -> frozenset[str]:
-    """``names``, and those that get what they hold before the model is wrapped."""
+    """``names``, and the names that are given the same lists before the model is wrapped."""
     order = module.flow(scope).order
     held = set(names)
     between = [s for s in order if order[first] < order[s] < order[behind]]
     for statement in sorted(between, key=order.__getitem__):
         if isinstance(statement, ast.Assign) and _holds(statement.value, frozenset(held), None):
-            held |= {path for target in statement.targets for path in stored(target)}
+            held |= {path for target in statement.targets for path in stored_paths(target)}
     return frozenset(held)
 
 

@@ -21,6 +21,7 @@ from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.expressions import given_arguments, names_in
 
 FOUR_BIT = Construct.parse("4-bit parameters")
 SUBCLASS = Construct.parse("class of parameters")
@@ -54,7 +55,7 @@ def find_parameter_classes(study: Study) -> Iterator[Site]:
         found = list(_four_bit(module, study)) if mentioned else []
         found += list(_subclasses(module, study))
         for site in found:
-            if concerned(site, study):
+            if models_concerned(site, study):
                 yield site
 
 
@@ -112,10 +113,10 @@ def _is_variable(name: ast.Name, module: Module) -> bool:
 
 
 def _is_handed_on(call: ast.Call, module: Module, study: Study) -> bool:
-    """Whether a function outside the project is given the class; it asks, or makes some."""
+    """Whether a function outside the project is given the class: it may make instances of it."""
     if isinstance(call.func, ast.Name) and call.func.id in ASKING:
         return False
-    given = [*call.args, *(k.value for k in call.keywords)]
+    given = given_arguments(call)
     if not any(study.external(g, module) & LAYERS for g in given):
         return False
     return not any(isinstance(v, (Class, Function)) for v in study.values(call.func, module))
@@ -133,18 +134,18 @@ def _subclasses(module: Module, study: Study) -> Iterator[Site]:
 # -- whose they are -------------------------------------------------------------------------------
 
 
-def concerned(site: Site, study: Study) -> list[Constructor]:
+def models_concerned(site: Site, study: Study) -> list[Constructor]:
     """The constructors of models that may have such parameters, and kept them in FSDP1."""
     every = list(study.constructors.values())
     if site.construct == FOUR_BIT:
         # 4-bit layers are put in place of others, in any model that they can get to.
         return [c for c in every if _can_meet(site.module, c.module, study)]
-    kept = [c for c in every if attributes.keeps(c, study) is not None]
+    kept = [c for c in every if attributes.keeps_attributes(c, study) is not None]
     return [c for c in kept if _may_have(c, site, study)]
 
 
 def _can_meet(module: Module, other: Module, study: Study) -> bool:
-    """Whether anything imports two modules, as far as that is known: nothing imports a script."""
+    """Whether two modules may run in one program: a script runs only with what it imports."""
     if module is other or not _is_script(module):
         return True
     importers = [m for m in study.project.modules if module in _imported(m, study)]
@@ -198,7 +199,7 @@ def wrapped_by(site: Site, study: Study) -> list[Constructor]:
         return []
     return [
         c
-        for c in concerned(site, study)
+        for c in models_concerned(site, study)
         if not (c.is_context or c.has("ignored_modules") or c.has("ignored_states"))
         and any(_Parts(study, w.module).hold(w.wrapped, site) for w in c.wraps)
     ]
@@ -211,14 +212,14 @@ def _is_setting(site: Site) -> bool:
 
 
 def _is_conditional(node: ast.AST, module: Module) -> bool:
-    """Whether a condition stands around, other than the question what a module is."""
+    """Whether a condition stands around a node, unless it asks for the class of a module."""
     for parent in module.table.ancestors(node):
         if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             return False
         if isinstance(parent, ast.Match):
             return True
         if isinstance(parent, (ast.If, ast.IfExp)):
-            words = {n.id for n in ast.walk(parent.test) if isinstance(n, ast.Name)}
+            words = names_in(parent.test)
             if not words & {"isinstance", "issubclass", "__name__"}:
                 return True
     return False
@@ -226,7 +227,7 @@ def _is_conditional(node: ast.AST, module: Module) -> bool:
 
 @dataclass
 class _Parts:
-    """What goes into a model, as far as it is written in the project."""
+    """What the project's code puts into a model."""
 
     study: Study
     module: Module

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.syntax.expressions import names_in
+from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import walk
 
 SHAPE = Construct.parse("parameter shape")
@@ -36,7 +38,7 @@ LOOPED = (ast.For, ast.AsyncFor, ast.comprehension, ast.Call)
 def loop_over(
     iterated: ast.expr, module: Module
 ) -> tuple[ast.expr, Sequence[ast.AST], ast.expr | ast.stmt] | None:
-    """The variables of the loop over something, what runs in it, and all of it."""
+    """The variables of a loop, what runs in it, and the loop, for what it goes over."""
     child: ast.AST = iterated
     if not isinstance(module.table.parents.get(iterated), LOOPED):
         return None  # as nearly always
@@ -46,8 +48,7 @@ def loop_over(
         if isinstance(parent, ast.comprehension):
             if parent.iter is not child:
                 return None
-            whole = module.table.parents[parent]
-            assert isinstance(whole, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp))
+            whole = of_kind(module.table.parents[parent], ast.expr)
             around = module.table.parents[whole]
             region = around if isinstance(around, ast.Call) else whole
             return parent.target, [region], whole
@@ -62,14 +63,13 @@ def uses_in_loop(call: ast.expr, module: Module) -> Iterator[tuple[ast.expr | as
     child: ast.AST = call
     for parent in module.table.ancestors(call):
         if isinstance(parent, (ast.For, ast.AsyncFor)) and parent.iter is child:
-            yield from uses_of_variables(parent, names_bound(parent.target), parent.body)
-            if changes_in_place(names_bound(parent.target), parent.body):
+            yield from uses_of_variables(parent, names_in(parent.target), parent.body)
+            if changes_in_place(names_in(parent.target), parent.body):
                 yield parent.iter, UPDATE
             return
         if isinstance(parent, ast.comprehension) and parent.iter is child:
-            whole = module.table.parents[parent]
-            assert isinstance(whole, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp))
-            yield from uses_of_variables(whole, names_bound(parent.target), [whole])
+            whole = of_kind(module.table.parents[parent], ast.expr)
+            yield from uses_of_variables(whole, names_in(parent.target), [whole])
             return
         if not isinstance(parent, ast.Call) or getattr(parent.func, "id", "") not in AROUND:
             return
@@ -80,10 +80,6 @@ def _target(whole: ast.expr | ast.stmt) -> ast.expr | None:
     """The variables of a comprehension."""
     generators = getattr(whole, "generators", None)
     return generators[0].target if generators else None
-
-
-def names_bound(target: ast.expr) -> set[str]:
-    return {node.id for node in walk(target) if isinstance(node, ast.Name)}
 
 
 def uses_of_variables(
@@ -126,7 +122,7 @@ def uses_of_variables(
 
 
 def _tests(node: ast.AST) -> list[ast.expr]:
-    """The conditions of an ``if``, wherever it stands."""
+    """The conditions that a node decides by: of ``if``, ``x if y else z``, ``[... if ...]``."""
     if isinstance(node, (ast.If, ast.IfExp)):
         return [node.test]
     return node.ifs if isinstance(node, ast.comprehension) else []

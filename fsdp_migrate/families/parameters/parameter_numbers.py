@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.parameters.parameter_loops import loop_over, names_bound
+from fsdp_migrate.families.parameters.parameter_loops import loop_over
 from fsdp_migrate.families.parameters.parameter_owners import models_concerned
 from fsdp_migrate.families.training_loop import reductions
 from fsdp_migrate.fsdp1.construct import Construct
@@ -14,6 +14,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.syntax.expressions import names_in
 from fsdp_migrate.syntax.scopes import walk
 
 RULE = "FSDP408"
@@ -25,13 +26,13 @@ NUMBER = Construct.parse("parameter norm")
 def find_numbers(
     iterated: ast.expr, receiver: ast.expr, study: Study, module: Module
 ) -> Iterator[Site]:
-    """What a loop computes of every parameter or gradient, unless it is this rank's number."""
+    """Sites for numbers that a loop computes of parameters or gradients, one by one."""
     loop = loop_over(iterated, module)
     if loop is None:
         return
     target, region, whole = loop
     single = False
-    for reduction in reductions.find_reductions(names_bound(target), region, study, module):
+    for reduction in reductions.find_reductions(names_in(target), region, study, module):
         if reductions.is_number(reduction, module):
             continue
         if reductions.is_reduced(reduction.node, study, module):
@@ -43,7 +44,7 @@ def find_numbers(
 
 
 def reduction(site: Site, study: Study) -> reductions.Reduction:
-    """What a site reduces."""
+    """The reduction that a site was found for."""
     module = site.module
     for parent in module.table.ancestors(site.node):
         parts: list[tuple[ast.expr, Sequence[ast.AST]]] = []
@@ -52,13 +53,13 @@ def reduction(site: Site, study: Study) -> reductions.Reduction:
         elif isinstance(parent, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
             parts = [(g.target, [parent]) for g in parent.generators]
         for target, region in parts:
-            for found in reductions.find_reductions(names_bound(target), region, study, module):
+            for found in reductions.find_reductions(names_in(target), region, study, module):
                 if found.node is site.node:
                     return found
     for inner in walk(site.node):  # f([p.grad for p in ...])
         if isinstance(inner, ast.comprehension):
             for found in reductions.find_reductions(
-                names_bound(inner.target), [site.node], study, module
+                names_in(inner.target), [site.node], study, module
             ):
                 if found.node is site.node:
                     return found
@@ -66,12 +67,11 @@ def reduction(site: Site, study: Study) -> reductions.Reduction:
 
 
 def decide_reduced(site: Site, study: Study) -> Decision:
-    """The program adds up over the ranks: it must have this rank's number for that."""
-    assert site.receiver is not None
-    found = study.models(site.receiver, site.module)
+    """Give the program this rank's number, because it adds the numbers of all ranks up."""
+    found = study.models(site.subject, site.module)
     models = models_concerned(site, study)
     reduced = reduction(site, study)
-    traced = study.traced(site.receiver, site.module) and found.certain
+    traced = study.traced(site.subject, site.module) and found.certain
     ignores = any(c.may_ignore for c in models)
     proposal = study.proposal()
     for base in reduced.bases:

@@ -12,14 +12,16 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Made
-from fsdp_migrate.families.parameters.gathered import is_gathered
-from fsdp_migrate.families.parameters.parameter_loops import AROUND, METHODS, names_bound
+from fsdp_migrate.families.parameters.parameter_loops import AROUND, METHODS
 from fsdp_migrate.families.training_loop import early_optimizers, reductions
 from fsdp_migrate.families.wrapping import enclosing_models
+from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.expressions import given_arguments, names_in
+from fsdp_migrate.syntax.kinds import method_of
 from fsdp_migrate.syntax.scopes import walk
 
 GROUPS = "param_groups"
@@ -41,7 +43,7 @@ def model_of(optimizer: ast.expr, study: Study, module: Module) -> ast.expr | No
         if not isinstance(call, ast.Call) or value.module is not module or early is not None:
             return None
         own = enclosing_function(module, call) is here
-        for argument in early_optimizers.arguments(call):
+        for argument in given_arguments(call):
             for held, where in parameters_in(argument, study, module):
                 model = held.func.value if isinstance(held, ast.Call) else None  # type: ignore[attr-defined]
                 path = access_path(model) if model is not None else None
@@ -71,7 +73,7 @@ def optimizer_of_group(group: ast.Subscript, module: Module) -> ast.expr | None:
         elif isinstance(parent, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
             generators = list(parent.generators)
         for each in generators:
-            if owner.id in names_bound(each.target):
+            if owner.id in names_in(each.target):
                 return next(filter(None, map(owner_of_groups, walk(each.iter))), None)
     return None
 
@@ -81,12 +83,11 @@ def owner_of_groups(node: ast.AST) -> ast.expr | None:
 
 
 def models_concerned(site: Site, study: Study) -> frozenset[Constructor]:
-    """The models whose parameters a site handles, directly, by an optimizer or in a list."""
-    assert site.receiver is not None
-    if study.traced(site.receiver, site.module):
-        return study.models(site.receiver, site.module).constructors
-    found = models_of_optimizer(site.receiver, study, site.module)
-    return found or models_of_list(site.receiver, study, site.module)
+    """The models whose parameters a site handles: directly, through an optimizer, or in a list."""
+    if study.traced(site.subject, site.module):
+        return study.models(site.subject, site.module).constructors
+    found = models_of_optimizer(site.subject, study, site.module)
+    return found or models_of_list(site.subject, study, site.module)
 
 
 def models_of_optimizer(
@@ -115,7 +116,7 @@ def _constructions(cls: Class, study: Study) -> Iterator[tuple[ast.AST, Module]]
     names = {c.node.name for c in classes}
     for module in study.project.modules:
         calls = module.table.calls_by_name
-        named = [n for n in calls.names if n in names or early_optimizers.is_an_optimizers(n)]
+        named = [n for n in calls.names if n in names or early_optimizers.is_optimizer_name(n)]
         for call in calls.of(named):
             for callee in study.values(call.func, module):
                 if isinstance(callee, Class) and callee.node in nodes:
@@ -127,16 +128,16 @@ def _given_to(call: ast.Call, study: Study, module: Module) -> frozenset[Constru
     early = early_optimizers.early_optimizer(call, module, study)
     if early is not None:
         return study.models(early.wrap, module).constructors
-    given = early_optimizers.arguments(call)
+    given = given_arguments(call)
     found: set[Constructor] = set()
     plain = False
     for argument in given:
         for held, where in parameters_in(argument, study, module):
             if isinstance(held, ast.Subscript):
                 continue  # the groups of another optimizer
-            assert isinstance(held.func, ast.Attribute)
-            if study.traced(held.func.value, where):
-                found |= study.models(held.func.value, where).constructors
+            model = method_of(held).value
+            if study.traced(model, where):
+                found |= study.models(model, where).constructors
             plain = True
     if plain or not given:
         return frozenset(found)
@@ -144,7 +145,7 @@ def _given_to(call: ast.Call, study: Study, module: Module) -> frozenset[Constru
 
 
 def models_of_list(node: ast.expr, study: Study, module: Module) -> frozenset[Constructor]:
-    """The models whose parameters or gradients a list holds, made in whatever function."""
+    """The models whose parameters or gradients a list holds; any function may have made it."""
     found: set[Constructor] = set()
     for held, where in parameters_in(node, study, module):
         if isinstance(held, ast.Subscript):
@@ -153,9 +154,9 @@ def models_of_list(node: ast.expr, study: Study, module: Module) -> frozenset[Co
                 models_of_optimizer(optimizer, study, where) if optimizer is not None else set()
             )
             continue
-        assert isinstance(held.func, ast.Attribute)
-        if study.traced(held.func.value, where) and not is_gathered(held, study, where):
-            found |= study.models(held.func.value, where).constructors
+        model = method_of(held).value
+        if study.traced(model, where) and not is_gathered(held, study, where):
+            found |= study.models(model, where).constructors
     return frozenset(found)
 
 
@@ -174,8 +175,8 @@ def parameters_in(
     inner: list[ast.expr] = []
     match node:
         case ast.ListComp() | ast.GeneratorExp() | ast.SetComp():
-            names = {n for g in node.generators for n in names_bound(g.target)}
-            if reductions.bases(node.elt, names) or isinstance(node.elt, ast.Dict):
+            names = {n for g in node.generators for n in names_in(g.target)}
+            if reductions.reduced_parts(node.elt, names) or isinstance(node.elt, ast.Dict):
                 inner = [g.iter for g in node.generators]
         case ast.List() | ast.Tuple() | ast.Set():
             inner = [e.value if isinstance(e, ast.Starred) else e for e in node.elts]
@@ -205,7 +206,7 @@ def is_flat(model: ast.expr, module: Module, study: Study) -> bool:
 
 
 def models_looped_over(iterated: ast.expr, study: Study, module: Module) -> dict[str, ast.expr]:
-    """The models whose parameters a loop goes over, by how they are written there."""
+    """The models whose parameters a loop goes over, by their paths: ``self.model``."""
     found: dict[str, ast.expr] = {}
     for node in walk(iterated):
         method = node.func if isinstance(node, ast.Call) else None
@@ -225,6 +226,5 @@ def trained_models(study: Study) -> frozenset[Constructor]:
                 early_optimizers.is_optimizer(v, study) for v in study.values(call.func, module)
             ):
                 for given in early_optimizers.parameter_calls(call):
-                    assert isinstance(given.func, ast.Attribute)
-                    found |= study.models(given.func.value, module).constructors
+                    found |= study.models(method_of(given).value, module).constructors
     return frozenset(found)

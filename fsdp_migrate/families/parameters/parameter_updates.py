@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.parameters.parameter_loops import METHODS, changes_in_place, names_bound
+from fsdp_migrate.families.parameters.parameter_loops import METHODS, changes_in_place
 from fsdp_migrate.families.parameters.parameter_owners import (
     model_of,
     models_concerned,
@@ -21,6 +21,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.syntax.expressions import names_in
 from fsdp_migrate.syntax.scopes import walk
 
 RULE = "FSDP408"
@@ -55,7 +56,7 @@ def models_changed(iterated: ast.expr, module: Module) -> list[ast.expr]:
             parts = list(zip(targets, given, strict=True))
     found = []
     for target, source in parts:
-        if not changes_in_place(names_bound(target), loop.body):
+        if not changes_in_place(names_in(target), loop.body):
             continue
         for node in walk(source):
             method = node.func if isinstance(node, ast.Call) else None
@@ -65,20 +66,19 @@ def models_changed(iterated: ast.expr, module: Module) -> list[ast.expr]:
 
 
 def decide_update(site: Site, study: Study) -> Decision:
-    assert isinstance(site.node, ast.expr)
-    assert site.receiver is not None
-    if not study.traced(site.receiver, site.module):
-        return _update_of_optimizer(site, site.receiver, study)
+    if not study.traced(site.subject, site.module):
+        return _update_of_optimizer(site, site.subject, study)
     proposal = study.proposal()
-    function = proposal.support(site.module, "reshard_parameters", site.node)
-    looped = models_looped_over(site.node, study, site.module)
+    function = proposal.support(site.module, "reshard_parameters", site.expression)
+    looped = models_looped_over(site.expression, study, site.module)
     lines = [code("{f}({m})", f=function, m=model) for model in looped]
     proposal.insert_before(site.module, site.statement, *lines)
     # Parameters of an FSDP1 model and of an FSDP2 model do not mix: all of them or none.
-    together = (site.receiver, *looped.values())
+    together = (site.subject, *looped.values())
     models = frozenset(c for m in together for c in study.models(m, site.module).constructors)
     changed = [
-        study.models(m, site.module).constructors for m in models_changed(site.node, site.module)
+        study.models(m, site.module).constructors
+        for m in models_changed(site.expression, site.module)
     ]
     review = ""
     if any(found and found.isdisjoint(trained_models(study)) for found in changed):
@@ -87,7 +87,10 @@ def decide_update(site: Site, study: Study) -> Decision:
 
 
 def _update_of_optimizer(site: Site, optimizer: ast.expr, study: Study) -> Decision:
-    """Where a model is replicated, FSDP1 computed with the parameters that optimizers have."""
+    """A loop over an optimizer's groups that changes parameters of a replicated model.
+
+    FSDP1 computed with the very parameters that the optimizer has.
+    """
     models = models_concerned(site, study)
     model = model_of(optimizer, study, site.module)
     if model is None or not strategy.is_replicated(models, study):

@@ -12,7 +12,6 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.parameters.gathered import is_gathered
 from fsdp_migrate.families.parameters.parameter_loops import (
     AROUND,
     DATA,
@@ -23,7 +22,6 @@ from fsdp_migrate.families.parameters.parameter_loops import (
     data_assignments,
     has_data_assignments,
     loop_over,
-    names_bound,
     uses_in_loop,
 )
 from fsdp_migrate.families.parameters.parameter_numbers import find_numbers
@@ -37,10 +35,12 @@ from fsdp_migrate.families.parameters.parameter_owners import (
 )
 from fsdp_migrate.families.training_loop import reductions
 from fsdp_migrate.families.wrapping import strategy
+from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.expressions import names_in
 
 CLIP_LIST = Construct.parse("torch.nn.utils.clip_grad_norm_(list)")
 CLIP = Construct.parse("torch.nn.utils.clip_grad_norm_(parameters)")
@@ -128,15 +128,18 @@ def _of_optimizers(study: Study, module: Module) -> Iterator[Site]:
 
 
 def _may_be_replicated(optimizer: ast.expr, study: Study, module: Module) -> bool:
-    """Whether an optimizer's model may be; not asked in its own steps, which follow a backward."""
+    """Whether an optimizer's model may be replicated.
+
+    An optimizer's own methods are not asked about: they run after a backward.
+    """
     if isinstance(optimizer, ast.Name) and optimizer.id == "self":
         return False
-    chosen = {strategy.of(c, study) for c in models_of_optimizer(optimizer, study, module)}
+    chosen = {strategy.strategy_of(c, study) for c in models_of_optimizer(optimizer, study, module)}
     return not chosen.isdisjoint({None, "NO_SHARD"})
 
 
 def _named(iterated: ast.expr, module: Module) -> Iterator[ast.Name]:
-    """Where a list that got a name is gone over: ``params = group["params"]``."""
+    """The uses of a name that a list is given: ``params = group["params"]``."""
     table = module.table
     given = table.parents[iterated]
     if not isinstance(given, ast.Assign) or given.value is not iterated:
@@ -162,7 +165,7 @@ def _of_lists(study: Study, module: Module) -> Iterator[Site]:
         if loop is None:
             continue
         target, region, _ = loop
-        names = names_bound(target)
+        names = names_in(target)
         assigned = [
             statement
             for part in (region if assigns_data else ())

@@ -11,19 +11,20 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.parameters.gathered import is_gathered
 from fsdp_migrate.families.parameters.parameter_owners import (
     models_concerned,
     models_looped_over,
     models_of_list,
 )
-from fsdp_migrate.families.training_loop import early_optimizers
-from fsdp_migrate.families.training_loop.reductions import bases
+from fsdp_migrate.families.training_loop.reductions import reduced_parts
+from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.kinds import present
 
 RULE = "FSDP408"
 
@@ -42,7 +43,7 @@ def find_flattened_parameters(study: Study, module: Module) -> Iterator[Site]:
     for call in module.table.calls_by_name.of(
         (TO_VECTOR, FROM_VECTOR, "cat", "concat", "concatenate")
     ):
-        name = early_optimizers.last_name(call.func)
+        name = last_name(call.func)
         if name == TO_VECTOR and call.args:
             construct, given = VECTOR, call.args[0]
         elif name == FROM_VECTOR and len(call.args) == 2:
@@ -72,14 +73,13 @@ def flattened(given: ast.expr) -> ast.expr | None:
             return None
         flat |= node.func.attr in FLATTENING
         node = node.func.value
-    found = bases(node, names) if flat else []
+    found = reduced_parts(node, names) if flat else []
     return found[0] if len(found) == 1 else None
 
 
 def decide_vector(site: Site, study: Study) -> Decision:
-    """What FSDP1 put into a vector was this rank's: the parts of DTensors are, other parts."""
-    given = site.receiver
-    assert given is not None
+    """Put this rank's parts of the DTensors into a vector, where FSDP1 had put its own pieces."""
+    given = present(site.receiver)
     proposal = study.proposal()
     function = proposal.support(site.module, "own_part", given)
     base = flattened(given) if site.construct == PIECES else None

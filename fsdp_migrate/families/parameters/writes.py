@@ -12,13 +12,13 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.parameters.gathered import is_gathered
-from fsdp_migrate.families.training_loop import early_optimizers
+from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 RULE = "FSDP408"
@@ -65,9 +65,8 @@ def find_parameter_writes(study: Study, module: Module) -> Iterator[Site]:
 
 
 def models_of(site: Site, study: Study) -> dict[str, ast.expr]:
-    """The models that a write goes to or reads from, by how they are written there."""
-    assert site.receiver is not None
-    found = {ast.unparse(site.receiver): site.receiver}
+    """The models that a statement writes to or reads from, by their paths: ``self.model``."""
+    found = {ast.unparse(site.subject): site.subject}
     for node in ast.walk(site.statement):
         owner = node.value if isinstance(node, ast.Attribute) else None
         path = access_path(owner) if owner is not None else None
@@ -77,7 +76,7 @@ def models_of(site: Site, study: Study) -> dict[str, ast.expr]:
 
 
 def may_be_evaluated(models: frozenset[Constructor], study: Study) -> bool:
-    """Whether a model is seen to be evaluated, or not seen to be called at all."""
+    """Whether a model may be evaluated: by ``eval()``, without gradients, or out of sight."""
     called = False
     for module in study.project.modules:
         for call in module.table.calls:
@@ -111,7 +110,7 @@ def _is_without_gradients(node: ast.AST, module: Module) -> bool:
             around = parent.decorator_list
         for each in around:
             name = each.func if isinstance(each, ast.Call) else each
-            if early_optimizers.last_name(name) in EVALUATING:
+            if last_name(name) in EVALUATING:
                 return True
     return False
 
@@ -124,7 +123,7 @@ def _targets(study: Study, module: Module) -> Iterator[ast.expr]:
         method = call.func
         if isinstance(method, ast.Attribute) and method.attr in IN_PLACE:
             found.append(method.value)
-        elif early_optimizers.last_name(method).endswith("_") and call.args:
+        elif last_name(method).endswith("_") and call.args:
             names = study.external(method, module)
             if any(name.startswith(INIT) for name in names):
                 found.append(call.args[0])
@@ -174,14 +173,14 @@ def _model(parameter: ast.expr, study: Study, module: Module) -> ast.expr | None
 
 
 def _is_buffer(parameter: ast.expr, study: Study) -> bool:
-    name = early_optimizers.last_name(parameter)
+    name = last_name(parameter)
     if name in BUFFERS:
         return True
     for module in study.project.modules:
         if not module.mentions("register_buffer"):
             continue
         for call in module.table.calls:
-            if early_optimizers.last_name(call.func) == "register_buffer" and call.args:
+            if last_name(call.func) == "register_buffer" and call.args:
                 first = call.args[0]
                 if isinstance(first, ast.Constant) and first.value == name:
                     return True
@@ -191,7 +190,7 @@ def _is_buffer(parameter: ast.expr, study: Study) -> bool:
 def _follows_training(
     statement: ast.stmt, path: str, study: Study, module: Module, handled: dict[ast.stmt, str]
 ) -> bool:
-    """Whether the model is seen not to be gathered: just made, trained a step, or resharded."""
+    """Whether the model is certainly sharded here: it was just made, trained, or resharded."""
     table = module.table
     while True:
         parent = table.parents[statement]
@@ -202,7 +201,7 @@ def _follows_training(
             if handled.get(earlier) == path:
                 return True
             calls = [n for n in ast.walk(earlier) if isinstance(n, ast.Call)]
-            if any(_makes_or_trains(call, study, module) for call in calls):
+            if any(_makes_or_trains(call, study) for call in calls):
                 return isinstance(earlier, (ast.Expr, ast.Assign))
             if not all(map(_is_harmless, calls)):
                 return False
@@ -211,7 +210,7 @@ def _follows_training(
         statement = parent
 
 
-def _makes_or_trains(call: ast.Call, study: Study, module: Module) -> bool:
+def _makes_or_trains(call: ast.Call, study: Study) -> bool:
     if call in study.constructors:
         return True
     method = call.func
@@ -219,7 +218,7 @@ def _makes_or_trains(call: ast.Call, study: Study, module: Module) -> bool:
         return False
     if method.attr == "backward":
         return True
-    owner = early_optimizers.last_name(method.value).lower()
+    owner = last_name(method.value).lower()
     return method.attr == "step" and ("opt" in owner or "scaler" in owner)
 
 
@@ -227,25 +226,26 @@ HARMLESS = frozenset({"print", "zero_grad", "item", "len", "float", "int", "barr
 
 
 def _is_harmless(call: ast.Call) -> bool:
-    name = early_optimizers.last_name(call.func)
+    name = last_name(call.func)
     return name in HARMLESS or name in IN_PLACE
 
 
 def decide_write(site: Site, study: Study) -> Decision:
-    """One parameter is written to: FSDP2 would lose it after an evaluation, FSDP1 was late."""
-    assert isinstance(site.node, ast.expr)
-    assert site.receiver is not None
-    if any(isinstance(p, ast.Lambda) for p in site.module.table.ancestors(site.node)):
+    """Reshard the model before one of its parameters is written to.
+
+    After an evaluation FSDP2 would lose what is written. FSDP1 used it from the next backward on.
+    """
+    if any(isinstance(p, ast.Lambda) for p in site.module.table.ancestors(site.expression)):
         return study.left(
             site,
             RULE,
             "a parameter is written to in a lambda, where the model cannot be resharded first",
             "make it a function",
-            models=study.models(site.receiver, site.module).constructors,
+            models=study.models(site.subject, site.module).constructors,
             quiet=True,
         )
-    changed = study.models(site.receiver, site.module).constructors
-    if is_item(site.node, site.module):
+    changed = study.models(site.subject, site.module).constructors
+    if is_item(site.expression, site.module):
         return study.left(
             site,
             RULE,
@@ -256,7 +256,7 @@ def decide_write(site: Site, study: Study) -> Decision:
             quiet=True,
         )
     proposal = study.proposal()
-    function = proposal.support(site.module, "reshard_parameters", site.node)
+    function = proposal.support(site.module, "reshard_parameters", site.expression)
     together = models_of(site, study)
     lines = [code("{f}({m})", f=function, m=path) for path in together]
     proposal.insert_before(site.module, site.statement, *lines)

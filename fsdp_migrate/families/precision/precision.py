@@ -17,9 +17,11 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Code, Proposal, code, join
+from fsdp_migrate.planning.edits import Code, code, join
 from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.shard_plan import ShardPlan
+from fsdp_migrate.syntax.kinds import present
 
 FIELDS = (
     "param_dtype",
@@ -189,7 +191,7 @@ def buffer_sites(found: list[MixedPrecision]) -> list[Site]:
     return result
 
 
-def users(site: Site, study: Study) -> list[Constructor]:
+def constructors_casting(site: Site, study: Study) -> list[Constructor]:
     """The constructors that a ``buffer_dtype`` argument reaches."""
     call = site.module.table.parents[site.node]
     conversion = study.conversions.get(call)
@@ -255,10 +257,10 @@ def _buffer_dtype(
     spelled = {each.spelled("buffer_dtype") for each in found}
     if spelled == {""}:
         return None, None
-    assert plan.precision is not None
-    if plan.precision.inline:
+    precision = present(plan.precision)
+    if precision.inline:
         return code("{d}", d=found[0].fields["buffer_dtype"]), None
-    policy = plan.precision.policy
+    policy = precision.policy
     always = "" not in spelled
     names = {n for each in found for n in _dtype_names(each, study)}
     if always and len(names) == 1:

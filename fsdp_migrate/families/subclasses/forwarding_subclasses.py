@@ -20,13 +20,14 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
 from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.syntax.kinds import of_kind
 
 RULE = "FSDP103"
 
 
 @dataclass(frozen=True, eq=False)
 class Forwarding:
-    """A subclass that is a function but in name."""
+    """A subclass that could as well be a function: it only hands arguments on."""
 
     definition: ast.ClassDef
     call: ast.Call  # FSDP1's constructor: ``super().__init__(...)``, or ``FSDP(*args, **kwargs)``
@@ -35,8 +36,7 @@ class Forwarding:
 
 def forwarding(site: Site, study: Study) -> Forwarding | None:
     """The subclass at a site, if it only forwards arguments and is only ever called."""
-    definition = site.node
-    assert isinstance(definition, ast.ClassDef)
+    definition = site.definition
     if len(definition.bases) != 1 or definition.keywords or definition.decorator_list:
         return None
     if site.module.table.scope_of(definition) is not site.module.table.module:
@@ -49,8 +49,7 @@ def _read(definition: ast.ClassDef) -> Forwarding | None:
     body = definition.body[1:] if ast.get_docstring(definition) is not None else definition.body
     match body:
         case [] | [ast.Pass()]:
-            call = ast.parse("FSDP(*args, **kwargs)", mode="eval").body
-            assert isinstance(call, ast.Call)
+            call = of_kind(ast.parse("FSDP(*args, **kwargs)", mode="eval").body, ast.Call)
             return Forwarding(definition, call, None)
         case [ast.FunctionDef(name="__init__", args=parameters, decorator_list=[]) as init]:
             statements = init.body[1:] if ast.get_docstring(init) is not None else init.body
@@ -73,7 +72,7 @@ def _is_super(call: ast.Call) -> bool:
 
 
 def _is_only_called(definition: ast.ClassDef, study: Study) -> bool:
-    """Whether every mention of the class, or of something of its name, calls it."""
+    """Whether the class is only ever called: a function can then take its place."""
     for module in study.project.modules:
         mentions: list[ast.expr] = [n for n in module.table.names if n.id == definition.name]
         mentions += [a for a in module.table.attributes if a.attr == definition.name]
@@ -86,20 +85,17 @@ def _is_only_called(definition: ast.ClassDef, study: Study) -> bool:
 
 def calls(definition: ast.ClassDef, study: Study) -> tuple[tuple[ast.Call, Module], ...]:
     """Where the class is called."""
-    found = []
-    for module in study.project.modules:
-        for call in module.table.calls:
-            func = call.func
-            spelled = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
-            if spelled == definition.name and any(
-                isinstance(v, Class) and v.node is definition for v in study.values(func, module)
-            ):
-                found.append((call, module))
-    return tuple(found)
+    return tuple(
+        (call, module)
+        for call, module in study.tracer.calls_named(definition.name)
+        if any(
+            isinstance(v, Class) and v.node is definition for v in study.values(call.func, module)
+        )
+    )
 
 
 def register(site: Site, study: Study) -> None:
-    """Make what a subclass builds known as FSDP1 models."""
+    """Register a subclass as a constructor of FSDP1 models."""
     found = forwarding(site, study)
     if found is None:
         module_subclasses.register(site, study)
@@ -112,24 +108,22 @@ def register(site: Site, study: Study) -> None:
 
 
 def construct(site: Site, study: Study) -> list[Decision]:
-    """Decide a subclass together with the arguments it settles."""
+    """Decide a subclass together with the arguments that it gives FSDP1."""
     constructor = study.constructors[site.node]
     models = frozenset({constructor})
     if site.node not in study.run_time:
-        study.unwritten.append(constructor)
-        return [left(site, study)]
+        return [leave_subclass(site, study)]
     found = forwarding(site, study)
     if found is None:
         return module_subclasses.construct(site, study)
     proposal = study.proposal()
     shard = proposal.support(site.module, run_time.FUNCTION, site.reference)
     arguments = _arguments(found)
-    review = run_time.place(constructor, study, arguments)
+    review = run_time.place_among_models(constructor, study, arguments)
     text = ast.get_docstring(found.definition, clean=False)
     lines = [_header(found)]
     if text is not None:
-        first = found.definition.body[0]
-        assert isinstance(first, ast.Expr)
+        first = of_kind(found.definition.body[0], ast.Expr)
         lines.append(code("    {d}", d=first.value))
     lines.append(code("    return {s}({a})", s=shard, a=join(", ", arguments)))
     proposal.replace_statement(site.module, found.definition, join("\n", lines))
@@ -140,9 +134,13 @@ def construct(site: Site, study: Study) -> list[Decision]:
     return [whole, *run_time.arguments(constructor, site.module, study, models)]
 
 
-def left(site: Site, study: Study) -> Decision:
+def leave_subclass(site: Site, study: Study) -> Decision:
     reason = "an FSDP2 model is the module itself: there is no wrapper to derive from"
-    why = module_subclasses.read(site, study) if site.node not in study.constructors else None
+    why = (
+        module_subclasses.read_subclass(site, study)
+        if site.node not in study.constructors
+        else None
+    )
     if isinstance(why, str):
         reason = f"it cannot be a module around the sharded one: {why}"
     return study.left(

@@ -29,6 +29,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 RULE = "FSDP103"
@@ -46,10 +47,9 @@ class Derived:
     review: str = ""
 
 
-def read(site: Site, study: Study) -> Derived | str:
+def read_subclass(site: Site, study: Study) -> Derived | str:
     """The subclass at a site, or why it cannot be a module around a sharded one."""
-    definition = site.node
-    assert isinstance(definition, ast.ClassDef)
+    definition = site.definition
     cls = class_at(site)
     if definition.keywords:
         return "its definition has keywords"
@@ -68,8 +68,7 @@ def read(site: Site, study: Study) -> Derived | str:
             return f"{each.node.name} is handed on, and what makes its instances is not seen"
     inits = [n for n in definition.body if isinstance(n, FUNCTIONS) and n.name == "__init__"]
     if not inits:
-        call = ast.parse("FSDP(*args, **kwargs)", mode="eval").body
-        assert isinstance(call, ast.Call)
+        call = of_kind(ast.parse("FSDP(*args, **kwargs)", mode="eval").body, ast.Call)
         return Derived(definition, call, written=False, review=forward_review(lineage))
     calls = [c for init in inits for c in site.module.table.calls_in(init) if is_super(c, site)]
     if len(inits) != 1 or len(calls) != 1:
@@ -81,20 +80,19 @@ def read(site: Site, study: Study) -> Derived | str:
 
 
 def is_super(call: ast.Call, site: Site) -> bool:
-    """``super().__init__(...)``, also with the arguments that Python 2 wanted."""
+    """``super().__init__(...)`` or ``super(Class, self).__init__(...)``."""
     match call.func:
         case ast.Attribute(attr="__init__", value=ast.Call(func=ast.Name(id="super"), args=given)):
             pass
         case _:
             return False
-    assert isinstance(site.node, ast.ClassDef)
     if not given:
         return True
-    return isinstance(given[0], ast.Name) and given[0].id == site.node.name
+    return isinstance(given[0], ast.Name) and given[0].id == site.definition.name
 
 
 def _is_plain(values: Values, study: Study) -> bool:
-    """Whether a base beside FSDP's adds methods, and nothing that is done when one is made."""
+    """Whether a base beside FSDP's only adds methods: it does nothing when an instance is made."""
     if not values:
         return False
     for value in values:
@@ -122,8 +120,8 @@ def _has_initializers(definition: ast.ClassDef, site: Site, study: Study) -> boo
 
 
 def register(site: Site, study: Study) -> None:
-    """Make the instances of a subclass that stays a class known as FSDP1 models."""
-    found = read(site, study)
+    """Register a subclass that stays a class as a constructor of FSDP1 models."""
+    found = read_subclass(site, study)
     if isinstance(found, str):
         return
     constructor = Constructor.read(found.call, site.module, site.reference)
@@ -137,16 +135,14 @@ def register(site: Site, study: Study) -> None:
 
 def construct(site: Site, study: Study) -> list[Decision]:
     """Decide the class together with the arguments it gives FSDP1's constructor."""
-    found = read(site, study)
-    assert isinstance(found, Derived)
+    found = of_kind(read_subclass(site, study), Derived)
     constructor = study.constructors[site.node]
     models = frozenset({constructor})
     proposal = study.proposal()
-    assert isinstance(site.reference, ast.expr)
-    base = proposal.support(site.module, run_time.CLASS, site.reference)
-    proposal.replace(site.module, site.reference, code("{b}", b=base))
+    base = proposal.support(site.module, run_time.CLASS, site.mention)
+    proposal.replace(site.module, site.mention, code("{b}", b=base))
     added: list[Code] = []
-    review = run_time.place(constructor, study, added)
+    review = run_time.place_among_models(constructor, study, added)
     if not review and not constructor.made_at and run_time.may_cast(constructor, study):
         review = run_time.UNSURE
     is_part = bool(added) and not site.module.mentions("cast_forward_inputs")

@@ -13,12 +13,11 @@ from fsdp_migrate.syntax import type_expressions
 
 
 def class_at(site: Site) -> Class:
-    assert isinstance(site.node, ast.ClassDef)
-    return Class(site.node, site.module)
+    return Class(site.definition, site.module)
 
 
 def is_made_out_of_sight(cls: Class, study: Study) -> bool:
-    """Whether code that cannot be followed may call a class, so that nobody knows its instances."""
+    """Whether code that cannot be followed may make instances of a class."""
     for decorator in cls.node.decorator_list:
         if registry_of(decorator) is None or not any(study.tracer.built(cls)):
             return True
@@ -52,7 +51,7 @@ def _is_listed(string: ast.Constant, module: Module) -> bool:
 
 
 def _hands_on(mention: ast.expr, module: Module) -> bool:
-    """Whether a mention of a class is more than a call, a base, a type or a question."""
+    """Whether a class is handed on: used otherwise than called, derived from, or asked for."""
     if not isinstance(getattr(mention, "ctx", None), ast.Load):
         return False
     child: ast.AST = mention

@@ -10,7 +10,6 @@ from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.checkpoints import state_dict_settings
 from fsdp_migrate.families.wrapping.refused_modules import OF_FSDP2
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.fsdp1.references import OF_MODELS
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Decision
@@ -39,7 +38,7 @@ INTERNALS: Final = frozenset(
 
 
 def body_problem(cls: Class, study: Study) -> str:
-    """What a class overrides, or asks of FSDP1's, that has no counterpart."""
+    """What a class overrides, or calls of FSDP1's methods, that FSDP2 does not have."""
     older = study.project.outdated  # which no release runs that migrated code runs on
     asked = [n for n in walk(cls.node) if isinstance(n, ast.Attribute) and n not in older]
     asked = [n for n in asked if _asks_super(n, n.attr)]
@@ -51,7 +50,7 @@ def body_problem(cls: Class, study: Study) -> str:
             return f"it overrides {name}"
         if name in OF_FSDP2:
             return f"it has a {name} of its own, which FSDP2's modules have too"
-    of_fsdp1 = (OF_MODELS | fsdp1.STATICS) - {fsdp1.FORWARD} - set_first
+    of_fsdp1 = (fsdp1.OF_MODELS | fsdp1.STATICS) - {fsdp1.FORWARD} - set_first
     for attribute in asked:
         if attribute.attr in of_fsdp1:
             return f"it calls super().{attribute.attr}, which is FSDP1's"
@@ -93,7 +92,7 @@ def _is_self(node: ast.expr, module: Module) -> bool:
 
 
 def _is_full(setting: state_dict_settings.Setting) -> bool:
-    """Whole, or known to the running program: then the ``with`` stays."""
+    """Whether a state is whole, or only the running program knows: then the ``with`` stays."""
     return bool(setting.problem) or setting.kind == "FULL"
 
 
@@ -103,7 +102,7 @@ def own_states(constructor: Constructor, study: Study) -> frozenset[str]:
 
 
 def decide_own_state(site: Site, study: Study) -> Decision | None:
-    """A state that the class of a model gives, or takes, in its own way: by FSDP1's first."""
+    """``state_dict()`` of a model whose class overrides that method: the call stays."""
     name = site.construct.attribute
     if name not in STATES or site.receiver is None:
         return None
@@ -133,7 +132,7 @@ def forward_review(lineage: list[Class]) -> str:
 
 
 def _hands_inputs_on(forward: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether what a method is given goes to FSDP1's as it came, and nowhere else."""
+    """Whether a ``forward`` only passes its inputs on to ``super().forward`` as they are."""
     given = forward.args
     names = {a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)[1:]}
     names |= {a.arg for a in (given.vararg, given.kwarg) if a is not None}

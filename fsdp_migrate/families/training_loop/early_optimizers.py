@@ -1,4 +1,4 @@
-"""What runs before what: optimizers and the wrapping of the model whose parameters they hold.
+"""Optimizers that are built before the model whose parameters they hold is wrapped.
 
 ``fully_shard`` replaces every parameter. An optimizer built before it keeps the old ones and
 trains nothing, without an error (pytorch/pytorch#149205 and accelerate's ``benchmarks/fsdp2``).
@@ -15,10 +15,12 @@ from functools import cache
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Function, Value
-from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.fsdp1 import model_values
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
+from fsdp_migrate.syntax.expressions import given_arguments, last_name
+from fsdp_migrate.syntax.kinds import method_of, of_kind
 from fsdp_migrate.syntax.scopes import Scope, walk
 
 PARAMETER_METHODS = frozenset({"parameters", "named_parameters"})
@@ -44,15 +46,14 @@ def find_early_optimizers(study: Study, module: Module) -> Iterator[Site]:
             continue
         found = early_optimizer(call, module, study)
         if found is not None:
-            receiver = found.parameters.func
-            assert isinstance(receiver, ast.Attribute)
+            receiver = of_kind(found.parameters.func, ast.Attribute)
             yield Site(Construct.parse("early optimizer"), module, call, call, receiver.value)
 
 
 FLATTENING = Construct.parse("optimizer that flattens")
 UNSUPPORTED = Construct.parse("optimizer without DTensors")
 FLATTENERS = frozenset({"torch.optim.LBFGS", "torch.optim.lbfgs.LBFGS"})
-# Their steps change numbers of a parameter in place that are sharded otherwise than it is.
+# Their steps change numbers in place that are sharded otherwise than their parameter.
 FAILING = frozenset(
     {
         *("torch.optim.Adafactor", "torch.optim._adafactor.Adafactor"),
@@ -69,9 +70,9 @@ def find_flattening_optimizers(study: Study, module: Module) -> Iterator[Site]:
         if not names & (FLATTENERS | FAILING):
             continue
         for given in parameter_calls(call):
-            assert isinstance(given.func, ast.Attribute)
-            if study.traced(given.func.value, module):
-                yield Site(construct, module, call, call, given.func.value)
+            model = method_of(given).value
+            if study.traced(model, module):
+                yield Site(construct, module, call, call, model)
                 break
 
 
@@ -92,18 +93,13 @@ def given_parameters(module: Module) -> list[ast.Call]:
 
 def named_like_an_optimizer(call: ast.Call) -> bool:
     """Whether what is called has the name of an optimizer, or of what builds one."""
-    return is_an_optimizers(last_name(call.func))
+    return is_optimizer_name(last_name(call.func))
 
 
 @cache
-def is_an_optimizers(name: str) -> bool:
-    """Whether a name is one of an optimizer, or of what builds one."""
+def is_optimizer_name(name: str) -> bool:
+    """Whether a name is an optimizer's, or a function's that builds one: ``build_optimizer``."""
     return bool(OPTIMIZER_NAME.search(name)) and not NOT_BUILT.search(name)
-
-
-def last_name(node: ast.expr) -> str:
-    """``AdamW`` of ``torch.optim.AdamW``."""
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def function_scope(node: ast.AST, module: Module) -> Scope:
@@ -112,11 +108,6 @@ def function_scope(node: ast.AST, module: Module) -> Scope:
     while scope.parent is not None and not scope.is_function:
         scope = scope.parent
     return scope
-
-
-def arguments(call: ast.Call) -> list[ast.expr]:
-    """Everything that a call is given."""
-    return [*call.args, *(k.value for k in call.keywords)]
 
 
 def is_optimizer(callee: Value, study: Study) -> bool:
@@ -129,35 +120,33 @@ def is_optimizer(callee: Value, study: Study) -> bool:
 
 def parameter_calls(call: ast.Call) -> Iterator[ast.Call]:
     """Every ``x.parameters()`` inside the arguments of a call."""
-    for argument in (*call.args, *(k.value for k in call.keywords)):
+    for argument in given_arguments(call):
         for node in walk(argument):
             method = node.func if isinstance(node, ast.Call) else None
             if isinstance(method, ast.Attribute) and method.attr in PARAMETER_METHODS:
-                assert isinstance(node, ast.Call)
-                yield node
+                yield of_kind(node, ast.Call)
 
 
 def early_optimizer(call: ast.Call, module: Module, study: Study) -> EarlyOptimizer | None:
-    """The wrap that follows an optimizer call in the same scope, if there is one."""
+    """The wrap that follows the call of an optimizer in the same scope, if there is one."""
     scope = module.table.scope_of(call)
     while scope.parent is not None and not scope.is_function:
         scope = scope.parent
     order = module.flow(scope).order
     built = module.table.statement(call)
     for parameters in parameter_calls(call):
-        assert isinstance(parameters.func, ast.Attribute)
-        receiver = parameters.func.value
+        receiver = method_of(parameters).value
         path = access_path(receiver)
         if path is None or study.models(receiver, module):
             continue
-        for wrap in wraps(path, scope, module, study):
+        for wrap in wrapping_calls(path, scope, module, study):
             statement = module.table.statement(wrap)
             if order.get(statement, -1) > order.get(built, 1 << 30):
                 return EarlyOptimizer(call, parameters, wrap)
     return None
 
 
-def wraps(path: str, scope: Scope, module: Module, study: Study) -> Iterator[ast.Call]:
+def wrapping_calls(path: str, scope: Scope, module: Module, study: Study) -> Iterator[ast.Call]:
     """Calls in a scope that turn the model at ``path`` into an FSDP model."""
     for call in module.table.own_calls.get(scope, ()):
         own = module.table.within[call]
@@ -169,13 +158,13 @@ def wraps(path: str, scope: Scope, module: Module, study: Study) -> Iterator[ast
             if wrapped is not None and access_path(wrapped) == path:
                 yield call
             continue
-        passed = [*call.args, *(k.value for k in call.keywords)]
+        passed = given_arguments(call)
         if not any(access_path(a) == path for a in passed):
             continue
         callees = study.values(call.func, module)
         if not any(isinstance(v, (Function, Class)) for v in callees):
             continue
-        if references.models(study.values(call, module), study.tracer):
+        if model_values.models(study.values(call, module), study.tracer):
             yield call
 
 
@@ -185,7 +174,7 @@ def move_problem(
     module: Module,
     filled: frozenset[str] = frozenset(),
 ) -> str:
-    """Why ``statement`` cannot simply move behind a later one, or nothing when it can.
+    """Why ``statement`` cannot move behind a later one; an empty text when it can.
 
     ``filled`` are the names that a loop puts something into.
     """
@@ -198,7 +187,7 @@ def move_problem(
     between = block[block.index(statement) + 1 : block.index(behind) + 1]
     assigned = isinstance(statement, ast.Assign)
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-    bound = {path for target in targets for path in stored(target)} | filled
+    bound = {path for target in targets for path in stored_paths(target)} | filled
     used = _paths(statement.value if isinstance(statement, ast.Assign) else statement)
     used -= set() if assigned else filled
     owners = {re.split(r"[.\[]", path)[0] for path in bound if not path.isidentifier()}
@@ -208,7 +197,9 @@ def move_problem(
         for node in walk(other):
             if isinstance(node, ast.Call) and not owners.isdisjoint(_handed(node)):
                 return "it may be used before that"
-            changed = stored(node) if other is not behind and isinstance(node, ast.expr) else []
+            changed = (
+                stored_paths(node) if other is not behind and isinstance(node, ast.expr) else []
+            )
             for path in used.intersection(changed):
                 return f"{path} changes in between"
     return ""
@@ -220,11 +211,11 @@ def _paths(part: ast.AST) -> set[str]:
     return {path for node in nodes if (path := access_path(node)) is not None}
 
 
-def stored(target: ast.expr) -> Iterator[str]:
+def stored_paths(target: ast.expr) -> Iterator[str]:
     """The paths that an assignment to ``target`` changes."""
     if isinstance(target, (ast.Tuple, ast.List)):
         for element in target.elts:
-            yield from stored(element)
+            yield from stored_paths(element)
     elif isinstance(getattr(target, "ctx", None), (ast.Store, ast.Del)):
         path = access_path(target.value if isinstance(target, ast.Starred) else target)
         if path is not None:
@@ -236,5 +227,5 @@ def _handed(call: ast.Call) -> set[str]:
     func = call.func
     while isinstance(func, (ast.Attribute, ast.Subscript)):
         func = func.value
-    given = [func if func is not call.func else None, *arguments(call)]
+    given = [func if func is not call.func else None, *given_arguments(call)]
     return {g.id for g in given if isinstance(g, ast.Name)}

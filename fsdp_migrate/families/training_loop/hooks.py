@@ -45,14 +45,13 @@ def find_forward_hooks(study: Study, module: Module) -> Iterator[Site]:
 
 
 def is_alone(site: Site, study: Study) -> bool:
-    """Whether a hook is the only one of its kind on its models, and put there once."""
-    assert site.receiver is not None
+    """Whether a hook is the only one of its kind on its models, and is registered once."""
     for parent in site.module.table.ancestors(site.node):
         if isinstance(parent, FUNCTIONS):
             break
         if isinstance(parent, (ast.For, ast.AsyncFor, ast.While, ast.comprehension)):
             return False
-    own = study.models(site.receiver, site.module).constructors
+    own = study.models(site.subject, site.module).constructors
     others = [
         other
         for module in study.project.modules
@@ -67,7 +66,7 @@ def is_alone(site: Site, study: Study) -> bool:
 
 
 def _casts(constructor: Constructor, study: Study) -> bool:
-    """Whether a model may cast its inputs as the root of one."""
+    """Whether a model may cast its inputs, as a root with mixed precision does."""
     if not constructor.has("mixed_precision"):
         return constructor.is_open
     try:

@@ -17,12 +17,10 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Display, External, Function, Made, Unknown
 from fsdp_migrate.families.training_loop.early_optimizers import (
     PARAMETER_METHODS,
-    arguments,
     function_scope,
     given_parameters,
-    is_an_optimizers,
     is_optimizer,
-    last_name,
+    is_optimizer_name,
     named_like_an_optimizer,
 )
 from fsdp_migrate.fsdp1 import api as fsdp1
@@ -31,6 +29,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax import guards
+from fsdp_migrate.syntax.expressions import given_arguments, last_name, names_in
 from fsdp_migrate.syntax.scopes import Scope, walk
 
 CONSTRUCT = Construct.parse("late optimizer")
@@ -69,7 +68,7 @@ def find_late_optimizers(study: Study, module: Module) -> Iterator[Site]:
     runs = Runs(study)
     names = module.table.calls_by_name.names
     last_names = {last_name(call.func) for call in given}
-    last_names |= {name for name in names if name == ADDING or is_an_optimizers(name)}
+    last_names |= {name for name in names if name == ADDING or is_optimizer_name(name)}
     for call in module.table.calls_by_name.of(last_names):
         named = named_like_an_optimizer(call) or last_name(call.func) == ADDING
         if call not in given and not named:
@@ -77,16 +76,16 @@ def find_late_optimizers(study: Study, module: Module) -> Iterator[Site]:
         statement = module.table.statement(call)
         if statement in seen:
             continue
-        found = read(call, module, study, runs)
+        found = read_late_optimizer(call, module, study, runs)
         if found is not None and found.before not in seen:
             seen |= {statement, found.before}
             yield Site(CONSTRUCT, module, call, call, found.models[0])
 
 
-def read(
+def read_late_optimizer(
     call: ast.Call, module: Module, study: Study, runs: Runs | None = None
 ) -> LateOptimizer | None:
-    """What must be done before an optimizer is built, if its model may have run by then."""
+    """The optimizer that a call builds, if its model may have run before that."""
     scope = function_scope(call, module)
     if not _gives_optimizer(call, module, study):
         return None
@@ -141,7 +140,7 @@ def _called_late(
 
 
 def _calls_in(scope: Scope, module: Module) -> Iterator[ast.Call]:
-    """The calls that a function (or a module) makes itself."""
+    """The calls of a function or module, without those in functions inside of it."""
     yield from module.table.own_calls.get(scope, ())
 
 
@@ -175,7 +174,7 @@ def _asked(
     call: ast.Call, scope: Scope, module: Module, study: Study
 ) -> list[tuple[ast.stmt, ast.expr]]:
     """The statements that ask models for the parameters of an optimizer, and those models."""
-    parts = arguments(call)
+    parts = given_arguments(call)
     if isinstance(call.func, ast.Attribute) and call.func.attr != ADDING:
         parts.append(call.func.value)
     direct = list(_traced_in(parts, module, study))
@@ -192,7 +191,7 @@ def _asked(
             value = statement.value
             if isinstance(value, ast.Call) and named_like_an_optimizer(value):
                 continue  # an optimizer that was built before
-            names |= {n.id for n in walk(value or statement) if isinstance(n, ast.Name)}
+            names |= names_in(value or statement)
         for node in _traced_in([statement], module, study):
             if _is_asked(node, module):
                 found.setdefault(node, statement)  # not a loop around it
@@ -202,7 +201,7 @@ def _asked(
 def _traced_in(
     parts: Iterable[ast.AST], module: Module, study: Study
 ) -> Iterator[ast.Name | ast.Attribute]:
-    """The paths in some code that are FSDP models."""
+    """The paths in some code that stand for FSDP models."""
     for part in parts:
         for node in walk(part):
             if not isinstance(node, (ast.Name, ast.Attribute)) or access_path(node) is None:
@@ -212,7 +211,7 @@ def _traced_in(
 
 
 def _feeds(statement: ast.stmt, names: set[str]) -> bool:
-    """Whether a statement gives one of some names its value, or puts something into it."""
+    """Whether a statement assigns to one of some names, or puts something into it."""
     match statement:
         case ast.Assign(targets=targets):
             stored: list[ast.AST] = list(targets)
@@ -230,7 +229,7 @@ def _feeds(statement: ast.stmt, names: set[str]) -> bool:
 
 
 def _is_asked(node: ast.expr, module: Module) -> bool:
-    """Whether a model is asked for parameters or modules, or given to what sorts them."""
+    """Whether a model is asked for parameters: itself, or by a function that gets the model."""
     for parent in module.table.ancestors(node):
         if isinstance(parent, ast.stmt):
             return False
@@ -257,7 +256,7 @@ class Runs:
         return not models.isdisjoint(self._of(call, module, {}, CALLS_DEEP))
 
     def _models(self, node: ast.expr, module: Module, given: Given) -> frozenset[Constructor]:
-        """The models that an expression may be, as far as a function is told by its callers."""
+        """The models that an expression may be, by what the function's parameters stand for."""
         if isinstance(node, ast.Name) and node.id in given:
             return given[node.id]
         if access_path(node) is None or not self.study.traced(node, module):
@@ -285,7 +284,7 @@ class Runs:
         return frozenset(found)
 
     def _passed(self, call: ast.Call, callee: Function, module: Module, given: Given) -> Given:
-        """The parameters of a function that a call gives models for."""
+        """The parameters of a function for which a call gives models."""
         args = callee.node.args
         found: dict[str, frozenset[Constructor]] = {}
         for parameter in (*args.posonlyargs, *args.args, *args.kwonlyargs):
@@ -309,13 +308,13 @@ class Runs:
     def _outside(
         self, call: ast.Call, callee: External | Unknown, module: Module, given: Given
     ) -> frozenset[Constructor]:
-        """The models that a function outside the project is given, unless it does not run them."""
+        """The models that a function outside the project is given and may run."""
         name = callee.name if isinstance(callee, External) else ""
         last = last_name(call.func)
         quiet = NOT_RUNNING.search(last) and not MEASURING.search(last)
         if f"{name}.".startswith(QUIET_PACKAGES) or quiet:
             return NOTHING
-        return NOTHING.union(*(self._models(a, module, given) for a in arguments(call)))
+        return NOTHING.union(*(self._models(a, module, given) for a in given_arguments(call)))
 
 
 def may_follow(first: ast.stmt, then: ast.stmt, module: Module) -> bool:
@@ -350,7 +349,7 @@ def _leaves(statement: ast.stmt) -> bool:
 
 
 def _beside(first: ast.stmt, built: ast.stmt, runs: Iterable[ast.stmt], module: Module) -> ast.stmt:
-    """The statement around ``first`` in the block of the optimizer, behind what ran."""
+    """The statement in the optimizer's block that ``first`` is in, if it follows all that ran."""
     table = module.table
     around = [built, *table.ancestors(built)]
     current: ast.AST = first

@@ -17,6 +17,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Function
 from fsdp_migrate.fsdp1 import references
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.expressions import given_arguments
 from fsdp_migrate.syntax.scopes import FUNCTIONS, walk
 
 NORMS = frozenset({"norm", "vector_norm"})
@@ -58,7 +59,7 @@ class Reduction:
 def find_reductions(
     names: Collection[str], region: Sequence[ast.AST], study: Study, module: Module
 ) -> list[Reduction]:
-    """The reductions of what some variables hold, in the body of their loop."""
+    """The reductions in the body of a loop, of what its variables hold."""
     if not _reduces_anything(region, module):
         return []
     held = set(names)
@@ -70,7 +71,7 @@ def find_reductions(
                 if isinstance(target, ast.Name) and target.id not in held:
                     aliases.append((target.id, node.value))
     for name, _ in aliases:
-        if all(bases(value, held) for other, value in aliases if other == name):
+        if all(reduced_parts(value, held) for other, value in aliases if other == name):
             held.add(name)
     found = []
     for part in region:
@@ -95,13 +96,13 @@ def _reduces_anything(region: Sequence[ast.AST], module: Module) -> bool:
 
 
 def _is_on_lines(call: ast.Call, part: ast.AST) -> bool:
-    """Whether a call stands on a line of a part; climbing up to it takes longer."""
+    """Whether a call stands on a line of a part, which is quicker than to search its parents."""
     first = getattr(part, "lineno", 0)
     return first <= call.lineno <= (getattr(part, "end_lineno", None) or call.lineno)
 
 
-def bases(node: ast.expr, names: Collection[str]) -> list[ast.expr]:
-    """``p.grad`` of ``p.grad.detach().float() ** 2``; nothing of what is no such thing."""
+def reduced_parts(node: ast.expr, names: Collection[str]) -> list[ast.expr]:
+    """``p.grad`` of ``p.grad.detach().float() ** 2``; nothing where no variable is left."""
     match node:
         case ast.Name(id=name):
             return [node] if name in names else []
@@ -111,16 +112,16 @@ def bases(node: ast.expr, names: Collection[str]) -> list[ast.expr]:
                 inner = inner.value
             if isinstance(inner, ast.Name):
                 return [node] if inner.id in names else []
-            return bases(inner, names) if attr in PARTS else []
+            return reduced_parts(inner, names) if attr in PARTS else []
         case ast.Call(func=ast.Attribute(value=ast.Name(id="torch"), attr=attr), args=[first, *_]):
-            return bases(first, names) if attr in ELEMENTWISE else []
+            return reduced_parts(first, names) if attr in ELEMENTWISE else []
         case ast.Call(func=ast.Attribute(value=value, attr=attr)):
-            return bases(value, names) if attr in ELEMENTWISE else []
+            return reduced_parts(value, names) if attr in ELEMENTWISE else []
         case ast.BinOp(left=left, op=ast.Pow() | ast.Mult() | ast.Div(), right=right):
-            here = bases(left, names)
+            here = reduced_parts(left, names)
             if not here or isinstance(right, ast.Constant):
                 return here
-            other = bases(right, names)
+            other = reduced_parts(right, names)
             return [*here, *other] if other else []
     return []
 
@@ -136,8 +137,8 @@ def _read(call: ast.Call, names: Collection[str], study: Study, module: Module) 
     if name not in REDUCING:
         return None
     listed = _listed(call, names) if name in OF_LISTS else []
-    of_method = bases(method.value, names) if isinstance(method, ast.Attribute) else []
-    given = bases(call.args[0], names) if call.args and not of_method else []
+    of_method = reduced_parts(method.value, names) if isinstance(method, ast.Attribute) else []
+    given = reduced_parts(call.args[0], names) if call.args and not of_method else []
     if (given or listed) and not any(
         q == f"{m}{name}" for q in study.external(method, module) for m in MODULES
     ):
@@ -161,11 +162,11 @@ def _listed(call: ast.Call, names: Collection[str]) -> list[ast.expr]:
     given = call.args[0] if call.args else None
     if not isinstance(given, (ast.ListComp, ast.GeneratorExp)):
         return []
-    return bases(given.elt, names)
+    return reduced_parts(given.elt, names)
 
 
 def is_number(reduction: Reduction, module: Module) -> bool:
-    """Whether only ``item()`` is made of it: this rank's number, whoever holds the parameter."""
+    """Whether only ``item()`` is asked of a result, which is this rank's number in FSDP2 too."""
     child: ast.AST = reduction.node
     parents = module.table.parents
     while True:
@@ -182,12 +183,12 @@ def is_number(reduction: Reduction, module: Module) -> bool:
 
 
 def is_reduced(node: ast.AST, study: Study, module: Module) -> bool:
-    """Whether the program adds a number up over the ranks, as far as it can be followed."""
+    """Whether the program is seen to add a number up over the ranks."""
     return _Following(study).reduces(node, frozenset(), module, node, DEEP)
 
 
 class _Following:
-    """Where a value goes: by names, in a function, its callers, and what it calls."""
+    """Follows a value through names, returns and calls, to a reduction over ranks."""
 
     def __init__(self, study: Study) -> None:
         self.study = study
@@ -231,7 +232,7 @@ class _Following:
 
     @staticmethod
     def _spread(nodes: Sequence[ast.AST], held: set[str], start: ast.AST | None) -> set[str]:
-        """The names that something of it is given, in whatever order."""
+        """The names that hold the value, or are computed from it."""
         before = -1
         while before < len(held):
             before = len(held)
@@ -252,7 +253,7 @@ class _Following:
                         given = [target]
                     case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner)) as value):
                         given = [owner]
-                        if not any(_holds(v, held, start) for v in _arguments(value)):
+                        if not any(_holds(v, held, start) for v in given_arguments(value)):
                             continue
                     case _:
                         continue
@@ -264,7 +265,7 @@ class _Following:
     def _call(
         self, call: ast.Call, held: set[str], start: ast.AST | None, module: Module, depth: int
     ) -> bool:
-        concerned = [g for g in _arguments(call) if _holds(g, held, start)]
+        concerned = [g for g in given_arguments(call) if _holds(g, held, start)]
         if not concerned:
             return False
         name = getattr(call.func, "attr", getattr(call.func, "id", ""))
@@ -286,10 +287,6 @@ class _Following:
             if passed and self.reduces(node, passed, value.module, None, depth - 1):
                 return True
         return False
-
-
-def _arguments(call: ast.Call) -> list[ast.expr]:
-    return [*call.args, *(k.value for k in call.keywords)]
 
 
 def _holds(node: ast.AST, held: set[str], start: ast.AST | None) -> bool:

@@ -21,7 +21,7 @@ PROBLEM = "which class is called is only known at run time"
 
 
 def as_constructors(found: list[Site]) -> list[Site]:
-    """``found``, where the class as a value is that of the one call that it is made for."""
+    """``found``, with sites of the class as a value turned into sites of the call it is for."""
     taken = {site.node for site in found}
     result = []
     for site in found:
@@ -34,15 +34,15 @@ def as_constructors(found: list[Site]) -> list[Site]:
     return result
 
 
-def mark(constructor: Constructor) -> None:
-    """Say of a constructor whose class is chosen first that it cannot be written out."""
+def mark_as_chosen(constructor: Constructor) -> None:
+    """Note that a constructor cannot be written out, because its class is chosen first."""
     call, reference = constructor.call, constructor.reference
     if reference is not call.func and reference not in call.args:
         constructor.problem = constructor.problem or PROBLEM
 
 
 def call_of(site: Site) -> ast.Call | None:
-    """The only call of what a reference to the class is chosen for, or named."""
+    """The one call that a reference to the class leads to, through a choice or a name."""
     table = site.module.table
     child: ast.AST = site.node
     for parent in table.ancestors(site.node):
@@ -63,19 +63,13 @@ def _only_call(target: ast.Name, site: Site) -> ast.Call | None:
     scope = table.within[target]
     if not isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return None  # other modules may have it too
-    uses = [
-        name
-        for name in table.names
-        if name.id == target.id
-        and isinstance(name.ctx, ast.Load)
-        and table.within[name].lookup(name.id) is scope
-    ]
+    uses = table.reads(target.id, scope)
     call = table.parents[uses[0]] if len(uses) == 1 else None
     return call if isinstance(call, ast.Call) and call.func is uses[0] else None
 
 
 def is_called(site: Site, study: Study) -> bool:
-    """Whether the class is seen to be called where a value of it gets to, in the same file."""
+    """Whether the class as a value is seen to be called in the same file."""
     for call in site.module.table.calls:
         if call in study.constructors:
             continue

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Function, Made, Value, Values
 from fsdp_migrate.families.wrapping.module_values import Kind, ModuleValues
-from fsdp_migrate.families.wrapping.wrapped_modules import models_made, module_given
+from fsdp_migrate.families.wrapping.wrapped_modules import models_made
+from fsdp_migrate.syntax.expressions import first_argument, given_arguments, last_name
+from fsdp_migrate.syntax.kinds import of_kind
 
 if TYPE_CHECKING:
     from fsdp_migrate.planning.context import Study
@@ -64,7 +66,7 @@ LEAVES = frozenset({"weight", "bias", "in_proj_weight", "in_proj_bias"})
 
 @dataclass
 class Use:
-    """What a method does with its own object, and which further methods of it it mentions."""
+    """What a method does with ``self``, and which other methods of ``self`` it mentions."""
 
     function: FunctionNode
     runs: bool = False  # submodules, or forward
@@ -145,8 +147,7 @@ class Methods:
 
     def classes(self, model: Made) -> list[Class]:
         """The classes of the project that the module in an FSDP1 model may be of."""
-        assert isinstance(model.node, ast.Call)
-        wrapped = module_given(model.node)
+        wrapped = first_argument(of_kind(model.node, ast.Call))
         if wrapped is None:
             return []
         values = self.study.tracer.evaluate(wrapped, model.module, model.frame)
@@ -266,7 +267,7 @@ class _Body:
         match call.func:
             case ast.Name(id=name) if name == self.this:
                 self.use.calls_self = True
-                given = [*call.args, *(k.value for k in call.keywords)]
+                given = given_arguments(call)
                 self.use.with_computed |= not all(map(self._is_input, given))
             case ast.Name(id="getattr") if self._is_this(call.args[:1]):
                 wanted = call.args[1] if len(call.args) > 1 else None
@@ -317,7 +318,7 @@ class _Body:
                         call = self.module.table.parents[parent]
                         called = isinstance(call, ast.Call) and call.func is parent
                         if called and attr not in ABOUT and not attr.endswith("_"):
-                            assert isinstance(call, ast.Call)
+                            call = of_kind(call, ast.Call)
                             self._computed(call.args)
                         return
                 case ast.Call(func=func, args=arguments) if func is not child:
@@ -347,10 +348,6 @@ class _Body:
             return any(n.startswith("torch.") and not NO_OPERATION.match(n) for n in names)
         values = self.methods.study.values(func, self.module)
         return last_name(func) in OPERATIONS or any(isinstance(v, Function) for v in values)
-
-
-def last_name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def is_decorated(function: FunctionNode, *names: str) -> bool:

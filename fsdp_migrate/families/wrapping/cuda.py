@@ -28,13 +28,13 @@ MAX_CALLERS = 6  # how far up the calls that lead to the constructor are followe
 MAX_CALLEES = 3  # how far down the calls beside it
 
 
-def is_named(constructor: Constructor, study: Study) -> bool:
+def names_cuda(constructor: Constructor, study: Study) -> bool:
     """Whether all that leads to a constructor says that the program runs on CUDA."""
     return _leads(constructor.call, constructor.module, study, frozenset())
 
 
 def _leads(node: ast.AST, module: Module, study: Study, passed: frozenset[ast.AST]) -> bool:
-    """Whether CUDA is named where ``node`` is evaluated, or wherever its function is called."""
+    """Whether CUDA is named beside ``node``, or in everything that leads to its function."""
     around = _function(node, module)
     for call in _own_calls(around, module):
         if _runs_with(call, node, module) and _says(call, module, study, MAX_CALLEES):
@@ -67,7 +67,7 @@ def _says(call: ast.Call, module: Module, study: Study, depth: int) -> bool:
         return True
     if isinstance(call.func, ast.Attribute) and call.func.attr == "to":
         given = [*call.args[:1], *(k.value for k in call.keywords if k.arg == "device")]
-        return any(devices.of(g, module, study).certain == "cuda" for g in given)
+        return any(devices.read_value(g, module, study).certain == "cuda" for g in given)
     if depth == 0:
         return False
     values = study.values(call.func, module)
@@ -77,7 +77,7 @@ def _says(call: ast.Call, module: Module, study: Study, depth: int) -> bool:
 
 
 def _does_say(function: Function, study: Study, depth: int) -> bool:
-    """Whether a call of a function names CUDA, however it goes."""
+    """Whether a function certainly names CUDA when it is called."""
     node, module = function.node, function.module
     return any(
         _always_runs(call, node, module) and _says(call, module, study, depth)
@@ -108,7 +108,7 @@ def _is_nccl(call: ast.Call, module: Module, study: Study) -> bool:
 
 
 def _function(node: ast.AST, module: Module) -> FunctionNode | None:
-    """The function that evaluates ``node``; None of what runs when the module does."""
+    """The function around ``node``; None for code of the module itself."""
     function = module.table.scope_of(node).function()
     around = None if function is None else function.node
     assert around is None or isinstance(around, FUNCTIONS)

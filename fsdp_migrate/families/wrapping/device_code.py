@@ -1,8 +1,8 @@
 """How emitted code writes the device that a model is sharded on.
 
-Nothing, where the default mesh has it. Else the literal, where the code tells the type; the device
-that is given, where only the running program knows; and for an index, or nothing, the accelerator
-of the machine, as FSDP1 took it.
+Where the default mesh has the device, nothing is written. Else it is a literal, if the code tells
+the type (``"cpu"``), or the device that the program gives, if only the program knows. For an index,
+or no ``device_id``, it is the machine's accelerator, as FSDP1 took it.
 """
 
 from __future__ import annotations
@@ -72,24 +72,24 @@ def make_current(plan: ShardPlan, study: Study) -> str:
 
 
 def keep_effects(plan: ShardPlan, study: Study) -> None:
-    """Keep an argument that does more than to say which device."""
+    """Keep an argument that does more than name a device: ``device_id=setup_device()``."""
     node = plan.constructor.arguments["device_id"]
     if plan.device is None and _does_more(node, plan.constructor.module, study):
         plan.settle(code("{v}", v=node))
 
 
 def _literal(plan: ShardPlan, study: Study) -> str:
-    """The only type that the device can have, as far as the code tells, or nothing."""
+    """The only type that the device can have, or an empty text."""
     device = devices.read(plan.constructor, study)
     if device.certain:
         return device.certain
-    if device.kinds <= {"cuda", ACCELERATOR} and cuda.is_named(plan.constructor, study):
+    if device.kinds <= {"cuda", ACCELERATOR} and cuda.names_cuda(plan.constructor, study):
         return "cuda"
     return ""
 
 
 def _is_to_be_chosen(plan: ShardPlan, study: Study) -> bool:
-    """Whether the device may be another than the current one, which nothing makes current.
+    """Whether the device may differ from the current one, and nothing makes it current.
 
     Making a mesh with ``init_device_mesh`` does.
     """
@@ -183,7 +183,7 @@ def _does_more(node: ast.AST, module: Module, study: Study) -> bool:
 
 
 def _only_answers(function: Function, study: Study) -> bool:
-    """Whether all that a function does is to make its result from what torch says."""
+    """Whether a function does nothing but compute its result from what torch says."""
     if isinstance(function.node, ast.Lambda):
         return not _does_more(function.node.body, function.module, study)
     statements = [n for n in ast.walk(function.node) if isinstance(n, ast.stmt)][1:]
@@ -195,7 +195,7 @@ def _only_answers(function: Function, study: Study) -> bool:
 
 
 def _is_plain(statement: ast.stmt) -> bool:
-    """Whether a statement does nothing that is felt outside of its function."""
+    """Whether a statement has no effect outside of its function."""
     match statement:
         case ast.Assign(targets=targets):
             return all(isinstance(t, ast.Name) for t in targets)

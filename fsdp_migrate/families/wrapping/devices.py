@@ -15,6 +15,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Computed, Constant, Function, Made, Unknown, Value
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import last_part
 
 ACCELERATOR = "the accelerator"  # whichever the machine has
@@ -61,13 +62,13 @@ ANYTHING = Device(frozenset({UNKNOWN}), chooses=True, is_bare=True)
 
 
 def read(constructor: Constructor, study: Study) -> Device:
-    """What ``device_id`` says."""
+    """What the constructor's ``device_id`` says of the device."""
     node = constructor.arguments.get("device_id")
-    return NOTHING if node is None else of(node, constructor.module, study)
+    return NOTHING if node is None else read_value(node, constructor.module, study)
 
 
-def of(node: ast.expr, module: Module, study: Study) -> Device:
-    """What an expression says that stands for a device."""
+def read_value(node: ast.expr, module: Module, study: Study) -> Device:
+    """What an expression for a device says of it: ``torch.device("cuda", 0)``."""
     values = study.values(node, module)
     found = [_of_value(v, node, study) for v in values] or [ANYTHING]
     return Device(
@@ -108,8 +109,7 @@ def _of_value(value: Value, node: ast.expr, study: Study) -> Device:
 
 def _constructed(value: Value, study: Study) -> Device:
     """What ``torch.device("cuda", 0)``, ``torch.device(f"cuda:{rank}")`` and so on are."""
-    call = value.node
-    assert isinstance(call, ast.Call)
+    call = of_kind(value.node, ast.Call)
     given = {k.arg: k.value for k in call.keywords}
     first = given.get("type", given.get("device", call.args[0] if call.args else None))
     index = given.get("index", call.args[1] if len(call.args) > 1 else None)
@@ -133,7 +133,7 @@ def _constructed(value: Value, study: Study) -> Device:
 
 
 def _spelled(text: str, value: Value) -> Device:
-    """What a string is that begins with ``text``, all of it where it is a constant."""
+    """What a string says of the device, or the beginning of one: ``"cuda:"`` of ``"cuda:0"``."""
     kind, colon, index = text.partition(":")
     is_whole = isinstance(value.node, ast.Constant)
     if (not colon and not is_whole) or (is_whole and not is_fixed(value)):
@@ -145,7 +145,7 @@ def _spelled(text: str, value: Value) -> Device:
 
 
 def _beginning(node: ast.AST) -> str | None:
-    """How a string begins that an expression makes; None of what makes no string."""
+    """The beginning of the string that an expression makes; None if it makes none."""
     match node:
         case ast.Constant(value=str(text)):
             return text
@@ -161,7 +161,7 @@ def _beginning(node: ast.AST) -> str | None:
 
 
 def is_fixed(value: Value) -> bool:
-    """Whether a constant is surely meant: no default that a command line or a file may change."""
+    """Whether a constant is final: no default that a command line or a file may change."""
     table = value.module.table
     if table.names_by_id.named("exec"):
         return False
@@ -181,7 +181,7 @@ def is_fixed(value: Value) -> bool:
 
 
 def _annotated(value: Value, study: Study) -> Device | None:
-    """What the type of a parameter says that nothing else is known of."""
+    """What the annotation of a parameter says of the device, where no caller is known."""
     annotation = value.node.annotation if isinstance(value.node, ast.arg) else None
     if annotation is None:
         return None
@@ -201,7 +201,7 @@ def _is_configured(node: ast.AST) -> bool:
 
 
 def _name(node: ast.AST) -> str:
-    """The last part of what a value is called by."""
+    """The last part of a value's name: ``device`` of ``args.device`` and ``config["device"]``."""
     if isinstance(node, ast.arg):
         return node.arg
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):

@@ -19,6 +19,7 @@ from fsdp_migrate.families.wrapping import wrap_contexts
 from fsdp_migrate.families.wrapping.model_contents import contents
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Wrapped
+from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import Kind
 
 MODULE_BASES = ("torch.nn.Module", "torch.nn.modules.module.Module", "LightningModule")
@@ -52,7 +53,7 @@ class Role(Enum):
 
 
 def role(constructor: Constructor, study: Study) -> Role:
-    """What a constructor's model is to the others of the project.
+    """Whether a constructor's model is a root or a part of another one.
 
     Of ``enable_wrap``: a part or unsure if the models wrapped in it are.
     """
@@ -73,8 +74,8 @@ def role(constructor: Constructor, study: Study) -> Role:
     return found.pop() if len(found) == 1 else Role.UNKNOWN
 
 
-def wholes(constructor: Constructor, study: Study) -> frozenset[Constructor]:
-    """The constructors of models that a constructor's model is a part of, or may be.
+def enclosing_constructors(constructor: Constructor, study: Study) -> frozenset[Constructor]:
+    """The constructors whose models a constructor's model may be a part of.
 
     A part that stays FSDP1 trains otherwise in a model that ``fully_shard`` has taken, and says
     nothing: the two are migrated together or not at all.
@@ -103,7 +104,7 @@ def owners(constructor: Constructor, study: Study) -> Iterator[ast.AST]:
 
 
 def _around(part: ast.expr, module: Module, study: Study, depth: int) -> Iterator[ast.AST]:
-    """What makes an object, or the one that it is a part of."""
+    """What makes an object, and the objects that it is a part of."""
     for value in study.values(part, module):
         if isinstance(value, Made):
             yield value.callee.node if isinstance(value.callee, Class) else value.node
@@ -143,7 +144,7 @@ def _holders(node: ast.expr, module: Module, study: Study, depth: int) -> Iterat
     child: ast.AST = node
     for parent in table.ancestors(node):
         if isinstance(parent, ast.Call) and child is not parent.func:
-            holder = _receiver(parent, module)
+            holder = _receiver(parent)
             if parent in study.constructors:
                 yield parent, module
                 return
@@ -168,7 +169,7 @@ def _holders(node: ast.expr, module: Module, study: Study, depth: int) -> Iterat
 
 
 def _put_into(holder: ast.expr, module: Module, study: Study, depth: int) -> Iterator[Holder]:
-    """What an object that a part was added to is; of a list in a name, what is made of that."""
+    """The objects that a part is added to; for a list, what is made of the list."""
     values = study.values(holder, module)
     is_list = bool(values) and all(isinstance(v, Display) for v in values)
     targets = [
@@ -184,7 +185,7 @@ def _put_into(holder: ast.expr, module: Module, study: Study, depth: int) -> Ite
         yield from _used(target, module, study, depth - 1)
 
 
-def _receiver(call: ast.Call, module: Module) -> ast.expr | None:
+def _receiver(call: ast.Call) -> ast.expr | None:
     """The object that a call such as ``setattr`` or ``add_module`` puts its argument into."""
     if isinstance(call.func, ast.Name) and call.func.id == "setattr" and call.args:
         return call.args[0]
@@ -232,18 +233,13 @@ def _assigned(
 
 
 def _used(target: ast.Name, module: Module, study: Study, depth: int) -> Iterator[Holder]:
-    """Where a name that an FSDP model was bound to is stored later in its scope."""
+    """Where a model with a name is stored, later in the name's scope."""
     table = module.table
     scope = table.scope_of(target)
     stored = False
     statement = table.statement(target)
-    for name in table.names_by_id.named(target.id):
-        is_use = (
-            isinstance(name.ctx, ast.Load)
-            and table.within[name].lookup(name.id) is scope
-            and name.lineno > (statement.end_lineno or statement.lineno)
-        )
-        if not is_use:
+    for name in table.reads(target.id, scope):
+        if name.lineno <= (statement.end_lineno or statement.lineno):
             continue
         reaching = study.defined_by(name, module)
         if reaching and all(d.node is not statement for d in reaching):
@@ -267,7 +263,7 @@ def _kept_in(
     study: Study,
     among: Iterable[Constructor] | None = None,
 ) -> Role:
-    """Whether an object that holds the model is itself wrapped, or part of what is.
+    """Whether an object that holds the model is wrapped itself, or is a part of what is.
 
     Args:
         among: the other models that count, all by default.
@@ -276,7 +272,7 @@ def _kept_in(
         return Role.ROOT
     if isinstance(holder, ast.Call) and holder in study.constructors:
         return Role.PART
-    assert isinstance(holder, ast.expr)
+    holder = of_kind(holder, ast.expr)
     counted = study.constructors.values() if among is None else among
     others = [w for c in counted if c is not own for w in c.wraps]
     scope = module.table.scope_of(holder).function()
@@ -301,7 +297,7 @@ def _kept_in(
     family = {c.node for c in study.tracer.family(owner)} if owner is not None else set()
     unknown = False
     for other in others:
-        beside = owner is not None and _is_attribute_of(other, family, study)
+        beside = owner is not None and _is_attribute_of(other, family)
         for value in study.values(other.wrapped, other.module):
             if value.node in made:
                 return Role.PART
@@ -323,7 +319,7 @@ def _kept_in(
     return Role.UNKNOWN if unknown or not owner else Role.ROOT
 
 
-def _is_attribute_of(other: Wrapped, family: set[ast.ClassDef], study: Study) -> bool:
+def _is_attribute_of(other: Wrapped, family: set[ast.ClassDef]) -> bool:
     """Whether what is wrapped is an attribute of an instance of one of these classes."""
     path = access_path(other.wrapped)
     if path is None or _base(path) != "self" or not isinstance(other.wrapped, ast.Attribute):
@@ -333,7 +329,7 @@ def _is_attribute_of(other: Wrapped, family: set[ast.ClassDef], study: Study) ->
 
 
 def _looped_over(node: ast.expr, module: Module, study: Study) -> str:
-    """The model whose children a loop goes through, for what the loop's variable holds."""
+    """The path of the model whose children a loop goes over, if ``node`` is its variable."""
     for _ in range(LOOPS_DEEP):
         while isinstance(node, (ast.Attribute, ast.Subscript)):
             node = node.value
@@ -353,7 +349,7 @@ def _looped_over(node: ast.expr, module: Module, study: Study) -> str:
 
 
 def _given(made: Made, study: Study) -> set[ast.AST]:
-    """The module classes in what something from outside is made of."""
+    """The classes of modules that are given to a call of something from outside."""
     found: set[ast.AST] = set()
     arguments = [*made.node.args, *made.node.keywords] if isinstance(made.node, ast.Call) else []
     for argument in arguments:

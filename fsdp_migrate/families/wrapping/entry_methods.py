@@ -25,24 +25,18 @@ from fsdp_migrate.families.wrapping.computing_methods import (
     Use,
     is_decorated,
 )
-from fsdp_migrate.families.wrapping.wrapped_modules import (
-    models_made,
-    module_given,
-    unwrapped,
-    wrapped_by,
-)
-from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.families.wrapping.gathered import is_gathered
+from fsdp_migrate.families.wrapping.wrapped_modules import models_made, unwrapped, wrapped_by
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.model import Constructor
-from fsdp_migrate.syntax.scopes import FUNCTIONS
+from fsdp_migrate.syntax.expressions import first_argument
+from fsdp_migrate.syntax.kinds import of_kind
 
 if TYPE_CHECKING:
     from fsdp_migrate.planning.context import Study
 
 CONSTRUCT = Construct.parse("entry method")
-SUMMON = f"{fsdp1.FSDP}.summon_full_params"
-CALLERS_DEEP = 3
 
 
 @dataclass(eq=False)
@@ -119,10 +113,9 @@ def _add(
     study = methods.study
     receiver = unwrapped(attribute.value)
     made = models_made(receiver, module, study)
-    if not made or _is_gathered(attribute, module, study, CALLERS_DEEP):
+    if not made or is_gathered(attribute, study, module):
         return
     for model in made:
-        assert isinstance(model.node, ast.Call)
         for cls in methods.classes(model):
             method = methods.find(cls, attribute.attr)
             if method is None:
@@ -135,34 +128,18 @@ def _add(
                 use = methods.use(cls, owner, function)
                 found[function] = Entry(attribute.attr, site, cls, function, use)
             entry = found[function]
-            entry.made[model.node] = model.module
+            entry.made[of_kind(model.node, ast.Call)] = model.module
             entry.everywhere &= _all_have(attribute.attr, model, methods)
 
 
 def _all_have(name: str, model: Made, methods: Methods) -> bool:
-    """Whether whatever is wrapped where a model was made has a method of that name."""
-    assert isinstance(model.node, ast.Call)
-    wrapped = module_given(model.node)
+    """Whether every module that may be wrapped at a call has a method of that name."""
+    wrapped = first_argument(of_kind(model.node, ast.Call))
     for value in methods.study.values(wrapped, model.module) if wrapped is not None else ():
         known = isinstance(value, Made) and isinstance(value.callee, Class)
         if not known or methods.find(value.callee, name) is None:  # type: ignore[attr-defined]
             return False
     return wrapped is not None
-
-
-def _is_gathered(node: ast.AST, module: Module, study: Study, depth: int) -> bool:
-    """Whether ``node`` only runs while ``summon_full_params`` gathers the parameters."""
-    for parent in module.table.ancestors(node):
-        for item in parent.items if isinstance(parent, (ast.With, ast.AsyncWith)) else ():
-            for value in study.values(item.context_expr, module):
-                if isinstance(value, Made) and fsdp1.canonical(value.made_by) == SUMMON:
-                    return True
-        if isinstance(parent, FUNCTIONS) and depth:
-            callers = study.tracer.callers(parent, module)
-            return bool(callers) and all(
-                _is_gathered(c.call, c.module, study, depth - 1) for c in callers
-            )
-    return False
 
 
 def _may_call(use: Use, entry: Entry) -> bool:

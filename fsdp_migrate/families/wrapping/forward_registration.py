@@ -14,10 +14,12 @@ from fsdp_migrate.analysis.values import External, Made
 from fsdp_migrate.families.wrapping.computing_methods import FunctionNode
 from fsdp_migrate.families.wrapping.enclosing_models import Role, role
 from fsdp_migrate.families.wrapping.entry_methods import Entry, entries
-from fsdp_migrate.families.wrapping.wrapped_modules import module_given
-from fsdp_migrate.planning.edits import Code, Proposal, code
+from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.shard_plan import FULLY_SHARD, ShardPlan, placement_problem
+from fsdp_migrate.syntax.expressions import first_argument
+from fsdp_migrate.syntax.kinds import present
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ REGISTER = "register_fsdp_forward_method"
 NESTING = Version("2.13")
 
 
-def problem(entry: Entry, study: Study) -> tuple[str, str]:
+def registration_problem(entry: Entry, study: Study) -> tuple[str, str]:
     """Why an entry is not registered, and what to do by hand; nothing when it is."""
     name = entry.name
     by_hand = f'call {REGISTER}(model, "{name}") after wrapping'
@@ -73,12 +75,12 @@ def problem(entry: Entry, study: Study) -> tuple[str, str]:
 
 
 def _without_gradients(function: FunctionNode) -> bool:
-    """Whether a decorator says that nothing of this method is differentiated."""
+    """Whether a method runs without gradients, by its decorator."""
     decorators = (d.func if isinstance(d, ast.Call) else d for d in function.decorator_list)
     return any(ast.unparse(d).split(".")[-1] in {"no_grad", "inference_mode"} for d in decorators)
 
 
-def review(entry: Entry, study: Study) -> str:
+def registration_review(entry: Entry, study: Study) -> str:
     """What may differ once an entry is registered."""
     if entry.use.reads:
         return f"{entry.name}() now computes with whole parameters, in FSDP1 it saw flat pieces"
@@ -106,11 +108,13 @@ def constructors(entry: Entry, study: Study) -> frozenset[Constructor]:
 
 def _names(call: ast.Call, study: Study) -> list[str]:
     """The methods to register on the model that a call makes."""
-    return [e.name for e in entries(study) if call in e.made and not problem(e, study)[0]]
+    return [
+        e.name for e in entries(study) if call in e.made and not registration_problem(e, study)[0]
+    ]
 
 
 def plan_registration(plan: ShardPlan, study: Study) -> None:
-    """Register the entry methods of a model, first of all that follows its sharding."""
+    """Register a model's entry methods right behind its sharding."""
     constructor = plan.constructor
     names = _names(constructor.call, study)
     if not names:
@@ -119,8 +123,7 @@ def plan_registration(plan: ShardPlan, study: Study) -> None:
     if not placement_problem(constructor):
         plan.after[:0] = [_registration(register, plan.model, name) for name in names]
         return
-    target = _target(constructor.statement, constructor.call, study)
-    assert target is not None
+    target = present(_target(constructor.statement, constructor.call, study))
     lines = [_registration(register, ast.unparse(target), name) for name in names]
     plan.proposal.insert_after(constructor.module, constructor.statement, *lines)
 
@@ -130,7 +133,7 @@ def _registration(register: str, model: Code | str, name: str) -> Code:
 
 
 def register_made(constructor: Constructor, proposal: Proposal, study: Study) -> None:
-    """As :func:`plan_registration`, behind the calls that make a model in the run-time form."""
+    """Register entry methods behind the calls that make a model in the run-time form."""
     calls = {
         call: module
         for entry in entries(study)
@@ -144,7 +147,7 @@ def register_made(constructor: Constructor, proposal: Proposal, study: Study) ->
         statement = module.table.statement(call)
         register = proposal.name(module, FULLY_SHARD, REGISTER, call)
         if isinstance(statement, ast.Return):
-            wrapped = module_given(call)
+            wrapped = first_argument(call)
             named = isinstance(wrapped, ast.Name)
             model = wrapped.id if named else proposal.fresh(module, call, "model")  # type: ignore[union-attr]
             lines = [_registration(register, model, name) for name in names]
@@ -152,8 +155,7 @@ def register_made(constructor: Constructor, proposal: Proposal, study: Study) ->
             back = code("return {m}", m=model)
             proposal.replace_statement(module, statement, made, *lines, back)
         else:
-            target = _target(statement, call, study)
-            assert target is not None
+            target = present(_target(statement, call, study))
             model = ast.unparse(target)
             lines = [_registration(register, model, name) for name in names]
             proposal.insert_after(module, statement, *lines)

@@ -14,6 +14,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.planning.shard_plan import ShardPlan
+from fsdp_migrate.syntax.kinds import of_kind
 
 WORLD = frozenset(
     {
@@ -44,8 +45,7 @@ def read(node: ast.expr, module: Module, study: Study) -> Mesh:
     for value in study.values(node, module):
         if not isinstance(value, Made) or value.made_by.rpartition(".")[2] not in MAKERS:
             continue
-        call = value.node
-        assert isinstance(call, ast.Call)
+        call = of_kind(value.node, ast.Call)
         second = call.args[1] if len(call.args) > 1 else None
         given = {k.arg: k.value for k in call.keywords}
         if value.made_by.endswith(".DeviceMesh"):
@@ -85,7 +85,7 @@ def is_sharded_by_all(constructor: Constructor, study: Study) -> bool:
     if constructor.is_open:
         words = ("process_group", "device_mesh", "HYBRID_SHARD", "NO_SHARD")
         return not study.project.mentions(*words)
-    chosen = strategy.of(constructor, study)
+    chosen = strategy.strategy_of(constructor, study)
     if chosen is None or chosen in {"NO_SHARD", *strategy.HYBRID}:
         return False
     for name in ("process_group", "device_mesh"):
@@ -133,9 +133,9 @@ def has_one_first_rank(constructor: Constructor, study: Study) -> bool:
 
 def _names(mesh: Made) -> list[object]:
     """The names of a mesh's dimensions where it is made, as far as they are written out."""
-    assert isinstance(mesh.node, ast.Call)
-    given = {k.arg: k.value for k in mesh.node.keywords}
-    names = given.get("mesh_dim_names", mesh.node.args[2] if len(mesh.node.args) > 2 else None)
+    call = of_kind(mesh.node, ast.Call)
+    given = {k.arg: k.value for k in call.keywords}
+    names = given.get("mesh_dim_names", call.args[2] if len(call.args) > 2 else None)
     elements = names.elts if isinstance(names, (ast.Tuple, ast.List)) else []
     return [n.value for n in elements if isinstance(n, ast.Constant)]
 

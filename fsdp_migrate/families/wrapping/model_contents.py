@@ -24,7 +24,7 @@ BUFFERED_LAYERS = ("BatchNorm", "InstanceNorm", "SpectralNorm", "spectral_norm")
 
 @dataclass
 class Contents:
-    """The closure of a model's construction code."""
+    """The classes that a model is built of, its own and those from outside."""
 
     externals: set[str] = field(default_factory=set)
     classes: list[Class] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Contents:
 
 
 def contents(node: ast.expr, module: Module, study: Study) -> Contents:
-    """Everything the code that makes ``node`` constructs, followed through project classes."""
+    """What the code that makes ``node`` constructs, in the project's classes too."""
     known = study.cache(_contents)
     if node not in known:
         result = known[node] = Contents()

@@ -47,7 +47,7 @@ class ModuleValues:
         self._parametric: dict[ast.ClassDef, bool] = {}
 
     def kind(self, values: Values, depth: int = 0) -> Kind:
-        """The most that an attribute's values may be."""
+        """The highest kind among an attribute's values: a parameter counts more than a module."""
         return max((self._kind(v, depth) for v in values), default=Kind.NOTHING)
 
     def _kind(self, value: object, depth: int) -> Kind:
@@ -99,7 +99,7 @@ class ModuleValues:
         return False
 
     def elements(self, values: Values) -> Values:
-        """What containers of modules hold; a container that tells nothing stands for itself."""
+        """The values with containers of modules replaced by what they hold, where that is known."""
         found: set[Value] = set()
         for value in values:
             inside = set(self._elements(value)) if isinstance(value, Made) else set()

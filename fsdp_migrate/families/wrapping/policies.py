@@ -18,6 +18,7 @@ from fsdp_migrate.analysis.values import Constant, Display, External, Function, 
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.expressions import last_name
 
 
 class Kind(Enum):
@@ -164,7 +165,7 @@ def _joined(value: Made, call: ast.Call, study: Study) -> Policy:
 def written_here(
     found: list[Policy], expression: ast.expr, module: Module, study: Study
 ) -> list[Policy]:
-    """A policy function of torch's, given by its own name, is made where the name stands."""
+    """The policies read; one of torch's own functions has its origin where its name stands."""
     if len(found) == 1 and any(map(fsdp1.canonical, study.external(expression, module))):
         return [replace(found[0], module=module, node=expression)]
     return found
@@ -189,7 +190,7 @@ def _refuse_dicts(values: Values) -> None:
 
 
 def _answers(function: Function) -> list[ast.expr]:
-    """What a function or lambda returns; nothing stands for None."""
+    """What a function or lambda returns; a bare ``return`` is left out."""
     node = function.node
     if isinstance(node, ast.Lambda):
         return [node.body]
@@ -201,13 +202,11 @@ CHANGES = frozenset({"add", "append", "discard", "extend", "next", "pop", "remov
 
 
 def _minds_order(function: Function, study: Study) -> bool:
-    """Whether the answers depend on what was asked, or sharded, before."""
+    """Whether a policy function's answers depend on what was asked or sharded before."""
     for node in ast.walk(function.node):
         if isinstance(node, (ast.Global, ast.Nonlocal)):
             return True
-        called = node.func if isinstance(node, ast.Call) else None
-        name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
-        if name in CHANGES:
+        if isinstance(node, ast.Call) and last_name(node.func) in CHANGES:
             return True
         if isinstance(node, (ast.Name, ast.Attribute)):
             names = study.external(node, function.module)
@@ -240,7 +239,7 @@ def _is_truth(node: ast.expr) -> bool:
 
 
 def import_of(node: ast.AST, module: Module) -> ast.AST | None:
-    """The import behind a plain name: a bare policy function is known by it, not by its uses."""
+    """The import behind a plain name. A site of a policy function is the import, not its uses."""
     if not isinstance(node, ast.Name):
         return None
     owner = module.table.within[node].lookup(node.id)
@@ -248,8 +247,8 @@ def import_of(node: ast.AST, module: Module) -> ast.AST | None:
     return bindings[0].node if len(bindings) == 1 else None
 
 
-def handed_on(values: Values, study: Study) -> set[ast.AST]:
-    """The origins of policies, and of the policies joined in them, that code outside FSDP1 uses."""
+def policy_origins(values: Values, study: Study) -> set[ast.AST]:
+    """The origins of some policies, and of the policies that are joined in them."""
     found: set[ast.AST] = {v.node for v in values}
     for value in values:
         with contextlib.suppress(Unreadable):

@@ -19,8 +19,10 @@ from fsdp_migrate.families.wrapping.refused_modules import CONTAINERS
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Code, Proposal, code, join
+from fsdp_migrate.planning.edits import Code, code, join
+from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.shard_plan import ShardPlan, Targets
+from fsdp_migrate.syntax.kinds import elements_of, of_kind, present
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 # Earlier releases refuse every list of modules, unless it stands in a list.
@@ -82,7 +84,7 @@ def _lists_that_run(study: Study) -> set[ast.ClassDef]:
 
 
 def _may_pick(policy: Policy, lists: set[ast.ClassDef], study: Study) -> bool:
-    """Whether some of the classes may be among the units of a policy."""
+    """Whether a policy may pick instances of some of the classes."""
     if not lists or policy.kind in {Kind.ALL, Kind.NONE}:
         return False
     if policy.kind is Kind.ANY:
@@ -107,7 +109,7 @@ def _is_open(value: Value) -> bool:
 
 
 def _any_callable(argument: ast.expr, values: Values, plan: ShardPlan, study: Study) -> PolicyUse:
-    """Nothing is known of the policy but FSDP1's protocol, which the support function speaks."""
+    """Leave a policy that is not known to ``shard_by_policy``, which calls it as FSDP1 did."""
     for policy in read((v for v in values if not _is_open(v)), study):
         if policy.kind is not Kind.NONE:
             _keep(policy, plan, study)
@@ -140,11 +142,7 @@ def _sole_assignment(use_: ast.expr, origin: ast.AST, module: Module) -> ast.Ass
     if owner is None or owner.function() is not scope.function() or not owner.is_function:
         return None
     bindings = owner.bindings[use_.id]
-    uses = [
-        n
-        for n in table.names
-        if n.id == use_.id and isinstance(n.ctx, ast.Load) and table.within[n].lookup(n.id) is owner
-    ]
+    uses = table.reads(use_.id, owner)
     single = len(bindings) == 1 and bindings[0].node is statement and uses == [use_]
     return statement if single else None
 
@@ -153,8 +151,7 @@ def _inlined(argument: ast.expr, policy: Policy, plan: ShardPlan, study: Study) 
     module = plan.constructor.module
     _consume(policy, plan, study)
     if policy.node is not argument:
-        statement = _sole_assignment(argument, policy.node, module)
-        assert statement is not None
+        statement = present(_sole_assignment(argument, policy.node, module))
         plan.proposal.delete(module, statement)
     variable = _preferred_variable(policy)
     setup: tuple[Code, ...] = ()
@@ -175,21 +172,22 @@ def _inlined(argument: ast.expr, policy: Policy, plan: ShardPlan, study: Study) 
 
 
 def _is_made(classes: ast.expr) -> bool:
-    """Whether classes are neither written out nor a name's."""
+    """Whether an expression computes its classes: ``get_classes()``."""
     written = isinstance(classes, (ast.Set, ast.List, ast.Tuple))
     return not written and access_path(classes) is None
 
 
 def _consume(policy: Policy, plan: ShardPlan, study: Study) -> None:
-    """The origin moves into the constructor's loop; joined policies that have a name stay behind
-    as predicates."""
+    """Take the policy away where it was made, because the constructor's loop has it now.
+
+    Joined policies that have a name stay behind as predicates.
+    """
     constructor = plan.constructor
     if not study.convert(policy.node, None, _describe(policy), constructor):
         raise Unreadable("another constructor uses the same policy differently")
     if policy.kind is not Kind.ANY:
         return
-    assert isinstance(policy.argument, (ast.List, ast.Tuple, ast.Set))
-    for element, part in zip(policy.argument.elts, policy.parts, strict=True):
+    for element, part in zip(elements_of(policy.argument), policy.parts, strict=True):
         if len(part) == 1 and part[0].node is element:
             _consume(part[0], plan, study)
         else:
@@ -210,9 +208,8 @@ def _test(policy: Policy, variable: str, plan: ShardPlan) -> Code:
             return code("({f})({v})", f=argument, v=variable)
         return code("{f}({v})", f=argument, v=variable)
     if policy.kind is Kind.ANY:
-        assert isinstance(argument, (ast.List, ast.Tuple, ast.Set))
         tests = []
-        for element, part in zip(argument.elts, policy.parts, strict=True):
+        for element, part in zip(elements_of(argument), policy.parts, strict=True):
             inline = len(part) == 1 and part[0].node is element
             called = code("{f}({v})", f=element, v=variable)
             tests.append(_test(part[0], variable, plan) if inline else called)
@@ -229,7 +226,7 @@ def _operand(policy: Policy, test: Code) -> Code:
 def _by_value(
     argument: ast.expr, real: list[Policy], plan: ShardPlan, study: Study, *, nullable: bool
 ) -> PolicyUse:
-    """The policy arrives as a value: convert every origin, in whatever file it stands."""
+    """Use a policy that arrives as a value: each origin is converted, in whatever file it is."""
     by_class = all(p.kind is Kind.CLASSES for p in real)
     for policy in real:
         if by_class:
@@ -255,8 +252,7 @@ def _by_value(
 
 
 def _to_classes(policy: Policy, plan: ShardPlan, study: Study) -> None:
-    assert policy.argument is not None
-    classes = policy.argument
+    classes = present(policy.argument)
     display = isinstance(classes, (ast.Set, ast.List, ast.Tuple)) and classes.elts
     if display and not any(isinstance(e, ast.Starred) for e in classes.elts):  # type: ignore[attr-defined]
         items = [code("{e}", e=e) for e in classes.elts]  # type: ignore[attr-defined]
@@ -272,8 +268,7 @@ def _to_predicate(policy: Policy, plan: ShardPlan, study: Study) -> None:
     if policy.kind is Kind.PREDICATE and argument is not None:
         new = code("{f}", f=argument)
     elif policy.kind is Kind.ANY:
-        assert isinstance(argument, (ast.List, ast.Tuple, ast.Set))
-        for element, part in zip(argument.elts, policy.parts, strict=True):
+        for element, part in zip(elements_of(argument), policy.parts, strict=True):
             if len(part) == 1 and part[0].node is element:
                 _consume(part[0], plan, study)
             else:
@@ -313,7 +308,7 @@ def _by_class(policy: Policy) -> bool:
 
 
 def _preferred_variable(policy: Policy) -> str:
-    """A lambda's own parameter name lets its body stand as it is."""
+    """The name of a lambda's parameter: the loop's variable has it, so that the body can stay."""
     argument = policy.argument
     if policy.kind is Kind.PREDICATE and isinstance(argument, ast.Lambda):
         names = [a.arg for a in argument.args.args]
@@ -344,8 +339,7 @@ def class_tuple(classes: ast.expr) -> Code:
 
 def convert(site: Site, new: Code, proposal: Proposal) -> None:
     """Replace a policy where it is made; a predicate that gets a name becomes a function."""
-    node, module = site.node, site.module
-    assert isinstance(node, ast.expr)
+    node, module = site.expression, site.module
     statement = module.table.parents[node]
     is_lambda = new.template.startswith("lambda module: ")
     named = isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
@@ -353,7 +347,7 @@ def convert(site: Site, new: Code, proposal: Proposal) -> None:
         name = statement.targets[0].id  # type: ignore[attr-defined]
         body = Code(new.template.removeprefix("lambda module: "), new.parts)
         define = code("def {n}(module):\n    return {b}", n=name, b=body)
-        assert isinstance(statement, ast.stmt)
+        statement = of_kind(statement, ast.stmt)
         proposal.replace_statement(module, statement, define)
     else:
         proposal.replace(module, node, new)

@@ -54,7 +54,7 @@ class Refusal:
 
 
 def refusal(constructor: Constructor, study: Study) -> Refusal | None:
-    """What is wrong with the module that a constructor wraps, as far as the code certainly says."""
+    """Why ``fully_shard`` certainly does not take the module that a constructor wraps."""
     module, wrapped = constructor.module, constructor.wrapped
     found = {v for v in study.values(wrapped, module) if v.node is not constructor.call}
     made = {v.made_by if isinstance(v, Made) else "" for v in found}
@@ -74,7 +74,7 @@ def refusal(constructor: Constructor, study: Study) -> Refusal | None:
             "FSDP2 does not know torchdistX's deferred initialisation",
             'build the model under torch.device("meta")',
         )
-    never = in_any_form(constructor, study)
+    never = refusal_in_any_form(constructor, study)
     if never is not None:
         return never
     outer = _outer(wrapped, constructor, study)
@@ -94,8 +94,8 @@ def refusal(constructor: Constructor, study: Study) -> Refusal | None:
     return None
 
 
-def in_any_form(constructor: Constructor, study: Study) -> Refusal | None:
-    """What is wrong with the module for the run-time form as well."""
+def refusal_in_any_form(constructor: Constructor, study: Study) -> Refusal | None:
+    """Why neither form of the constructor takes the module that it wraps."""
     sharded = _sharded_before(constructor.wrapped, constructor, study)
     if sharded:
         return Refusal(

@@ -25,7 +25,8 @@ from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
-from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.planning.model import Cause, Constructor, Decision
+from fsdp_migrate.syntax.kinds import of_kind
 
 FUNCTION = "shard"
 CLASS = "ShardedModule"  # of the support module as well: it hands its arguments to ``shard``
@@ -36,7 +37,7 @@ UNSURE = (
 )
 
 
-def choose(study: Study) -> list[frozenset[ast.AST]]:
+def choose_run_time_forms(study: Study) -> list[frozenset[ast.AST]]:
     """The calls to write in the run-time form, given a study that has written out what it could;
     those of each island of the project by themselves.
 
@@ -77,7 +78,7 @@ def construct(site: Site, study: Study) -> list[Decision]:
     together = is_wrap or constructor.is_context
     models = study.wrapping.constructors if together else frozenset({constructor})
     given = constructor.has_module and not together
-    refused = refused_modules.in_any_form(constructor, study) if given else None
+    refused = refused_modules.refusal_in_any_form(constructor, study) if given else None
     if refused is not None:
         models |= refused.models
         quiet = bool(refused.models)  # one FSDP in the other
@@ -97,15 +98,15 @@ def construct(site: Site, study: Study) -> list[Decision]:
     if not is_wrap:
         message = "shard takes the same arguments"
         message = f"kept, {message}" if together else message
-        assert isinstance(constructor.reference, ast.expr)
-        name = proposal.support(site.module, FUNCTION, constructor.reference)
-        proposal.replace(site.module, constructor.reference, code("{n}", n=name))
+        reference = of_kind(constructor.reference, ast.expr)
+        name = proposal.support(site.module, FUNCTION, reference)
+        proposal.replace(site.module, reference, code("{n}", n=name))
     for keyword in constructor.call.keywords:
         if keyword.arg in fsdp1.EARLIER_NAMES:
             name = fsdp1.EARLIER_NAMES[keyword.arg]
             proposal.rename_keyword(site.module, constructor.call, keyword, name)
     added: list[Code] = []
-    review = place(constructor, study, added)
+    review = place_among_models(constructor, study, added)
     if added:
         proposal.add_keyword(site.module, constructor.call, "is_root", code("False"))
     forward_registration.register_made(constructor, proposal, study)
@@ -123,8 +124,8 @@ def without_outer(site: Site, outer: Constructor, study: Study) -> Decision:
     return study.rewritten(site, "FSDP104", message, proposal, models=models)
 
 
-def place(constructor: Constructor, study: Study, given: list[Code]) -> str:
-    """Say to ``shard``, among the arguments it is given, that a model is part of another.
+def place_among_models(constructor: Constructor, study: Study, given: list[Code]) -> str:
+    """Add the argument that tells ``shard`` that a model is a part of another one.
 
     Returns what is to be reviewed when nobody knows.
     """
@@ -146,7 +147,6 @@ def arguments(
     for argument, node in constructor.nodes().items():
         if argument not in constructor.arguments or argument == "module":
             continue
-        assert isinstance(node, (ast.expr, ast.keyword))
         if any(map(fsdp1.canonical, study.external(constructor.arguments[argument], module))):
             continue  # FSDP1's own name, passed by itself: a site of its own
         part = Site(Construct.of_argument(argument), module, node, node)
@@ -158,7 +158,7 @@ def arguments(
 
 
 def may_cast(constructor: Constructor, study: Study) -> bool:
-    """Whether units may compute in another dtype than their inputs come in."""
+    """Whether units may compute in another dtype than that of their inputs."""
     if constructor not in study.wrapping.contexts:
         return constructor.may_have("mixed_precision")
     if any(k.arg is None for k in constructor.call.keywords):
@@ -171,10 +171,10 @@ def may_cast(constructor: Constructor, study: Study) -> bool:
 
 def unknown_states(decisions: Iterable[Decision]) -> bool:
     """Whether state dicts were left whose kind only the running program knows."""
-    return any(d.unknown_state for d in decisions)
+    return any(d.cause is Cause.UNKNOWN_STATE for d in decisions)
 
 
-def settings(site: Site, study: Study) -> Decision | None:
+def decide_mention(site: Site, study: Study) -> Decision | None:
     """Decide a mention of a setting or policy that constructors in the run-time form may get."""
     name = site.construct.owner
     if not study.run_time or site.node in study.conversions:
@@ -200,7 +200,7 @@ def settings(site: Site, study: Study) -> Decision | None:
             models=models,
             quiet=True,
         )
-    return vocabulary.keep(site, name, study, vocabulary.SETTINGS[name])
+    return vocabulary.import_from_support(site, name, study, vocabulary.SETTINGS[name])
 
 
 def _keeps_low_precision(site: Site, study: Study) -> bool:

@@ -40,7 +40,7 @@ def member(value: Value) -> str | None:
     return None
 
 
-def of(constructor: Constructor, study: Study) -> str | None:
+def strategy_of(constructor: Constructor, study: Study) -> str | None:
     """The strategy of a constructor when it is written at the call; None when it varies."""
     node = constructor.arguments.get("sharding_strategy")
     if node is None:
@@ -54,16 +54,16 @@ def of(constructor: Constructor, study: Study) -> str | None:
 
 def is_replicated(models: frozenset[Constructor], study: Study) -> bool:
     """Whether every rank has all of the models, as far as their strategies are written."""
-    return {of(model, study) for model in models} == {"NO_SHARD"}
+    return {strategy_of(model, study) for model in models} == {"NO_SHARD"}
 
 
-def argument(site: Site, study: Study, rule: str) -> Decision:
+def decide_argument(site: Site, study: Study, rule: str) -> Decision:
     """Decide the constructor's ``sharding_strategy`` argument."""
     plan, value, _ = study.argument(site)
-    name = of(plan.constructor, study)
+    name = strategy_of(plan.constructor, study)
     if name is None:
         return _at_run_time(site, plan, value, study, rule)
-    problem = apply(name, plan, study)
+    problem = apply_strategy(name, plan, study)
     if problem:
         help = "build a 2-D device mesh and pass it as device_mesh"
         return study.left(site, rule, problem, help, final=True)
@@ -80,8 +80,8 @@ def argument(site: Site, study: Study, rule: str) -> Decision:
     return study.rewritten(site, rule, f"dropped, {name} is the default")
 
 
-def apply(name: str, plan: ShardPlan, study: Study) -> str:
-    """Put a strategy into a plan; the reason when it cannot be."""
+def apply_strategy(name: str, plan: ShardPlan, study: Study) -> str:
+    """Put a strategy into a plan, or return why it cannot be."""
     has_mesh = plan.constructor.has("device_mesh")
     has_group = plan.constructor.has("process_group")
     if name in HYBRID and not has_mesh and not has_group:
@@ -140,10 +140,10 @@ def _at_run_time(site: Site, plan: ShardPlan, value: ast.expr, study: Study, rul
     return replace(decision, models=study.every_constructor) if names else decision
 
 
-def reference(site: Site, study: Study, rule: str) -> Decision:
+def decide_mention(site: Site, study: Study, rule: str) -> Decision:
     """Decide a mention of ``ShardingStrategy`` outside a constructor call.
 
     The enum is the project's vocabulary (configurations, comparisons, command lines): it is taken
     over, member by member, into the support module.
     """
-    return vocabulary.keep(site, ENUM, study, rule)
+    return vocabulary.import_from_support(site, ENUM, study, rule)

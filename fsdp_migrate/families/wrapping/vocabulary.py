@@ -13,9 +13,11 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Proposal, code
+from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.proposal import Proposal
+from fsdp_migrate.syntax.kinds import of_kind
 
 SETTINGS: Final = {
     "ShardingStrategy": "FSDP201",
@@ -28,7 +30,7 @@ SETTINGS: Final = {
 HARMLESS = frozenset({"builtins", "dataclasses", "typing", "argparse", "click", "functools"})
 
 
-def keep(site: Site, name: str, study: Study, rule: str) -> Decision:
+def import_from_support(site: Site, name: str, study: Study, rule: str) -> Decision:
     """Import an FSDP1 name from the support module instead of torch."""
     models = study.reached_from(site.module)
     problem = study.no_models
@@ -51,7 +53,7 @@ def take_over(node: ast.expr, name: str, site: Site, study: Study, proposal: Pro
     """Make ``node`` mean what the support module calls ``name``."""
     alias = _plain_import(node, name, site, study)
     if alias is not None:
-        assert isinstance(node, ast.Name)
+        node = of_kind(node, ast.Name)
         proposal.remove_import(site.module, alias)
         proposal.support_as(site.module, name, node.id, node)
     else:
@@ -91,15 +93,15 @@ def _plain_import(node: ast.expr, name: str, site: Site, study: Study) -> ast.al
             Site(Construct(ConstructKind.NAME, name), site.module, other, other), study
         ):
             return None
-    assert isinstance(binding.node, ast.alias)
-    return binding.node
+    return of_kind(binding.node, ast.alias)
 
 
 def _given_to_stranger(site: Site, study: Study) -> str:
     """The outside callable that receives the value, if one does."""
     child: ast.AST = site.reference
     for parent in site.module.table.ancestors(child):
-        if isinstance(parent, ast.stmt) or parent in study.constructors or parent in study.kept:
+        stays = parent in study.constructors or parent in study.claims.kept
+        if isinstance(parent, ast.stmt) or stays:
             return ""
         if isinstance(parent, ast.Compare) or (
             isinstance(parent, ast.IfExp) and child is parent.test

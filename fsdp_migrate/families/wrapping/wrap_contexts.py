@@ -16,6 +16,7 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.planning import support_library
 from fsdp_migrate.planning.model import Constructor, successor
+from fsdp_migrate.syntax.kinds import present
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 if TYPE_CHECKING:
@@ -104,8 +105,7 @@ def _without_classes(found: list[Site], contexts: list[Site]) -> list[Site]:
 
 
 def _class_of(site: Site) -> ast.expr | None:
-    assert isinstance(site.node, ast.Call)
-    return next((k.value for k in site.node.keywords if k.arg == CLASS), None)
+    return next((k.value for k in site.call.keywords if k.arg == CLASS), None)
 
 
 def _kind(site: Site, study: Study, *, has_fsdp1: bool) -> Kind:
@@ -158,26 +158,23 @@ def _register(contexts: list[Site], around: dict[Site, Site | None], study: Stud
     for site, context in around.items():
         if not _is_call(site):
             continue  # handed on as a value: nobody knows what it makes
-        assert isinstance(site.node, ast.Call)
-        wrap = Constructor.read(site.node, site.module, site.reference)
+        wrap = Constructor.read(site.call, site.module, site.reference)
         if not wrap.is_wrong:
             wrap.problem, wrap.is_open = "enable_wrap has its arguments", True
         if context is not None:
             result.around[wrap] = made[context]
-        own = len(site.node.args) + len(site.node.keywords) > 1
+        own = len(site.call.args) + len(site.call.keywords) > 1
         result.contexts[wrap] = (wrap,) if own else tuple(result.may_be_in(wrap))
-        study.constructors[site.node] = wrap
-        study.tracer.wraps.add(site.node)
+        study.constructors[site.call] = wrap
+        study.tracer.wraps.add(site.call)
     for constructor in result.enabled:
         study.constructors[constructor.call] = constructor
 
 
 def _read_context(site: Site) -> Constructor:
     """Bind the arguments of ``enable_wrap``, all of them keywords."""
-    call = site.node
-    assert isinstance(call, ast.Call)
-    given = _class_of(site)
-    assert given is not None
+    call = site.call
+    given = present(_class_of(site))
     result = Constructor(call, site.module, given, is_context=True)
     for keyword in call.keywords:
         name = successor(keyword)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Made
-from fsdp_migrate.fsdp1.references import models
+from fsdp_migrate.fsdp1.model_values import models
 from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.expressions import first_argument
 
 if TYPE_CHECKING:
     from fsdp_migrate.planning.context import Study
@@ -23,18 +24,11 @@ def wrapped_by(constructor: Constructor, study: Study) -> Iterator[tuple[ast.exp
     elif constructor.reference in constructor.call.args:
         for module in study.project.modules:
             for call in module.table.calls:
-                wrapped = module_given(call)
+                wrapped = first_argument(call)
                 if wrapped is None or isinstance(call.func, ast.Call):
                     continue
                 if any(v.node is constructor.call for v in study.values(call.func, module)):
                     yield wrapped, module
-
-
-def module_given(call: ast.Call) -> ast.expr | None:
-    """The module that a call of a constructor, or of a partial of one, is given."""
-    named = [k.value for k in call.keywords if k.arg == "module"]
-    first = call.args[0] if call.args else None
-    return named[0] if named else first if not isinstance(first, ast.Starred) else None
 
 
 def unwrapped(node: ast.expr) -> ast.expr:

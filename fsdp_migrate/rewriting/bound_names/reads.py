@@ -29,6 +29,12 @@ class UnsureRead:
 
 @dataclass
 class Reads:
+    """Looks reads up, and collects those that are unsure.
+
+    A name that the owner does not bind itself is no unsure read yet but a need of the owner: it is
+    looked up where the owner is called.
+    """
+
     table: NameTable
     bindings: Bindings
     functions: FunctionNeeds

@@ -49,6 +49,12 @@ def find_unsure_reads(
 
 
 class _Walk:
+    """Goes through statements with the state that is sure in front of each.
+
+    A method takes the state, and the scope that the statement stands in, and returns the state
+    behind it; None where the program does not go on behind it (``return``, ``sys.exit()``).
+    """
+
     def __init__(
         self, table: NameTable, true_conditions: Collection[str], maybe_none: Collection[str]
     ) -> None:

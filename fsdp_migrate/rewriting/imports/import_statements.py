@@ -11,6 +11,7 @@ from fsdp_migrate.analysis.load_order import ImportStatement
 from fsdp_migrate.planning.edits import Import
 from fsdp_migrate.rewriting import layout, sequence
 from fsdp_migrate.rewriting.imports.isort_order import name_order
+from fsdp_migrate.syntax.kinds import of_kind
 
 
 def import_text(group: Sequence[Import]) -> str:
@@ -21,8 +22,10 @@ def import_text(group: Sequence[Import]) -> str:
 
 
 def new_statement(group: Sequence[Import], tree: cst.Module, width: int) -> cst.SimpleStatementLine:
-    line = cst.parse_statement(import_text(group), config=tree.config_for_parsing)
-    assert isinstance(line, cst.SimpleStatementLine)
+    line = of_kind(
+        cst.parse_statement(import_text(group), config=tree.config_for_parsing),
+        cst.SimpleStatementLine,
+    )
     small = line.body[0]
     if isinstance(small, cst.ImportFrom):
         line = line.with_changes(body=[_fit(small, tree, width)])

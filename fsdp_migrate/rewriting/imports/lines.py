@@ -22,6 +22,8 @@ BLANK = cst.EmptyLine(indent=False)
 
 @dataclass
 class ImportLines:
+    """Rewrites a file's lines of imports, and adds the first ones to a file without any."""
+
     plan: ImportPlan
     module: Module
     tree: cst.Module
@@ -62,7 +64,8 @@ class ImportLines:
         if smalls:
             smalls[-1] = smalls[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
             kept = updated.with_changes(body=smalls, leading_lines=())
-            placed.append((comments.add_markers(kept, marks), section))
+            width = self.line_length - len(indent)
+            placed.append((comments.add_markers(kept, marks, width=width), section))
         placed += self._new_lines(below, indent)
         if not placed:
             return []

@@ -22,6 +22,7 @@ from fsdp_migrate.rewriting.imports.import_statements import import_text
 from fsdp_migrate.rewriting.imports.isort_order import find_neighbour, group_by_source, source_of
 from fsdp_migrate.rewriting.imports.placement import Placement
 from fsdp_migrate.rewriting.imports.unused import unused_after
+from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import walk
 
 
@@ -57,8 +58,7 @@ class ImportPlan:
         for statement, plan in self.statements.items():
             for new in (plan.preceding, plan.following):
                 if _has_source(new, need):
-                    assert isinstance(statement, ast.stmt)
-                    yield statement, new
+                    yield of_kind(statement, ast.stmt), new
         for statement, new in self.above.items():
             if _has_source(new, need):
                 yield statement, new
@@ -83,8 +83,7 @@ def plan_imports(
     plan = ImportPlan(local=local)
     unused = [binding.node for binding in unused_after(module, edits, asked_for)]
     for alias in (*(e.alias for e in edits if isinstance(e, RemoveImport)), *unused):
-        assert isinstance(alias, ast.alias)
-        plan.statements[module.table.parents[alias]].dropped.add(alias)
+        plan.statements[module.table.parents[alias]].dropped.add(of_kind(alias, ast.alias))
     halved = {e.node for e in edits if isinstance(e, DropBranch | DropElse)}
     placement = Placement(module, needed, _removed_statements(edits), halved, local)
     found = {need: placement.statements_for(need) for need in dict.fromkeys(needed)}

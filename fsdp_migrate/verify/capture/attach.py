@@ -25,11 +25,8 @@ from fsdp_migrate.verify.capture import (
 )
 from fsdp_migrate.verify.capture.optimizers import Steps
 from fsdp_migrate.verify.capture.session import Session, replace
-from fsdp_migrate.verify.inject.config import Config, Precision
+from fsdp_migrate.verify.inject.config import FSDP1, FSDP2, Config, Precision
 from fsdp_migrate.verify.inject.imports import after_import
-
-FSDP1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
-FSDP2 = "torch.distributed.fsdp._fully_shard._fully_shard"
 
 
 class _Hooks:
@@ -88,59 +85,50 @@ class _Hooks:
             cpu_patches.install_fsdp1(self.session)
         clipping.install_fsdp1(self.session, wrapper)
 
-        def make_init(original: Any) -> Any:
-            def init(wrapped: Any, module: Any, *args: Any, **kwargs: Any) -> None:
-                self._given(module)
-                if self.forced:
-                    place = _PRECISION_PLACE
-                    if len(args) > place:
-                        full = forced.policy(args[place])
-                        args = (*args[:place], full, *args[place + 1 :])
-                    elif "mixed_precision" in kwargs:
-                        kwargs["mixed_precision"] = forced.policy(kwargs["mixed_precision"])
-                original(wrapped, module, *args, **kwargs)
+        def init(original: Any, /, wrapped: Any, module: Any, *args: Any, **kwargs: Any) -> None:
+            self._given(module)
+            if self.forced:
+                place = _PRECISION_PLACE
+                if len(args) > place:
+                    full = forced.policy(args[place])
+                    args = (*args[:place], full, *args[place + 1 :])
+                elif "mixed_precision" in kwargs:
+                    kwargs["mixed_precision"] = forced.policy(kwargs["mixed_precision"])
+            original(wrapped, module, *args, **kwargs)
 
-            return init
+        enter = fsdp_internals.eager(self._enter)
+        leave = fsdp_internals.eager(batches.leaving)
 
-        def make_forward(original: Any) -> Any:
-            enter = fsdp_internals.eager(self._enter)
-            leave = fsdp_internals.eager(batches.leaving)
+        def forward(original: Any, /, module: Any, *args: Any, **kwargs: Any) -> Any:
+            outermost = enter(module, args, kwargs)
+            output = None
+            try:
+                output = original(module, *args, **kwargs)
+                return output
+            finally:
+                if outermost:
+                    leave(self.session, module, output)
 
-            def forward(module: Any, *args: Any, **kwargs: Any) -> Any:
-                outermost = enter(module, args, kwargs)
-                output = None
-                try:
-                    output = original(module, *args, **kwargs)
-                    return output
-                finally:
-                    if outermost:
-                        leave(self.session, module, output)
-
-            return forward
-
-        replace(wrapper, "__init__", make_init)
-        replace(wrapper, "forward", make_forward)
+        replace(wrapper, "__init__", init)
+        replace(wrapper, "forward", forward)
 
     def fsdp2_imported(self) -> None:
         pre, post = fsdp_internals.eager(self._pre), fsdp_internals.eager(self._post)
 
-        def make(original: Any) -> Any:
-            def fully_shard(module: Any, *args: Any, **kwargs: Any) -> Any:
-                if self.on_cpu:
-                    kwargs = cpu_patches.unpinned(self.session, kwargs)
-                if self.forced and "mp_policy" in kwargs:
-                    kwargs = {**kwargs, "mp_policy": forced.policy(kwargs["mp_policy"])}
-                self._given(module)
-                result = original(module, *args, **kwargs)
-                for each in module if isinstance(module, list | tuple) else [module]:
-                    # In front of FSDP's own hook, which casts the inputs and gathers parameters.
-                    each.register_forward_pre_hook(pre, prepend=True, with_kwargs=True)
-                    each.register_forward_hook(post)
-                return result
+        def fully_shard(original: Any, /, module: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.on_cpu:
+                kwargs = cpu_patches.unpinned(self.session, kwargs)
+            if self.forced and "mp_policy" in kwargs:
+                kwargs = {**kwargs, "mp_policy": forced.policy(kwargs["mp_policy"])}
+            self._given(module)
+            result = original(module, *args, **kwargs)
+            for each in module if isinstance(module, list | tuple) else [module]:
+                # In front of FSDP's own hook, which casts the inputs and gathers parameters.
+                each.register_forward_pre_hook(pre, prepend=True, with_kwargs=True)
+                each.register_forward_hook(post)
+            return result
 
-            return fully_shard
-
-        replace(sys.modules[FSDP2], "fully_shard", make)
+        replace(sys.modules[FSDP2], "fully_shard", fully_shard)
 
     def _given(self, given: Any) -> None:
         """FSDP gets a module or several: are there parameters without values yet?"""
@@ -161,10 +149,10 @@ class _Hooks:
         outermost = batches.entering(self.session, module, args, kwargs)
         if outermost and not self.begun:
             self.begun = True
-            self.session.guard("first state", self._begin)
+            self.session.attempt("first state", self._begin)
         if outermost and not self.perturbed and torch.is_grad_enabled():
             self.perturbed = True
-            self.session.guard("noise", self._perturb)
+            self.session.attempt("noise", self._perturb)
         return outermost
 
     def _begin(self) -> None:
@@ -218,5 +206,5 @@ def last_look() -> None:
     they often tell why (a parameter that no unit holds)."""
     if _hooks is not None:
         session = _hooks.session
-        session.guard("identify", session.identify)
-        session.guard("last look", _hooks.steps.first_look)
+        session.attempt("identify", session.identify)
+        session.attempt("last look", _hooks.steps.first_look)

@@ -40,25 +40,24 @@ def install(
     ``begins`` and ``ends`` are called at the start and the end of every outermost backward.
     """
 
-    def make(original: Any) -> Any:
-        @fsdp_internals.eager
-        def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
-            with nested(session, "backward_depth") as outermost:
-                # A nested call is reentrant activation checkpointing, not a loss.
-                if outermost:
-                    session.forward_owner = None
-                    session.guard("identify", session.identify)
-                    session.guard("backward", begins)
-                    session.guard("loss", _note, session, scaled, tensors, grad_tensors)
-                    session.beat("-", "ENTER")
-                result = original(tensors, grad_tensors, *args, **kwargs)
+    @fsdp_internals.eager
+    def backward(
+        original: Any, /, tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        with nested(session, "backward_depth") as outermost:
+            # A nested call is reentrant activation checkpointing, not a loss.
             if outermost:
-                session.guard("end of backward", ends)
-            return result
+                session.forward_owner = None
+                session.attempt("identify", session.identify)
+                session.attempt("backward", begins)
+                session.attempt("loss", _note, session, scaled, tensors, grad_tensors)
+                session.beat("-", "ENTER")
+            result = original(tensors, grad_tensors, *args, **kwargs)
+        if outermost:
+            session.attempt("end of backward", ends)
+        return result
 
-        return backward
-
-    replace(torch.autograd, "backward", make)
+    replace(torch.autograd, "backward", backward)
 
 
 def _note(session: Session, scaled: Scaled, tensors: Any, grad_tensors: Any) -> None:
@@ -80,12 +79,9 @@ def _note(session: Session, scaled: Scaled, tensors: Any, grad_tensors: Any) -> 
 def install_scaler(session: Session, scaled: Scaled, scaler: Any) -> None:
     """Patch ``scale`` of a gradient scaler class."""
 
-    def make(original: Any) -> Any:
-        def scale(self: Any, outputs: Any) -> Any:
-            result = original(self, outputs)
-            session.guard("scale", scaled.note, result, outputs)
-            return result
+    def scale(original: Any, self: Any, outputs: Any) -> Any:
+        result = original(self, outputs)
+        session.attempt("scale", scaled.note, result, outputs)
+        return result
 
-        return scale
-
-    replace(scaler, "scale", make)
+    replace(scaler, "scale", scale)

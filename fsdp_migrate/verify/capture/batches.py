@@ -25,7 +25,7 @@ def install_loader(session: Session) -> None:
 
     def following(self: Any) -> Any:
         batch = original(self)
-        session.guard("batch", lambda: session.batches.append(fingerprint(batch)))
+        session.attempt("batch", lambda: session.batches.append(fingerprint(batch)))
         return batch
 
     iterator.__next__ = following
@@ -45,8 +45,8 @@ def entering(session: Session, module: torch.nn.Module, args: Any, kwargs: Any) 
         return True
     taken = session.inputs if session.forward_trains else session.evaluation_inputs
     if session.forward_trains:
-        session.guard("mode", lambda: session.modes.append(mode_of(module)))
-    session.guard("inputs", lambda: taken.append(fingerprint((args, kwargs))))
+        session.attempt("mode", lambda: session.modes.append(mode_of(module)))
+    session.attempt("inputs", lambda: taken.append(fingerprint((args, kwargs))))
     return True
 
 
@@ -57,7 +57,7 @@ def leaving(session: Session, module: torch.nn.Module, output: Any = None) -> No
         measured = not session.forward_trains and not session.config.timing
         if measured and output is not None:
             taken = session.evaluation_outputs
-            session.guard("outputs", lambda: taken.append(_measured(output)))
+            session.attempt("outputs", lambda: taken.append(_measured(output)))
 
 
 def _measured(value: Any) -> list[float]:

@@ -19,7 +19,7 @@ def install(session: Session) -> None:
     for name in _FUNCTIONS:
         if not hasattr(utils, name):  # the last two came with torch 2.6
             continue
-        replace(utils, name, functools.partial(_wrapped, session, name))
+        replace(utils, name, functools.partial(_clip, session, name))
         if hasattr(utils.clip_grad, name):
             setattr(utils.clip_grad, name, getattr(utils, name))
 
@@ -27,18 +27,15 @@ def install(session: Session) -> None:
 def install_fsdp1(session: Session, wrapper: Any) -> None:
     """Patch the method ``FullyShardedDataParallel.clip_grad_norm_``."""
     name = "FSDP.clip_grad_norm_"
-    replace(wrapper, "clip_grad_norm_", functools.partial(_wrapped, session, name))
+    replace(wrapper, "clip_grad_norm_", functools.partial(_clip, session, name))
 
 
-def _wrapped(session: Session, name: str, original: Any) -> Any:
-    def clip(*args: Any, **kwargs: Any) -> Any:
-        with nested(session, "clip_depth") as outermost:
-            result = original(*args, **kwargs)
-        if outermost:
-            session.guard(name, _note, session, name, args, kwargs, result)
-        return result
-
-    return clip
+def _clip(session: Session, name: str, original: Any, /, *args: Any, **kwargs: Any) -> Any:
+    with nested(session, "clip_depth") as outermost:
+        result = original(*args, **kwargs)
+    if outermost:
+        session.attempt(name, _note, session, name, args, kwargs, result)
+    return result
 
 
 def _note(session: Session, name: str, args: Any, kwargs: Any, result: Any) -> None:

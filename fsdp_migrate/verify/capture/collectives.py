@@ -52,7 +52,7 @@ def install(session: Session) -> None:
     from torch.distributed import distributed_c10d as c10d
 
     for name in _communicating(c10d, c10d.__all__):
-        replace(c10d, name, functools.partial(_wrapped, session, name))
+        replace(c10d, name, functools.partial(_collective, session, name))
         if hasattr(dist, name):
             setattr(dist, name, getattr(c10d, name))
 
@@ -65,18 +65,15 @@ def install_functional(session: Session) -> None:
     functional = sys.modules["torch.distributed._functional_collectives"]
     for name in _communicating(functional, vars(functional)):
         if not name.startswith(("_", "legacy_")):
-            replace(functional, name, functools.partial(_wrapped, session, name))
+            replace(functional, name, functools.partial(_collective, session, name))
 
-    def make(original: Any) -> Any:
-        def wait_tensor(tensor: Any) -> Any:
-            session.beat(f"wait_tensor:{session.last}", "ENTER")
-            result = original(tensor)
-            session.beat(session.last, "LEFT")
-            return result
+    def wait_tensor(original: Any, tensor: Any) -> Any:
+        session.beat(f"wait_tensor:{session.last}", "ENTER")
+        result = original(tensor)
+        session.beat(session.last, "LEFT")
+        return result
 
-        return wait_tensor
-
-    replace(functional, "wait_tensor", make)
+    replace(functional, "wait_tensor", wait_tensor)
 
 
 def _communicating(module: types.ModuleType, names: Any) -> list[str]:
@@ -93,21 +90,18 @@ def _communicating(module: types.ModuleType, names: Any) -> list[str]:
     return found
 
 
-def _wrapped(session: Session, name: str, original: Any) -> Any:
-    def collective(*args: Any, **kwargs: Any) -> Any:
-        with nested(session, "collective_depth") as outermost:
-            if not outermost:
-                return original(*args, **kwargs)
-            session.guard("identify", session.identify)
-            session.guard(name, _note, session, name, args, kwargs)
-            session.issued += 1
-            session.last = name
-            session.beat(name, "ENTER")
-            result = original(*args, **kwargs)
-            session.beat(name, "LEFT")
-            return result
-
-    return collective
+def _collective(session: Session, name: str, original: Any, /, *args: Any, **kwargs: Any) -> Any:
+    with nested(session, "collective_depth") as outermost:
+        if not outermost:
+            return original(*args, **kwargs)
+        session.attempt("identify", session.identify)
+        session.attempt(name, _note, session, name, args, kwargs)
+        session.issued += 1
+        session.last = name
+        session.beat(name, "ENTER")
+        result = original(*args, **kwargs)
+        session.beat(name, "LEFT")
+        return result
 
 
 def _note(session: Session, name: str, args: Any, kwargs: Any) -> None:

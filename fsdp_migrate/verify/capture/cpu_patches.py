@@ -43,17 +43,14 @@ def install_torch(session: Session) -> None:
     ``exp_avg`` into ``exp_avg_sq`` when the copy is an alias (``_optim_utils.py``).
     """
 
-    def make(original: Any) -> Any:
-        def cpu(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-            result: torch.Tensor = original(self, *args, **kwargs)
-            if self.device.type != "cpu":
-                return result
-            session.say_once("patch", CPU_COPY)
-            return result.clone()
+    def cpu(original: Any, /, self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        result: torch.Tensor = original(self, *args, **kwargs)
+        if self.device.type != "cpu":
+            return result
+        session.say_once("patch", CPU_COPY)
+        return result.clone()
 
-        return cpu
-
-    replace(torch.Tensor, "cpu", make)
+    replace(torch.Tensor, "cpu", cpu)
 
 
 def install_means(say: Callable[[str], None]) -> None:
@@ -65,29 +62,26 @@ def install_means(say: Callable[[str], None]) -> None:
 
     can = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 13)
 
-    def make(name: str, original: Any) -> Any:
-        def reduce(*args: Any, **kwargs: Any) -> Any:
-            if not any(map(_is_mean, (*args, kwargs.get("op")))):
-                return original(*args, **kwargs)
-            group = next((a for a in args if isinstance(a, dist.ProcessGroup)), kwargs.get("group"))
-            if dist.get_backend(group) != "gloo":
-                return original(*args, **kwargs)
-            if not can:
-                say(MEAN)
-            args = tuple(dist.ReduceOp.SUM if _is_mean(a) else a for a in args)
-            if _is_mean(kwargs.get("op")):
-                kwargs["op"] = dist.ReduceOp.SUM
-            work = original(*args, **kwargs)
-            if work is not None:
-                work.wait()
-            result = args[0] if args else kwargs[_RESULTS[name]]
-            result.div_(dist.get_world_size(group))
-            return work
-
-        return reduce
+    def reduce(name: str, original: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if not any(map(_is_mean, (*args, kwargs.get("op")))):
+            return original(*args, **kwargs)
+        group = next((a for a in args if isinstance(a, dist.ProcessGroup)), kwargs.get("group"))
+        if dist.get_backend(group) != "gloo":
+            return original(*args, **kwargs)
+        if not can:
+            say(MEAN)
+        args = tuple(dist.ReduceOp.SUM if _is_mean(a) else a for a in args)
+        if _is_mean(kwargs.get("op")):
+            kwargs["op"] = dist.ReduceOp.SUM
+        work = original(*args, **kwargs)
+        if work is not None:
+            work.wait()
+        result = args[0] if args else kwargs[_RESULTS[name]]
+        result.div_(dist.get_world_size(group))
+        return work
 
     for name in _RESULTS:
-        replace(c10d, name, functools.partial(make, name))
+        replace(c10d, name, functools.partial(reduce, name))
         setattr(dist, name, getattr(c10d, name))
 
 
@@ -102,50 +96,37 @@ def install_fsdp1(session: Session) -> None:
         FullyShardedDataParallel,
     )
 
-    def make_init(original: Any) -> Any:
-        # `device_id` is the tenth parameter after `self`, in torch 2.4 to 2.15 alike.
-        place = 10
+    # `device_id` is the tenth parameter after `self`, in torch 2.4 to 2.15 alike.
+    place = 10
 
-        def init(self: Any, *args: Any, **kwargs: Any) -> None:
-            given = kwargs.get("device_id")
+    def init(original: Any, /, self: Any, *args: Any, **kwargs: Any) -> None:
+        given = kwargs.get("device_id")
+        if len(args) > place - 1:
+            given = args[place - 1]
+        if given is None or not _is_cpu(given):
+            session.say_once("patch", DEVICE_ID)
             if len(args) > place - 1:
-                given = args[place - 1]
-            if given is None or not _is_cpu(given):
-                session.say_once("patch", DEVICE_ID)
-                if len(args) > place - 1:
-                    args = (*args[: place - 1], torch.device("cpu"), *args[place:])
-                else:
-                    kwargs["device_id"] = torch.device("cpu")
-            original(self, *args, **kwargs)
+                args = (*args[: place - 1], torch.device("cpu"), *args[place:])
+            else:
+                kwargs["device_id"] = torch.device("cpu")
+        original(self, *args, **kwargs)
 
-        return init
+    def check(original: Any, module_states: list[torch.Tensor]) -> None:
+        if any(state.device.type == "cpu" for state in module_states):
+            session.say_once("patch", SYNC_CHECK)
 
-    def make_check(original: Any) -> Any:
-        del original
+    @contextmanager
+    def to_cpu(original: Any, self: Any) -> Iterator[None]:
+        # The original moves the parameter and then frees the "device" copy, which here is the
+        # only one: reading it afterwards is a segmentation fault (FlatParamHandle.to_cpu).
+        self._check_sharded_strategy()
+        session.say_once("patch", TO_CPU)
+        yield
 
-        def check(module_states: list[torch.Tensor]) -> None:
-            if any(state.device.type == "cpu" for state in module_states):
-                session.say_once("patch", SYNC_CHECK)
-
-        return check
-
-    def make_to_cpu(original: Any) -> Any:
-        del original
-
-        @contextmanager
-        def to_cpu(self: Any) -> Iterator[None]:
-            # The original moves the parameter and then frees the "device" copy, which here is the
-            # only one: reading it afterwards is a segmentation fault (FlatParamHandle.to_cpu).
-            self._check_sharded_strategy()
-            session.say_once("patch", TO_CPU)
-            yield
-
-        return to_cpu
-
-    replace(FullyShardedDataParallel, "__init__", make_init)
+    replace(FullyShardedDataParallel, "__init__", init)
     checks, check_name, handle, to_cpu_name = fsdp_internals.fsdp1_on_cpu()
-    replace(checks, check_name, make_check)
-    replace(handle, to_cpu_name, make_to_cpu)
+    replace(checks, check_name, check)
+    replace(handle, to_cpu_name, to_cpu)
 
 
 def _is_cpu(device: Any) -> bool:

@@ -8,7 +8,6 @@ as it is.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -45,26 +44,20 @@ def policy(given: Any) -> Any:
 def install_autocast() -> None:
     """Let every ``autocast`` region be a disabled one."""
 
-    def make(original: Any) -> Callable[..., None]:
-        def init(self: Any, *args: Any, **kwargs: Any) -> None:
-            original(self, *args, **kwargs)
-            self._enabled = False
+    def init(original: Any, /, self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        self._enabled = False
 
-        return init
-
-    replace(torch.autocast, "__init__", make)
+    replace(torch.autocast, "__init__", init)
 
 
 def install_stored() -> None:
     """Make tensors in float32 where the program asks for 16 bits, also by default."""
 
-    def make(original: Any) -> Callable[..., None]:
-        def set_default_dtype(dtype: torch.dtype) -> None:
-            original(full(dtype))
+    def set_default_dtype(original: Any, dtype: torch.dtype) -> None:
+        original(full(dtype))
 
-        return set_default_dtype
-
-    replace(torch, "set_default_dtype", make)
+    replace(torch, "set_default_dtype", set_default_dtype)
     mode: Any = FullPrecision()
     mode.__enter__()  # for as long as the process lives
 

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from fsdp_migrate.verify.capture.sketch import Piece
+from fsdp_migrate.verify.inject.config import FSDP1, FSDP2
 
 Slot = tuple[nn.Module, str]
 """Where a parameter sits: a module and an attribute name. One parameter may sit in several."""
@@ -59,14 +60,13 @@ class Unit:
 
 def is_fsdp1(module: nn.Module) -> bool:
     """Whether ``module`` is a ``FullyShardedDataParallel`` wrapper."""
-    name = "torch.distributed.fsdp.fully_sharded_data_parallel"
-    source = sys.modules.get(name)
+    source = sys.modules.get(FSDP1)
     return source is not None and isinstance(module, source.FullyShardedDataParallel)
 
 
 def is_fsdp2(module: nn.Module) -> bool:
     """Whether ``fully_shard`` was applied to ``module`` itself."""
-    source = sys.modules.get("torch.distributed.fsdp._fully_shard._fully_shard")
+    source = sys.modules.get(FSDP2)
     return source is not None and isinstance(module, source.FSDPModule)
 
 

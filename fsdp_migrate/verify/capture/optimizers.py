@@ -98,13 +98,13 @@ class Steps:
         session.optimizer_depth += 1
         if session.optimizer_depth > 1:  # a wrapper around another optimizer
             return None
-        session.guard("identify", session.identify)
+        session.attempt("identify", session.identify)
         if session.config.timing:
             self._open = self._open or _Step(0)
             return None
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if closure is None:
-            session.guard("before step", self._record_gradients, optimizer)
+            session.attempt("before step", self._record_gradients, optimizer)
             return None
         recorded = self._recorded(closure, optimizer)
         if len(args) > 1:
@@ -120,7 +120,7 @@ class Steps:
             loss = closure(*args, **kwargs)
             calls += 1
             if calls == 1:
-                self.session.guard("closure", self._record_gradients, optimizer)
+                self.session.attempt("closure", self._record_gradients, optimizer)
             return loss
 
         return evaluate
@@ -135,7 +135,7 @@ class Steps:
     def _close(self) -> None:
         session = self.session
         work = session.record_time if session.config.timing else self._record_step
-        session.guard("after step", work)
+        session.attempt("after step", work)
         self._open = None
         session.steps += 1
         session.beat("-", "LEFT")

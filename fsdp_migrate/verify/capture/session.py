@@ -109,7 +109,7 @@ class Session:
         """Refresh the pulse: number of the last collective, step, phase, what, ENTER or LEFT."""
         self.recorder.beat(f"{self.issued} {self.steps} {self.phase} {what} {state}")
 
-    def guard(
+    def attempt(
         self, where: str, work: Callable[P, object], *args: P.args, **kwargs: P.kwargs
     ) -> None:
         """Do ``work``; if it fails, record that instead of disturbing the program."""
@@ -172,7 +172,9 @@ class Session:
         """Write the last record of this rank, with what happened after the last step."""
         if self.recorder.opened and "end" not in self._said:
             self._said.add("end")
-            self.guard("end", lambda: self.recorder.write("end", why=why, **self.take_step_facts()))
+            self.attempt(
+                "end", lambda: self.recorder.write("end", why=why, **self.take_step_facts())
+            )
             self.recorder.flush()
 
     def stop(self) -> None:
@@ -191,7 +193,7 @@ class Session:
                 break
             time.sleep(0.01)
         for stream in (sys.stdout, sys.stderr):
-            self.guard("flush", stream.flush)
+            self.attempt("flush", stream.flush)
         os._exit(0)
 
 
@@ -230,17 +232,20 @@ def nested(session: Session, counter: str) -> Iterator[bool]:
         setattr(session, counter, getattr(session, counter) - 1)
 
 
-def replace(owner: object, name: str, make: Callable[[Any], Callable[..., Any]]) -> None:
-    """Replace ``owner.name`` by ``make(original)``, keeping its name, signature and attributes.
+def replace(owner: object, name: str, work: Callable[..., Any]) -> None:
+    """Replace ``owner.name`` by a function that calls ``work(original, *args, **kwargs)``.
 
-    Where ``owner`` is a module, other modules of torch that have imported the name get the
-    replacement as well.
+    It keeps the original's name, signature and attributes. Where ``owner`` is a module, other
+    modules of torch that have imported the name get the replacement as well.
     """
     original = getattr(owner, name)
-    wrapper = make(original)
-    functools.update_wrapper(wrapper, original)
-    setattr(owner, name, wrapper)
+
+    def replacement(*args: Any, **kwargs: Any) -> Any:
+        return work(original, *args, **kwargs)
+
+    functools.update_wrapper(replacement, original)
+    setattr(owner, name, replacement)
     if isinstance(owner, types.ModuleType):
         for key, module in list(sys.modules.items()):
             if key.startswith("torch.") and vars(module).get(name) is original:
-                setattr(module, name, wrapper)
+                setattr(module, name, replacement)

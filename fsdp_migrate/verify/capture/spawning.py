@@ -16,15 +16,12 @@ def install(session: Session) -> None:
     """Patch ``start_processes``, which ``spawn`` calls."""
     module = sys.modules["torch.multiprocessing.spawn"]
 
-    def make(original: Any) -> Any:
-        def start_processes(fn: Any, *args: Any, **kwargs: Any) -> Any:
-            if session.config.per_process:
-                _say_and_leave(session)
-            return original(Reporting(fn) if _inherited() else fn, *args, **kwargs)
+    def start_processes(original: Any, /, fn: Any, *args: Any, **kwargs: Any) -> Any:
+        if session.config.per_process:
+            _say_and_leave(session)
+        return original(Reporting(fn) if _inherited() else fn, *args, **kwargs)
 
-        return start_processes
-
-    replace(module, "start_processes", make)
+    replace(module, "start_processes", start_processes)
 
 
 def _say_and_leave(session: Session) -> None:

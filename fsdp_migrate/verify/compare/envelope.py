@@ -94,3 +94,8 @@ def worst(judged: list[Judged]) -> Judged:
     if not judged:
         raise ValueError("nothing was measured")
     return max(judged, key=lambda j: (j.excess, j.measured))
+
+
+def beyond(wrong: list[Judged]) -> tuple[str, ...]:
+    """The first few differences that are larger than is allowed, as details of a gate."""
+    return tuple(f"{j.where}: {j.measured:.1e}, allowed {j.allowed:.1e}" for j in wrong[:5])

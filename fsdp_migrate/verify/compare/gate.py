@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from fsdp_migrate.verify.compare.envelope import Judged
+
 
 class Status(Enum):
     """How a gate ended."""
@@ -58,6 +60,38 @@ class Gate:
             "details": list(self.details),
             "expected": list(self.expected),
         }
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a gate asks. Its methods make the answers::
+
+    Question("steps", "steps").fails("2 ranks before, 1 after")
+    """
+
+    key: str
+    title: str
+
+    def answer(self, status: Status, says: str, hint: str = "", **more: Any) -> Gate:
+        return Gate(key=self.key, title=self.title, status=status, says=says, hint=hint, **more)
+
+    def passes(self, says: str, **more: Any) -> Gate:
+        return self.answer(Status.PASS, says, **more)
+
+    def fails(self, says: str, hint: str = "", **more: Any) -> Gate:
+        return self.answer(Status.FAIL, says, hint, **more)
+
+    def void(self, says: str) -> Gate:
+        return self.answer(Status.VOID, says)
+
+    def note(self, says: str, hint: str = "") -> Gate:
+        return self.answer(Status.NOTE, says, hint)
+
+    def judge(self, shown: Judged, says: str, hint: str = "", *, ok: bool, **more: Any) -> Gate:
+        """The answer that a difference gives; the ``hint`` is for a failure only."""
+        numbers = {"measured": shown.measured, "allowed": shown.allowed, "twin": shown.twin}
+        status = Status.PASS if ok else Status.FAIL
+        return self.answer(status, says, "" if ok else hint, **numbers, **more)
 
 
 def plural(count: int, word: str) -> str:

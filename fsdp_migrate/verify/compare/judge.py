@@ -26,11 +26,7 @@ class Judgement:
 
     @property
     def first_failure(self) -> Gate | None:
-        """The gate that names the cause: the first that failed.
-
-        A different state of the random number generators is no failure by itself; but where numbers
-        differ after it, it came first and is the likely cause.
-        """
+        """The first gate that failed: it names the cause."""
         failed = [gate for gate in self.gates if gate.status is Status.FAIL]
         return failed[0] if failed else None
 
@@ -45,7 +41,7 @@ def exact_gates(evidence: Evidence) -> tuple[Gate, ...]:
     return _ask(EXACT, evidence)
 
 
-def decided(evidence: Evidence) -> bool:
+def cause_is_found(evidence: Evidence) -> bool:
     """Whether the exact gates already find a cause, which makes the twin superfluous."""
     failed = {gate.key for gate in exact_gates(evidence) if gate.status is Status.FAIL}
     if failed == {"inputs"}:
@@ -86,8 +82,10 @@ def _ask(checks: Iterable[Check], evidence: Evidence) -> tuple[Gate, ...]:
 
 
 def _by_step(gates: tuple[Gate, ...]) -> tuple[Gate, ...]:
-    """An evaluation that differs before a step comes before losses that differ from that step on:
-    a teacher may see other weights than its student."""
+    """Put the gate of evaluations first if they differ no later than the losses do.
+
+    An example: a teacher model sees other weights, and its student trains otherwise from then on.
+    """
     keys = [gate.key for gate in gates]
     if not {"trajectory", "evaluation"} <= set(keys):
         return gates
@@ -101,7 +99,7 @@ def _by_step(gates: tuple[Gate, ...]) -> tuple[Gate, ...]:
 
 
 def _answer(check: Check, evidence: Evidence) -> Gate | None:
-    """A gate that cannot digest the recordings is void; it must not take the verdict with it."""
+    """The answer of one gate. If the gate raises, it is void, and the other gates still decide."""
     try:
         return check(evidence)
     except (ArithmeticError, IndexError, KeyError, ValueError) as error:
@@ -110,11 +108,16 @@ def _answer(check: Check, evidence: Evidence) -> Gate | None:
         return Gate(key=check.__name__, title=name, status=Status.VOID, says=says)
 
 
-# What other random numbers can cause; a lost unit or collective they cannot.
+# Gates that fail where random numbers differ. A lost unit or collective has another cause.
 _BY_CHANCE = frozenset({"start", "first-loss", "clipping", "gradient", "update", "trajectory"})
 
 
 def _blame_random(exact: tuple[Gate, ...], numbers: tuple[Gate, ...]) -> tuple[Gate, ...]:
+    """All gates. If other random numbers can explain the first failure, their gate fails too.
+
+    Another state of the random number generators is no failure by itself, so its gate only notes
+    it; but where numbers differ later, it came first and is the likely cause.
+    """
     gates = [*exact, *numbers]
     first = next((gate for gate in gates if gate.status is Status.FAIL), None)
     if first is None or first.key not in _BY_CHANCE:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from fsdp_migrate.verify.inject import exceptions
-from fsdp_migrate.verify.inject.config import Config
+from fsdp_migrate.verify.inject.config import FSDP1, FSDP2, Config
 from fsdp_migrate.verify.inject.imports import after_import
 
 # A real-time signal that neither Python, gloo nor NCCL uses. SIGUSR1 is often the program's own
@@ -18,11 +18,6 @@ from fsdp_migrate.verify.inject.imports import after_import
 STACKS_SIGNAL = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 
 _LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch")
-_PATCHED = (
-    "torch",
-    "torch.distributed.fsdp.fully_sharded_data_parallel",
-    "torch.distributed.fsdp._fully_shard._fully_shard",
-)
 
 _started: Config | None = None
 
@@ -43,7 +38,7 @@ def start(*, forked: bool = False) -> None:
         (folder / f"fork-{os.getpid()}").touch()
     _leave_stacks(folder)
     exceptions.record_into(folder)
-    for name in _PATCHED:
+    for name in ("torch", FSDP1, FSDP2):
         after_import(name, _attach)
 
 

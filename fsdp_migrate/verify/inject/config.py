@@ -15,6 +15,11 @@ PACKAGE_ROOT = str(Path(__file__).resolve().parents[3])
 """The folder that holds the package ``fsdp_migrate``."""
 
 
+FSDP1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
+FSDP2 = "torch.distributed.fsdp._fully_shard._fully_shard"
+"""The modules of torch in which the two are."""
+
+
 class Precision(Enum):
     """In which precision a run computes."""
 
@@ -39,7 +44,22 @@ class Noise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Changes:
+    """What one run of a program does otherwise than a plain run."""
+
+    noise: Noise | None = None
+    precision: Precision = Precision.NATIVE
+    start: str | None = None
+    """Folder of a finished run whose first weights, buffers and random state are taken over."""
+    linger: bool = False
+    """Stop only when the step after the last begins, so that what follows a step (evaluation,
+    checkpoints) still happens."""
+    timing: bool = False
+    """Record times and memory, and nothing else."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Changes):
     """Where to record, what to change, and when to stop."""
 
     folder: str
@@ -48,17 +68,8 @@ class Config:
     """Unique name of the run, by which its processes are found again."""
     max_steps: int
     seed: int
-    noise: Noise | None = None
-    precision: Precision = Precision.NATIVE
     simulate: bool = False
     """Pretend that the CPUs are CUDA devices and gloo is NCCL."""
-    start: str | None = None
-    """Folder of a finished run whose first weights, buffers and random state are taken over."""
-    linger: bool = False
-    """Stop only when the step after the last begins, so that what follows a step (evaluation,
-    checkpoints) still happens."""
-    timing: bool = False
-    """Record times and memory, and nothing else."""
     per_process: bool = False
     """Whether a launcher of ours made one process per rank. A program that then makes its own
     (``torch.multiprocessing.spawn``) has to be started as a single process instead."""

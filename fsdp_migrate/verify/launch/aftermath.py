@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from fsdp_migrate.verify.launch import processes
+from fsdp_migrate.verify.launch.ending import End, Ending, RankTrace
 from fsdp_migrate.verify.launch.launcher import rank_logs
-from fsdp_migrate.verify.launch.outcome import End, Outcome, RankTrace
-from fsdp_migrate.verify.launch.watch import Watched, pulse
+from fsdp_migrate.verify.launch.watch import Watched, read_pulse
 
 _TAIL = 12
 _POLL_S = 0.2
@@ -21,8 +21,8 @@ _NO_TORCH = re.compile(r"No module named '?torch\b")
 _SIGNALS = {6: "SIGABRT", 9: "SIGKILL (out of memory?)", 11: "SIGSEGV", 15: "SIGTERM"}
 
 
-def read(watched: Watched, *, folder: Path, logs: Path, tree: Path) -> Outcome:
-    """The outcome of a run that ended as ``watched``; ``tree`` is the scratch copy it ran in."""
+def read_ending(watched: Watched, *, folder: Path, logs: Path, tree: Path) -> Ending:
+    """The ending of a run that ended as ``watched``; ``tree`` is the scratch copy it ran in."""
     common: dict[str, Any] = {
         "folder": folder,
         "logs": logs,
@@ -35,7 +35,7 @@ def read(watched: Watched, *, folder: Path, logs: Path, tree: Path) -> Outcome:
             "the program makes its own processes (torch.multiprocessing.spawn): "
             "start it as a single one, with --launcher python"
         )
-        return Outcome(end=End.SPAWNS, says=says, **common)
+        return Ending(end=End.SPAWNS, says=says, **common)
     if watched.hung:
         return _hung(watched, folder, tree, common)
     ends, stepped = _ends(folder)
@@ -48,20 +48,20 @@ def read(watched: Watched, *, folder: Path, logs: Path, tree: Path) -> Outcome:
     boots = processes.marked(folder)
     if not boots:
         says = "the recorder did not start in any process of the run"
-        return Outcome(end=End.DEFEATED, says=says, **common)
+        return Ending(end=End.DEFEATED, says=says, **common)
     if not stepped:
         says = _why_unrecorded(folder, ends)
-        return Outcome(end=End.UNRECORDED, says=says, full=_log_tails(logs), **common)
+        return Ending(end=End.UNRECORDED, says=says, full=_log_tails(logs), **common)
     if not complete:
         missing = sorted(rank for rank, ended in ends.items() if not ended)
         says = f"rank {missing[0]} ended without an error and without finishing its record"
-        return Outcome(end=End.CRASHED, says=says, failed_rank=missing[0], **common)
+        return Ending(end=End.CRASHED, says=says, failed_rank=missing[0], **common)
     if watched.code != 0:
         # Seen with gloo and plain DDP as well: everything is recorded, then the process aborts
         # while the interpreter shuts down.
         note = f"exit code {watched.code} at shutdown, after all records were complete"
         common["notes"] = (*common["notes"], note)
-    return Outcome(end=End.FINISHED, **common)
+    return Ending(end=End.FINISHED, **common)
 
 
 def _recorder_trouble(folder: Path) -> tuple[str, ...]:
@@ -83,7 +83,7 @@ def await_others(folder: Path, patience: float) -> None:
     """Wait until the ranks on other machines have ended as well, for ``patience`` seconds.
 
     Records may show up late on a shared file system. What is missing then is reported by
-    :func:`read`.
+    :func:`read_ending`.
     """
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
@@ -126,12 +126,12 @@ def _exceptions(folder: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda record: float(record["time"]))
 
 
-def _raised(record: dict[str, Any], tree: Path, common: dict[str, Any]) -> Outcome:
+def _raised(record: dict[str, Any], tree: Path, common: dict[str, Any]) -> Ending:
     rank = int(record["rank"]) if str(record["rank"]).isdigit() else None
     full = clean(record["traceback"], tree)
     message = clean(record["message"], tree).strip().splitlines()
     says = f"{record['kind']}: {message[0]}" if message else str(record["kind"])
-    return Outcome(
+    return Ending(
         end=End.CRASHED,
         says=says,
         failed_rank=rank,
@@ -141,9 +141,7 @@ def _raised(record: dict[str, Any], tree: Path, common: dict[str, Any]) -> Outco
     )
 
 
-def _died(
-    watched: Watched, folder: Path, logs: Path, tree: Path, common: dict[str, Any]
-) -> Outcome:
+def _died(watched: Watched, folder: Path, logs: Path, tree: Path, common: dict[str, Any]) -> Ending:
     """A run that ended badly, but by no exception that was seen: a signal, or an exit code."""
     launcher = (logs / "launcher.log").read_text(encoding="utf-8", errors="replace")
     found = re.search(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)", launcher)
@@ -157,7 +155,7 @@ def _died(
         says = lines[-1] if lines else f"exit code {watched.code}"
         if _NO_TORCH.search(launcher):
             says = "torch is not installed for the interpreter of the project"
-        return Outcome(
+        return Ending(
             end=End.CRASHED, says=says, traceback=tuple(lines[-_TAIL:]), full=launcher, **common
         )
     code, rank = int(found[1]), int(found[2])
@@ -170,7 +168,7 @@ def _died(
     full = clean("\n".join([*fatal, stderr]), tree)
     lines = [line for line in full.splitlines() if line.strip()]
     shown = stack_lines(clean(fatal[0], tree)) if fatal else lines[-_TAIL:]
-    return Outcome(
+    return Ending(
         end=End.CRASHED,
         says=says,
         failed_rank=rank,
@@ -201,7 +199,7 @@ def _log_tails(logs: Path) -> str:
     return "\n".join(parts)
 
 
-def _hung(watched: Watched, folder: Path, tree: Path, common: dict[str, Any]) -> Outcome:
+def _hung(watched: Watched, folder: Path, tree: Path, common: dict[str, Any]) -> Ending:
     ranks = tuple(_traces(folder, tree))
     says = f"no rank made any progress for {watched.silent_for:.0f} s"
     if not ranks:
@@ -218,7 +216,7 @@ def _hung(watched: Watched, folder: Path, tree: Path, common: dict[str, Any]) ->
         f"{path.name}\n{path.read_text(encoding='utf-8', errors='replace')}"
         for path in sorted(folder.glob("stacks-*.txt"))
     )
-    return Outcome(end=End.HUNG, says=says, ranks=ranks, full=clean(full, tree), **common)
+    return Ending(end=End.HUNG, says=says, ranks=ranks, full=clean(full, tree), **common)
 
 
 def _traces(folder: Path, tree: Path) -> list[RankTrace]:
@@ -232,7 +230,7 @@ def _traces(folder: Path, tree: Path) -> list[RankTrace]:
             pids[int(meta["rank"])] = int(meta["pid"])
     traces = []
     for rank, pid in sorted(pids.items()):
-        issued, steps, phase, operation, state = pulse(folder / f"rank-{rank}.pulse")
+        issued, steps, phase, operation, state = read_pulse(folder / f"rank-{rank}.pulse")
         if phase == "-":
             last = "had not begun to communicate or train"
         else:

@@ -19,20 +19,14 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from fsdp_migrate.verify.launch.ending import End, Ending
 from fsdp_migrate.verify.launch.job import Job
-from fsdp_migrate.verify.launch.outcome import End, Outcome
 from fsdp_migrate.verify.launch.scratch import input_files
 from fsdp_migrate.verify.plan import Plan
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _MOST = 64
 _KEPT = "taken from the cache, not trained again"
-
-
-def default_folder() -> Path:
-    """Where recordings are kept when the user names no folder."""
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "fsdp-migrate" / "verify"
 
 
 @functools.cache
@@ -92,13 +86,13 @@ def _add(digest: hashlib._Hash, name: str, place: Path) -> None:
         digest.update(hashlib.sha256(place.read_bytes()).digest())
 
 
-def find(cache: Path, name: str) -> Outcome | None:
-    """The kept outcome of that name, if there is one."""
+def find(cache: Path, name: str) -> Ending | None:
+    """The kept ending of that name, if there is one."""
     place = cache / name
     try:
         facts = json.loads((place / "outcome.json").read_text(encoding="utf-8"))
         os.utime(place)  # used again: among the last to be forgotten
-        return Outcome(
+        return Ending(
             end=End.FINISHED,
             folder=place / "records",
             logs=place / "records",
@@ -112,21 +106,21 @@ def find(cache: Path, name: str) -> Outcome | None:
         return None
 
 
-def keep(cache: Path, name: str, outcome: Outcome) -> None:
+def keep(cache: Path, name: str, ending: Ending) -> None:
     """Keep a finished run under that name. Failing to is no failure of the verification."""
-    if outcome.end is not End.FINISHED or (cache / name).exists():
+    if ending.end is not End.FINISHED or (cache / name).exists():
         return
     partial = cache / f"{name}.{uuid.uuid4().hex[:8]}"
     with contextlib.suppress(OSError), _removed_on_error(partial):
         (partial / "records").mkdir(parents=True)
-        for place in outcome.folder.glob("rank-*"):
+        for place in ending.folder.glob("rank-*"):
             shutil.copy2(place, partial / "records")
         facts = {
-            "seconds": outcome.seconds,
-            "slowest_gap": outcome.slowest_gap,
-            "notes": list(outcome.notes),
-            "simulated": outcome.simulated,
-            "launcher": outcome.launcher,
+            "seconds": ending.seconds,
+            "slowest_gap": ending.slowest_gap,
+            "notes": list(ending.notes),
+            "simulated": ending.simulated,
+            "launcher": ending.launcher,
         }
         (partial / "outcome.json").write_text(json.dumps(facts), encoding="utf-8")
         # In one go: another process may be looking for the same recording.

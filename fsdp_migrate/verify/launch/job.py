@@ -6,25 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fsdp_migrate.verify.events import Role
-from fsdp_migrate.verify.inject.config import Noise, Precision
+from fsdp_migrate.verify.inject.config import Changes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class Job(Changes):
     """What to run. ``name`` is unique among the jobs of one verification."""
 
     role: Role
     name: str
     nproc: int
     args: tuple[str, ...] = ()
-    noise: Noise | None = None
-    precision: Precision = Precision.NATIVE
-    start: Path | None = None
-    """Records of a run whose first state is taken over."""
     files: Path | None = None
     """A folder whose files are put into the scratch copy first (checkpoints to resume from)."""
-    linger: bool = False
-    timing: bool = False
 
     @property
     def migrated(self) -> bool:

@@ -12,7 +12,7 @@ from fsdp_migrate.verify.launch.job import Job
 from fsdp_migrate.verify.plan import Plan
 
 
-class Kind(Enum):
+class LaunchMethod(Enum):
     """How the ranks come to be."""
 
     TORCHRUN = "torchrun"
@@ -35,9 +35,9 @@ _ACCELERATORS = ("/dev/nvidiactl", "/dev/kfd")
 class Launcher:
     """A way to start, as asked for."""
 
-    kind: Kind
+    method: LaunchMethod
     words: tuple[str, ...] = ()
-    """The user's command line, for :attr:`Kind.OTHER`."""
+    """The user's command line, for :attr:`LaunchMethod.OTHER`."""
 
     @classmethod
     def of(cls, plan: Plan) -> Launcher:
@@ -46,18 +46,18 @@ class Launcher:
         Raises :class:`ValueError` for a command line with unbalanced quotes.
         """
         if plan.launcher == "auto":
-            return cls(Kind.TORCHRUN if has_accelerator() else Kind.FORK)
-        for kind in (Kind.TORCHRUN, Kind.FORK, Kind.PYTHON):
-            if plan.launcher == kind.value:
-                return cls(kind)
-        return cls(Kind.OTHER, tuple(shlex.split(plan.launcher)))
+            return cls(LaunchMethod.TORCHRUN if has_accelerator() else LaunchMethod.FORK)
+        for method in (LaunchMethod.TORCHRUN, LaunchMethod.FORK, LaunchMethod.PYTHON):
+            if plan.launcher == method.value:
+                return cls(method)
+        return cls(LaunchMethod.OTHER, tuple(shlex.split(plan.launcher)))
 
     @property
     def is_torchrun(self) -> bool:
         """Whether it understands torchrun's options."""
-        if self.kind is Kind.OTHER:
+        if self.method is LaunchMethod.OTHER:
             return Path(self.words[0]).name == "torchrun"
-        return self.kind is Kind.TORCHRUN
+        return self.method is LaunchMethod.TORCHRUN
 
     @property
     def nodes(self) -> int:
@@ -94,9 +94,9 @@ class Launcher:
         import the injected ``sitecustomize``.
         """
         target = [str(inject.WORKER), *target] if worker else target
-        if self.kind is Kind.PYTHON:
+        if self.method is LaunchMethod.PYTHON:
             return [plan.python, *target]
-        if self.kind is Kind.TORCHRUN:
+        if self.method is LaunchMethod.TORCHRUN:
             launch = [plan.python, "-m", "torch.distributed.run", "--standalone"]
             launch += [f"--nproc-per-node={job.nproc}", *_logged(logs)]
             return [*launch, *target]
@@ -133,7 +133,7 @@ def has_accelerator() -> bool:
     return any(Path(device).exists() for device in _ACCELERATORS)
 
 
-def target(plan: Plan, job: Job, *, tree: Path) -> list[str]:
+def program_words(plan: Plan, job: Job, *, tree: Path) -> list[str]:
     """What is run, as the arguments of an interpreter started in the working directory."""
     if plan.module is not None:
         return ["-m", plan.module, *job.args]

@@ -1,4 +1,4 @@
-"""The runs of one verification, each from tree to outcome."""
+"""The runs of one verification, each from tree to ending."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fsdp_migrate.verify.events import Event, Stage
-from fsdp_migrate.verify.inject.config import Config
+from fsdp_migrate.verify.inject.config import Changes, Config
 from fsdp_migrate.verify.launch import aftermath
+from fsdp_migrate.verify.launch.ending import End, Ending
 from fsdp_migrate.verify.launch.environment import environment
 from fsdp_migrate.verify.launch.job import Job
-from fsdp_migrate.verify.launch.launcher import Kind, Launcher, has_accelerator, target
-from fsdp_migrate.verify.launch.outcome import End, Outcome
+from fsdp_migrate.verify.launch.launcher import (
+    Launcher,
+    LaunchMethod,
+    has_accelerator,
+    program_words,
+)
 from fsdp_migrate.verify.launch.scratch import add_files, copy_tree
 from fsdp_migrate.verify.launch.warm import NotStarted, WarmServer
 from fsdp_migrate.verify.launch.watch import Command, Patience, Running, watch
@@ -59,51 +64,51 @@ class Runner:
             self._own.close()
             self._own = None
 
-    def run(self, job: Job, patience: Patience) -> Outcome:
+    def run(self, job: Job, patience: Patience) -> Ending:
         """Copy the tree, run the program in the copy, and read how it ended.
 
         Raises :class:`PlanError` when the tree cannot be copied or the program not be started.
         """
         notes: tuple[str, ...] = ()
         for attempt in range(1, _ATTEMPTS + 1):
-            outcome = self._once(job, self.room / job.name / str(attempt), patience)
-            again = self._learn(job, outcome) if attempt < _ATTEMPTS else None
+            ending = self._once(job, self.room / job.name / str(attempt), patience)
+            again = self._learn(job, ending) if attempt < _ATTEMPTS else None
             if again is None:
                 break
             notes += (again,) if again else ()
         if self._worker:
             notes += (FALLBACK,)
-        return dataclasses.replace(outcome, notes=(*dict.fromkeys(notes), *outcome.notes))
+        return dataclasses.replace(ending, notes=(*dict.fromkeys(notes), *ending.notes))
 
-    def adopt(self, outcome: Outcome) -> None:
+    def adopt(self, ending: Ending) -> None:
         """Go on as a run that was kept from an earlier verification had gone."""
-        self.simulate = outcome.simulated
-        if self.plan.launcher == "auto" and outcome.launcher in (k.value for k in Kind):
-            self.launcher = Launcher(Kind(outcome.launcher))
+        self.simulate = ending.simulated
+        if self.plan.launcher == "auto" and ending.launcher in (k.value for k in LaunchMethod):
+            self.launcher = Launcher(LaunchMethod(ending.launcher))
 
-    def _learn(self, job: Job, outcome: Outcome) -> str | None:
+    def _learn(self, job: Job, ending: Ending) -> str | None:
         """Why the run is worth another try, changed accordingly; None when it is not.
 
         An empty text means there is nothing to tell the user.
         """
-        if outcome.end is End.DEFEATED and not self._worker:
+        if ending.end is End.DEFEATED and not self._worker:
             self._worker = True
             return ""
-        if outcome.end is End.SPAWNS and self.plan.launcher == "auto":
-            self.launcher = Launcher(Kind.PYTHON)
+        if ending.end is End.SPAWNS and self.plan.launcher == "auto":
+            self.launcher = Launcher(LaunchMethod.PYTHON)
             return "the program makes its own processes, so it was started as a single one"
-        if outcome.end is not End.CRASHED:
+        if ending.end is not End.CRASHED:
             return None
-        if _PORT_TAKEN.search(outcome.full):
+        if _PORT_TAKEN.search(ending.full):
             return "another process took the port of the first attempt"
-        wants = _WANTS_GPU.search(outcome.full + outcome.says)
+        wants = _WANTS_GPU.search(ending.full + ending.says)
         may = self.plan.device == "auto" and not job.migrated and not has_accelerator()
         if wants and may and not self.simulate:
             self.simulate = True
             return ""
         return None
 
-    def _once(self, job: Job, room: Path, patience: Patience) -> Outcome:
+    def _once(self, job: Job, room: Path, patience: Patience) -> Ending:
         plan, nodes = self.plan, self.launcher.nodes
         records = room / "records"
         if nodes > 1:  # every machine records into the same folder, and works in one of its own
@@ -133,38 +138,34 @@ class Runner:
         )
         if nodes > 1:
             aftermath.await_others(records, patience.start)
-        outcome = aftermath.read(watched, folder=records, logs=logs, tree=tree)
-        self.on_event(Event(Stage.FINISH, job.role, says=outcome.says))
+        ending = aftermath.read_ending(watched, folder=records, logs=logs, tree=tree)
+        self.on_event(Event(Stage.FINISH, job.role, says=ending.says))
         return dataclasses.replace(
-            outcome, tree=tree, simulated=self.simulate, launcher=self.launcher.kind.value
+            ending, tree=tree, simulated=self.simulate, launcher=self.launcher.method.value
         )
 
     def _config(self, job: Job, records: Path) -> Config:
         return Config(
+            **{f.name: getattr(job, f.name) for f in dataclasses.fields(Changes)},
             folder=str(records.resolve()),
             run=f"fsdp-migrate-{uuid.uuid4().hex}",
             max_steps=self.plan.max_steps,
             seed=self.plan.seed,
-            noise=job.noise,
-            precision=job.precision,
             simulate=self.simulate,
-            start=str(job.start) if job.start is not None else None,
-            linger=job.linger,
-            timing=job.timing,
-            per_process=self.launcher.kind in (Kind.TORCHRUN, Kind.FORK),
+            per_process=self.launcher.method in (LaunchMethod.TORCHRUN, LaunchMethod.FORK),
         )
 
     def _start(self, job: Job, config: Config, *, tree: Path, logs: Path, scratch: Path) -> Running:
         env = environment(config, extra=self.plan.env, scratch=scratch)
         cwd = tree / self.plan.workdir
-        words = target(self.plan, job, tree=tree)
-        if self.launcher.kind is Kind.FORK:
+        words = program_words(self.plan, job, tree=tree)
+        if self.launcher.method is LaunchMethod.FORK:
             try:
                 server = self._server(env)
                 return server.run(words, env=env, cwd=cwd, world=job.nproc, logs=logs)
             except NotStarted:
                 # torchrun will fail as well, in a way that names the rank and the reason.
-                self.launcher = Launcher(Kind.TORCHRUN)
+                self.launcher = Launcher(LaunchMethod.TORCHRUN)
         command = self.launcher.command(
             self.plan, job, target=words, logs=logs, worker=self._worker
         )

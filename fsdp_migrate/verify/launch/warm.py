@@ -14,7 +14,6 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 
 from fsdp_migrate.verify import inject
 from fsdp_migrate.verify.inject.config import VARIABLE
@@ -43,12 +42,7 @@ class WarmServer:
     def __enter__(self) -> WarmServer:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def fits(self, python: str, env: Mapping[str, str]) -> bool:

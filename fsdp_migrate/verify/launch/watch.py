@@ -125,7 +125,7 @@ def _watch(
             if begun:
                 slowest = max(slowest, now - life)
             seen, life = signs, now
-            done = [pulse(path)[1] for path in folder.glob("rank-*.pulse")]
+            done = [read_pulse(path)[1] for path in folder.glob("rank-*.pulse")]
             begun = begun or any(done)
             if min(done, default=0) > steps:
                 steps = min(done)
@@ -139,7 +139,7 @@ def _watch(
             processes.end_all(run, folder)
         time.sleep(_POLL_S)
     seconds = time.monotonic() - started
-    last = min((pulse(path)[1] for path in folder.glob("rank-*.pulse")), default=0)
+    last = min((read_pulse(path)[1] for path in folder.glob("rank-*.pulse")), default=0)
     if last > steps:
         on_step(last)
     return Watched(code, seconds, False, 0.0, slowest)
@@ -154,7 +154,7 @@ def _signs(folder: Path, logs: Path) -> list[tuple[str, int, int]]:
     return sorted(signs)
 
 
-def pulse(path: Path) -> tuple[int, int, str, str, str]:
+def read_pulse(path: Path) -> tuple[int, int, str, str, str]:
     """Collectives issued, steps done, phase, last operation and its state, from a pulse file.
 
     Zeros and dashes when the rank has written none yet.

@@ -58,7 +58,7 @@ def compose(bench: Bench, answer: Answer, *, seconds: float) -> Report:
         traffic=_traffic(first.evidence) if first else (),
         held=_held(first.evidence) if first else None,
         parameters=_parameters(first.numbers) if first else (),
-        outcomes=bench.outcomes,
+        endings=bench.endings,
         patches=_all(bench, "patches"),
         notes=_notes(bench, pairs, answer.judgement),
         limits=_limits(plan, before) if compared and before is not None else (),
@@ -138,8 +138,8 @@ def _all(bench: Bench, what: str) -> tuple[str, ...]:
 
 def _notes(bench: Bench, pairs: list[Pair], judgement: Judgement | None) -> tuple[str, ...]:
     notes = list(_all(bench, "notes"))
-    for name, outcome in bench.outcomes.items():
-        notes += [f"{name}: {note}" for note in outcome.notes]
+    for name, ending in bench.endings.items():
+        notes += [f"{name}: {note}" for note in ending.notes]
     for pair in pairs:
         notes += pair.notes
         if pair.evidence.twin is None:

@@ -7,36 +7,19 @@ from collections.abc import Iterator, Sequence
 from fsdp_migrate.report.page import one_line, page, text
 from fsdp_migrate.verify.compare.gate import Gate, Status
 from fsdp_migrate.verify.compare.gates.training import Row
-from fsdp_migrate.verify.launch.outcome import Outcome
+from fsdp_migrate.verify.launch.ending import Ending
+from fsdp_migrate.verify.report.cells import (
+    STEPS,
+    blamed_rank,
+    gate_numbers,
+    remark_lists,
+    short,
+    step_cells,
+    traceback_lines,
+    world_cells,
+)
 from fsdp_migrate.verify.report.chart import Band, Chart, Line
 from fsdp_migrate.verify.report.model import Report
-from fsdp_migrate.verify.report.text import short
-
-_STYLE = """
-:root { --before: #2a6fbb; --after: #d9730d; --twin: #8a8f98; }
-@media (prefers-color-scheme: dark) { :root { --before: #6cb2ff; --after: #ff9d4d; } }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: 2px 16px; margin: 16px 0 0; }
-dt { color: var(--dim); } dd { margin: 0; overflow-wrap: anywhere; }
-svg { display: block; width: 100%; height: auto; }
-.grid { stroke: var(--line); } .tick { fill: var(--dim); font-size: 12px; }
-polyline { fill: none; stroke-width: 2; stroke-linejoin: round; }
-polyline.before { stroke: var(--before); stroke-width: 4; opacity: .55; }
-polyline.after { stroke: var(--after); stroke-width: 1.8; }
-polyline.twin { stroke: var(--twin); stroke-dasharray: 5 4; }
-polyline.allowed { stroke: var(--bad); stroke-dasharray: 2 3; }
-circle.before { fill: var(--before); opacity: .55; } circle.after { fill: var(--after); }
-circle.twin { fill: var(--twin); } circle.allowed { fill: none; }
-polygon.noise { fill: var(--twin); opacity: .3; }
-.legend { margin: 0 0 6px; color: var(--dim); font-size: 13px; }
-.key { margin-right: 18px; white-space: nowrap; }
-.key::before { content: ""; display: inline-block; width: 18px; height: 3px; margin-right: 6px;
-  vertical-align: middle; border-radius: 2px; background: var(--twin); }
-.key.before::before { background: var(--before); } .key.after::before { background: var(--after); }
-.key.allowed::before { background: var(--bad); } .key.noise::before { height: 9px; opacity: .5; }
-.pass { color: var(--good); } .fail { color: var(--bad); font-weight: 700; }
-.void { color: var(--open); font-weight: 700; } .note { color: var(--dim); }
-tr.part td { color: var(--dim); font-weight: 600; padding-top: 14px; }
-"""
 
 _KINDS = ("good", "bad", "open")
 
@@ -44,16 +27,16 @@ _KINDS = ("good", "bad", "open")
 def render(report: Report) -> str:
     """The page."""
     title = f"{report.verdict.word}: {report.program}"
-    return page(title, _STYLE, "\n".join(_body(report)))
+    return page(title, str(__package__), "\n".join(_body(report)))
 
 
 def _body(report: Report) -> Iterator[str]:
     yield f'<header class="{_KINDS[report.exit_code]}">'
-    yield f'<h1><span class="chip">{report.verdict.word}</span>{_text(report.title)}</h1>'
-    yield f'<p class="lead">{_text(report.says)}</p>'
+    yield f'<h1><span class="chip">{report.verdict.word}</span>{text(report.title)}</h1>'
+    yield f'<p class="lead">{text(report.says)}</p>'
     first = report.first_failure
     if first is not None and first.hint:
-        yield f'<p class="hint">Look at: {_text(first.hint)}</p>'
+        yield f'<p class="hint">Look at: {text(first.hint)}</p>'
     yield "<dl>"
     for name, value in (
         ("program", report.program),
@@ -63,12 +46,17 @@ def _body(report: Report) -> Iterator[str]:
     ):
         yield f"<dt>{name}</dt><dd>{one_line(value)}</dd>"
     yield "</dl></header>"
-    for role, outcome in report.outcomes.items():
-        yield from _outcome(role, outcome)
+    for role, ending in report.endings.items():
+        yield from _ending(role, ending)
     if report.rows:
         yield from _charts(report.rows)
     if report.worlds:
-        yield from _worlds(report)
+        yield "<h2>Numbers of ranks</h2>"
+        losses = ("first loss", "after", "last loss", "after")
+        yield _table(
+            ("ranks", *losses, "apart", "parameters", "to the first"),
+            [world_cells(world) for world in report.worlds],
+        )
     if report.gates:
         yield f"<h2>{len(report.gates)} checks</h2>"
         yield from _gates(report.gates)
@@ -76,27 +64,18 @@ def _body(report: Report) -> Iterator[str]:
         yield "<h2>Parameters closest to their allowance</h2>"
         yield _table(
             ("parameter", "apart", "allowed", "noise alone"),
-            [
-                (p.name, short(p.measured), short(p.allowed), _maybe(p.twin))
-                for p in report.parameters
-            ],
+            [(p.name, *map(short, (p.measured, p.allowed, p.twin))) for p in report.parameters],
         )
     yield from _resources(report)
     if report.rows:
         yield "<h2>Steps</h2>"
-        yield _steps(report.rows)
-    for title, items in (
-        ("Expected differences", report.expected),
-        ("Patched to run here", report.patches),
-        ("Notes", report.notes),
-        ("Not checked", report.limits),
-    ):
-        if items:
-            yield f"<h2>{title}</h2><ul>"
-            yield from (f"<li>{_text(item)}</li>" for item in items)
-            yield "</ul>"
+        yield _table(STEPS, [step_cells(row) for row in report.rows])
+    for title, items in remark_lists(report):
+        yield f"<h2>{title}</h2><ul>"
+        yield from (f"<li>{text(item)}</li>" for item in items)
+        yield "</ul>"
     facts = ", ".join(f"{name} {value}" for name, value in report.facts.items() if value != [])
-    yield f"<footer>{_text(facts)}; took {report.seconds:.0f} s</footer>"
+    yield f"<footer>{text(facts)}; took {report.seconds:.0f} s</footer>"
 
 
 def _charts(rows: Sequence[Row]) -> Iterator[str]:
@@ -149,46 +128,17 @@ def _gates(gates: Sequence[Gate]) -> Iterator[str]:
     for gate in gates:
         if gate.part != part:
             part = gate.part
-            yield f'<tr class="part"><td colspan="6">{_text(part or "structure")}</td></tr>'
-        details = "".join(f"<small>{_text(detail)}</small>" for detail in gate.details)
-        hint = f"<small>Look at: {_text(gate.hint)}</small>" if gate.hint else ""
+            yield f'<tr class="part"><td colspan="6">{text(part or "structure")}</td></tr>'
+        details = "".join(f"<small>{text(detail)}</small>" for detail in gate.details)
+        hint = f"<small>Look at: {text(gate.hint)}</small>" if gate.hint else ""
         shown = details + hint if gate.status is not Status.PASS else ""
         status = gate.status.value
-        numbers = "".join(
-            f'<td class="n">{_maybe(value)}</td>'
-            for value in (gate.measured, gate.allowed, gate.twin)
-        )
+        numbers = "".join(f'<td class="n">{number}</td>' for number in gate_numbers(gate))
         yield (
-            f'<tr><td>{_text(gate.title)}</td><td class="{status}">{status}</td>'
-            f"<td>{_text(gate.says)}{shown}</td>{numbers}</tr>"
+            f'<tr><td>{text(gate.title)}</td><td class="{status}">{status}</td>'
+            f"<td>{text(gate.says)}{shown}</td>{numbers}</tr>"
         )
     yield "</table></div>"
-
-
-def _worlds(report: Report) -> Iterator[str]:
-    yield "<h2>Numbers of ranks</h2>"
-    yield _table(
-        (
-            "ranks",
-            "first loss",
-            "after",
-            "last loss",
-            "after",
-            "apart",
-            "parameters",
-            "to the first",
-        ),
-        [
-            (
-                str(world.ranks),
-                *(f"{value:.7g}" for value in (*world.first, *world.last)),
-                short(world.loss_apart),
-                _maybe(world.parameters_apart),
-                _maybe(world.from_first),
-            )
-            for world in report.worlds
-        ],
-    )
 
 
 def _resources(report: Report) -> Iterator[str]:
@@ -220,34 +170,13 @@ def _resources(report: Report) -> Iterator[str]:
         )
 
 
-def _steps(rows: Sequence[Row]) -> str:
-    return _table(
-        ("step", "loss before", "loss after", "apart", "allowed", "norm before", "norm after"),
-        [
-            (
-                str(row.step),
-                f"{row.before:.7g}",
-                f"{row.after:.7g}",
-                short(row.difference),
-                short(row.allowed),
-                *([f"{norm:.6g}" for norm in row.norms] if row.norms else ["", ""]),
-            )
-            for row in rows
-        ],
-    )
-
-
-def _outcome(role: str, outcome: Outcome) -> Iterator[str]:
-    if not outcome.says:
+def _ending(role: str, ending: Ending) -> Iterator[str]:
+    if not ending.says:
         return
-    rank = f", rank {outcome.failed_rank}" if outcome.failed_rank is not None else ""
-    yield f'<h2>{_text(role)}{rank}</h2><div class="card">{_text(outcome.says)}'
-    lines = [line for line in outcome.traceback if line != outcome.says]
-    for trace in outcome.ranks:
-        lines += [f"rank {trace.rank} {trace.last}", *(f"    {frame}" for frame in trace.stack)]
+    yield f'<h2>{text(role)}{blamed_rank(ending)}</h2><div class="card">{text(ending.says)}'
+    lines = traceback_lines(ending, indent="    ")
     if lines:
-        text = "\n".join(lines)
-        yield f"<pre>{_text(text)}</pre>"
+        yield "<pre>" + text("\n".join(lines)) + "</pre>"
     yield "</div>"
 
 
@@ -256,17 +185,9 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) 
 
     def row(cells: Sequence[str], tag: str) -> str:
         return "".join(
-            f"<{tag}{' class=n' if n >= words else ''}>{_text(cell)}</{tag}>"
+            f"<{tag}{' class=n' if n >= words else ''}>{text(cell)}</{tag}>"
             for n, cell in enumerate(cells)
         )
 
     lines = [f"<tr>{row(heads, 'th')}</tr>", *(f"<tr>{row(cells, 'td')}</tr>" for cells in rows)]
     return f'<div class="card"><table>{"".join(lines)}</table></div>'
-
-
-def _maybe(value: float | None) -> str:
-    return "" if value is None else short(value)
-
-
-def _text(value: str) -> str:
-    return text(value)

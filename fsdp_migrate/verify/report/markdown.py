@@ -8,9 +8,18 @@ from collections.abc import Iterator
 from fsdp_migrate import shown
 from fsdp_migrate.report.markdown import code, text
 from fsdp_migrate.verify.compare.gate import Gate, Status
-from fsdp_migrate.verify.launch.outcome import Outcome
+from fsdp_migrate.verify.launch.ending import Ending
+from fsdp_migrate.verify.report.cells import (
+    STEPS,
+    blamed_rank,
+    gate_numbers,
+    remark_lists,
+    step_cells,
+    traceback_lines,
+    world_cells,
+)
 from fsdp_migrate.verify.report.model import Report
-from fsdp_migrate.verify.report.text import chosen, short
+from fsdp_migrate.verify.report.text import chosen
 
 _SIGNS = {
     Status.PASS: "pass",
@@ -37,52 +46,32 @@ def _lines(report: Report) -> Iterator[str]:
     yield f"- program: {code(report.program)}"
     yield f"- before: {code(report.before)}, after: {code(report.after)}"
     yield f"- {_cell(report.setting)}"
-    for role, outcome in report.outcomes.items():
-        yield from _outcome(role, outcome)
+    for role, ending in report.endings.items():
+        yield from _ending(role, ending)
     if report.rows:
         yield ""
-        yield "| step | loss before | loss after | apart | allowed | norm before | norm after |"
+        yield f"| {' | '.join(STEPS)} |"
         yield "|--:|--:|--:|--:|--:|--:|--:|"
         for row in chosen(report.rows):
             if row is None:
                 yield "| ... | | | | | | |"
                 continue
-            norms = [f"{norm:.6g}" for norm in row.norms] if row.norms else ["", ""]
-            cells = [
-                str(row.step),
-                f"{row.before:.7g}",
-                f"{row.after:.7g}",
-                short(row.difference),
-                short(row.allowed),
-                *norms,
-            ]
-            yield f"| {' | '.join(cells)} |"
+            yield f"| {' | '.join(step_cells(row))} |"
     if report.worlds:
         yield ""
         yield "| ranks | first loss | after | last loss | after | apart | parameters | to first |"
         yield "|--:|--:|--:|--:|--:|--:|--:|--:|"
         for world in report.worlds:
-            apart = [
-                short(value) if value is not None else ""
-                for value in (world.loss_apart, world.parameters_apart, world.from_first)
-            ]
-            losses = [f"{value:.7g}" for value in (*world.first, *world.last)]
-            yield f"| {world.ranks} | {' | '.join([*losses, *apart])} |"
+            yield f"| {' | '.join(world_cells(world))} |"
     if report.gates:
         yield ""
         yield from _gates(report)
-    for title, items in (
-        ("Expected differences", report.expected),
-        ("Patched to run here", report.patches),
-        ("Notes", report.notes),
-        ("Not checked", report.limits),
-    ):
-        if items:
-            yield ""
-            yield f"**{title}**"
-            yield ""
-            for item in items:
-                yield f"- {_cell(item)}"
+    for title, items in remark_lists(report):
+        yield ""
+        yield f"**{title}**"
+        yield ""
+        for item in items:
+            yield f"- {_cell(item)}"
 
 
 def _gates(report: Report) -> Iterator[str]:
@@ -99,24 +88,16 @@ def _gates(report: Report) -> Iterator[str]:
 
 def _gate(gate: Gate) -> str:
     title = f"{gate.title}, {gate.part}" if gate.part else gate.title
-    numbers = [
-        short(value) if value is not None else ""
-        for value in (gate.measured, gate.allowed, gate.twin)
-    ]
-    return (
-        f"| {_cell(title)} | {_SIGNS[gate.status]} | {_cell(gate.says)} | {' | '.join(numbers)} |"
-    )
+    words = [_cell(title), _SIGNS[gate.status], _cell(gate.says)]
+    return f"| {' | '.join([*words, *gate_numbers(gate)])} |"
 
 
-def _outcome(role: str, outcome: Outcome) -> Iterator[str]:
-    if not outcome.says:
+def _ending(role: str, ending: Ending) -> Iterator[str]:
+    if not ending.says:
         return
-    rank = f", rank {outcome.failed_rank}" if outcome.failed_rank is not None else ""
     yield ""
-    yield f"**{role}{rank}**: {_cell(outcome.says)}"
-    lines = [line for line in outcome.traceback if line != outcome.says]
-    for trace in outcome.ranks:
-        lines += [f"rank {trace.rank} {trace.last}", *(f"  {frame}" for frame in trace.stack[-6:])]
+    yield f"**{role}{blamed_rank(ending)}**: {_cell(ending.says)}"
+    lines = traceback_lines(ending, indent="  ", most=6)
     if lines:
         fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", "\n".join(lines))), default=0))
         yield ""

@@ -9,7 +9,7 @@ from typing import Any
 
 from fsdp_migrate.verify.compare.gate import Gate, Status
 from fsdp_migrate.verify.compare.gates.training import Row
-from fsdp_migrate.verify.launch.outcome import Outcome
+from fsdp_migrate.verify.launch.ending import Ending
 
 SCHEMA = 1
 """Version of :meth:`Report.to_dict`."""
@@ -135,7 +135,7 @@ class Report:
     """Bytes of parameters that each rank holds, before and after."""
     parameters: tuple[Apart, ...] = ()
     """The parameters closest to their allowance, or furthest beyond it."""
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    endings: dict[str, Ending] = field(default_factory=dict)
     """By job: ``before``, ``after``, ``twin``, and more where more was run."""
     patches: tuple[str, ...] = ()
     """What had to be changed in torch to run at all on this machine."""
@@ -213,7 +213,7 @@ class Report:
             ],
             "parameter_bytes": [list(side) for side in self.held] if self.held else None,
             "worst_parameters": [dataclasses.asdict(each) for each in self.parameters],
-            "runs": {role: outcome.to_dict() for role, outcome in self.outcomes.items()},
+            "runs": {role: ending.to_dict() for role, ending in self.endings.items()},
             "patches": list(self.patches),
             "expected": list(self.expected),
             "notes": list(self.notes),

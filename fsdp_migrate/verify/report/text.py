@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from fsdp_migrate import shown
 from fsdp_migrate.verify.compare.gate import Gate, Status
 from fsdp_migrate.verify.compare.gates.training import Row
-from fsdp_migrate.verify.launch.outcome import Outcome
+from fsdp_migrate.verify.launch.ending import Ending
+from fsdp_migrate.verify.report.cells import blamed_rank, remark_lists, short, traceback_lines
 from fsdp_migrate.verify.report.model import Report, World
 
 _WIDTH = 98
@@ -36,12 +37,13 @@ def _lines(report: Report) -> Iterator[str]:
     if report.gates:
         yield ""
         yield from _gates(report.gates)
-    for role, outcome in report.outcomes.items():
-        yield from _outcome(role, outcome)
-    yield from _list("expected differences", report.expected)
-    yield from _list("patched to run here", report.patches)
-    yield from _list("notes", report.notes)
-    yield from _list("not checked", report.limits)
+    for role, ending in report.endings.items():
+        yield from _ending(role, ending)
+    for title, items in remark_lists(report):
+        yield ""
+        yield title.lower()
+        for item in items:
+            yield from _wrapped("  - ", item)
     yield ""
     head = f"VERDICT  {report.verdict.word}  "
     yield from _wrapped(f"{head}{report.title}: ", report.says, indent=len(head))
@@ -90,7 +92,7 @@ def _worlds(worlds: tuple[World, ...]) -> Iterator[str]:
     )
     for world in worlds:
         apart = [
-            short(value) if value is not None else "-"
+            short(value) or "-"
             for value in (world.loss_apart, world.parameters_apart, world.from_first)
         ]
         yield (
@@ -123,32 +125,13 @@ def _gates(gates: tuple[Gate, ...]) -> Iterator[str]:
             yield from _wrapped(indent, detail)
 
 
-def short(value: float) -> str:
-    """A difference in two digits; a plain 0 for none."""
-    return f"{value:.1e}" if value else "0"
-
-
-def _outcome(role: str, outcome: Outcome) -> Iterator[str]:
-    if not outcome.says:
+def _ending(role: str, ending: Ending) -> Iterator[str]:
+    if not ending.says:
         return
     yield ""
-    rank = f", rank {outcome.failed_rank}" if outcome.failed_rank is not None else ""
-    yield from _wrapped(f"{role}{rank}: ", outcome.says)
-    for line in outcome.traceback:
-        if line != outcome.says:
-            yield f"  {shown.line(line)}"
-    for trace in outcome.ranks:
-        yield f"  rank {trace.rank} {trace.last}"
-        for frame in trace.stack[-6:]:
-            yield f"    {shown.line(frame)}"
-
-
-def _list(title: str, items: tuple[str, ...]) -> Iterator[str]:
-    if items:
-        yield ""
-        yield title
-        for item in items:
-            yield from _wrapped("  - ", item)
+    yield from _wrapped(f"{role}{blamed_rank(ending)}: ", ending.says)
+    for line in traceback_lines(ending, indent="  ", most=6):
+        yield f"  {shown.line(line)}"
 
 
 def _wrapped(head: str, text: str, indent: int | None = None) -> Iterator[str]:

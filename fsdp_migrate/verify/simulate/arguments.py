@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,7 +26,7 @@ def on_cpu(value: Any) -> Any:
 
 
 def device(value: Any) -> Any:
-    """The same where a device is due: a number is one as well."""
+    """As :func:`on_cpu`, for an argument that must be a device: there a number names one too."""
     if type(value) is int:
         return _CPU
     return on_cpu(value)
@@ -66,16 +65,13 @@ def install() -> None:
     """Enter the mode for good, in every thread, and patch what it does not see."""
     _enter()
 
-    def make_run(original: Any) -> Callable[..., None]:
-        def run(self: threading.Thread) -> None:
-            _enter()  # modes belong to threads
-            original(self)
+    def run(original: Any, self: threading.Thread) -> None:
+        _enter()  # modes belong to threads
+        original(self)
 
-        return run
-
-    replace(threading.Thread, "run", make_run)
+    replace(threading.Thread, "run", run)
     # Refuses a stream of ours before any mode could see it.
-    replace(torch.Tensor, "record_stream", lambda original: lambda self, stream: None)
+    replace(torch.Tensor, "record_stream", lambda original, self, stream: None)
     _generators()
     _modules()
     _loading()
@@ -96,7 +92,7 @@ def _generators() -> None:
     """
     real: Any = torch.Generator
 
-    class Kind(type):
+    class GeneratorType(type):
         def __call__(cls, device: Any = "cpu") -> Any:
             return real(on_cpu(device))
 
@@ -109,66 +105,55 @@ def _generators() -> None:
         def __ror__(cls, other: Any) -> Any:
             return other | real
 
-    vars(torch)["Generator"] = Kind("Generator", (), {"__module__": "torch"})
+    vars(torch)["Generator"] = GeneratorType("Generator", (), {"__module__": "torch"})
 
 
 def _modules() -> None:
-    def moved(original: Any) -> Callable[..., Any]:
-        def to(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            args = tuple(device(arg) for arg in args)
-            kwargs = {k: device(v) if k == "device" else v for k, v in kwargs.items()}
-            return original(self, *args, **kwargs)
+    def to(original: Any, /, self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        args = tuple(device(arg) for arg in args)
+        kwargs = {k: device(v) if k == "device" else v for k, v in kwargs.items()}
+        return original(self, *args, **kwargs)
 
-        return to
+    def cuda(original: Any, self: torch.nn.Module, device: Any = None) -> torch.nn.Module:
+        del device
+        return self
 
-    def stays(original: Any) -> Callable[..., Any]:
-        del original
-
-        def cuda(self: torch.nn.Module, device: Any = None) -> torch.nn.Module:
-            del device
-            return self
-
-        return cuda
-
-    replace(torch.nn.Module, "to", moved)
-    replace(torch.nn.Module, "to_empty", moved)
-    replace(torch.nn.Module, "cuda", stays)
+    replace(torch.nn.Module, "to", to)
+    replace(torch.nn.Module, "to_empty", to)
+    replace(torch.nn.Module, "cuda", cuda)
 
 
 def _loading() -> None:
-    def make(original: Any) -> Callable[..., Any]:
-        def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-            if isinstance(map_location, dict):
-                map_location = {on_cpu(k): on_cpu(v) for k, v in map_location.items()}
-            elif not callable(map_location):
-                map_location = device(map_location) or "cpu"
-            return original(f, map_location, *args, **kwargs)
+    def load(original: Any, /, f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(map_location, dict):
+            map_location = {on_cpu(k): on_cpu(v) for k, v in map_location.items()}
+        elif not callable(map_location):
+            map_location = device(map_location) or "cpu"
+        return original(f, map_location, *args, **kwargs)
 
-        return load
-
-    replace(torch, "load", make)
+    replace(torch, "load", load)
 
 
 def _loader_imported(name: str) -> None:
-    def make(original: Any) -> Callable[..., None]:
-        def init(self: Any, *args: Any, **kwargs: Any) -> None:
-            kwargs.pop("pin_memory", None)
-            kwargs.pop("pin_memory_device", None)
-            original(self, *args, **kwargs)
+    def init(original: Any, /, self: Any, *args: Any, **kwargs: Any) -> None:
+        kwargs.pop("pin_memory", None)
+        kwargs.pop("pin_memory_device", None)
+        original(self, *args, **kwargs)
 
-        return init
-
-    replace(sys.modules[name].DataLoader, "__init__", make)
+    replace(sys.modules[name].DataLoader, "__init__", init)
 
 
 def _parallel_imported(name: str) -> None:
-    def make(original: Any) -> Callable[..., None]:
-        def init(
-            self: Any, module: Any, device_ids: Any = None, output_device: Any = None, **kw: Any
-        ) -> None:
-            del device_ids, output_device
-            original(self, module, **kw)
+    def init(
+        original: Any,
+        /,
+        self: Any,
+        module: Any,
+        device_ids: Any = None,
+        output_device: Any = None,
+        **kw: Any,
+    ) -> None:
+        del device_ids, output_device
+        original(self, module, **kw)
 
-        return init
-
-    replace(sys.modules[name].DistributedDataParallel, "__init__", make)
+    replace(sys.modules[name].DistributedDataParallel, "__init__", init)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -32,36 +31,29 @@ def _backend(given: Any) -> Any:
 def _groups() -> None:
     from torch.distributed import distributed_c10d as c10d
 
-    def make_first(original: Any) -> Callable[..., None]:
-        def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> None:
-            kwargs.pop("device_id", None)
-            kwargs.pop("pg_options", None)
-            original(_backend(backend), *args, **kwargs)
+    def init_process_group(
+        original: Any, /, backend: Any = None, *args: Any, **kwargs: Any
+    ) -> None:
+        kwargs.pop("device_id", None)
+        kwargs.pop("pg_options", None)
+        original(_backend(backend), *args, **kwargs)
 
-        return init_process_group
+    def new_group(
+        original: Any, /, ranks: Any = None, timeout: Any = None, backend: Any = None, **kw: Any
+    ) -> Any:
+        for name in ("device_id", "pg_options"):
+            kw.pop(name, None)
+        backend = backend if backend is None else _backend(backend)
+        return original(ranks, timeout, backend, **kw)
 
-    def make_new(original: Any) -> Callable[..., Any]:
-        def new_group(
-            ranks: Any = None, timeout: Any = None, backend: Any = None, **kw: Any
-        ) -> Any:
-            for name in ("device_id", "pg_options"):
-                kw.pop(name, None)
-            backend = backend if backend is None else _backend(backend)
-            return original(ranks, timeout, backend, **kw)
+    def barrier(original: Any, /, *args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("device_ids", None)
+        return original(*args[:2], **kwargs)
 
-        return new_group
-
-    def make_barrier(original: Any) -> Callable[..., Any]:
-        def barrier(*args: Any, **kwargs: Any) -> Any:
-            kwargs.pop("device_ids", None)
-            return original(*args[:2], **kwargs)
-
-        return barrier
-
-    replace(c10d, "init_process_group", make_first)
-    replace(c10d, "new_group", make_new)
-    replace(c10d, "barrier", make_barrier)
-    replace(c10d, "is_nccl_available", lambda original: lambda: True)
+    replace(c10d, "init_process_group", init_process_group)
+    replace(c10d, "new_group", new_group)
+    replace(c10d, "barrier", barrier)
+    replace(c10d, "is_nccl_available", lambda original: True)
     for name in ("init_process_group", "new_group", "barrier", "is_nccl_available"):
         setattr(dist, name, getattr(c10d, name))
 
@@ -69,44 +61,36 @@ def _groups() -> None:
 def _meshes_imported(name: str) -> None:
     module = sys.modules[name]
 
-    def make(original: Any) -> Callable[..., Any]:
-        def mesh(device_type: str, *args: Any, **kwargs: Any) -> Any:
-            return original(on_cpu(device_type), *args, **kwargs)
+    def mesh(original: Any, /, device_type: str, *args: Any, **kwargs: Any) -> Any:
+        return original(on_cpu(device_type), *args, **kwargs)
 
-        return mesh
+    def init(original: Any, /, self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        original(self, on_cpu(device_type), *args, **kwargs)
 
-    def make_init(original: Any) -> Callable[..., None]:
-        def init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
-            original(self, on_cpu(device_type), *args, **kwargs)
-
-        return init
-
-    replace(module, "init_device_mesh", make)
-    replace(module.DeviceMesh, "__init__", make_init)
+    replace(module, "init_device_mesh", mesh)
+    replace(module.DeviceMesh, "__init__", init)
     vars(dist)["init_device_mesh"] = module.init_device_mesh
 
 
 def _autocast() -> None:
-    def make(original: Any) -> Callable[..., None]:
-        def init(self: Any, device_type: str, dtype: Any = None, *args: Any, **kw: Any) -> None:
-            if device_type == "cuda":
-                # The default of CUDA; that of the CPU is bfloat16.
-                device_type, dtype = "cpu", dtype or torch.float16
-            original(self, device_type, dtype, *args, **kw)
+    def init(
+        original: Any, /, self: Any, device_type: str, dtype: Any = None, *args: Any, **kw: Any
+    ) -> None:
+        if device_type == "cuda":
+            # The default of CUDA; that of the CPU is bfloat16.
+            device_type, dtype = "cpu", dtype or torch.float16
+        original(self, device_type, dtype, *args, **kw)
 
-        return init
-
-    replace(torch.autocast, "__init__", make)
+    replace(torch.autocast, "__init__", init)
 
 
 def _scaler_imported(name: str) -> None:
     kind = "ShardedGradScaler" if "sharded" in name else "GradScaler"
 
-    def make(original: Any) -> Callable[..., None]:
-        def init(self: Any, device_type: str = "cuda", *args: Any, **kwargs: Any) -> None:
-            kwargs.pop("device", None)
-            original(self, device(device_type), *args, **kwargs)
+    def init(
+        original: Any, /, self: Any, device_type: str = "cuda", *args: Any, **kwargs: Any
+    ) -> None:
+        kwargs.pop("device", None)
+        original(self, device(device_type), *args, **kwargs)
 
-        return init
-
-    replace(getattr(sys.modules[name], kind), "__init__", make)
+    replace(getattr(sys.modules[name], kind), "__init__", init)

@@ -12,8 +12,8 @@ from fsdp_migrate.verify.compare.load import LoadError, load, load_parameters
 from fsdp_migrate.verify.compare.recording import Recording
 from fsdp_migrate.verify.events import Event, Role
 from fsdp_migrate.verify.launch import baseline
+from fsdp_migrate.verify.launch.ending import End, Ending
 from fsdp_migrate.verify.launch.job import Job
-from fsdp_migrate.verify.launch.outcome import End, Outcome
 from fsdp_migrate.verify.launch.start import Runner
 from fsdp_migrate.verify.launch.watch import Patience
 from fsdp_migrate.verify.plan import Plan
@@ -49,22 +49,22 @@ class Bench:
     room: Path
     runner: Runner
     on_event: Callable[[Event], None]
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    endings: dict[str, Ending] = field(default_factory=dict)
     recordings: dict[str, Recording] = field(default_factory=dict)
 
-    def train(self, job: Job) -> Outcome:
+    def train(self, job: Job) -> Ending:
         """Run ``job``, or find the recording of an earlier verification."""
         cache = self.plan.cache if baseline.keepable(job) else None
         name = baseline.key(self.plan, job) if cache is not None else ""
-        outcome = baseline.find(cache, name) if cache is not None else None
-        if outcome is not None:
-            self.runner.adopt(outcome)
+        ending = baseline.find(cache, name) if cache is not None else None
+        if ending is not None:
+            self.runner.adopt(ending)
         else:
-            outcome = self.runner.run(job, self._patience(job))
+            ending = self.runner.run(job, self._patience(job))
             if cache is not None:
-                baseline.keep(cache, name, outcome)
-        self.outcomes[job.name] = outcome
-        return outcome
+                baseline.keep(cache, name, ending)
+        self.endings[job.name] = ending
+        return ending
 
     def record(self, job: Job) -> Recording:
         """Run ``job`` and load its records.
@@ -72,18 +72,18 @@ class Bench:
         Raises:
             Settled: it did not finish, or its records cannot be used.
         """
-        outcome = self.train(job)
-        if outcome.end is End.FINISHED:
+        ending = self.train(job)
+        if ending.end is End.FINISHED:
             try:
-                recording = self.recordings[job.name] = load(outcome.folder)
+                recording = self.recordings[job.name] = load(ending.folder)
             except LoadError as error:
                 says = f"the records of the {NAMES[job.role]} cannot be used: {error}"
                 raise Settled(Verdict.INCONCLUSIVE, says) from None
             return recording
-        verdict = _VERDICTS.get((job.role, outcome.end), Verdict.INCONCLUSIVE)
-        if outcome.end in (End.UNRECORDED, End.DEFEATED):
+        verdict = _VERDICTS.get((job.role, ending.end), Verdict.INCONCLUSIVE)
+        if ending.end in (End.UNRECORDED, End.DEFEATED):
             verdict = Verdict.UNRECORDED
-        says = outcome.says
+        says = ending.says
         if verdict in (Verdict.INCONCLUSIVE, Verdict.UNRECORDED):
             says = f"{NAMES[job.role]}: {says}"
         raise Settled(verdict, says)
@@ -91,10 +91,10 @@ class Bench:
     def explained(self, settled: Settled, job: Job, before: Recording) -> Settled:
         """``settled`` with the reason why the migrated ``job`` failed, where one can be seen: a
         parameter outside of every unit is a frequent one."""
-        outcome = self.outcomes[job.name]
+        ending = self.endings[job.name]
         if settled.verdict not in (Verdict.AFTER_FAILED, Verdict.AFTER_HUNG):
             return settled
-        reason = misplaced(before.parameters, load_parameters(outcome.folder))
+        reason = misplaced(before.parameters, load_parameters(ending.folder))
         if reason is None:
             return settled
         says = f"{settled.says}; {reason.title}: {reason.says}"
@@ -102,7 +102,7 @@ class Bench:
 
     def _patience(self, job: Job) -> Patience:
         limit = self.plan.timeout
-        gaps = [o.slowest_gap for name, o in self.outcomes.items() if name.startswith("before")]
+        gaps = [o.slowest_gap for name, o in self.endings.items() if name.startswith("before")]
         if not gaps:
             return Patience(start=limit, steady=limit)
         return Patience(start=limit, steady=min(limit, max(_STEADY_S, _SLOWER * max(gaps))))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from fsdp_migrate.verify.compare.envelope import ROUNDING
 from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.gates.start import drawn_apart
-from fsdp_migrate.verify.compare.judge import Judgement, decided, judge
+from fsdp_migrate.verify.compare.judge import Judgement, cause_is_found, judge
 from fsdp_migrate.verify.compare.recording import Recording
 from fsdp_migrate.verify.events import Event, Role, Stage
 from fsdp_migrate.verify.inject.config import Noise, Precision
@@ -30,27 +31,15 @@ class Setting:
         """The name of the plain job of a role."""
         return f"{role}{self.label}"
 
-    def job(
-        self,
-        role: Role,
-        suffix: str = "",
-        *,
-        noise: Noise | None = None,
-        precision: Precision = Precision.NATIVE,
-        start: Path | None = None,
-        linger: bool = False,
-    ) -> Job:
-        """A job in this setting, named after its role."""
+    def job(self, role: Role, suffix: str = "", **changes: Any) -> Job:
+        """A job in this setting, named after its role, with some :class:`Changes`."""
         return Job(
             role=role,
             name=f"{role.value}{self.label}{suffix}",
             nproc=self.nproc,
             args=self.args,
             files=self.files,
-            noise=noise,
-            precision=precision,
-            start=start,
-            linger=linger,
+            **changes,
         )
 
 
@@ -71,7 +60,7 @@ class Pair:
         return self.full if self.full is not None else self.evidence
 
 
-def compare(bench: Bench, setting: Setting, *, linger: bool = False) -> Pair:
+def compare_versions(bench: Bench, setting: Setting, *, linger: bool = False) -> Pair:
     """Train both versions, the twin where it is needed, and judge.
 
     Three runs; a program that computes in 16 bits takes six, one whose weights are drawn on the
@@ -90,19 +79,19 @@ def compare(bench: Bench, setting: Setting, *, linger: bool = False) -> Pair:
     if drawn_apart(evidence):
         # Both draw their weights on the meta device, in different orders: compared as they are,
         # they are two unrelated models.
-        start = bench.outcomes[setting.job(Role.BEFORE).name].folder
+        start = str(bench.endings[setting.job(Role.BEFORE).name].folder)
         evidence = Evidence(
             before,
             bench.record(setting.job(Role.AFTER, "-same-start", start=start, linger=linger)),
             drawn=after,
         )
-    if decided(evidence):
+    if cause_is_found(evidence):
         return Pair(setting, evidence, judge(evidence))
     evidence = _with_twin(bench, setting, evidence, Precision.NATIVE)
     full: Evidence | None = None
     notes: list[str] = []
     if before.coarse and bench.plan.precision == "both":
-        full, notes = _in_full(bench, setting, drawn=evidence.drawn is not None)
+        full, notes = _compare_in_float32(bench, setting, drawn=evidence.drawn is not None)
     bench.on_event(Event(Stage.JUDGE))
     return Pair(setting, evidence, judge(evidence, full), full, notes)
 
@@ -118,7 +107,9 @@ def _with_twin(
     return Evidence(evidence.before, evidence.after, twin, drawn=evidence.drawn)
 
 
-def _in_full(bench: Bench, setting: Setting, *, drawn: bool) -> tuple[Evidence | None, list[str]]:
+def _compare_in_float32(
+    bench: Bench, setting: Setting, *, drawn: bool
+) -> tuple[Evidence | None, list[str]]:
     """Both versions computed in float32, where rounding no longer hides differences.
 
     Not every program can be computed so; then its numbers are compared in its own precision only,
@@ -129,12 +120,12 @@ def _in_full(bench: Bench, setting: Setting, *, drawn: bool) -> tuple[Evidence |
     why = ""
     for precision in (Precision.STORED_FLOAT32, Precision.FLOAT32):
         sides: list[Recording] = []
-        start: Path | None = None
+        start: str | None = None
         try:
             for role in (Role.BEFORE, Role.AFTER):
                 job = setting.job(role, f"-{precision.value}", precision=precision, start=start)
                 sides.append(bench.record(job))
-                start = bench.outcomes[job.name].folder if drawn else None
+                start = str(bench.endings[job.name].folder) if drawn else None
         except Settled as settled:
             why = why or f"{'migrated' if sides else 'original'} program: {settled.says}"
             continue

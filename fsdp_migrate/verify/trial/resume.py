@@ -12,12 +12,12 @@ from typing import Any
 from fsdp_migrate.verify import inject
 from fsdp_migrate.verify.compare.coverage import NothingShared, listed
 from fsdp_migrate.verify.compare.evidence import distances
-from fsdp_migrate.verify.compare.gate import Gate, Status, plural
+from fsdp_migrate.verify.compare.gate import Gate, Question, plural
 from fsdp_migrate.verify.compare.recording import Recording
 from fsdp_migrate.verify.launch.scratch import input_files
 from fsdp_migrate.verify.report.model import Verdict
 from fsdp_migrate.verify.trial.bench import Bench, Settled
-from fsdp_migrate.verify.trial.pair import Pair, Setting, compare
+from fsdp_migrate.verify.trial.pair import Pair, Setting, compare_versions
 
 RESUMED = "resumed"
 """The part of the gates that look at the resumed runs."""
@@ -29,7 +29,7 @@ _COARSE_SLACK = 0.1
 _METADATA = ".metadata"  # what makes a folder one checkpoint of torch.distributed.checkpoint
 
 
-def written(tree: Path, source: Path) -> list[str]:
+def find_written(tree: Path, source: Path) -> list[str]:
     """What a run wrote into its scratch copy of ``source``: files, and folders that are one
     checkpoint, relative to the tree."""
     known = {name: place.stat().st_mtime_ns for name, place in input_files(source)}
@@ -45,7 +45,7 @@ def written(tree: Path, source: Path) -> list[str]:
     return list(found)
 
 
-def resumed(bench: Bench, first: Pair) -> Pair:
+def compare_resumed(bench: Bench, first: Pair) -> Pair:
     """Let both versions resume from what the original saved in the run of ``first``.
 
     Raises:
@@ -53,8 +53,8 @@ def resumed(bench: Bench, first: Pair) -> Pair:
     """
     plan = bench.plan
     assert plan.resume is not None
-    tree = bench.outcomes[first.setting.job_name("before")].tree
-    names = written(tree, plan.before) if tree is not None else []
+    tree = bench.endings[first.setting.job_name("before")].tree
+    names = find_written(tree, plan.before) if tree is not None else []
     if tree is None or not names:
         says = (
             f"the original wrote no file within {plural(plan.max_steps, 'step')}: there is nothing "
@@ -74,7 +74,7 @@ def resumed(bench: Bench, first: Pair) -> Pair:
         files=folder,
     )
     try:
-        pair = compare(bench, setting)
+        pair = compare_versions(bench, setting)
     except Settled as settled:
         raise dataclasses.replace(settled, says=f"{RESUMED}: {settled.says}") from None
     if _same_weights(first.evidence.before, pair.evidence.before):
@@ -91,13 +91,13 @@ def _same_weights(a: Recording, b: Recording) -> bool:
     return not isinstance(apart, NothingShared) and apart.together == 0.0
 
 
-def saved(bench: Bench, first: Pair) -> Gate:
+def compare_saved(bench: Bench, first: Pair) -> Gate:
     """What the migrated program saved is what the original saved, to a plain process."""
-    key, title = "saved", "saved files"
+    asked = Question("saved", "saved files")
     plan = bench.plan
-    trees = [bench.outcomes[first.setting.job_name(side)].tree for side in ("before", "after")]
+    trees = [bench.endings[first.setting.job_name(side)].tree for side in ("before", "after")]
     assert all(tree is not None for tree in trees)
-    names = written(Path(str(trees[0])), plan.before)
+    names = find_written(Path(str(trees[0])), plan.before)
     command = [plan.python, str(inject.SAVED), *(str(tree) for tree in trees)]
     done = subprocess.run(
         command, input=json.dumps(names), capture_output=True, text=True, check=False
@@ -105,31 +105,23 @@ def saved(bench: Bench, first: Pair) -> Gate:
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     if done.returncode or len(answers) != len(names):
         lines = done.stderr.strip().splitlines() or ["it ended without a word"]
-        says = f"could not be compared: {lines[-1]}"
-        return Gate(key=key, title=title, status=Status.VOID, says=says)
+        return asked.void(f"could not be compared: {lines[-1]}")
     checkpoints = [answer for answer in answers if answer["kind"] == "checkpoint"]
     if not checkpoints:
-        says = f"none that torch can load: {listed(names)}"
-        return Gate(key=key, title=title, status=Status.NOTE, says=says)
+        return asked.note(f"none that torch can load: {listed(names)}")
     slack = _COARSE_SLACK if first.evidence.before.coarse else _SLACK
     problems = [text for answer in checkpoints for text in _problems(answer, slack)]
     if problems:
-        return Gate(
-            key=key,
-            title=title,
-            status=Status.FAIL,
-            says=problems[0],
+        return asked.fails(
+            problems[0],
             hint="the state is gathered or named differently before it is saved",
             details=tuple(problems[1:6]),
         )
     largest = max((d / size for a in checkpoints for _, d, size in a["apart"] if size), default=0.0)
     count = sum(len(answer["apart"]) for answer in checkpoints)
     paths = [answer["path"] for answer in checkpoints]
-    return Gate(
-        key=key,
-        title=title,
-        status=Status.PASS,
-        says=f"{listed(paths)}: {plural(count, 'value')}, read by plain torch",
+    return asked.passes(
+        f"{listed(paths)}: {plural(count, 'value')}, read by plain torch",
         measured=largest,
         allowed=slack,
         details=tuple(

@@ -6,42 +6,32 @@ import json
 import statistics
 from pathlib import Path
 
-from fsdp_migrate.verify.compare.gate import Gate, Status
+from fsdp_migrate.verify.compare.gate import Gate, Question
 from fsdp_migrate.verify.events import Role
-from fsdp_migrate.verify.launch.job import Job
-from fsdp_migrate.verify.launch.outcome import End
+from fsdp_migrate.verify.launch.ending import End
 from fsdp_migrate.verify.trial.bench import Bench
 from fsdp_migrate.verify.trial.pair import Pair
 
 
-def timed(bench: Bench, first: Pair) -> Gate:
+def measure_times(bench: Bench, first: Pair) -> Gate:
     """How long a step takes and how much memory it needs, before and after. Never a failure: a
     busy machine is no defect of a program."""
-    key, title = "timing", "time and memory"
+    asked = Question("timing", "time and memory")
     if bench.runner.simulate:
-        says = "not measured: a simulation says nothing of them"
-        return Gate(key=key, title=title, status=Status.NOTE, says=says)
+        return asked.note("not measured: a simulation says nothing of them")
     found = []
     for role in (Role.BEFORE, Role.AFTER):
-        job = Job(
-            role=role,
-            name=f"{role.value}-timed",
-            nproc=first.setting.nproc,
-            args=first.setting.args,
-            timing=True,
-        )
-        outcome = bench.train(job)
-        if outcome.end is not End.FINISHED:
-            says = f"not measured: {outcome.says}"
-            return Gate(key=key, title=title, status=Status.NOTE, says=says)
-        found.append(_read(outcome.folder))
+        ending = bench.train(first.setting.job(role, "-timed", timing=True))
+        if ending.end is not End.FINISHED:
+            return asked.note(f"not measured: {ending.says}")
+        found.append(_read(ending.folder))
     (seconds, memory), (other, others) = found
     where = "process memory" if first.evidence.before.device == "cpu" else "device memory"
     says = (
         f"{1000 * seconds:.1f} ms a step before, {1000 * other:.1f} ms after; "
         f"peak {where} {memory / 2**20:,.0f} MiB before, {others / 2**20:,.0f} MiB after"
     )
-    return Gate(key=key, title=title, status=Status.NOTE, says=says)
+    return asked.note(says)
 
 
 def _read(folder: Path) -> tuple[float, int]:

@@ -8,7 +8,7 @@ from typing import Any
 from fsdp_migrate.verify.compare.coverage import NothingShared, Paired, listed, pair
 from fsdp_migrate.verify.compare.envelope import gap
 from fsdp_migrate.verify.compare.evidence import Evidence
-from fsdp_migrate.verify.compare.gate import Gate, Status, plural
+from fsdp_migrate.verify.compare.gate import Gate, Question, plural
 from fsdp_migrate.verify.compare.recording import Mode
 
 
@@ -18,7 +18,7 @@ def same_inputs(evidence: Evidence) -> Gate:
     Where rounding-size noise in the weights changes what enters as well, the program computed it
     with the model (a critic's samples come from a generator), and equal bits are not to be had.
     """
-    key, title = "inputs", "inputs"
+    asked = Question("inputs", "inputs")
     seen, computed = 0, 0
     for n, what, rank, mine, theirs in _entered(evidence):
         seen += len(mine)
@@ -29,14 +29,13 @@ def same_inputs(evidence: Evidence) -> Gate:
             continue
         says = f"step {n + 1}, rank {rank}: other data enters {_ENTERING[what]}"
         hint = "sampler, shuffling or seeding of the data differs"
-        return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
+        return asked.fails(says, hint)
     if not seen:
-        says = "no tensor was seen entering the model or leaving a DataLoader"
-        return Gate(key=key, title=title, status=Status.NOTE, says=says)
+        return asked.note("no tensor was seen entering the model or leaving a DataLoader")
     if computed:
         says = "what enters follows from the model's own numbers, in the noise twin as well"
-        return Gate(key=key, title=title, status=Status.NOTE, says=says)
-    return Gate(key=key, title=title, status=Status.PASS, says=f"{seen} fingerprints, all equal")
+        return asked.note(says)
+    return asked.passes(f"{seen} fingerprints, all equal")
 
 
 def inputs_may_follow(evidence: Evidence) -> bool:
@@ -76,7 +75,7 @@ _ENTERING = {
 
 def same_modes(evidence: Evidence) -> Gate:
     """The same modules are in training mode whenever the model is trained."""
-    key, title = "mode", "training mode"
+    asked = Question("mode", "training mode")
     seen = 0
     for n, a, b, _ in evidence.pairs():
         for rank, (x, y) in enumerate(zip(a.modes, b.modes, strict=True)):
@@ -88,12 +87,10 @@ def same_modes(evidence: Evidence) -> Gate:
                         f"{_evaluating(theirs)} after"
                     )
                     hint = "model.train() or model.eval() was lost, added or moved"
-                    return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
+                    return asked.fails(says, hint)
     if not seen:
-        says = "no forward of a sharded model was seen"
-        return Gate(key=key, title=title, status=Status.NOTE, says=says)
-    says = f"the same modules in {seen} forwards"
-    return Gate(key=key, title=title, status=Status.PASS, says=says)
+        return asked.note("no forward of a sharded model was seen")
+    return asked.passes(f"the same modules in {seen} forwards")
 
 
 def _evaluating(mode: Mode) -> str:
@@ -109,34 +106,32 @@ def same_random(evidence: Evidence) -> Gate:
     A difference by itself harms nothing: code that no longer draws numbers for weights it then
     overwrites is fine. It becomes the cause of a failure only if numbers differ later.
     """
-    key, title = "random", "random numbers"
+    asked = Question("random", "random numbers")
     for n, a, b, _ in evidence.pairs():
         for rank, (x, y) in enumerate(zip(a.random, b.random, strict=True)):
             if x != y:
                 says = f"step {n + 1}, rank {rank}: the generator is in another state"
                 hint = "seeding, or something that draws random numbers, was added, lost or moved"
-                return Gate(key=key, title=title, status=Status.NOTE, says=says, hint=hint)
-    return Gate(key=key, title=title, status=Status.PASS, says="same state at every step")
+                return asked.note(says, hint)
+    return asked.passes("same state at every step")
 
 
 def same_settings(evidence: Evidence) -> Gate:
     """The same optimizers with the same hyperparameters for every parameter, at every step."""
-    key, title = "settings", "optimizer settings"
+    asked = Question("settings", "optimizer settings")
     before, after = evidence.before, evidence.after
     # Optimizers that step inside backward come one per parameter, and how many a rank has depends
     # on how parameters are cut; their kind is compared parameter by parameter, below.
     kinds = [[o.kind for o in side.optimizers if not o.inside] for side in (before, after)]
     if kinds[0] != kinds[1]:
-        says = f"{listed(kinds[0])} before, {listed(kinds[1]) or 'none'} after"
-        return Gate(key=key, title=title, status=Status.FAIL, says=says)
+        return asked.fails(f"{listed(kinds[0])} before, {listed(kinds[1]) or 'none'} after")
     paired = pair(dict.fromkeys(before.owned()), dict.fromkeys(after.owned()))
     if isinstance(paired, NothingShared):
-        return Gate(key=key, title=title, status=Status.FAIL, says=f"optimizer: {paired}")
+        return asked.fails(f"optimizer: {paired}")
     if not paired.complete:
         side = "before" if paired.only_before else "after"
         names = sorted(paired.only_before or paired.only_after)
-        says = f"only {side} in the optimizer: {listed(names)}"
-        return Gate(key=key, title=title, status=Status.FAIL, says=says)
+        return asked.fails(f"only {side} in the optimizer: {listed(names)}")
     for n, a, b, _ in evidence.pairs():
         differing = _differing(before.settings(a), after.settings(b))
         if differing:
@@ -146,10 +141,9 @@ def same_settings(evidence: Evidence) -> Gate:
                 f"{plural(len(paired.both), 'parameter')}: {listed(names)}"
             )
             hint = "parameter groups, learning rate or schedule differ"
-            return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
+            return asked.fails(says, hint)
     what = listed(kinds[0]) or "optimizers inside backward"
-    says = f"{what}, same for {plural(len(paired.both), 'parameter')} at every step"
-    return Gate(key=key, title=title, status=Status.PASS, says=says)
+    return asked.passes(f"{what}, same for {plural(len(paired.both), 'parameter')} at every step")
 
 
 def same_memory(evidence: Evidence) -> Gate | None:
@@ -158,7 +152,7 @@ def same_memory(evidence: Evidence) -> Gate | None:
     What is loaded before the first step must be equal; what is loaded later has gone through
     rounding, and only its names and counts are compared.
     """
-    key, title = "optimizer-state", "optimizer state"
+    asked = Question("optimizer-state", "optimizer state")
     compared = 0
     for n, a, b, _ in evidence.pairs():
         if not a.states.by_name and not b.states.by_name:
@@ -171,7 +165,7 @@ def same_memory(evidence: Evidence) -> Gate | None:
                 side = "before" if paired.only_before else "after"
                 names = paired.only_before or paired.only_after
                 says = f"step {n + 1}: only {side}: {listed(sorted(names))}"
-            return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
+            return asked.fails(says, hint)
         wrong = [
             name
             for name, (x, y) in paired.both.items()
@@ -179,12 +173,11 @@ def same_memory(evidence: Evidence) -> Gate | None:
         ]
         if wrong:
             says = f"step {n + 1}: {len(wrong)} of {len(paired.both)} differ: {listed(wrong)}"
-            return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
+            return asked.fails(says, hint)
         compared += len(paired.both)
     if not compared:
         return None
-    says = f"{plural(compared, 'loaded state')} equal"
-    return Gate(key=key, title=title, status=Status.PASS, says=says)
+    return asked.passes(f"{plural(compared, 'loaded state')} equal")
 
 
 _SAME_STATE = 1e-6

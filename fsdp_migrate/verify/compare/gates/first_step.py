@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from fsdp_migrate.verify.compare.coverage import NothingShared, listed, pair
-from fsdp_migrate.verify.compare.envelope import ROUNDING, Judged, gap, judge, worst
+from fsdp_migrate.verify.compare.envelope import ROUNDING, Judged, beyond, gap, judge, worst
 from fsdp_migrate.verify.compare.evidence import Distances, Evidence, distances
-from fsdp_migrate.verify.compare.gate import Gate, Status, plural
+from fsdp_migrate.verify.compare.gate import Gate, Question, plural
 from fsdp_migrate.verify.compare.recording import Step, Tensors
 from fsdp_migrate.verify.compare.sketch import change, length
 
@@ -87,11 +87,10 @@ def gradient_gap(a: Tensors, b: Tensors) -> float:
 
 def same_loss(evidence: Evidence) -> Gate:
     """The first forward gives the same losses: nothing has been updated yet."""
-    key, title = "first-loss", "loss, first step"
+    asked = Question("first-loss", "loss, first step")
     _, a, b, twin = evidence.pairs()[0]
     if not any(a.losses):
-        says = "no loss was seen: backward was called on no scalar"
-        return Gate(key=key, title=title, status=Status.VOID, says=says)
+        return asked.void("no loss was seen: backward was called on no scalar")
     # The same weights go through the same operations, so in 16 bits the twin, whose weights are
     # shaken by 2^-9, says nothing. GPUs may choose other kernels for parameters aligned otherwise.
     shaken = twin is not None and not (evidence.before.coarse and evidence.before.device == "cpu")
@@ -101,12 +100,13 @@ def same_loss(evidence: Evidence) -> Gate:
         twin=loss_gap(a, twin, 0.0) if twin and shaken else None,
     )
     hint = "the forward computes something else: precision, inputs' dtypes, scaling, or buffers"
-    return _numbers(key, title, judged, f"{a.loss:.7g} before, {b.loss:.7g} after", hint)
+    says = f"{a.loss:.7g} before, {b.loss:.7g} after"
+    return asked.judge(judged, says, hint, ok=judged.ok)
 
 
 def same_clipping(evidence: Evidence) -> Gate:
     """The same clip calls with the same bounds, returning the same norms."""
-    key, title = "clipping", "gradient clipping"
+    asked = Question("clipping", "gradient clipping")
     _, a, b, twin = evidence.pairs()[0]
     for n, x, y, _ in evidence.pairs():
         for rank, (mine, theirs) in enumerate(zip(x.clips, y.clips, strict=True)):
@@ -116,19 +116,18 @@ def same_clipping(evidence: Evidence) -> Gate:
                 here, there = _calls(calls[0]), _calls(calls[1])
                 says = f"step {n + 1}, rank {rank}: {here} before, {there} after"
                 hint = "a clip call was lost, added, or got another bound"
-                return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
+                return asked.fails(says, hint)
     measured = norm_gap(a, b)
     if measured is None:
         clipped = any(clippings(calls) for calls in a.clips)
-        says = "no norm was returned" if clipped else "gradients are not clipped"
-        return Gate(key=key, title=title, status=Status.PASS, says=says)
+        return asked.passes("no norm was returned" if clipped else "gradients are not clipped")
     judged = judge(measured, floor=evidence.floors.norm, twin=norm_gap(a, twin) if twin else None)
     found = [values[0] for side in (a, b) for values in norms(side)[:1]]
     says = "norm " + " before, ".join(f"{value:.7g}" for value in found) + " after"
     hint = (
         "the norm is taken over other gradients: over local shards, per unit, or differently scaled"
     )
-    return _numbers(key, title, judged, says, hint)
+    return asked.judge(judged, says, hint, ok=judged.ok)
 
 
 def _calls(clips: Sequence[Mapping[str, object]]) -> str:
@@ -140,11 +139,11 @@ def _calls(clips: Sequence[Mapping[str, object]]) -> str:
 
 def same_gradient(evidence: Evidence) -> Gate:
     """The gradients that the first step of each parameter uses, parameter by parameter."""
-    key, title = "gradient", "gradient, first step"
+    asked = Question("gradient", "gradient, first step")
     mine, twin = evidence.before.first_gradients, evidence.twin
     measured = distances(mine, evidence.after.first_gradients)
     if isinstance(measured, NothingShared):
-        return Gate(key=key, title=title, status=Status.VOID, says=f"gradients: {measured}")
+        return asked.void(f"gradients: {measured}")
     noise = _noise(distances(mine, twin.first_gradients) if twin else None)
     norm, floor = measured.norm, evidence.floors.gradient
 
@@ -164,7 +163,7 @@ def same_gradient(evidence: Evidence) -> Gate:
             "scaled by depends on which rank holds it; are there trained parameters that FSDP "
             "ignores, whose gradients no one reduces?"
         )
-    return _parameters(key, title, total, judged, hint)
+    return _parameters(asked, total, judged, hint)
 
 
 def _clipped_apart(step: Step) -> str | None:
@@ -177,11 +176,11 @@ def _clipped_apart(step: Step) -> str | None:
 
 def same_update(evidence: Evidence) -> Gate:
     """What the first step of each parameter changes, parameter by parameter."""
-    key, title = "update", "update, first step"
+    asked = Question("update", "update, first step")
     mine, twin = evidence.before.first_updates, evidence.twin
     measured = _updates(*mine, *evidence.after.first_updates)
     if isinstance(measured, NothingShared):
-        return Gate(key=key, title=title, status=Status.VOID, says=f"updates: {measured}")
+        return asked.void(f"updates: {measured}")
     noise = _noise(_updates(*mine, *twin.first_updates) if twin else None)
     weights = evidence.before.init.params.whole
 
@@ -206,7 +205,7 @@ def same_update(evidence: Evidence) -> Gate:
         floor = max(least(name) for name in certain.by_name)
         total = judge(certain.together, floor=floor, twin=quiet.together if quiet else None)
     hint = "the optimizer does something else with the same gradients"
-    return _parameters(key, title, total, judged, hint)
+    return _parameters(asked, total, judged, hint)
 
 
 def _updates(a0: Tensors, a1: Tensors, b0: Tensors, b1: Tensors) -> Distances | NothingShared:
@@ -249,9 +248,7 @@ def per_parameter(
     ]
 
 
-def _parameters(
-    key: str, title: str, total: Judged | None, judged: list[Judged], hint: str
-) -> Gate:
+def _parameters(asked: Question, total: Judged | None, judged: list[Judged], hint: str) -> Gate:
     """A gate over all parameters together and each by itself; the worse one is shown."""
     most = worst(judged)
     wrong = sorted((j for j in judged if not j.ok), key=lambda j: -j.excess)
@@ -263,27 +260,4 @@ def _parameters(
         says = f"{len(wrong)} of {plural(len(judged), 'parameter')} differ: " + listed(
             [j.where for j in wrong]
         )
-    return Gate(
-        key=key,
-        title=title,
-        status=Status.PASS if ok else Status.FAIL,
-        says=says,
-        measured=shown.measured,
-        allowed=shown.allowed,
-        twin=shown.twin,
-        hint="" if ok else hint,
-        details=tuple(f"{j.where}: {j.measured:.1e}, allowed {j.allowed:.1e}" for j in wrong[:5]),
-    )
-
-
-def _numbers(key: str, title: str, judged: Judged, says: str, hint: str) -> Gate:
-    return Gate(
-        key=key,
-        title=title,
-        status=Status.PASS if judged.ok else Status.FAIL,
-        says=says,
-        measured=judged.measured,
-        allowed=judged.allowed,
-        twin=judged.twin,
-        hint="" if judged.ok else hint,
-    )
+    return asked.judge(shown, says, hint, ok=ok, details=beyond(wrong))

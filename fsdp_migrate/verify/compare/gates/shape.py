@@ -6,17 +6,16 @@ from collections.abc import Mapping
 
 from fsdp_migrate.verify.compare.coverage import NothingShared, listed, pair
 from fsdp_migrate.verify.compare.evidence import Evidence
-from fsdp_migrate.verify.compare.gate import Gate, Status, plural
+from fsdp_migrate.verify.compare.gate import Gate, Question, plural
 from fsdp_migrate.verify.compare.recording import Optimizer, Parameter, Recording
 
 
 def same_steps(evidence: Evidence) -> Gate:
     """Same number of optimizer steps, and of backward calls in each."""
-    key, title = "steps", "steps"
+    asked = Question("steps", "steps")
     before, after = evidence.before, evidence.after
     if before.world != after.world:
-        says = f"{before.world} ranks before, {after.world} after"
-        return Gate(key=key, title=title, status=Status.FAIL, says=says)
+        return asked.fails(f"{before.world} ranks before, {after.world} after")
     for n, a, b, _ in evidence.pairs():
         for rank, (x, y) in enumerate(zip(a.losses, b.losses, strict=True)):
             if len(x) != len(y):
@@ -25,36 +24,34 @@ def same_steps(evidence: Evidence) -> Gate:
                     f"{len(y)} after"
                 )
                 hint = "gradient accumulation differs, or steps were skipped by a gradient scaler"
-                return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
+                return asked.fails(says, hint)
     scaled = [any(step.scaled for step in side.steps) for side in (before, after)]
     if scaled[0] != scaled[1]:
         says = f"losses are scaled {'before' if scaled[0] else 'after'} only"
         hint = "the gradient scaler was lost or added: in float16 small gradients underflow"
-        return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
+        return asked.fails(says, hint)
     if len(before.steps) != len(after.steps):
         says = f"{plural(len(before.steps), 'optimizer step')} before, {len(after.steps)} after"
-        return Gate(key=key, title=title, status=Status.FAIL, says=says)
+        return asked.fails(says)
     micro = len(before.steps[0].losses[0])
     each = f", {micro} backward calls each" if micro > 1 else ""
     says = f"{plural(len(before.steps), 'optimizer step')} on {plural(before.world, 'rank')}{each}"
-    return Gate(key=key, title=title, status=Status.PASS, says=says)
+    return asked.passes(says)
 
 
 def recorded(evidence: Evidence) -> Gate:
     """Nothing failed while recording. A hole in the records voids a pass."""
-    key, title = "recorded", "recording"
+    asked = Question("recorded", "recording")
     sides = {"before": evidence.before, "after": evidence.after}
     if evidence.twin is not None:
         sides["the twin"] = evidence.twin
     for side, recording in sides.items():
         for problem in (*recording.unsupported, *recording.errors):
             what = "not supported" if problem in recording.unsupported else "failed"
-            says = f"recording {what} in {side}: {problem}"
-            return Gate(key=key, title=title, status=Status.VOID, says=says)
+            return asked.void(f"recording {what} in {side}: {problem}")
         if _gathers_missing(recording):
-            says = f"sharded parameters in {side}, but not one all-gather was seen"
-            return Gate(key=key, title=title, status=Status.VOID, says=says)
-    return Gate(key=key, title=title, status=Status.PASS, says="complete on every rank")
+            return asked.void(f"sharded parameters in {side}, but not one all-gather was seen")
+    return asked.passes("complete on every rank")
 
 
 def _gathers_missing(recording: Recording) -> bool:
@@ -74,26 +71,24 @@ def _gathers_missing(recording: Recording) -> bool:
 
 def same_names(evidence: Evidence) -> Gate:
     """The same parameters by name and shape, and the same of them trainable."""
-    key, title = "names", "parameters"
+    asked = Question("names", "parameters")
     paired = pair(evidence.before.parameters, evidence.after.parameters)
     if isinstance(paired, NothingShared):
-        return Gate(key=key, title=title, status=Status.FAIL, says=str(paired))
+        return asked.fails(str(paired))
     if not paired.complete:
         parts = [
             f"only {side}: {listed(names)}"
             for side, names in (("before", paired.only_before), ("after", paired.only_after))
             if names
         ]
-        return Gate(key=key, title=title, status=Status.FAIL, says="; ".join(parts))
+        return asked.fails("; ".join(parts))
     for what in ("shape", "dtype", "trains"):
         wrong = [n for n, (a, b) in paired.both.items() if getattr(a, what) != getattr(b, what)]
         if wrong:
             a, b = paired.both[wrong[0]]
-            says = _described(what, a, b) + f": {listed(wrong)}"
-            return Gate(key=key, title=title, status=Status.FAIL, says=says)
+            return asked.fails(_described(what, a, b) + f": {listed(wrong)}")
     trainable = len(evidence.before.trainable)
-    says = f"same {len(paired.both)} names and shapes, {trainable} trainable"
-    return Gate(key=key, title=title, status=Status.PASS, says=says)
+    return asked.passes(f"same {len(paired.both)} names and shapes, {trainable} trainable")
 
 
 def _described(what: str, a: Parameter, b: Parameter) -> str:
@@ -108,7 +103,7 @@ def optimizer_alive(evidence: Evidence) -> Gate:
     Otherwise the optimizer was built from objects that sharding has replaced: it trains nothing,
     and nothing raises.
     """
-    key, title = "optimizer-alive", "optimizer's parameters"
+    asked = Question("optimizer-alive", "optimizer's parameters")
     free = 0
     before = {(o.number, o.since): o for o in evidence.before.optimizers_by_rank[0]}
     for optimizer in evidence.after.optimizers_by_rank[0]:
@@ -117,23 +112,20 @@ def optimizer_alive(evidence: Evidence) -> Gate:
         original = before.get((optimizer.number, optimizer.since))
         if original is not None and sorted(original.stale) == sorted(optimizer.stale):
             if len(optimizer.stale) == optimizer.held:
-                says = f"{_stale(optimizer)}; the original does not train them either"
-                return Gate(key=key, title=title, status=Status.VOID, says=says)
+                return asked.void(f"{_stale(optimizer)}; the original does not train them either")
             free += len(optimizer.stale)
             continue
         hint = "build the optimizer after the last fully_shard call"
         if optimizer.gathered:
             hint = "build the optimizer before the first forward, or reshard() every unit first"
-        return Gate(key=key, title=title, status=Status.FAIL, says=_stale(optimizer), hint=hint)
+        return asked.fails(_stale(optimizer), hint)
     held = sum(optimizer.held for optimizer in evidence.after.optimizers)
     if not evidence.after.owned():
-        says = "the optimizer holds no parameter of any model"
-        return Gate(key=key, title=title, status=Status.FAIL, says=says)
+        return asked.fails("the optimizer holds no parameter of any model")
     if free:  # a temperature kept outside of any module, for one
         says = f"{free} of {held} belong to no module, before and after, and are not compared"
-        return Gate(key=key, title=title, status=Status.NOTE, says=says)
-    says = f"all {held} belong to the model"
-    return Gate(key=key, title=title, status=Status.PASS, says=says)
+        return asked.note(says)
+    return asked.passes(f"all {held} belong to the model")
 
 
 def _stale(optimizer: Optimizer) -> str:
@@ -149,6 +141,9 @@ def _stale(optimizer: Optimizer) -> str:
     )
 
 
+_PLACEMENT = Question("placement", "sharding")
+
+
 def same_placement(evidence: Evidence) -> Gate:
     """What was sharded still is, and over as many ranks."""
     before, after = evidence.before, evidence.after
@@ -159,11 +154,10 @@ def same_placement(evidence: Evidence) -> Gate:
     if before.replicas != after.replicas and len(before.replicas) < before.world:
         says = f"copies on {_groups(before)} before, on {_groups(after)} after"
         hint = "the dimensions of the device mesh are swapped (replicate, then shard)"
-        return Gate(key="placement", title="sharding", status=Status.FAIL, says=says, hint=hint)
-    status, says = Status.PASS, "every parameter is sharded as before"
+        return _PLACEMENT.fails(says, hint)
     if before.world == 1:
-        status, says = Status.NOTE, "one rank: sharding itself is not tested"
-    return Gate(key="placement", title="sharding", status=status, says=says)
+        return _PLACEMENT.note("one rank: sharding itself is not tested")
+    return _PLACEMENT.passes("every parameter is sharded as before")
 
 
 def _groups(recording: Recording) -> str:
@@ -176,7 +170,6 @@ def misplaced(before: Mapping[str, Parameter], after: Mapping[str, Parameter]) -
 
     Needs no complete recording: it also explains why a migrated program crashed.
     """
-    key, title = "placement", "sharding"
     outside, inside, copies = [], [], []
     for name, a in before.items():
         b = after.get(name)
@@ -194,11 +187,11 @@ def misplaced(before: Mapping[str, Parameter], after: Mapping[str, Parameter]) -
         hint = (
             "their gradients are not reduced over ranks; is fully_shard(model) on the root missing?"
         )
-        return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
+        return _PLACEMENT.fails(says, hint)
     if inside:
         says = f"sharded now, but not managed by FSDP before: {listed(inside)}"
         hint = "parameters that FSDP1 ignored must stay out: fully_shard(..., ignored_params=...)"
-        return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
+        return _PLACEMENT.fails(says, hint)
     if copies:
         a, b = before[copies[0]], after[copies[0]]
         says = (
@@ -206,37 +199,34 @@ def misplaced(before: Mapping[str, Parameter], after: Mapping[str, Parameter]) -
             f"{a.copies:g}: {listed(copies)}"
         )
         hint = "the device mesh or its dimensions differ (shard, replicate)"
-        return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
+        return _PLACEMENT.fails(says, hint)
     return None
 
 
 def gradients_present(evidence: Evidence) -> Gate:
     """The same parameters have gradients at every step."""
-    key, title = "gradients-present", "gradients present"
+    asked = Question("gradients-present", "gradients present")
     some = 0
     for n, a, b, _ in evidence.pairs():
         paired = pair(a.gradients.whole, b.gradients.whole)
         if isinstance(paired, NothingShared):
-            says = f"step {n + 1}: {paired}"
-            return Gate(key=key, title=title, status=Status.FAIL, says=says)
+            return asked.fails(f"step {n + 1}: {paired}")
         some = max(some, len(paired.both))
         for side, names in (("before", paired.only_before), ("after", paired.only_after)):
             if names:
                 says = f"step {n + 1}: only {side} a gradient for {listed(names)}"
                 hint = "gradient synchronisation left off, or parameters not part of the backward"
-                return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
-    says = f"for the same {plural(some, 'parameter')} at every step"
-    return Gate(key=key, title=title, status=Status.PASS, says=says)
+                return asked.fails(says, hint)
+    return asked.passes(f"for the same {plural(some, 'parameter')} at every step")
 
 
 def same_units(evidence: Evidence) -> Gate:
     """The same parameters are gathered and reduced together, in the same dtypes."""
-    key, title = "units", "units"
+    asked = Question("units", "units")
     before = {unit.names: unit for unit in evidence.before.units}
     after = {unit.names: unit for unit in evidence.after.units}
     if not before and not after:
-        says = "no FSDP unit on either side"
-        return Gate(key=key, title=title, status=Status.VOID, says=says)
+        return asked.void("no FSDP unit on either side")
     lost = [unit for names, unit in before.items() if names not in after]
     new = [unit for names, unit in after.items() if names not in before]
     if lost or new:
@@ -247,13 +237,12 @@ def same_units(evidence: Evidence) -> Gate:
             for unit in units[:3]
         )
         hint = "fully_shard is called on other modules than the auto-wrap policy chose"
-        return Gate(key=key, title=title, status=Status.FAIL, says=says, details=details, hint=hint)
+        return asked.fails(says, details=details, hint=hint)
     for what in ("param_dtype", "reduce_dtype"):
         for names, unit in before.items():
             x, y = getattr(unit, what), getattr(after[names], what)
             if x != y:
                 says = f"{what} of {unit.module or 'the root'}: {x} before, {y} after"
                 hint = "MixedPrecision and MixedPrecisionPolicy differ"
-                return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
-    says = f"the same {plural(len(before), 'unit')}"
-    return Gate(key=key, title=title, status=Status.PASS, says=says)
+                return asked.fails(says, hint)
+    return asked.passes(f"the same {plural(len(before), 'unit')}")

@@ -7,7 +7,7 @@ import math
 from fsdp_migrate.verify.compare.coverage import NothingShared, listed, pair
 from fsdp_migrate.verify.compare.envelope import gap
 from fsdp_migrate.verify.compare.evidence import Evidence, distances
-from fsdp_migrate.verify.compare.gate import Gate, Status, plural
+from fsdp_migrate.verify.compare.gate import Gate, Question, Status, plural
 from fsdp_migrate.verify.compare.recording import Recording, Tensors
 from fsdp_migrate.verify.compare.sketch import Sketch
 
@@ -23,11 +23,11 @@ billion parameters, for weights that are independent and not heavy-tailed."""
 
 def same_start(evidence: Evidence) -> Gate:
     """The same initial parameters and buffers; copies on several ranks agree."""
-    key, title = "start", "initial weights"
+    asked = Question("start", "initial weights")
     before, after = evidence.before, evidence.after
     measured = distances(before.init.params, after.init.params)
     if isinstance(measured, NothingShared):
-        return Gate(key=key, title=title, status=Status.FAIL, says=f"parameters: {measured}")
+        return asked.fails(f"parameters: {measured}")
     relative = {name: measured.relative(name) for name in measured.by_name}
     worst = max(relative, key=lambda name: relative[name])
     apart = [name for name, value in relative.items() if not value <= _SAME]
@@ -37,37 +37,18 @@ def same_start(evidence: Evidence) -> Gate:
         unlike = _unlike(before, after) if before.deferred else []
         if unlike:
             return _drawn_from_others(unlike)
-        return Gate(
-            key=key,
-            title=title,
-            status=Status.FAIL,
-            says=says,
-            measured=relative[worst],
-            allowed=_SAME,
-            hint=hint,
-        )
+        return asked.fails(says, measured=relative[worst], allowed=_SAME, hint=hint)
     split = _divergent(after)
     if split and not _divergent(before):
         says = f"ranks hold different copies of {listed(split)}"
-        return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
+        return asked.fails(says, hint)
     buffers = _buffers_apart(evidence)
     if buffers is not None:
         says, apart_by = buffers
-        return Gate(
-            key=key,
-            title=title,
-            status=Status.FAIL,
-            says=says,
-            measured=apart_by,
-            allowed=_SAME_BUFFER,
-            hint=hint,
-        )
+        return asked.fails(says, measured=apart_by, allowed=_SAME_BUFFER, hint=hint)
     details = (f"ranks hold different copies of {listed(split)}, as in the original",) * bool(split)
-    return Gate(
-        key=key,
-        title=title,
-        status=Status.PASS,
-        says=f"{plural(len(relative), 'parameter')} and their buffers, equal",
+    return asked.passes(
+        f"{plural(len(relative), 'parameter')} and their buffers, equal",
         measured=relative[worst],
         allowed=_SAME,
         details=details,
@@ -120,10 +101,10 @@ def drawn(evidence: Evidence) -> Gate | None:
         f"{plural(count, 'parameter')} drawn on the meta device, in another order: means and "
         "spreads agree. All else was compared from the original's weights, buffers and random state"
     )
-    return Gate(key=_DRAWN[0], title=_DRAWN[1], status=Status.NOTE, says=says)
+    return _DRAWN.note(says)
 
 
-_DRAWN = ("drawn", "weights drawn anew")
+_DRAWN = Question("drawn", "weights drawn anew")
 
 
 def _drawn_from_others(unlike: list[str]) -> Gate:
@@ -131,12 +112,9 @@ def _drawn_from_others(unlike: list[str]) -> Gate:
 
     Not to be blamed on the random number generators, whose states always differ then.
     """
-    return Gate(
-        key=_DRAWN[0],
-        title=_DRAWN[1],
-        status=Status.FAIL,
-        says=f"{plural(len(unlike), 'parameter')} drawn from something else: {unlike[0]}",
-        hint="reset_parameters of the sharded modules, or the seeds of the ranks, differ",
+    return _DRAWN.fails(
+        f"{plural(len(unlike), 'parameter')} drawn from something else: {unlike[0]}",
+        "reset_parameters of the sharded modules, or the seeds of the ranks, differ",
         details=tuple(unlike[1:5]),
     )
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Collection
 
 from fsdp_migrate.verify.compare.coverage import NothingShared, listed, pair
-from fsdp_migrate.verify.compare.envelope import ROUNDING, Judged, gap, judge, worst
+from fsdp_migrate.verify.compare.envelope import ROUNDING, Judged, beyond, gap, judge, worst
 from fsdp_migrate.verify.compare.evidence import Evidence, distances
 from fsdp_migrate.verify.compare.exact import differences
-from fsdp_migrate.verify.compare.gate import Gate, Status, plural
+from fsdp_migrate.verify.compare.gate import Gate, Question, plural
 from fsdp_migrate.verify.compare.gates.first_step import per_parameter
 from fsdp_migrate.verify.compare.sketch import length
 
@@ -21,12 +21,12 @@ _DRIFT = 1e-4
 
 def same_parameters(evidence: Evidence) -> Gate:
     """Final parameters by name: exact largest difference for models small enough to be written."""
-    key, title = "parameters", "final parameters"
+    asked = Question("parameters", "final parameters")
     judged, says = final_parameters(evidence)
     if not judged:
-        return Gate(key=key, title=title, status=Status.VOID, says=says)
+        return asked.void(says)
     says = f"{says} of {plural(len(judged), 'parameter')}"
-    return _gate(key, title, judged, says, evidence.undetermined)
+    return _gate(asked, judged, says, evidence.undetermined)
 
 
 def final_parameters(evidence: Evidence) -> tuple[list[Judged], str]:
@@ -86,7 +86,7 @@ def _estimated(evidence: Evidence) -> tuple[list[Judged], str]:
 
 
 def _gate(
-    key: str, title: str, judged: list[Judged], says: str, uncertain: Collection[str] = ()
+    asked: Question, judged: list[Judged], says: str, uncertain: Collection[str] = ()
 ) -> Gate:
     """A gate over many differences. Shows the largest whose size means something.
 
@@ -108,41 +108,31 @@ def _gate(
             most = max(j.measured for j in judged if j.where in uncertain)
             names = sorted(j.where for j in judged if j.where in uncertain)
             noisy = (f"rounding decides where parts of {listed(names)} go: up to {most:.1e}",)
-    return Gate(
-        key=key,
-        title=title,
-        status=Status.FAIL if wrong else Status.PASS,
-        says=says,
-        measured=shown.measured,
-        allowed=shown.allowed,
-        twin=shown.twin,
-        details=noisy
-        or tuple(f"{j.where}: {j.measured:.1e}, allowed {j.allowed:.1e}" for j in wrong[:5]),
-    )
+    return asked.judge(shown, says, ok=not wrong, details=noisy or beyond(wrong))
 
 
 def same_buffers(evidence: Evidence) -> Gate:
     """Final buffers on every rank: names, dtypes, values."""
-    key, title = "buffers", "buffers"
+    asked = Question("buffers", "buffers")
     last = evidence.steps - 1
     mine, theirs = evidence.before.after[last].buffers, evidence.after.after[last].buffers
     noise = evidence.twin.after[last].buffers if evidence.twin else None
     if not any(mine) and not any(theirs):
-        return Gate(key=key, title=title, status=Status.PASS, says="the model has none")
+        return asked.passes("the model has none")
     judged = []
     for rank, (x, y) in enumerate(zip(mine, theirs, strict=True)):
         paired = pair(x, y)
         if isinstance(paired, NothingShared):
-            return Gate(key=key, title=title, status=Status.FAIL, says=f"rank {rank}: {paired}")
+            return asked.fails(f"rank {rank}: {paired}")
         if not paired.complete:
             side = "before" if paired.only_before else "after"
             says = f"rank {rank}: only {side}: {listed(paired.only_before or paired.only_after)}"
-            return Gate(key=key, title=title, status=Status.FAIL, says=says)
+            return asked.fails(says)
         for name, (a, b) in paired.both.items():
             if a[0] != b[0]:
                 says = f"{name} is {a[0]} before and {b[0]} after"
                 hint = "MixedPrecision(buffer_dtype=...) has no counterpart: cast buffers once"
-                return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
+                return asked.fails(says, hint)
             twin = None
             if noise is not None and name in noise[rank]:
                 c = noise[rank][name]
@@ -150,4 +140,4 @@ def same_buffers(evidence: Evidence) -> Gate:
             apart = max(gap(a[2], b[2], scale=math.sqrt(abs(a[3]))), gap(a[3], b[3]))
             floor = max(_BUFFER, evidence.floors.loss)
             judged.append(judge(apart, floor=floor, twin=twin, where=f"{name} on rank {rank}"))
-    return _gate(key, title, judged, f"{plural(len(mine[0]), 'buffer')} on each rank")
+    return _gate(asked, judged, f"{plural(len(mine[0]), 'buffer')} on each rank")

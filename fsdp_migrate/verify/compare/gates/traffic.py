@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from fsdp_migrate.verify.compare.evidence import Evidence
-from fsdp_migrate.verify.compare.gate import Gate, Status, plural
+from fsdp_migrate.verify.compare.gate import Gate, Question, plural
 from fsdp_migrate.verify.compare.recording import Recording, Step
 
 _GATHER, _SCATTER, _REDUCE = "all-gather", "reduce-scatter", "all-reduce"
@@ -28,11 +28,10 @@ def same_traffic(evidence: Evidence) -> Gate:
     micro-batch: FSDP2 reshards the root when it is told to, FSDP1 does not. Sizes differ by padding
     and are not compared. Clipping, evaluation and the program's own collectives are left out.
     """
-    key, title = "collectives", "collectives"
+    asked = Question("collectives", "collectives")
     before, after = evidence.before, evidence.after
     if before.world == 1:
-        says = "one rank: nothing is exchanged"
-        return Gate(key=key, title=title, status=Status.NOTE, says=says)
+        return asked.note("one rank: nothing is exchanged")
     expected: set[str] = set()
     # The first step holds set-up work of its own, unless it is the only one.
     pairs = evidence.pairs()[1:] or evidence.pairs()
@@ -47,16 +46,14 @@ def same_traffic(evidence: Evidence) -> Gate:
                 hint = "the mixed-precision policy differs (param_dtype, reduce_dtype)"
                 if not here or not there:
                     hint = "parameters are sharded or synchronised differently"
-                return Gate(key=key, title=title, status=Status.FAIL, says=says, hint=hint)
+                return asked.fails(says, hint)
             x, y = sum(here.values()), sum(there.values())
             spare = _roots(after) * len(a.losses[0]) if family == _GATHER else 0
             if evaluated:
                 spare += len(after.units)
             if not x <= y <= x + spare:
                 says = f"step {n + 1}: {x} {family} calls before, {y} after"
-                return Gate(
-                    key=key, title=title, status=Status.FAIL, says=says, hint=_hint(family, x, y)
-                )
+                return asked.fails(says, hint=_hint(family, x, y))
             if y > x:
                 expected.add(EVALUATION_GATHER if evaluated else ROOT_GATHER)
     last = pairs[-1]
@@ -65,9 +62,7 @@ def same_traffic(evidence: Evidence) -> Gate:
         totals[family] += count
     what = ", ".join(plural(totals[f], f) for f in (_GATHER, _SCATTER, _REDUCE) if totals[f])
     says = f"{what or 'none'} a step"
-    return Gate(
-        key=key, title=title, status=Status.PASS, says=says, expected=tuple(sorted(expected))
-    )
+    return asked.passes(says, expected=tuple(sorted(expected)))
 
 
 def _counts(step: Step) -> Counter[tuple[str, str]]:

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 
 from fsdp_migrate.verify.compare.coverage import NothingShared, listed, pair
-from fsdp_migrate.verify.compare.envelope import ROUNDING, Judged, gap, judge, worst
+from fsdp_migrate.verify.compare.envelope import ROUNDING, Judged, beyond, gap, judge, worst
 from fsdp_migrate.verify.compare.evidence import Evidence
-from fsdp_migrate.verify.compare.gate import Gate, Status, plural
+from fsdp_migrate.verify.compare.gate import Gate, Question, plural
 from fsdp_migrate.verify.compare.gates.first_step import gradient_gap, loss_gap, norm_gap, norms
 from fsdp_migrate.verify.compare.recording import Recording, Step
 
@@ -74,7 +74,7 @@ def _first_norms(a: Step, b: Step) -> tuple[float, float] | None:
 
 def same_trajectory(evidence: Evidence) -> Gate:
     """Losses, norms and gradients of all later steps stay within the noise envelope."""
-    key, title = "trajectory", "later steps"
+    asked = Question("trajectory", "later steps")
     judged = losses(evidence)[1:]
     norm_noise = gradient_noise = 0.0
     for n, a, b, twin in evidence.pairs():
@@ -94,41 +94,19 @@ def same_trajectory(evidence: Evidence) -> Gate:
         floor = evidence.floors.gradient
         judged.append(judge(apart, floor=floor, twin=known, where=f"gradient, {where}"))
     if not judged:
-        says = "a single step: nothing later to compare"
-        return Gate(key=key, title=title, status=Status.NOTE, says=says)
+        return asked.note("a single step: nothing later to compare")
     wrong = [j for j in judged if not j.ok]
-    shown = worst(wrong or judged)
     if wrong:
         first = min(wrong, key=_step_of)
-        shown = first
         says = f"first difference in the {first.where}"
         hint = "zero_grad, a schedule, buffers, or evaluation between steps changes what follows"
-        return Gate(
-            key=key,
-            title=title,
-            status=Status.FAIL,
-            says=says,
-            measured=shown.measured,
-            allowed=shown.allowed,
-            twin=shown.twin,
-            hint=hint,
-            step=_step_of(first),
-            details=tuple(
-                f"{j.where}: {j.measured:.1e}, allowed {j.allowed:.1e}" for j in wrong[:5]
-            ),
-        )
+        details = beyond(wrong)
+        return asked.judge(first, says, hint, ok=False, step=_step_of(first), details=details)
+    shown = worst(judged)
     few = evidence.steps < _FEW
     says = f"worst: {shown.where}" + (f"; only {plural(evidence.steps, 'step')}" if few else "")
-    return Gate(
-        key=key,
-        title=title,
-        status=Status.PASS,
-        says=says,
-        measured=shown.measured,
-        allowed=shown.allowed,
-        twin=shown.twin,
-        details=("fewer than three steps: a lost zero_grad would not show",) * few,
-    )
+    details = ("fewer than three steps: a lost zero_grad would not show",) * few
+    return asked.judge(shown, says, ok=True, details=details)
 
 
 _STALE = (
@@ -148,7 +126,7 @@ def same_evaluation(evidence: Evidence) -> Gate | None:
     FSDP2 leaves the root's parameters gathered after such a forward: weights that are changed then
     (an average swapped in) do not take part in the next one.
     """
-    key, title = "evaluation", "evaluation outputs"
+    asked = Question("evaluation", "evaluation outputs")
     judged: list[Judged] = []
     noise = 0.0
     for n, a, b, twin in evidence.pairs():
@@ -168,17 +146,7 @@ def same_evaluation(evidence: Evidence) -> Gate | None:
     if not shown.ok:
         first = next(j for j in judged if not j.ok)
         says, step = f"other outputs in evaluation before {first.where}", _step_of(first)
-    return Gate(
-        key=key,
-        title=title,
-        status=Status.PASS if shown.ok else Status.FAIL,
-        says=says,
-        measured=shown.measured,
-        allowed=shown.allowed,
-        twin=shown.twin,
-        step=step,
-        hint="" if shown.ok else _STALE,
-    )
+    return asked.judge(shown, says, _STALE, ok=shown.ok, step=step)
 
 
 def _outputs_apart(a: Step, b: Step) -> list[float]:
@@ -194,14 +162,13 @@ def _outputs_apart(a: Step, b: Step) -> list[float]:
 
 def all_move(evidence: Evidence) -> Gate:
     """Every parameter that the original's optimizer changes is changed after the migration."""
-    key, title = "moves", "parameters moved"
+    asked = Question("moves", "parameters moved")
     moved = _moved(evidence.before)
     paired = pair(moved, _moved(evidence.after))
     if isinstance(paired, NothingShared):
-        return Gate(key=key, title=title, status=Status.FAIL, says=str(paired))
+        return asked.fails(str(paired))
     if not any(clearly for clearly, _ in moved.values()):
-        says = "no parameter moves in the original"
-        return Gate(key=key, title=title, status=Status.VOID, says=says)
+        return asked.void("no parameter moves in the original")
     # Where the gradient is rounding noise, rounding also decides whether anything moves.
     certain = {n: p for n, p in paired.both.items() if evidence.undetermined.get(n, 0.0) < 1.0}
     stuck = [name for name, (a, b) in certain.items() if a[0] and not b[1]]
@@ -212,13 +179,13 @@ def all_move(evidence: Evidence) -> Gate:
             if stuck
             else f"{plural(len(loose), 'parameter')} move that did not before: {listed(loose)}"
         )
-        return Gate(key=key, title=title, status=Status.FAIL, says=says)
+        return asked.fails(says)
     still = [name for name, (a, _) in paired.both.items() if not a[1]]
     count = len(paired.both) - len(still)
     details = (f"does not move in either: {listed(still)}",) if still else ()
     trained = plural(len(paired.both), "trained parameter")
     says = f"{count} of {trained} moved" if still else f"all {trained} moved"
-    return Gate(key=key, title=title, status=Status.PASS, says=says, details=details)
+    return asked.passes(says, details=details)
 
 
 def _moved(recording: Recording) -> dict[str, tuple[bool, bool]]:

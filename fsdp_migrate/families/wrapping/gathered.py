@@ -7,18 +7,23 @@ import ast
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Made
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.scopes import FUNCTIONS
 
 WHOLE = frozenset({"summon_full_params", "full_params"})
 
 
-def is_gathered(node: ast.AST, study: Study, module: Module, depth: int = 2) -> bool:
-    """Whether parameters are whole there in both versions, in every call of a function too."""
+def is_gathered(node: ast.AST, study: Study, module: Module, depth: int = 3) -> bool:
+    """Whether code runs only while parameters are whole: in every call of its function, if need be.
+
+    Args:
+        depth: how many callers up a ``with`` is looked for.
+    """
     for parent in module.table.ancestors(node):
         for item in parent.items if isinstance(parent, (ast.With, ast.AsyncWith)) else ():
             call = item.context_expr
             name = call.func if isinstance(call, ast.Call) else call
-            last = name.attr if isinstance(name, ast.Attribute) else getattr(name, "id", "")
+            last = last_name(name)
             if last in WHOLE:
                 return True
             for value in study.values(call, module):

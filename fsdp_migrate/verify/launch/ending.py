@@ -41,7 +41,7 @@ class RankTrace:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class Ending:
     """The end of one run. ``folder`` holds its records, ``logs`` what it printed."""
 
     end: End

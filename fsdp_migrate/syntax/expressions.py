@@ -1,8 +1,25 @@
-"""What is written between the brackets of a call."""
+"""Small questions about one expression: how its name ends, what a call is given."""
 
 from __future__ import annotations
 
 import ast
+
+from fsdp_migrate.syntax.scopes import walk
+
+
+def last_name(node: ast.AST) -> str:
+    """``AdamW`` of ``torch.optim.AdamW``; an empty text of what is no name."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """``{"i", "p"}`` of ``(i, p)``."""
+    return {each.id for each in walk(node) if isinstance(each, ast.Name)}
+
+
+def given_arguments(call: ast.Call) -> list[ast.expr]:
+    """Everything that a call is given, by position or by name."""
+    return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
 def bind_arguments(call: ast.Call, names: tuple[str, ...]) -> dict[str, ast.expr] | None:
@@ -18,6 +35,7 @@ def bind_arguments(call: ast.Call, names: tuple[str, ...]) -> dict[str, ast.expr
 
 
 def first_argument(call: ast.Call, name: str = "module") -> ast.expr | None:
+    """The argument that a call is given first, or by this name."""
     if call.args and not isinstance(call.args[0], ast.Starred):
         return call.args[0]
     return next((k.value for k in call.keywords if k.arg == name), None)

@@ -1,0 +1,262 @@
+"""The options of every command, which takes them whole. Nothing heavy is imported here.
+
+Fields stand in the order of the help text; of several bases, those of the last one come first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from fsdp_migrate.errors import ConfigError
+from fsdp_migrate.options import argument, number, option
+from fsdp_migrate.verify.settings import Settings
+
+
+def _codes(given: Iterable[str]) -> tuple[str, ...]:
+    """``FSDP101,FSDP2`` -> both, however often the option was given."""
+    words = (word.strip() for text in given for word in text.split(","))
+    return tuple(word for word in words if word)
+
+
+def _paths(given: Iterable[str]) -> tuple[Path, ...]:
+    return tuple(map(Path, given))
+
+
+def _ranks(text: str) -> tuple[int, ...]:
+    """``1,2,4`` -> the three, each once."""
+    if not re.fullmatch(r"(\d+(,\d+)*)?", text):
+        raise ConfigError(f"--nproc must be a number, or several as in 1,2,4; not {text!r}")
+    return tuple(dict.fromkeys(int(word) for word in text.split(",") if word))
+
+
+Paths = Annotated[
+    Sequence[Path], argument("PATH", "files and directories", read=_paths, repeated=True)
+]
+Select = Annotated[
+    tuple[str, ...],
+    option(
+        "--select",
+        metavar="CODE",
+        help="only these rules: codes or their beginnings, with commas or repeated",
+        read=_codes,
+        repeated=True,
+    ),
+]
+Ignore = Annotated[
+    tuple[str, ...],
+    option(
+        "--ignore",
+        metavar="CODE",
+        help="not these rules: codes or their beginnings, with commas or repeated",
+        read=_codes,
+        repeated=True,
+    ),
+]
+Target = Annotated[
+    str | None,
+    option(
+        "--target-torch",
+        metavar="VERSION",
+        help="oldest torch the new code must run on [what the project requires, or 2.7]",
+    ),
+]
+Jobs = Annotated[
+    int | None,
+    option(
+        "--jobs",
+        metavar="N",
+        help="processes for large trees; 1 is this one alone [one per core]",
+        read=number(int, 1),
+    ),
+]
+TrustRules = Annotated[
+    bool,
+    option(
+        "--trust-rules",
+        help="run the Python rules in the directories that the project's rule-paths name [only "
+        "if your own configuration trusts the project]",
+    ),
+]
+Quiet = Annotated[bool, option("-q", "--quiet", help="only the exit code, and errors")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rewrite:
+    """Rewrite FSDP1 into FSDP2 in place."""
+
+    paths: Paths
+    dry_run: Annotated[
+        bool, option("--dry-run", help="write nothing: print one patch that git apply accepts")
+    ] = False
+    select: Select = ()
+    ignore: Ignore = ()
+    target: Target = None
+    jobs: Jobs = None
+    allow_dirty: Annotated[
+        bool, option("--allow-dirty", help="also change files with uncommitted changes")
+    ] = False
+    partial: Annotated[
+        bool,
+        option(
+            "--partial",
+            help="where a site that is left would make a migrated model train or save wrongly, "
+            "migrate the rest and raise an error at the site [leave that model FSDP1]",
+        ),
+    ] = False
+    review: Annotated[
+        bool,
+        option(
+            "--review",
+            help="ask for every change whether to take it, as git add -p does; a migration is "
+            "taken whole or not at all",
+        ),
+    ] = False
+    verbose: Annotated[
+        bool, option("-v", "--verbose", help="list every site, not only those for you")
+    ] = False
+    quiet: Quiet = False
+    trust_rules: TrustRules = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """Say what is left of FSDP1 and what it would become."""
+
+    paths: Paths
+    format: Annotated[
+        str | None,
+        option(
+            "--format",
+            metavar="NAME",
+            help="full, concise, json, github, sarif, markdown or html [what the suffix of the "
+            "output file says, else full]",
+        ),
+    ] = None
+    output: Annotated[
+        Path | None,
+        option("-o", "--output", metavar="FILE", help="write the report to a file", read=Path),
+    ] = None
+    select: Select = ()
+    ignore: Ignore = ()
+    target: Target = None
+    jobs: Jobs = None
+    min_coverage: Annotated[
+        float | None,
+        option(
+            "--min-coverage",
+            metavar="PERCENT",
+            help="fail only when less than this share of the sites could be rewritten",
+            read=number(float, 0, 100),
+        ),
+    ] = None
+    statistics: Annotated[
+        bool, option("--statistics", help="only the number of sites per rule")
+    ] = False
+    exit_zero: Annotated[bool, option("--exit-zero", help="exit 0 even when there is FSDP1")] = (
+        False
+    )
+    quiet: Quiet = False
+    trust_rules: TrustRules = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explain:
+    """Show the page of a rule; alone, the table of rules."""
+
+    topic: Annotated[
+        str | None,
+        argument("TOPIC", "a rule's code, an FSDP1 name, or a place such as train.py:41"),
+    ] = None
+    trust_rules: TrustRules = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Undo:
+    """Put the last rewrite back."""
+
+    paths: Annotated[
+        Sequence[Path],
+        argument(
+            "PATH",
+            "a file or directory of the project [here]; others it was run with",
+            read=_paths,
+            repeated=True,
+        ),
+    ] = (Path(),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Program:
+    """Which programs are compared."""
+
+    script: Annotated[
+        str | None,
+        argument(
+            "SCRIPT",
+            "the training script, or module:pkg.name for python -m; without one, the functions "
+            "in [tool.fsdp-migrate.verify] are trained",
+        ),
+    ] = None
+    before: Annotated[
+        str | None,
+        option(
+            "--before",
+            metavar="TREE",
+            help="the FSDP1 version: a directory or a git revision [here]",
+        ),
+    ] = None
+    after: Annotated[
+        str | None,
+        option(
+            "--after",
+            metavar="TREE",
+            help="the migrated version, likewise [a rewritten scratch copy; with a revision as "
+            "--before, the working tree]",
+        ),
+    ] = None
+    nproc: Annotated[
+        tuple[int, ...],
+        option(
+            "--nproc",
+            metavar="N",
+            help="ranks; 1,2,4 gives a table of world sizes [2]",
+            read=_ranks,
+        ),
+    ] = ()
+    steps: Annotated[
+        int | None,
+        option("--steps", metavar="N", help="optimizer steps to compare [10]", read=number(int)),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Answer:
+    """How the verdict is shown."""
+
+    format: Annotated[
+        str,
+        option("--format", metavar="NAME", help="text, json, junit, markdown or html [text]"),
+    ] = "text"
+    outputs: Annotated[
+        tuple[Path, ...],
+        option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="write the report to a file as well, as its suffix says (.txt, .json, .xml, .md, "
+            ".html); repeatable",
+            read=_paths,
+            repeated=True,
+        ),
+    ] = ()
+    quiet: Annotated[bool, option("-q", "--quiet", help="only the verdict")] = False
+    trust_rules: TrustRules = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verify(_Answer, Settings, _Program):
+    """Train before and after, compare, and give one verdict. Runs your script."""

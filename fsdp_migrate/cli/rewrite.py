@@ -1,0 +1,163 @@
+"""What ``rewrite`` does: run, ask, write, show."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsdp_migrate import report, shown
+from fsdp_migrate.cli import config, console, session, summary
+from fsdp_migrate.cli.exit_codes import BAD, GOOD, SEE
+from fsdp_migrate.cli.options import Rewrite
+from fsdp_migrate.cli.session import Run
+from fsdp_migrate.cli.uncommitted import uncommitted
+from fsdp_migrate.discovery import project_paths
+from fsdp_migrate.errors import InputError
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.result import Result
+from fsdp_migrate.report import text
+
+if TYPE_CHECKING:
+    from fsdp_migrate.migration.engine import Key
+
+
+def rewrite(asked: Rewrite) -> int:
+    return session.trusting(asked.paths, asked.trust_rules, lambda: _rewrite(asked))
+
+
+def _rewrite(asked: Rewrite) -> int:
+    if asked.review and (problem := _no_review(dry_run=asked.dry_run)):
+        console.problem(problem)
+        return BAD
+    try:
+        with console.waiting("rewriting"):
+            run = session.run(
+                asked.paths,
+                select=asked.select,
+                ignore=asked.ignore,
+                target=asked.target,
+                partial=asked.partial,
+                jobs=asked.jobs or session.cores(),
+                trust_rules=asked.trust_rules,
+            )
+        if asked.dry_run:
+            return _show_patch(run, verbose=asked.verbose, quiet=asked.quiet)
+        dirty = [] if asked.allow_dirty else uncommitted(run.changed)
+        if dirty:
+            listed = ", ".join(run.found.display(p) for p in dirty[:3])
+            more = f" and {len(dirty) - 3} more" if len(dirty) > 3 else ""
+            console.problem(f"uncommitted changes in {listed}{more}: commit them, or --allow-dirty")
+            return BAD
+        if asked.review and run.result.changes:
+            _review(run)
+        if run.result.changes:
+            from fsdp_migrate.rewriting import write
+
+            write.write(run.config.root, run.result.changes, run.before, trees=run.found.trees)
+    except InputError as error:
+        console.problem(str(error))
+        return BAD
+    except (KeyboardInterrupt, EOFError):
+        console.note("interrupted: nothing was written")
+        return BAD
+    if asked.quiet:
+        summary.tell_problems(summary.summary(run))
+    else:
+        _show_run(run, verbose=asked.verbose)
+    return _code(run)
+
+
+def _no_review(*, dry_run: bool) -> str:
+    """Why nothing can be asked, or an empty text."""
+    if dry_run:
+        return "--review writes what is taken: leave --dry-run out"
+    return "" if console.answers() else "--review asks, and standard input is no terminal"
+
+
+def _review(run: Run) -> None:
+    """Ask what is to be taken, and make ``run`` a run that changes just that."""
+    from fsdp_migrate.cli import review
+
+    def again(refused: frozenset[Key]) -> Result:
+        with console.waiting("rewriting"):
+            return run.without(refused, settle=False)
+
+    refused = review.ask_about_changes(
+        review.find_units(run.result.decisions),
+        again,
+        run.before,
+        display=lambda path: shown.path(run.found.display(path)),
+        show=console.diff,
+        say=console.out,
+        ask=console.ask,
+    )
+    if refused:
+        with console.waiting("rewriting"):
+            run.result = run.without(refused)
+
+
+def _code(run: Run) -> int:
+    if run.result.problems:
+        return BAD
+    if run.incomplete:
+        return SEE
+    left = (d for d in run.result.decisions if d.outcome is Outcome.LEFT)
+    return SEE if any(d.ignored is None for d in left) else GOOD
+
+
+def _show_patch(run: Run, *, verbose: bool, quiet: bool) -> int:
+    # git would see links as what they are, so the patch names what they lead to.
+    after = {path.resolve(): data for path, data in run.result.changes.items()}
+    before = {p.resolve(): d for p, d in run.before.items() if p in run.result.changes}
+    if after:
+        from fsdp_migrate.rewriting import patch
+
+        console.diff(patch.patch(_patch_root(after), before, after))
+    total = report.printable_summary(summary.summary(run))
+    if not quiet:
+        found = report.printable(report.events(run.result))
+        for line in (*text.rewrite_lines(found, every=verbose), *text.guard_lines(found)):
+            console.note(line)
+    summary.tell_problems(total)
+    if not quiet:
+        console.note(text.counts(total))
+        summary.tell_notes(run)
+    code = _code(run)
+    return SEE if code == GOOD and run.result.changes else code
+
+
+def _patch_root(paths: Iterable[Path]) -> Path:
+    """What a patch names its files relative to, so that ``git apply`` here finds them."""
+    here = Path.cwd().resolve()
+    top = Path(os.path.commonpath([path.parent for path in paths]))
+    for root in (project_paths.git_root(here), here, project_paths.git_root(top)):
+        if root is not None and top.is_relative_to(root):
+            return root
+    return top
+
+
+def _show_run(run: Run, *, verbose: bool) -> None:
+    total = report.printable_summary(summary.summary(run))
+    found = report.printable(report.events(run.result))
+    lines = text.rewrite_lines(found, every=verbose)
+    console.sites(lines)
+    summary.tell_problems(total)
+    if lines:
+        console.out("\n")
+    for line in (*text.guard_lines(found), *text.files(total)):
+        console.out(line)
+    console.out(text.counts(total))
+    summary.tell_notes(run)
+    if run.result.changes:
+        console.out(f"Next: fsdp-migrate verify SCRIPT      Undo: {_undo_command(run)}")
+
+
+def _undo_command(run: Run) -> str:
+    from fsdp_migrate.rewriting import journal
+
+    here = config.project_root(Path.cwd()) == run.config.root
+    others = journal.outside(run.found.trees, run.config.root.resolve())
+    named = [] if here and not others else [run.config.root, *others]
+    return " ".join(["fsdp-migrate undo", *map(config.shown, named)])

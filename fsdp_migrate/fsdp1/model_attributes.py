@@ -1,0 +1,191 @@
+"""What FSDP1 models are asked for, or have set, that means something else, or nothing, in FSDP2."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Class, Computed, Made, Tracer, Unknown
+from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
+from fsdp_migrate.fsdp1.model_values import is_model, is_taken_for_model, models
+from fsdp_migrate.fsdp1.site import Site
+
+
+def methods(tracer: Tracer, module: Module, *, has_fsdp: bool) -> Iterator[Site]:
+    """Attributes of FSDP1 models that mean something else, or nothing, on FSDP2 models.
+
+    In a module that refers to FSDP1 (``has_fsdp``), names that only FSDP1 has are taken for them on
+    any object.
+    """
+    for attribute in module.table.attributes_by_name.of(fsdp1.OF_MODELS | fsdp1.STATICS):
+        if not isinstance(attribute.ctx, ast.Load):
+            continue
+        found = tracer.evaluate(attribute.value, module)
+        known = any(is_model(v, tracer) for v in found)
+        surely = has_fsdp and (
+            attribute.attr in fsdp1.UNMISTAKABLE or _is_strategy(attribute, module, tracer)
+        )
+        if surely and all(isinstance(v, (Computed, Unknown)) for v in found):
+            known = True
+        if not known and not is_taken_for_model(attribute.value, module, tracer):
+            continue
+        if attribute.attr not in OF_STATE and _has_own(
+            models(found, tracer), attribute.attr, tracer
+        ):
+            continue  # of a class derived from FSDP's, under the same name
+        parent = module.table.parents[attribute]
+        called = isinstance(parent, ast.Call) and parent.func is attribute
+        node = parent if called and isinstance(parent, ast.Call) else attribute
+        construct = Construct.of_model(attribute.attr)
+        yield Site(construct, module, node, attribute, attribute.value)
+    yield from _fields(tracer, module, has_fsdp=has_fsdp)
+
+
+def _fields(tracer: Tracer, module: Module, *, has_fsdp: bool) -> Iterator[Site]:
+    """What code reads of the settings that FSDP1 models keep, and of their flat parameters.
+
+    The former have common names, so that they count on what is known to be a model alone, unless
+    the project sets them; the latter, in a module that refers to FSDP1 (``has_fsdp``), on whatever
+    nothing is known about.
+    """
+    for attribute in module.table.attributes_by_name.of(fsdp1.FIELDS | fsdp1.FLAT_FIELDS):
+        if not isinstance(attribute.ctx, ast.Load):
+            continue
+        if attribute.attr in fsdp1.FIELDS:
+            found = models(tracer.evaluate(attribute.value, module), tracer)
+            wrapped = any(not isinstance(v.callee, Class) for v in found)
+            inherited = found and not _has_own(found, attribute.attr, tracer)
+            if (wrapped or inherited) and not _is_set(attribute.attr, tracer):
+                yield Site(
+                    Construct.of_model(attribute.attr),
+                    module,
+                    attribute,
+                    attribute,
+                    attribute.value,
+                )
+        elif has_fsdp and attribute.attr in fsdp1.FLAT_FIELDS:
+            kinds = tracer.evaluate(attribute.value, module)
+            if all(isinstance(v, (Computed, Unknown)) for v in kinds):
+                yield Site(
+                    Construct(ConstructKind.MEMBER, FLAT, attribute.attr),
+                    module,
+                    attribute,
+                    attribute,
+                    attribute.value,
+                )
+
+
+FLAT = "FlatParameter"
+OF_STATE = fsdp1.STATE_METHODS | {fsdp1.FORWARD}
+
+
+def _has_own(found: list[Made], name: str, tracer: Tracer) -> bool:
+    """Whether all these models are of classes of the project's that have such an attribute."""
+    classes = [v.callee for v in found if isinstance(v.callee, Class)]
+    return (
+        bool(found)
+        and len(classes) == len(found)
+        and all(tracer.has_attribute(cls, name) for cls in classes)
+    )
+
+
+def _is_set(name: str, tracer: Tracer) -> bool:
+    """Whether the project gives some FSDP1 model an attribute of that name."""
+    return any(
+        isinstance(attribute.ctx, ast.Store)
+        and bool(models(tracer.evaluate(attribute.value, module), tracer))
+        for module in tracer.project.modules
+        if module.mentions(name)
+        for attribute in module.table.attributes_by_name.named(name)
+    )
+
+
+def _is_strategy(attribute: ast.Attribute, module: Module, tracer: Tracer) -> bool:
+    """``x.sharding_strategy`` compared with a member of FSDP1's enum."""
+    compared = module.table.parents[attribute]
+    if attribute.attr != "sharding_strategy" or not isinstance(compared, ast.Compare):
+        return False
+    return any(
+        (fsdp1.canonical(name) or "").startswith("ShardingStrategy.")
+        for side in (compared.left, *compared.comparators)
+        for name in tracer.project.external(side, module)
+    )
+
+
+def attribute_checks(tracer: Tracer, module: Module) -> Iterator[Site]:
+    """``hasattr(model, "clip_grad_norm_")`` and the like: how code tells FSDP1 models."""
+    for call in module.table.calls_by_name.named("hasattr"):
+        match call:
+            case ast.Call(
+                func=ast.Name(id="hasattr"), args=[model, ast.Constant(value=str(name))]
+            ) if name in TELLING and models(tracer.evaluate(model, module), tracer):
+                yield Site(Construct(ConstructKind.HASATTR, fsdp1.FSDP), module, call, call, model)
+
+
+def state_functions(
+    tracer: Tracer, module: Module, has_parts: Callable[[ast.expr], bool]
+) -> Iterator[Site]:
+    """Calls of other libraries' functions that ask a model for its state, or load one into it.
+
+    ``peft.get_peft_model_state_dict(model)``, ``safetensors.torch.save_model(model, path)``: their
+    names say so, and they are given an FSDP1 model, or a module that holds some.
+    """
+    renamed = {b.name for b in module.table.imports if _is_about_states(b.qualified)}
+    for call in module.table.calls:
+        func = call.func
+        name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+        if name not in renamed and not _is_about_states(name):
+            continue
+        if any(k.arg == "state_dict" for k in call.keywords) and not name.startswith(LOADING):
+            continue  # it is given the state
+        names = tracer.project.external(func, module)
+        if not names or any(n.split(".")[0] in OWN_WAYS for n in names):
+            continue
+        for given in (*call.args, *(k.value for k in call.keywords)):
+            if models(tracer.evaluate(given, module), tracer) or has_parts(given):
+                yield Site(STATE_FUNCTION, module, call, func, given)
+                break
+
+
+def _is_about_states(name: str) -> bool:
+    last = name.rpartition(".")[2]
+    return "state_dict" in last or last in WHOLE_MODELS
+
+
+STATE_FUNCTION = Construct.parse("function that asks a model for its state")
+LOADING = ("load", "set")
+WHOLE_MODELS = frozenset({"save_model", "load_model"})
+OWN_WAYS = frozenset({"torch", "builtins", "mlflow"})  # which pickles models; torch knows its own
+
+
+def divide_factors(tracer: Tracer, module: Module) -> Iterator[Site]:
+    """What is set, or read, of the factors by which FSDP1 divides gradients.
+
+    Nothing but FSDP1's modules has attributes of these names, so that they count on any object
+    that nothing is known about.
+    """
+    for attribute in module.table.attributes_by_name.of(DIVIDE_FACTORS):
+        yield from _divide_factor(attribute, attribute.value, tracer, module)
+    for call in module.table.calls_by_name.of(("setattr", "getattr", "hasattr")):
+        match call:
+            case ast.Call(
+                func=ast.Name(id="setattr" | "getattr" | "hasattr"),
+                args=[owner, ast.Constant(value=str(name)), *_],
+            ) if name in DIVIDE_FACTORS:
+                yield from _divide_factor(call, owner, tracer, module)
+
+
+def _divide_factor(
+    node: ast.expr, owner: ast.expr, tracer: Tracer, module: Module
+) -> Iterator[Site]:
+    found = tracer.evaluate(owner, module)
+    unknown = all(isinstance(v, (Computed, Unknown)) for v in found)
+    if unknown or any(is_model(v, tracer) for v in found):
+        yield Site(DIVIDE_FACTOR, module, node, node, owner)
+
+
+DIVIDE_FACTOR = Construct.parse("gradient divide factor")
+DIVIDE_FACTORS = frozenset({"_gradient_predivide_factor", "_gradient_postdivide_factor"})
+TELLING = frozenset({"clip_grad_norm_", "no_sync"})

@@ -1,0 +1,104 @@
+"""Which values are FSDP1 models, and which expressions are taken for one."""
+
+from __future__ import annotations
+
+import ast
+
+from fsdp_migrate.analysis.flow import Definition, access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Class, Computed, Made, Tracer, Unknown, Values
+from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1 import declared
+from fsdp_migrate.syntax.kinds import method_of
+
+
+def is_taken_for_model(node: ast.expr, module: Module, tracer: Tracer) -> bool:
+    """Whether an expression nothing is known about is said to be an FSDP1 model, by its type or
+    by being given to an FSDP1 static in its function.
+
+    ``with FSDP.state_dict_type(model, ...): model.state_dict()`` tells what ``model`` is, even
+    when no call of the function is in the given paths; so does ``isinstance(model, FSDP)``.
+    """
+    told = tracer.told(node, module)
+    if told is not None:
+        found = tracer.evaluate(node, module) if told else ()
+        return bool(found) and all(isinstance(v, (Computed, Unknown)) for v in found)
+    if declared.model(tracer.evaluate(node, module), tracer).model:
+        return True
+    methods = module.table.methods
+    calls = [call for name in fsdp1.STATICS if name in methods for call in methods[name]]
+    path = access_path(node) if calls else None
+    if path is None or not all(isinstance(v, Unknown) for v in tracer.evaluate(node, module)):
+        return False
+    here = module.table.scope_of(node).function()
+    for call in sorted(calls, key=lambda c: (c.lineno, c.col_offset)):
+        if module.table.within[call].function() is not here:
+            continue
+        given = [*call.args, *(k.value for k in call.keywords)]
+        if not any(_may_be_same(g, node, path, module) for g in given[:3]):
+            continue
+        method = method_of(call)
+        names = {fsdp1.canonical(q) for q in tracer.project.external(method, module)}
+        if f"{fsdp1.FSDP}.{method.attr}" in names:
+            return _is_model_argument(call, path)
+    return False
+
+
+def _may_be_same(given: ast.expr, node: ast.expr, path: str, module: Module) -> bool:
+    """Whether two uses of ``path`` may mean one object: ``net = shard(net)`` between them tells
+    them apart."""
+    if access_path(given) != path:
+        return False
+    first, second = definitions(given, module), definitions(node, module)
+    return not (first and second) or bool(first & second)
+
+
+def definitions(node: ast.expr, module: Module) -> frozenset[Definition]:
+    """The definitions that reach a use of a name or dotted path in its own scope."""
+    scope = module.table.scope_of(node)
+    while scope.parent is not None and not (scope.is_function or scope.is_class):
+        scope = scope.parent
+    return module.flow(scope).reaching.get(node, frozenset())
+
+
+def _is_model_argument(call: ast.Call, path: str) -> bool:
+    """Whether ``path`` is passed where a static expects the model."""
+    for keyword in call.keywords:
+        if keyword.arg in {"model", "module"}:
+            return access_path(keyword.value) == path
+    name = method_of(call).attr
+    if name == "optim_state_dict_to_load":
+        return False  # torch 2.0 took the state first, later releases the model
+    first = name in fsdp1.STATE_FIRST
+    index = 1 if first else 0
+    return len(call.args) > index and access_path(call.args[index]) == path
+
+
+def is_model(value: object, tracer: Tracer) -> bool:
+    """Whether a traced value is an instance of FSDP1's wrapper or of a subclass of it."""
+    if not isinstance(value, Made):
+        return False
+    if isinstance(value.callee, Class):
+        bases = tracer.external_bases(value.callee)
+        return any(fsdp1.canonical(name) == fsdp1.FSDP for name in bases)
+    return value.node in tracer.wraps or fsdp1.canonical(value.made_by) == fsdp1.FSDP
+
+
+def look_alike(value: object, method: str, tracer: Tracer) -> str:
+    """The class of an object that is none of FSDP1's models, and answers to ``method`` as they do:
+    others call it FSDP too, or it is the project's own, and has such a method. Or nothing."""
+    if not isinstance(value, Made) or is_model(value, tracer):
+        return ""
+    names = [value.made_by]
+    if isinstance(value.callee, Class):
+        lineage = tracer.lineage(value.callee)
+        own = [cls.node.name for cls in lineage if fsdp1.is_alike(cls.node.name)]
+        own += [value.callee.node.name] if tracer.has_attribute(value.callee, method) else []
+        if own:
+            return f"the project's own {own[0]}"
+        names = sorted(tracer.external_bases(value.callee))
+    return next((name for name in names if fsdp1.is_alike(name)), "")
+
+
+def models(values: Values, tracer: Tracer) -> list[Made]:
+    return [v for v in values if isinstance(v, Made) and is_model(v, tracer)]

@@ -1,0 +1,142 @@
+"""Names for emitted code: imports that are in place, and names that collide with nothing."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import keyword
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.planning.edits import Import
+from fsdp_migrate.syntax.kinds import of_kind
+from fsdp_migrate.syntax.scopes import Scope
+
+# Submodules that ``import torch`` alone makes available as attributes.
+_LOADED_WITH_TORCH = frozenset(
+    {"torch.distributed", "torch.cuda", "torch.nn", "torch.nn.utils", "torch.optim", "torch.amp"}
+)
+
+
+def _visible(module: Module, near: ast.AST, qualified: str) -> str:
+    """The name under which an import makes ``qualified`` visible at ``near``, or nothing."""
+    table = module.table
+    scope = table.scope_of(near)
+    for binding in table.imports:
+        seen = scope.lookup(binding.name) is binding.scope
+        others = binding.scope.bindings[binding.name]
+        if not seen or any(b.qualified != binding.qualified for b in others):
+            continue
+        excerpt = module.source.excerpt
+        if excerpt is not None and binding.scope is table.module:
+            after = excerpt.piece(getattr(near, "lineno", 1)).line
+            if excerpt.piece(getattr(binding.node, "lineno", 1)).line > after:
+                continue  # a later cell of the notebook imports it
+        alias = of_kind(binding.node, ast.alias)
+        visible = binding.name if binding.qualified == qualified else ""
+        if not visible and not alias.asname and alias.name == qualified:
+            visible = qualified  # ``import a.b.c`` binds ``a`` and makes ``a.b.c`` usable
+        if not visible:
+            continue
+        statement = table.statement(binding.node)
+        if binding.scope is not table.module:
+            served = table.has_run(statement, near)  # else another branch has it for itself
+        else:  # it may be imported later only, or for annotations
+            served = excerpt is not None or module.loading.serves(statement, near)
+        if served:
+            return visible
+    return ""
+
+
+@dataclass(eq=False)
+class Namer:
+    """Hands out names that collide with nothing, the same one for the same purpose."""
+
+    taken: dict[Scope, set[str]] = field(default_factory=lambda: defaultdict(set))
+    imported: dict[tuple[Module, str, Scope], str] = field(default_factory=dict)
+    loops: dict[Scope, set[str]] = field(default_factory=lambda: defaultdict(set))
+
+    def fresh(self, module: Module, scope: Scope, wanted: str) -> str:
+        """``wanted``, or ``wanted_2`` and so on, unused in ``scope`` and what it can see."""
+        candidate, number = wanted, 2
+        while self._used(module, scope, candidate):
+            candidate, number = f"{wanted}_{number}", number + 1
+        self.taken[scope].add(candidate)
+        return candidate
+
+    def loop(self, module: Module, scope: Scope, wanted: str) -> str:
+        """As :meth:`fresh`, for a loop variable: other emitted loops may have it too."""
+        if wanted in self.loops[scope]:
+            return wanted
+        name = self.fresh(module, scope, wanted)
+        self.loops[scope].add(name)
+        return name
+
+    def _used(self, module: Module, scope: Scope, name: str) -> bool:
+        if keyword.iskeyword(name) or hasattr(builtins, name) or name in self.taken[scope]:
+            return True
+        if scope.lookup(name) is not None:
+            return True
+        # Free in this scope, but a nested function may mean a global or a star import by it.
+        for node in module.table.names:
+            if node.id != name:
+                continue
+            inner = module.table.within[node]
+            owner = inner.lookup(name)
+            if owner is None and _encloses(scope, inner):
+                return True
+        return False
+
+    def from_import(self, module: Module, source: str, name: str, near: ast.AST) -> Import:
+        """How ``source.name`` is written at ``near``; an import that is in place is reused."""
+        scope = module.table.scope_of(near)
+        present = _visible(module, near, f"{source}.{name}")
+        if present:
+            return Import(module, "", "", present, near)
+        if not any(b.qualified.startswith(f"{source}.") for b in module.table.imports):
+            whole = _visible(module, near, source)  # import torch.distributed.fsdp as fsdp
+            if whole:
+                return Import(module, "", "", f"{whole}.{name}", near)
+        known = self._free_import(module, scope, f"{source}.{name}", name)
+        return Import(module, source, name, known if known != name else "", near)
+
+    def module_import(self, module: Module, source: str, alias: str, near: ast.AST) -> Import:
+        """How module ``source`` is written at ``near``; imported ``as alias`` when it is not."""
+        scope = module.table.scope_of(near)
+        present = _visible(module, near, source)
+        if present:
+            return Import(module, "", "", present, near)
+        top = _visible(module, near, source.split(".", maxsplit=1)[0])
+        if top and source in _LOADED_WITH_TORCH:
+            return Import(module, "", "", source.replace("torch", top, 1), near)
+        known = self._free_import(module, scope, source, alias)
+        return Import(module, source, "", known if known != source else "", near)
+
+    def _free_import(self, module: Module, scope: Scope, key: str, wanted: str) -> str:
+        known = self.imported.get((module, key, scope))
+        number = 1
+        while known is None:
+            candidate = wanted if number == 1 else f"torch_{wanted}{'_' * (number - 2)}"
+            if candidate not in self.taken[scope] and _is_free(module, scope, candidate, key):
+                known = candidate
+            number += 1
+        self.imported[module, key, scope] = known
+        return known
+
+
+def _is_free(module: Module, scope: Scope, name: str, qualified: str) -> bool:
+    """Whether a name means nothing in a scope, or what is to be imported by it, only too late."""
+    found = scope.lookup(name)
+    if found is not module.table.module:
+        return found is None
+    return all(b.qualified == qualified for b in found.bindings[name])
+
+
+def _encloses(outer: Scope, inner: Scope) -> bool:
+    scope: Scope | None = inner
+    while scope is not None:
+        if scope is outer:
+            return True
+        scope = scope.parent
+    return False

@@ -1,0 +1,133 @@
+"""What a rule proposes for a site: edits that are accepted or dropped together."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.planning.edits import (
+    AddKeyword,
+    Code,
+    DropBranch,
+    DropElse,
+    Edit,
+    Import,
+    Insert,
+    Mark,
+    MoveStatement,
+    RemoveArgument,
+    RemoveImport,
+    RenameKeyword,
+    ReplaceExpression,
+    ReplaceStatement,
+    Support,
+    Unwrap,
+)
+from fsdp_migrate.planning.naming import Namer
+
+
+@dataclass(eq=False)
+class Claims:
+    """What the rules of other sites must know of a proposal that a site was rewritten by."""
+
+    gone: set[ast.AST] = field(default_factory=set)  # code that goes, with the sites in it
+    kept: set[ast.AST] = field(default_factory=set)  # calls that stay with their arguments
+    undeleted: set[ast.stmt] = field(default_factory=set)  # ``del`` statements that lose a name
+
+    def add(self, others: Claims) -> None:
+        self.gone |= others.gone
+        self.kept |= others.kept
+        self.undeleted |= others.undeleted
+
+
+@dataclass(eq=False)
+class Proposal:
+    """Edits that are accepted or dropped together."""
+
+    namer: Namer
+    edits: list[Edit] = field(default_factory=list)
+    claims: Claims = field(default_factory=Claims)
+
+    def replace(self, module: Module, node: ast.expr, new: Code) -> None:
+        self.edits.append(ReplaceExpression(module, node, new))
+
+    def replace_statement(self, module: Module, node: ast.stmt, *new: Code) -> None:
+        self.edits.append(ReplaceStatement(module, node, new))
+
+    def delete(self, module: Module, node: ast.stmt) -> None:
+        self.edits.append(ReplaceStatement(module, node, ()))
+
+    def insert_before(self, module: Module, node: ast.stmt, *new: Code) -> None:
+        self.edits.append(Insert(module, node, new))
+
+    def insert_after(self, module: Module, node: ast.stmt, *new: Code) -> None:
+        self.edits.append(Insert(module, node, new, after=True))
+
+    def unwrap(self, module: Module, node: ast.With | ast.AsyncWith, *items: int) -> None:
+        self.edits.append(Unwrap(module, node, items))
+
+    def drop_branch(self, module: Module, node: ast.If) -> None:
+        self.edits.append(DropBranch(module, node))
+
+    def drop_else(self, module: Module, node: ast.If) -> None:
+        self.edits.append(DropElse(module, node))
+
+    def remove_argument(
+        self, module: Module, call: ast.Call, argument: ast.expr | ast.keyword
+    ) -> None:
+        self.edits.append(RemoveArgument(module, call, argument))
+
+    def add_keyword(self, module: Module, call: ast.Call, name: str, value: Code) -> None:
+        self.edits.append(AddKeyword(module, call, name, value))
+
+    def remove_import(self, module: Module, alias: ast.alias) -> None:
+        self.edits.append(RemoveImport(module, alias))
+
+    def rename_keyword(
+        self, module: Module, call: ast.Call, argument: ast.keyword, name: str
+    ) -> None:
+        self.edits.append(RenameKeyword(module, argument, call, name))
+
+    def move_after(self, module: Module, node: ast.stmt, after: ast.stmt) -> None:
+        self.edits.append(MoveStatement(module, node, after))
+
+    def mark(self, module: Module, node: ast.AST, rule: str, sentence: str) -> None:
+        self.edits.append(Mark(module, node, rule, sentence))
+
+    def name(self, module: Module, source: str, name: str, near: ast.AST) -> str:
+        """Make ``source.name`` available at ``near`` and return how to write it there."""
+        return self._need(self.namer.from_import(module, source, name, near))
+
+    def module_name(self, module: Module, source: str, alias: str, near: ast.AST) -> str:
+        """Make module ``source`` available at ``near`` and return how to write it there."""
+        return self._need(self.namer.module_import(module, source, alias, near))
+
+    def _need(self, needed: Import) -> str:
+        if needed.source:
+            self.edits.append(needed)
+        return needed.local
+
+    def support(self, module: Module, function: str, near: ast.AST) -> str:
+        """Make a support module function available at ``near`` and return its local name."""
+        scope = module.table.scope_of(near)
+        key = (module, f"<support>.{function}", scope)
+        local = self.namer.imported.get(key)
+        if local is None:
+            local = function
+            while scope.lookup(local) is not None or local in self.namer.taken[scope]:
+                local = f"fsdp2_{function}" if local == function else f"{local}_"
+            self.namer.imported[key] = local
+        self.edits.append(Support(module, function, local, near))
+        return local
+
+    def support_as(self, module: Module, function: str, local: str, near: ast.AST) -> None:
+        """As :meth:`support`, under a given name: it takes over an import of that name."""
+        self.edits.append(Support(module, function, local, near))
+
+    def fresh(self, module: Module, near: ast.AST, wanted: str, *, loop: bool = False) -> str:
+        scope = module.table.scope_of(near)
+        while scope.parent is not None and not (scope.is_function or scope.is_class):
+            scope = scope.parent
+        give = self.namer.loop if loop else self.namer.fresh
+        return give(module, scope, wanted)

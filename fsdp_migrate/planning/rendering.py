@@ -1,0 +1,266 @@
+"""Write a plan down: the ``fully_shard`` calls, and what stands around them.
+
+It is done as torchtitan does it: policies first, blocks in one loop, the root last, then what must
+happen after sharding.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.planning.edits import Code, code, join
+from fsdp_migrate.planning.shard_plan import (
+    FULLY_SHARD,
+    Precision,
+    ShardPlan,
+    Targets,
+    single_target,
+)
+from fsdp_migrate.syntax.kinds import present
+
+
+def render(plan: ShardPlan) -> None:
+    """Write the plan's statements into its proposal."""
+    constructor, proposal = plan.constructor, plan.proposal
+    fully_shard = plan.name(FULLY_SHARD, "fully_shard")
+    if plan.is_compact:
+        _replace_in_place(plan, fully_shard)
+        return
+    lines = list(plan.setup)
+    _ignored(plan, lines)
+    units, root = _precision(plan, lines)
+    shared = _shared_arguments(plan, lines)
+    lines += plan.before
+    lines += _loop(plan, fully_shard, [*units, *shared])
+    call = code("{f}({args})", f=fully_shard, args=join(", ", [plan.model, *root, *shared]))
+    after = [*plan.after, *plan.finish]
+    statement = constructor.statement
+    target = single_target(statement, constructor.call)
+    in_place = plan.is_in_place
+    module = constructor.module
+    if plan.behind is not None:
+        first = 1 if plan.hoisted else 0  # the model itself is made where it was
+        proposal.replace_statement(module, statement, *lines[:first])
+        proposal.insert_after(module, plan.behind, *lines[first:], call, *after)
+    elif in_place and isinstance(statement, ast.Assign):
+        proposal.replace_statement(module, statement, *lines, call, *after)
+    elif target is not None and isinstance(statement, (ast.Assign, ast.AnnAssign)):
+        proposal.insert_before(module, statement, *lines)
+        proposal.replace(module, constructor.call, call)
+        proposal.insert_after(module, statement, *after)
+    elif after:
+        proposal.insert_before(module, statement, *lines, call, *after)
+        proposal.replace(module, constructor.call, plan.model)
+    else:
+        proposal.insert_before(module, statement, *lines)
+        proposal.replace(module, constructor.call, call)
+
+
+def render_context(plan: ShardPlan, roots: Sequence[tuple[Module, ast.Call]]) -> None:
+    """Write a plan without loops as ``enable_wrap(wrapper_cls=fully_shard, ...)``.
+
+    Args:
+        roots: the ``wrap`` calls that need the root's precision, when others make parts.
+    """
+    constructor, proposal = plan.constructor, plan.proposal
+    module = constructor.module
+    call = constructor.call
+    proposal.replace(
+        module, constructor.wrapped, code("{f}", f=plan.name(FULLY_SHARD, "fully_shard"))
+    )
+    for keyword in call.keywords:
+        if keyword.value is not constructor.wrapped:
+            proposal.remove_argument(module, call, keyword)
+    lines = list(plan.setup)
+    plan.parts_elsewhere = bool(roots)
+    units, root = _precision(plan, lines)
+    for argument in units or root:
+        proposal.add_keyword(module, call, "mp_policy", code("{p}", p=argument.parts["p"]))
+    for name, value in plan.everywhere.items():
+        proposal.add_keyword(module, call, name, value)
+    if lines:
+        proposal.insert_before(module, constructor.statement, *lines)
+    if units and root != units:
+        for where, wrap in roots:
+            proposal.add_keyword(where, wrap, "mp_policy", code("{p}", p=root[0].parts["p"]))
+
+
+def _ignored(plan: ShardPlan, lines: list[Code]) -> None:
+    """Keep the loop away from ignored modules; ask a walked policy to do the same."""
+    if plan.ignored is None or not (plan.targets or plan.walk):
+        return
+    name = plan.fresh("ignored")
+    lines.append(code("{n} = {v}", n=name, v=plan.ignored))
+    plan.ignored = code("{n}", n=name)
+    if plan.targets is not None:
+        inner = plan.targets.predicate
+        plan.targets.predicate = lambda variable: code(
+            "{v} not in {n} and {t}", v=variable, n=name, t=inner(variable)
+        )
+
+
+def _replace_in_place(plan: ShardPlan, fully_shard: str) -> None:
+    """One unit: the constructor's name is swapped and its arguments replaced where they stand."""
+    constructor = plan.constructor
+    arguments = [code("{m}", m=constructor.wrapped)]
+    precision = plan.precision
+    if precision is not None:
+        arguments.append(code("mp_policy={p}", p=_root_policy(plan, precision)))
+    arguments += _pairs(plan)
+    call = code("{f}({args})", f=fully_shard, args=join(", ", arguments))
+    plan.proposal.replace(constructor.module, constructor.call, call)
+
+
+def _precision(plan: ShardPlan, lines: list[Code]) -> tuple[list[Code], list[Code]]:
+    """The ``mp_policy`` arguments of the units and of the root."""
+    precision = plan.precision
+    if precision is None:
+        return [], []
+    policy = precision.policy
+    has_units = bool(plan.targets or plan.walk or plan.batch_norm or plan.parts_elsewhere)
+    if not has_units:
+        return [], [code("mp_policy={p}", p=_root_policy(plan, precision))]
+    if precision.inline:
+        name = plan.fresh("mp_policy")
+        lines.append(code("{n} = {p}", n=name, p=policy))
+        policy = code("{n}", n=name)
+        precision = Precision(policy, same=precision.same)
+        plan.precision = precision
+    units = [code("mp_policy={p}", p=policy)]
+    if precision.same:
+        return units, units
+    root = plan.fresh("root_mp_policy")
+    lines.append(
+        code(
+            "# Like FSDP1, only the root casts its inputs to param_dtype.\n{n} = {p}",
+            n=root,
+            p=_root_policy(plan, precision),
+        )
+    )
+    return units, [code("mp_policy={p}", p=root)]
+
+
+def _root_policy(plan: ShardPlan, precision: Precision) -> Code:
+    if precision.root_policy is not None:
+        return precision.root_policy
+    if precision.same:
+        return precision.policy
+    replace = plan.name("dataclasses", "replace")
+    return code("{r}({p}, cast_forward_inputs=True)", r=replace, p=precision.policy)
+
+
+def _shared_arguments(plan: ShardPlan, lines: list[Code]) -> list[Code]:
+    """The arguments every call gets: spelled out when short, else collected in a dict first."""
+    if not plan.everywhere:
+        return []
+    pairs = _pairs(plan)
+    repeated = plan.targets is not None or plan.walk is not None
+    simple = len(pairs) == 1 and len(pairs[0].preview()) <= 40 and "**" not in plan.everywhere
+    if not repeated or simple:
+        return pairs
+    name = plan.fresh("fsdp_kwargs")
+    if set(plan.everywhere) == {"**"}:
+        lines.append(code("{n} = {v}", n=name, v=plan.everywhere["**"]))
+        return [code("**{n}", n=name)]
+    items = [
+        code("**{v}", v=value) if key == "**" else code('"{n}": {v}', n=key, v=value)
+        for key, value in plan.everywhere.items()
+    ]
+    lines.append(code("{n} = {{{items}}}", n=name, items=join(", ", items)))
+    return [code("**{n}", n=name)]
+
+
+def _pairs(plan: ShardPlan) -> list[Code]:
+    """The shared arguments as they stand in a call."""
+    return [
+        code("**{v}", v=value) if name == "**" else code("{n}={v}", n=name, v=value)
+        for name, value in plan.everywhere.items()
+    ]
+
+
+def _loop(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code]:
+    lines: list[Code] = []
+    if plan.walk is not None:
+        shard = plan.support("shard_by_policy")
+        extra = [code("ignored_modules={i}", i=plan.ignored)] if plan.ignored is not None else []
+        if plan.batch_norm:
+            norm_policy, define = _batch_norm_policy(plan)
+            lines.append(define)
+            extra.append(code("batch_norm_policy={p}", p=norm_policy))
+        args = join(", ", [plan.model, plan.walk, *extra, *arguments])
+        return [*lines, code("{f}({args})", f=shard, args=args)]
+    if plan.targets is None and not plan.batch_norm:
+        return lines
+    wanted = plan.targets.variable if plan.targets is not None else ""
+    name = wanted or plan.fresh("module")
+    bracketed = plan.targets is not None and plan.targets.in_brackets
+    unit = code("[{m}]" if bracketed else "{m}", m=name)
+    call = code("{f}({args})", f=fully_shard, args=join(", ", [unit, *arguments]))
+    if plan.batch_norm:
+        shared = [a for a in arguments if not a.preview().startswith("mp_policy=")]
+        return [*lines, *_loop_with_batch_norm(plan, fully_shard, name, call, shared)]
+    targets = present(plan.targets)
+    test = _below_root(targets, name, plan)
+    if targets.by_class:
+        template = "for {v} in reversed(list({m}.modules())):\n    if {test}:\n        {call}"
+        return [*lines, code(template, v=name, m=plan.model, test=test, call=call)]
+    units = plan.fresh("units")
+    select = "{u} = [{v} for {v} in {m}.modules() if {test}]"
+    lines.append(code(select, u=units, v=name, m=plan.model, test=test))
+    shard = "for {v} in reversed({u}):\n    {call}"
+    lines.append(code(shard, v=name, u=units, call=call))
+    return lines
+
+
+def _below_root(targets: Targets, variable: str, plan: ShardPlan) -> Code:
+    """The test for a submodule that becomes a unit."""
+    test = targets.predicate(variable)
+    if not targets.may_be_root:
+        return test
+    return code("{v} is not {m} and {t}", v=variable, m=plan.model, t=test)
+
+
+def _loop_with_batch_norm(
+    plan: ShardPlan, fully_shard: str, name: str, call: Code, shared: list[Code]
+) -> list[Code]:
+    """FSDP1 keeps every BatchNorm as a unit of its own in full precision."""
+    batch_norm = plan.name("torch.nn.modules.batchnorm", "_BatchNorm")
+    norm_policy, define = _batch_norm_policy(plan)
+    arguments = [code("{m}", m=name), code("mp_policy={p}", p=norm_policy), *shared]
+    norm_call = code("{f}({args})", f=fully_shard, args=join(", ", arguments))
+    template = (
+        "for {v} in reversed(list({m}.modules())):\n"
+        "    if isinstance({v}, {bn}):\n"
+        "        {norm_call}"
+    )
+    parts: dict[str, Code | ast.expr | str] = {
+        "v": name,
+        "m": plan.model,
+        "bn": batch_norm,
+        "norm_call": norm_call,
+    }
+    if plan.targets is not None:
+        template += "\n    elif {test}:\n        {call}"
+        parts["test"] = _below_root(plan.targets, name, plan)
+        parts["call"] = call
+    return [define, Code(template, parts)]
+
+
+def _batch_norm_policy(plan: ShardPlan) -> tuple[str, Code]:
+    """The name of the units' policy for BatchNorm, and the statement that makes it."""
+    policy_class = plan.name(FULLY_SHARD, "MixedPrecisionPolicy")
+    torch = plan.proposal.module_name(
+        plan.constructor.module, "torch", "torch", plan.constructor.reference
+    )
+    norm_policy = plan.fresh("batch_norm_policy")
+    define = code(
+        "# Like FSDP1, BatchNorm layers compute in fp32 and hand on the units' dtype.\n"
+        "{n} = {c}(param_dtype={t}.float32, output_dtype={p}.param_dtype)",
+        n=norm_policy,
+        c=policy_class,
+        t=torch,
+        p=present(plan.precision).policy,
+    )
+    return norm_policy, define
