@@ -696,6 +696,8 @@ def optim_state_dict(
     settings = get_state_dict_type(model)
     config = settings.optim_state_dict_config
     reshard_parameters(model)
+    if not optim.state:  # torch would take a first step to have one
+        return optim.state_dict()
     if settings.state_dict_type is not StateDictType.FULL_STATE_DICT:
         options = StateDictOptions(cpu_offload=config.offload_to_cpu)
     elif config.offload_to_cpu and not getattr(config, "rank0_only", False):

@@ -12,6 +12,7 @@ import pytest
 from fsdp_migrate import runtime
 from fsdp_migrate.migration.engine import Options
 from fsdp_migrate.planning import pages
+from fsdp_migrate.planning import support_library as library
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.rule import Example, Keep, LoadedRule
 from fsdp_migrate.rewriting import patch
@@ -111,6 +112,8 @@ def nested(text: str) -> str:
 
 @every_example
 def test_deeper_nesting_changes_only_the_indent(rule: LoadedRule, example: Example) -> None:
+    if set(re.findall(r"^def (\w+)", example.after, re.MULTILINE)) & set(library.definitions()):
+        return  # written above the first definition of the file, which is gone in the block
     files = sources(example) | {"example.py": nested(example.before)}
     _, after = migrate(files, Options(line_length=104))
     wanted = expected(example) | {"example.py": nested(example.after)}

@@ -10,7 +10,7 @@ import ast
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Function, Made, Value
-from fsdp_migrate.families.checkpoints import ranks
+from fsdp_migrate.families.checkpoints import ranks, snapshots
 from fsdp_migrate.families.checkpoints.hoisting_places import Place, Standing, held_parts
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, sentences
@@ -101,14 +101,8 @@ def _uses_of_result(node: ast.AST, module: Module) -> list[ast.Name]:
         if n.id == target.id
         and isinstance(n.ctx, ast.Load)
         and table.within[n].lookup(n.id) is scope
-        and not _is_filled(n, module)
+        and not snapshots.is_subscripted_target(n, module)
     ]
-
-
-def _is_filled(name: ast.Name, module: Module) -> bool:
-    """``states["model"] = ...``, where ``states`` is read only to be written to."""
-    parent = module.table.parents[name]
-    return isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store)
 
 
 def _is_under_first(node: ast.AST, module: Module, study: Study) -> bool:

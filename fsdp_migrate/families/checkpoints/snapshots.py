@@ -84,12 +84,12 @@ def _uses(target: ast.Name, function: ast.AST, module: Module) -> list[ast.Name]
         if node.id == target.id
         and isinstance(node.ctx, ast.Load)
         and table.within[node].lookup(node.id) is owner
-        and not _is_subscripted_target(node, module)
+        and not is_subscripted_target(node, module)
         and references.enclosing_function(module, node) is function
     ]
 
 
-def _is_subscripted_target(node: ast.expr, module: Module) -> bool:
+def is_subscripted_target(node: ast.expr, module: Module) -> bool:
     """``states["model"] = ...``, where ``states`` is read only to be written to."""
     parent = module.table.parents[node]
     return isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store)
