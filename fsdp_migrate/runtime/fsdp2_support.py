@@ -1095,13 +1095,6 @@ def rekey_optimizer_state(
     }
 
 
-def _is_sharded(model: nn.Module) -> bool:
-    """Whether a model is FSDP2's or a part of one, not DistributedDataParallel's, say."""
-    return any(isinstance(m, FSDPModule) for m in model.modules()) or any(
-        isinstance(p, DTensor) for p in model.parameters()
-    )
-
-
 def _sharded_parts(model: nn.Module) -> tuple[str, ...]:
     """What the names in the sharded parts of a model begin with: nothing, if it is one itself."""
     names = [n for n, m in model.named_modules() if isinstance(m, FSDPModule)]
