@@ -14,7 +14,7 @@ from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.syntax.expressions import last_name
-from fsdp_migrate.syntax.scopes import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 RULE = Rule(code="FSDP402", name="no_sync", handles=("FullyShardedDataParallel.no_sync",))
 
