@@ -456,7 +456,7 @@ LAYOUTS = {
             "tests/sub/test_x.py": (
                 f"from lib import X\n{HEAD}\n\ndef test_state():\n    assert state\n\n\n"
                 "def state(net, opt):\n"
-                "    return FSDP.optim_state_dict(FSDP(net), opt)\n"
+                "    return FSDP.optim_state_dict_to_load(FSDP(net), opt, {})\n"
             ),
         },
         [pytested("tests")],
