@@ -33,7 +33,7 @@ def decide(site: Site, study: Study) -> Decision:
             "broadcast the weights within the group or the mesh before sharding",
         )
     if plan.from_rank0:
-        return study.rewritten(site, RULE.code, "load_rank0_state")
+        return study.rewritten(site, RULE.code, "with param_init_fn")
     condition = None if constant is not None else value
     if not _may_be_elsewhere(plan.constructor, study):
         _broadcast(plan, condition)
