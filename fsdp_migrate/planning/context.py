@@ -31,6 +31,10 @@ from fsdp_migrate.planning.target import DEFAULT_TARGET
 Cached = TypeVar("Cached")
 
 
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+LOOPS = (ast.For, ast.AsyncFor, ast.While)  # their variables may be in the value
+
+
 def block_of(parent: ast.AST, statement: ast.stmt) -> list[ast.stmt] | None:
     """The statement list that holds ``statement``."""
     for name in ("body", "orelse", "finalbody"):
@@ -176,15 +180,21 @@ class Study:
         self._made.append((constructor, value.preview(), name))
 
     def made_before(self, constructor: Constructor, value: Code) -> str:
-        """The name an earlier constructor in the same run of statements bound to ``value``."""
+        """The name that an earlier constructor bound to ``value`` where it surely ran before.
+
+        That is in the same run of statements, or in one around it in the same function.
+        """
         table = constructor.module.table
-        block = block_of(table.parents[constructor.statement], constructor.statement)
+        before: list[ast.stmt] = []
+        statement = constructor.statement
+        for parent in table.ancestors(statement):
+            block = block_of(parent, statement)
+            before += block[: block.index(statement)] if block is not None else []
+            if not isinstance(parent, ast.stmt) or isinstance(parent, (*SCOPES, *LOOPS)):
+                break
+            statement = parent
         for other, text, name in self._made:
-            earlier = (
-                block is not None
-                and other.module is constructor.module
-                and any(s is other.statement for s in block[: block.index(constructor.statement)])
-            )
+            earlier = other.module is constructor.module and other.statement in before
             if earlier and text == value.preview():
                 return name
         return ""
@@ -257,6 +267,14 @@ class Study:
         if found.constructors:
             return Models(found.constructors)
         return Models(self.every_constructor)
+
+    def may_ignore(self, models: Iterable[Constructor]) -> bool:
+        """Whether some models may leave parameters unsharded: the argument is given, or they are
+        given arguments from elsewhere, in a project that speaks of it."""
+        models = list(models)
+        named = [c for c in models if c.has("ignored_modules") or c.has("ignored_states")]
+        spoken_of = self.project.mentions("ignored_modules", "ignored_states", "ignored_parameters")
+        return bool(named) or (spoken_of and any(c.is_open for c in models))
 
     # -- answers --------------------------------------------------------------------------------
 

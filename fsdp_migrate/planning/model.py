@@ -159,11 +159,6 @@ class Constructor:
         return self.is_open or self.has(name)
 
     @property
-    def may_ignore(self) -> bool:
-        """Whether it may leave some modules or parameters alone."""
-        return self.may_have("ignored_modules") or self.has("ignored_states")
-
-    @property
     def has_module(self) -> bool:
         """Whether the module that it wraps is written at the call, as of a partial it is not."""
         return "module" in self.arguments

@@ -20,12 +20,19 @@ from fsdp_migrate.planning.shard_plan import (
 )
 from fsdp_migrate.syntax.kinds import present
 
+BATCH_NORM = "torch.nn.modules.batchnorm"
+WRAP = "torch.distributed.fsdp.wrap"
+
 
 def render(plan: ShardPlan) -> None:
     """Write the plan's statements into its proposal."""
     constructor, proposal = plan.constructor, plan.proposal
     fully_shard = plan.name(FULLY_SHARD, "fully_shard")
     if plan.is_compact:
+        _replace_in_place(plan, fully_shard)
+        return
+    if plan.is_compact_after_setup:
+        proposal.insert_before(constructor.module, constructor.statement, *plan.setup[1:])
         _replace_in_place(plan, fully_shard)
         return
     lines = list(plan.setup)
@@ -89,8 +96,8 @@ def render_context(plan: ShardPlan, roots: Sequence[tuple[Module, ast.Call]]) ->
 
 
 def _ignored(plan: ShardPlan, lines: list[Code]) -> None:
-    """Keep the loop away from ignored modules; ask a walked policy to do the same."""
-    if plan.ignored is None or not (plan.targets or plan.walk):
+    """Keep the loops away from ignored modules; a walk passes over them by itself."""
+    if plan.ignored is None or not (plan.targets or (plan.walk and plan.batch_norm)):
         return
     name = plan.fresh("ignored")
     lines.append(code("{n} = {v}", n=name, v=plan.ignored))
@@ -176,7 +183,7 @@ def _shared_arguments(plan: ShardPlan, lines: list[Code]) -> list[Code]:
         return []
     pairs = _pairs(plan)
     repeated = plan.targets is not None or plan.walk is not None
-    simple = len(pairs) == 1 and len(pairs[0].preview()) <= 40 and "**" not in plan.everywhere
+    simple = len(pairs) == 1 and len(pairs[0].preview()) <= 45 and "**" not in plan.everywhere
     if not repeated or simple:
         return pairs
     name = plan.fresh("fsdp_kwargs")
@@ -202,14 +209,7 @@ def _pairs(plan: ShardPlan) -> list[Code]:
 def _loop(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code]:
     lines: list[Code] = []
     if plan.walk is not None:
-        shard = plan.support("shard_by_policy")
-        extra = [code("ignored_modules={i}", i=plan.ignored)] if plan.ignored is not None else []
-        if plan.batch_norm:
-            norm_policy, define = _batch_norm_policy(plan)
-            lines.append(define)
-            extra.append(code("batch_norm_policy={p}", p=norm_policy))
-        args = join(", ", [plan.model, plan.walk, *extra, *arguments])
-        return [*lines, code("{f}({args})", f=shard, args=args)]
+        return _walk(plan, fully_shard, arguments)
     if plan.targets is None and not plan.batch_norm:
         return lines
     wanted = plan.targets.variable if plan.targets is not None else ""
@@ -233,6 +233,36 @@ def _loop(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code
     return lines
 
 
+def _walk(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code]:
+    """Let the support function ask the policy, which is one of torch's or of the project's."""
+    policy = present(plan.walk)
+    lines: list[Code] = []
+    if plan.batch_norm:
+        shared = [a for a in arguments if not a.preview().startswith("mp_policy=")]
+        norm_policy, define = _batch_norm_policy(plan)
+        name, norms = plan.fresh("module"), plan.name(BATCH_NORM, "_BatchNorm")
+        test = code("isinstance({v}, {n})", v=name, n=norms)
+        if plan.ignored is not None:
+            test = code("{v} not in {i} and {t}", v=name, i=plan.ignored, t=test)
+        given = join(", ", [code("{v}", v=name), code("mp_policy={p}", p=norm_policy), *shared])
+        call = code("{f}({a})", f=fully_shard, a=given)
+        loop = "for {v} in {m}.modules():\n    if {t}:\n        {c}"
+        lines = [define, code(loop, v=name, m=plan.model, t=test, c=call)]
+        near = plan.constructor.reference
+        policy = code(
+            "{p}({w}._or_policy, policies=[{f}, {p}({w}._module_wrap_policy, module_classes={c})])",
+            p=plan.name("functools", "partial"),
+            w=plan.proposal.module_name(plan.constructor.module, WRAP, "wrap", near),
+            f=policy,
+            c=code("{{{n}}}", n=norms),
+        )
+    shard = plan.support("shard_by_policy")
+    call = code("{f}({a})", f=shard, a=join(", ", [plan.model, policy, *arguments]))
+    if plan.walk_may_be_none:
+        call = code("if {p} is not None:\n    {c}", p=present(plan.walk), c=call)
+    return [*lines, call]
+
+
 def _below_root(targets: Targets, variable: str, plan: ShardPlan) -> Code:
     """The test for a submodule that becomes a unit."""
     test = targets.predicate(variable)
@@ -245,7 +275,7 @@ def _loop_with_batch_norm(
     plan: ShardPlan, fully_shard: str, name: str, call: Code, shared: list[Code]
 ) -> list[Code]:
     """FSDP1 keeps every BatchNorm as a unit of its own in full precision."""
-    batch_norm = plan.name("torch.nn.modules.batchnorm", "_BatchNorm")
+    batch_norm = plan.name(BATCH_NORM, "_BatchNorm")
     norm_policy, define = _batch_norm_policy(plan)
     arguments = [code("{m}", m=name), code("mp_policy={p}", p=norm_policy), *shared]
     norm_call = code("{f}({args})", f=fully_shard, args=join(", ", arguments))
