@@ -13,7 +13,8 @@ from fsdp_migrate.analysis import dead_branches
 from fsdp_migrate.analysis.flow import Definition
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Outdated, Project
-from fsdp_migrate.analysis.values import Class, Constant, Made, Tracer, Unknown, Value, Values
+from fsdp_migrate.analysis.tracing.tracer import Tracer
+from fsdp_migrate.analysis.values import Class, Constant, Made, Unknown, Value, Values
 from fsdp_migrate.fsdp1 import declared, model_values
 from fsdp_migrate.fsdp1.narrowing import Narrowing
 from fsdp_migrate.fsdp1.site import Site
@@ -73,6 +74,7 @@ class Study:
     tracer: Tracer = field(init=False)
     namer: Namer = field(default_factory=Namer)
     constructors: dict[ast.AST, Constructor] = field(default_factory=dict)
+    entries: dict[ast.AST, Constructor] = field(default_factory=dict)  # in keyword dictionaries
     plans: dict[Constructor, ShardPlan] = field(default_factory=dict)
     conversions: dict[ast.AST, Conversion] = field(default_factory=dict)
     _made: list[tuple[Constructor, str, str]] = field(default_factory=list)
@@ -266,6 +268,14 @@ class Study:
             return Models(found.constructors)
         return Models(self.every_constructor)
 
+    def may_ignore(self, models: Iterable[Constructor]) -> bool:
+        """Whether some models may leave parameters unsharded: the argument is given, or they are
+        given arguments from elsewhere, in a project that speaks of it."""
+        models = list(models)
+        named = [c for c in models if c.has("ignored_modules") or c.has("ignored_states")]
+        spoken_of = self.project.mentions("ignored_modules", "ignored_states", "ignored_parameters")
+        return bool(named) or (spoken_of and any(c.is_open for c in models))
+
     # -- answers --------------------------------------------------------------------------------
 
     def proposal(self) -> Proposal:
@@ -327,7 +337,7 @@ class Study:
     def argument(self, site: Site) -> tuple[ShardPlan, ast.expr, str]:
         """The plan, value and name of a constructor argument's site."""
         name = site.construct.part
-        for plan in self.plans.values():
+        for plan in reversed(self.plans.values()):  # the last: a dictionary may serve several
             if plan.constructor.nodes().get(name) is site.node:
                 return plan, plan.constructor.arguments[name], name
         raise AssertionError(f"{site.construct} belongs to no constructor")

@@ -20,6 +20,9 @@ from fsdp_migrate.planning.shard_plan import (
 )
 from fsdp_migrate.syntax.kinds import present
 
+BATCH_NORM = "torch.nn.modules.batchnorm"
+WRAP = "torch.distributed.fsdp.wrap"
+
 
 def render(plan: ShardPlan) -> None:
     """Write the plan's statements into its proposal."""
@@ -34,11 +37,12 @@ def render(plan: ShardPlan) -> None:
         return
     lines = list(plan.setup)
     _ignored(plan, lines)
-    units, root = _precision(plan, lines)
+    units, root = _with_dictionary(plan, *_precision(plan, lines))
     shared = _shared_arguments(plan, lines)
     lines += plan.before
-    lines += _loop(plan, fully_shard, [*units, *shared])
-    call = code("{f}({args})", f=fully_shard, args=join(", ", [plan.model, *root, *shared]))
+    lines += _loop(plan, fully_shard, _unpacked_last([*units, *shared]))
+    arguments = [plan.model, *_unpacked_last([*root, *shared])]
+    call = code("{f}({args})", f=fully_shard, args=join(", ", arguments))
     after = [*plan.after, *plan.finish]
     statement = constructor.statement
     target = single_target(statement, constructor.call)
@@ -92,8 +96,8 @@ def render_context(plan: ShardPlan, roots: Sequence[tuple[Module, ast.Call]]) ->
 
 
 def _ignored(plan: ShardPlan, lines: list[Code]) -> None:
-    """Keep the loop away from ignored modules; ask a walked policy to do the same."""
-    if plan.ignored is None or not (plan.targets or plan.walk):
+    """Keep the loops away from ignored modules; a walk passes over them by itself."""
+    if plan.ignored is None or not (plan.targets or (plan.walk and plan.batch_norm)):
         return
     name = plan.fresh("ignored")
     lines.append(code("{n} = {v}", n=name, v=plan.ignored))
@@ -108,11 +112,10 @@ def _ignored(plan: ShardPlan, lines: list[Code]) -> None:
 def _replace_in_place(plan: ShardPlan, fully_shard: str) -> None:
     """One unit: the constructor's name is swapped and its arguments replaced where they stand."""
     constructor = plan.constructor
-    arguments = [code("{m}", m=constructor.wrapped)]
     precision = plan.precision
-    if precision is not None:
-        arguments.append(code("mp_policy={p}", p=_root_policy(plan, precision)))
-    arguments += _pairs(plan)
+    own = [] if precision is None else [code("mp_policy={p}", p=root_policy(plan, precision))]
+    _, own = _with_dictionary(plan, own, own)
+    arguments = [code("{m}", m=constructor.wrapped), *_unpacked_last([*own, *_pairs(plan)])]
     call = code("{f}({args})", f=fully_shard, args=join(", ", arguments))
     plan.proposal.replace(constructor.module, constructor.call, call)
 
@@ -125,7 +128,7 @@ def _precision(plan: ShardPlan, lines: list[Code]) -> tuple[list[Code], list[Cod
     policy = precision.policy
     has_units = bool(plan.targets or plan.walk or plan.batch_norm or plan.parts_elsewhere)
     if not has_units:
-        return [], [code("mp_policy={p}", p=_root_policy(plan, precision))]
+        return [], [code("mp_policy={p}", p=root_policy(plan, precision))]
     if precision.inline:
         name = plan.fresh("mp_policy")
         lines.append(code("{n} = {p}", n=name, p=policy))
@@ -140,13 +143,32 @@ def _precision(plan: ShardPlan, lines: list[Code]) -> tuple[list[Code], list[Cod
         code(
             "# Like FSDP1, only the root casts its inputs to param_dtype.\n{n} = {p}",
             n=root,
-            p=_root_policy(plan, precision),
+            p=root_policy(plan, precision),
         )
     )
     return units, [code("mp_policy={p}", p=root)]
 
 
-def _root_policy(plan: ShardPlan, precision: Precision) -> Code:
+def _with_dictionary(
+    plan: ShardPlan, units: list[Code], root: list[Code]
+) -> tuple[list[Code], list[Code]]:
+    """The arguments of the units and of the root, with those from the program's dictionary."""
+    if not plan.spread:
+        return units, root
+    spread = code("**{d}", d=plan.spread)
+    if not plan.spread_precision:
+        return [*units, spread], [*root, spread]
+    if present(plan.precision).same:
+        return [spread], [spread]
+    other = code('**{{**{d}, "mp_policy": {p}}}', d=plan.spread, p=root[0].parts["p"])
+    return [spread], [other]
+
+
+def _unpacked_last(arguments: list[Code]) -> list[Code]:
+    return sorted(arguments, key=lambda argument: argument.template.startswith("**"))
+
+
+def root_policy(plan: ShardPlan, precision: Precision) -> Code:
     if precision.root_policy is not None:
         return precision.root_policy
     if precision.same:
@@ -187,14 +209,7 @@ def _pairs(plan: ShardPlan) -> list[Code]:
 def _loop(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code]:
     lines: list[Code] = []
     if plan.walk is not None:
-        shard = plan.support("shard_by_policy")
-        extra = [code("ignored_modules={i}", i=plan.ignored)] if plan.ignored is not None else []
-        if plan.batch_norm:
-            norm_policy, define = _batch_norm_policy(plan)
-            lines.append(define)
-            extra.append(code("batch_norm_policy={p}", p=norm_policy))
-        args = join(", ", [plan.model, plan.walk, *extra, *arguments])
-        return [*lines, code("{f}({args})", f=shard, args=args)]
+        return _walk(plan, fully_shard, arguments)
     if plan.targets is None and not plan.batch_norm:
         return lines
     wanted = plan.targets.variable if plan.targets is not None else ""
@@ -218,6 +233,36 @@ def _loop(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code
     return lines
 
 
+def _walk(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code]:
+    """Let the support function ask the policy, which is one of torch's or of the project's."""
+    policy = present(plan.walk)
+    lines: list[Code] = []
+    if plan.batch_norm:
+        shared = [a for a in arguments if not a.preview().startswith("mp_policy=")]
+        norm_policy, define = _batch_norm_policy(plan)
+        name, norms = plan.fresh("module"), plan.name(BATCH_NORM, "_BatchNorm")
+        test = code("isinstance({v}, {n})", v=name, n=norms)
+        if plan.ignored is not None:
+            test = code("{v} not in {i} and {t}", v=name, i=plan.ignored, t=test)
+        given = join(", ", [code("{v}", v=name), code("mp_policy={p}", p=norm_policy), *shared])
+        call = code("{f}({a})", f=fully_shard, a=given)
+        loop = "for {v} in {m}.modules():\n    if {t}:\n        {c}"
+        lines = [define, code(loop, v=name, m=plan.model, t=test, c=call)]
+        near = plan.constructor.reference
+        policy = code(
+            "{p}({w}._or_policy, policies=[{f}, {p}({w}._module_wrap_policy, module_classes={c})])",
+            p=plan.name("functools", "partial"),
+            w=plan.proposal.module_name(plan.constructor.module, WRAP, "wrap", near),
+            f=policy,
+            c=code("{{{n}}}", n=norms),
+        )
+    shard = plan.support("shard_by_policy")
+    call = code("{f}({a})", f=shard, a=join(", ", [plan.model, policy, *arguments]))
+    if plan.walk_may_be_none:
+        call = code("if {p} is not None:\n    {c}", p=present(plan.walk), c=call)
+    return [*lines, call]
+
+
 def _below_root(targets: Targets, variable: str, plan: ShardPlan) -> Code:
     """The test for a submodule that becomes a unit."""
     test = targets.predicate(variable)
@@ -230,7 +275,7 @@ def _loop_with_batch_norm(
     plan: ShardPlan, fully_shard: str, name: str, call: Code, shared: list[Code]
 ) -> list[Code]:
     """FSDP1 keeps every BatchNorm as a unit of its own in full precision."""
-    batch_norm = plan.name("torch.nn.modules.batchnorm", "_BatchNorm")
+    batch_norm = plan.name(BATCH_NORM, "_BatchNorm")
     norm_policy, define = _batch_norm_policy(plan)
     arguments = [code("{m}", m=name), code("mp_policy={p}", p=norm_policy), *shared]
     norm_call = code("{f}({args})", f=fully_shard, args=join(", ", arguments))

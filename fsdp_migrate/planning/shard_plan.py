@@ -16,7 +16,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Constructor, is_none
 from fsdp_migrate.planning.proposal import Proposal
-from fsdp_migrate.syntax.scopes import COMPREHENSIONS
+from fsdp_migrate.syntax.trees import COMPREHENSIONS
 
 FULLY_SHARD = "torch.distributed.fsdp"
 # Methods of nn.Module that change the module and return it.
@@ -65,9 +65,12 @@ class ShardPlan:
     constructor: Constructor
     proposal: Proposal
     everywhere: dict[str, Code] = field(default_factory=dict)  # arguments of every fully_shard
+    spread: str = ""  # the dictionary that has further ones, by its name
+    spread_precision: bool = False  # ``mp_policy`` is among those
     precision: Precision | None = None
     targets: Targets | None = None
     walk: Code | None = None  # a policy that must be walked FSDP1's way (support function)
+    walk_may_be_none: bool = False
     batch_norm: bool = False  # BatchNorm layers are units of their own in full precision
     setup: list[Code] = field(default_factory=list)  # before anything is sharded
     before: list[Code] = field(default_factory=list)  # just before the first fully_shard

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fsdp_migrate.analysis.dead_branches import block_of
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.edits import (
     AddKeyword,
@@ -22,12 +21,14 @@ from fsdp_migrate.planning.edits import (
     MoveStatement,
     RemoveArgument,
     RemoveImport,
+    RemoveItem,
     RenameKeyword,
     ReplaceExpression,
     ReplaceStatement,
     Support,
     Unwrap,
 )
+from fsdp_migrate.syntax.trees import block_of
 
 
 class EditError(Exception):
@@ -58,6 +59,7 @@ class EditPlan:
     calls: dict[ast.AST, list[RemoveArgument | RenameKeyword | AddKeyword]] = field(
         default_factory=lambda: defaultdict(list)
     )
+    displays: dict[ast.AST, list[RemoveItem]] = field(default_factory=lambda: defaultdict(list))
     statements: dict[ast.AST, StatementEdits] = field(
         default_factory=lambda: defaultdict(StatementEdits)
     )
@@ -67,7 +69,8 @@ class EditPlan:
     def wanted(self) -> set[ast.AST]:
         """The nodes whose LibCST counterparts are needed."""
         moved = {s for e in self.statements.values() for s in e.arrivals}
-        return {*self.expressions, *self.calls, *self.statements, *self.references, *moved}
+        changed = {*self.expressions, *self.calls, *self.displays, *self.statements}
+        return {*changed, *self.references, *moved}
 
 
 def new_code(edit: Edit) -> Sequence[Code]:
@@ -125,6 +128,8 @@ def plan_edits(module: Module, edits: Sequence[Edit]) -> EditPlan:
                 plan.statements[edit.node].alone = True
             case RemoveArgument() | RenameKeyword() | AddKeyword():
                 plan.calls[edit.call].append(edit)
+            case RemoveItem():
+                plan.displays[edit.node].append(edit)
             case RemoveImport():
                 pass  # the import plan's business
             case MoveStatement():

@@ -117,6 +117,11 @@ class Editor(cst.CSTTransformer):
             updated = self.call(node, updated)
             self.updated[node] = updated
             self.new.add(updated)
+        if node in self.plan.displays:
+            assert isinstance(node, ast.Dict)
+            assert isinstance(updated, cst.Dict)
+            gone = {node.values.index(edit.value) for edit in self.plan.displays[node]}
+            updated = updated.with_changes(elements=sequence.without_items(updated.elements, gone))
         new = self.plan.expressions.get(node)
         if new is None:
             return updated
@@ -279,7 +284,9 @@ class Editor(cst.CSTTransformer):
 
     def width(self, node: ast.AST) -> int:
         """How long a comment above a statement may be."""
-        return self.line_length - getattr(node, "col_offset", 0)
+        line = self.module.source.lines[getattr(node, "lineno", 1) - 1]
+        indent = line[: len(line) - len(line.lstrip())]
+        return self.line_length - len(indent.expandtabs(4))
 
     def render(self, codes: Iterable[Code], node: ast.AST) -> list[Line]:
         """New code as statements that stand beside a node, or in its place."""

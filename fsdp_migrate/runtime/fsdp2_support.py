@@ -781,43 +781,25 @@ def sharding_kwargs(
     return kwargs
 
 
-def shard_by_policy(
-    root: nn.Module,
-    policy: Callable[..., bool] | None,
-    *,
-    ignored_modules: Collection[nn.Module] = (),
-    batch_norm_policy: MixedPrecisionPolicy | None = None,
-    **kwargs: Any,
-) -> None:
+def shard_by_policy(root: nn.Module, policy: Callable[..., bool], **kwargs: Any) -> None:
     """Shard the modules below ``root`` that ``policy`` picks; ``root`` is up to the caller.
 
     ``policy(module=, recurse=, nonwrapped_numel=)`` is asked as FSDP1 asked it: with
     ``recurse=True`` whether to look into a module, with ``recurse=False`` and the number
-    of parameters its own shards have not taken whether to shard it. With
-    ``batch_norm_policy`` every BatchNorm layer is sharded too, in that precision.
+    of parameters its own shards have not taken whether to shard it.
     """
-    if policy is None:
-        return
-    ignored_params = kwargs.get("ignored_params") or set()
-
-    def asked(module: nn.Module, recurse: bool, numel: int) -> bool:
-        if policy(module=module, recurse=recurse, nonwrapped_numel=numel):
-            return True
-        return batch_norm_policy is not None and (
-            recurse or isinstance(module, nn.modules.batchnorm._BatchNorm)
-        )
+    ignored = kwargs.get("ignored_params") or ()
 
     def visit(module: nn.Module) -> int:
-        total = sum(p.numel() for p in module.parameters() if p not in ignored_params)
-        if not asked(module, True, total):
+        total = sum(p.numel() for p in module.parameters() if p not in ignored)
+        if not total or not policy(module=module, recurse=True, nonwrapped_numel=total):
             return 0
-        done = sum(visit(c) for c in module.children() if c not in ignored_modules)
-        if module is root or not asked(module, False, total - done):
+        done = sum(map(visit, module.children()))
+        left = total - done
+        if module is root or not policy(module=module, recurse=False, nonwrapped_numel=left):
             return done
-        if batch_norm_policy and isinstance(module, nn.modules.batchnorm._BatchNorm):
-            fully_shard(module, **{**kwargs, "mp_policy": batch_norm_policy})
-        elif not _is_bare(module):
-            # In brackets, for lists of modules that have a forward: torch takes them since 2.12.
+        # A list of modules has no forward, and gathers nothing. Older torch refuses bare lists.
+        if type(module).forward is not nn.Module.forward and not isinstance(module, FSDPModule):
             fully_shard([module], **kwargs)
         return total
 
@@ -919,9 +901,7 @@ def no_sync_of_any(model: nn.Module, keep_unsharded: bool = False) -> Iterator[N
             inner.set_reshard_after_backward(True)
 
 
-def clip_grad_norm_(
-    model: nn.Module, max_norm: float, norm_type: float = 2.0
-) -> torch.Tensor:
+def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
     """Clip the gradients of all parameters together, ignored (unsharded) ones included.
 
     Returns:
@@ -929,26 +909,30 @@ def clip_grad_norm_(
         are not reduced, so a rank counts its own.
     """
     groups: dict[object, list[nn.Parameter]] = {}
-    for parameter in model.parameters():
-        if parameter.grad is not None:
-            mesh = getattr(parameter.grad, "device_mesh", None)
-            groups.setdefault(mesh, []).append(parameter)
-    if not groups:
-        return torch.tensor(0.0)
-    norms: list[torch.Tensor] = []
+    for p in model.parameters():
+        if p.grad is not None:
+            groups.setdefault(getattr(p.grad, "device_mesh", None), []).append(p)
+    norms = [torch.tensor(0.0)] if not groups else []
     for group in groups.values():
         grads = [p.grad for p in group if p.grad is not None]
-        if norm_type == float("inf"):  # torch has none of an empty shard
-            norms += [g.new_zeros(()) for g in map(own_part, grads[:1])]
-            norms += [g.abs().max() for g in map(own_part, grads) if g.numel()]
-            continue
         norm = torch.nn.utils.get_total_norm(grads, norm_type)
         norms.append(norm.full_tensor() if isinstance(norm, DTensor) else norm)
     total: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms), norm_type)
-    if norm_type == float("inf"):
-        dist.all_reduce(total, dist.ReduceOp.MAX)
     for group in groups.values():
         torch.nn.utils.clip_grads_with_norm_(group, max_norm, total)
+    return total
+
+
+def clip_any_grad_norm_(model: nn.Module, max_norm: float, norm_type: float) -> torch.Tensor:
+    """Clip by any norm, also the infinity norm, which torch has not of a rank's empty shard."""
+    if norm_type != float("inf"):
+        return clip_grad_norm_(model, max_norm, norm_type)
+    grads = [own_part(p.grad) for p in model.parameters() if p.grad is not None]
+    largest = [g.abs().max() if g.numel() else g.new_zeros(()) for g in grads]
+    total = torch.stack(largest or [torch.tensor(0.0)]).max()
+    dist.all_reduce(total, dist.ReduceOp.MAX)
+    for grad in grads:
+        grad.mul_((max_norm / (total + 1e-6)).clamp(max=1.0))
     return total
 
 

@@ -3,7 +3,12 @@
 import ast
 from collections.abc import Iterable
 
+from packaging.version import Version
+
+from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.parameters import whole_reads
+from fsdp_migrate.families.parameters.writes import may_be_evaluated
 from fsdp_migrate.families.wrapping.computing_methods import Methods
 from fsdp_migrate.families.wrapping.entry_methods import entries
 from fsdp_migrate.fsdp1.site import Site
@@ -23,6 +28,8 @@ RULE = Rule(
 )
 
 
+# From then on distribute_tensor lets each rank take its part of its own tensor.
+DISTRIBUTES_OWN = Version("2.7")
 ARGUMENTS = ("module", "recurse", "writeback", "rank0_only", "offload_to_cpu", "with_grads")
 CALLS = frozenset({"generate", "forward", "__call__"})
 
@@ -43,12 +50,15 @@ def decide(site: Site, study: Study) -> Decision:
     flags = {
         name: value
         for name, value in bound.items()
-        if name != "module" and not (name == "recurse" and _is_true(value, site, study))
+        if name != "module" and not (name == "recurse" and _is(True, value, site, study))
     }
     if runs and not flags.keys() <= {"recurse", "writeback"}:
         return _left(site, "the block runs the model, on parameters elsewhere", models, study)
     if runs:
         flags.pop("writeback", None)
+    plain = _without_context(site, model, flags, study)
+    if plain is not None:
+        return plain
     proposal = study.proposal()
     function = "unsharded" if runs else "full_params"
     arguments = [code("{m}", m=model), *(code("{n}={v}", n=n, v=v) for n, v in flags.items())]
@@ -60,6 +70,63 @@ def decide(site: Site, study: Study) -> Decision:
     )
 
 
+def _without_context(
+    site: Site, model: ast.expr, flags: dict[str, ast.expr], study: Study
+) -> Decision | None:
+    """Gather what a loop reads where it reads it, and change shards in place, if that is all."""
+    item = site.module.table.parents[site.node]
+    block = site.module.table.parents.get(item)
+    found = study.models(model, site.module)
+    models = found.constructors
+    if not isinstance(item, ast.withitem) or not isinstance(block, ast.With) or item.optional_vars:
+        return None
+    if access_path(model) is None or not study.traced(model, site.module) or not found.certain:
+        return None
+    if study.may_ignore(models) or any(c.may_have("cpu_offload") for c in models):
+        return None
+    written = flags.get("writeback")
+    others = {n: v for n, v in flags.items() if n != "writeback"}
+    if not all(_is(False, v, site, study) for v in others.values()):
+        return None
+    proposal = study.proposal()
+    if written is not None and _is(False, written, site, study):
+        loop = whole_reads.read_block(block.body, model, site.module)
+        if loop is None:
+            return None
+        for use in loop.uses:
+            proposal.replace(site.module, use, code("{p}.full_tensor()", p=use))
+        if loop.above is not None:
+            line = code("{p} = {p}.full_tensor()", p=loop.variable)
+            proposal.insert_before(site.module, loop.above, line)
+        message = "full_tensor() in the loop"
+    elif written is None or _is(True, written, site, study):
+        changes = whole_reads.read_changes(block.body, model, site.module)
+        if changes is None or (changes.copies and study.target < DISTRIBUTES_OWN):
+            return None
+        for use in changes.uses:
+            proposal.replace(site.module, use, code("{p}.full_tensor()", p=use))
+        for parameter, copy in changes.copies:
+            distribute = proposal.name(
+                site.module, "torch.distributed.tensor", "distribute_tensor", site.node
+            )
+            part = code(
+                "{d}({x}, {p}.device_mesh, {p}.placements, src_data_rank=None)",
+                d=distribute,
+                x=copy.args[0],
+                p=ast.unparse(parameter),
+            )
+            proposal.replace(site.module, copy.args[0], part)
+        message = "each rank changes its own part"
+    else:
+        return None
+    if may_be_evaluated(models, study):
+        reshard = proposal.support(site.module, "reshard_parameters", site.node)
+        line = code("{f}({m})", f=reshard, m=ast.unparse(model))
+        proposal.insert_before(site.module, block, line)
+    proposal.unwrap(site.module, block, block.items.index(item))
+    return study.rewritten(site, RULE.code, message, proposal, models=models)
+
+
 LOWERED = "under mixed precision the model runs on parameters in param_dtype here, FSDP1 had fp32"
 
 
@@ -68,9 +135,9 @@ def _left(site: Site, problem: str, models: Iterable[Constructor], study: Study)
     return study.left(site, RULE.code, problem, help, models=models, quiet=True)
 
 
-def _is_true(node: ast.expr, site: Site, study: Study) -> bool:
+def _is(value: bool, node: ast.expr, site: Site, study: Study) -> bool:
     flag = study.literal(node, site.module)
-    return flag is not None and flag.value is True
+    return flag is not None and flag.value is value
 
 
 def _runs_model(site: Site, study: Study) -> bool | None:

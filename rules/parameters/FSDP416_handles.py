@@ -37,7 +37,7 @@ def decide(site: Site, study: Study) -> Decision:
     reshard = proposal.support(site.module, "reshard_parameters", call)
     lines = code("{r}({m})", r=reshard, m=ast.unparse(given[0]))
     proposal.insert_before(site.module, site.statement, lines)
-    proposal.replace(site.module, call, _parameters(given[0], models, site, proposal))
+    proposal.replace(site.module, call, _parameters(given[0], models, site, study, proposal))
     for attribute in flat:
         proposal.replace(site.module, attribute, code("{h}", h=attribute.value))
     review = STALE if models.isdisjoint(trained_models(study)) else ""
@@ -47,9 +47,13 @@ def decide(site: Site, study: Study) -> Decision:
 
 
 def _parameters(
-    model: ast.expr, models: Iterable[Constructor], site: Site, proposal: Proposal
+    model: ast.expr,
+    models: Iterable[Constructor],
+    site: Site,
+    study: Study,
+    proposal: Proposal,
 ) -> Code:
-    if not any(c.may_ignore for c in models):
+    if not study.may_ignore(models):
         return code("list({m}.parameters())", m=model)
     dtensor = proposal.name(site.module, "torch.distributed.tensor", "DTensor", site.node)
     return code("[p for p in {m}.parameters() if isinstance(p, {d})]", m=model, d=dtensor)

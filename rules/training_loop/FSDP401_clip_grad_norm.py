@@ -1,12 +1,13 @@
 """Clip gradients with `torch.nn.utils.clip_grad_norm_`."""
 
 import ast
+from collections.abc import Iterable
 
 from fsdp_migrate.families.parameters.parameter_uses import CLIP, CLIP_LIST
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
-from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.syntax.expressions import bind_arguments
 
@@ -49,9 +50,9 @@ def decide(site: Site, study: Study) -> Decision:
         "x": bound["max_norm"],
         "n": norm_type,
     }
-    ignores = any(c.may_ignore for c in models)
-    if ignores or not _is_finite(bound.get("norm_type"), site, study):
-        parts["f"] = proposal.support(site.module, "clip_grad_norm_", call)
+    function = _emulation(bound.get("norm_type"), models, site, study)
+    if function:
+        parts["f"] = proposal.support(site.module, function, call)
         new = Code("{f}({m}, {x}{n})", parts)
     else:
         utils = proposal.module_name(site.module, "torch.nn.utils", "nn_utils", call)
@@ -72,18 +73,26 @@ def _torchs_own(site: Site, study: Study) -> Decision:
         return study.rewritten(site, RULE.code, message, models=found.constructors)
     bound = bind_arguments(site.call, ("parameters", "max_norm", "norm_type"))
     used = not isinstance(site.module.table.parents[site.call], ast.Expr)
-    infinite = bound is not None and not _is_finite(bound.get("norm_type"), site, study)
     proposal = study.proposal()
-    if bound is not None and "max_norm" in bound and (used or infinite):
-        function = proposal.support(site.module, "clip_grad_norm_", site.call)
-        norm_type = code("")
-        if "norm_type" in bound:
-            norm_type = code(", norm_type={n}", n=bound["norm_type"])
-        proposal.replace(
-            site.module,
-            site.call,
-            code("{f}({m}, {x}{n})", f=function, m=site.subject, x=bound["max_norm"], n=norm_type),
-        )
+    if bound is not None and "max_norm" in bound:
+        norm_type = bound.get("norm_type")
+        function = _emulation(norm_type, found.constructors, site, study)
+        if not function and used and not found.certain:
+            function = "clip_grad_norm_"  # which takes models that are not sharded, too
+        if function:
+            proposal.replace(
+                site.module,
+                site.call,
+                code(
+                    "{f}({m}, {x}{n})",
+                    f=proposal.support(site.module, function, site.call),
+                    m=site.subject,
+                    x=bound["max_norm"],
+                    n=code(", norm_type={t}", t=norm_type) if norm_type is not None else code(""),
+                ),
+            )
+        elif used:
+            proposal.replace(site.module, site.call, _whole(site.call))
     return study.rewritten(
         site,
         RULE.code,
@@ -112,16 +121,29 @@ def _of_a_list(site: Site, study: Study) -> Decision:
             quiet=True,
         )
     proposal = study.proposal()
-    ignores = any(c.may_ignore for c in models)
+    ignores = study.may_ignore(models)
     used = not isinstance(site.module.table.parents[site.call], ast.Expr)
     if used and found.certain and not ignores:
-        given = [code("{v}", v=value) for value in site.call.args]
-        given += [code(f"{k.arg}={{v}}", v=k.value) for k in site.call.keywords]
-        call = code("{f}({a}).full_tensor()", f=site.call.func, a=join(", ", given))
-        proposal.replace(site.module, site.call, call)
+        proposal.replace(site.module, site.call, _whole(site.call))
     return study.rewritten(
         site, RULE.code, "the norm of all ranks", proposal, models=models, review=LOCAL
     )
+
+
+def _whole(call: ast.Call) -> Code:
+    """The call as it is, with ``full_tensor()`` behind it."""
+    given = [code("{v}", v=value) for value in call.args]
+    given += [code(f"{k.arg}={{v}}", v=k.value) for k in call.keywords]
+    return code("{f}({a}).full_tensor()", f=call.func, a=join(", ", given))
+
+
+def _emulation(
+    norm_type: ast.expr | None, models: Iterable[Constructor], site: Site, study: Study
+) -> str:
+    """The support function that clips where torch's own cannot; nothing where it can."""
+    if not _is_finite(norm_type, site, study):
+        return "clip_any_grad_norm_"
+    return "clip_grad_norm_" if study.may_ignore(models) else ""
 
 
 LOCAL = "FSDP1 clipped by the norm of each rank's own part here; this clips by the norm of all"

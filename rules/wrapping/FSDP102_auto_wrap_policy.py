@@ -38,7 +38,7 @@ def _argument(site: Site, study: Study) -> Decision:
         help = "write the loop over the modules by hand"
         return study.left(site, RULE.code, str(problem), help, final=wrong)
     plan.setup.extend(use.setup)
-    plan.targets, plan.walk = use.targets, use.walk
+    plan.targets, plan.walk, plan.walk_may_be_none = use.targets, use.walk, use.may_be_none
     return study.rewritten(site, RULE.code, use.message, review=use.review)
 
 

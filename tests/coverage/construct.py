@@ -784,7 +784,7 @@ ROWS = (
     review(
         "3",
         "a policy that is a parameter or a setting",
-        "shard_by_policy takes any callable or None",
+        "shard_by_policy takes any callable",
         "FSDP102",
         "a policy that nobody passes here",
         support("a_policy_is_asked_as_fsdp1_asked_it"),
@@ -793,7 +793,7 @@ ROWS = (
     rewritten(
         "3",
         "mixed precision with a policy by size",
-        "shard_by_policy with a policy for BatchNorm, never pruned",
+        "BatchNorm layers first, then shard_by_policy with torch's _or_policy, never pruned",
         "FSDP202",
         "units chosen by size",
         units("Normed, size 250"),

@@ -341,7 +341,7 @@ def the_norm_is_of_all_gradients_and_equal_on_all_ranks() -> None:
             every = [p.grad for p in model.parameters()]
             error = raised(lambda g=every: torch.nn.utils.get_total_norm(g, float("inf")))  # type: ignore[misc]
             assert on_all_ranks(error) == ["", "RuntimeError"]
-        norm = support.clip_grad_norm_(model, 0.01, norm_type)
+        norm = support.clip_any_grad_norm_(model, 0.01, norm_type)
         assert type(norm) is torch.Tensor
         torch.testing.assert_close(norm, total)
         scale = 0.01 / (total + 1e-6)
@@ -365,7 +365,7 @@ def parameters_that_are_not_sharded_are_clipped_along() -> None:
         naive = raised(lambda m=model: torch.nn.utils.clip_grad_norm_(m.parameters(), 1.0))  # type: ignore[misc]
         assert naive == "RuntimeError"
         before = [_own(p.grad).clone() for p in model.parameters()]
-        torch.testing.assert_close(support.clip_grad_norm_(model, 0.01, norm_type), total)
+        torch.testing.assert_close(support.clip_any_grad_norm_(model, 0.01, norm_type), total)
         after = [_own(p.grad) for p in model.parameters()]
         torch.testing.assert_close(after, [g * 0.01 / (total + 1e-6) for g in before])
 
@@ -838,11 +838,10 @@ def a_policy_is_asked_as_fsdp1_asked_it() -> None:
         asked.append((names[module], recurse, nonwrapped_numel))
         return recurse or module is model.block or module is model.norm
 
-    support.shard_by_policy(model, policy, ignored_modules=[model.norm])
+    support.shard_by_policy(model, policy, ignored_params=set(model.norm.parameters()))
     assert [name for name, m in model.named_modules() if isinstance(m, FSDPModule)] == ["block"]
     assert ("block", False, 82) in asked
     assert not any(name == "norm" for name, _, _ in asked)
-    support.shard_by_policy(model, None)
 
 
 # -- methods other than forward -------------------------------------------------------------------

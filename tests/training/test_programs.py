@@ -33,6 +33,7 @@ class Case:
 HALF = 1e-3  # of bf16's relative precision of 4e-3, in mean losses
 
 CASES = (
+    *(Case("accumulating", ("--kind", kind)) for kind in ("full", "gathered")),
     Case("annotated", (), 2e-6),
     Case("annotated", ("--half", "1"), HALF),
     Case("annotated", ("--half", "1", "--twice", "1"), HALF),
@@ -65,6 +66,11 @@ CASES = (
     ),
     *(Case("attributes", ("--kind", k)) for k in ("known", "settings", "original", "flat")),
     Case("classes"),
+    *(
+        Case("dictionaries", ("--how", how, "--half", half), HALF if half == "1" else 1e-6)
+        for how in ("by_hand", "by_policy", "by_function", "by_partial", "of_the_file")
+        for half in "01"
+    ),
     *(Case("conditional", ("--kind", k), target="2.13") for k in ("steps", "ranks", "never")),
     Case("distributed"),
     Case("gathering"),

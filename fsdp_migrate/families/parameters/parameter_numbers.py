@@ -15,7 +15,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.syntax.expressions import names_in
-from fsdp_migrate.syntax.scopes import walk
+from fsdp_migrate.syntax.trees import walk
 
 RULE = "FSDP408"
 
@@ -72,7 +72,7 @@ def decide_reduced(site: Site, study: Study) -> Decision:
     models = models_concerned(site, study)
     reduced = reduction(site, study)
     traced = study.traced(site.subject, site.module) and found.certain
-    ignores = any(c.may_ignore for c in models)
+    ignores = study.may_ignore(models)
     proposal = study.proposal()
     for base in reduced.bases:
         gradient = isinstance(base, ast.Attribute) and "grad" in ast.unparse(base)

@@ -23,7 +23,7 @@ from fsdp_migrate.planning.edits import Code, code, join
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.shard_plan import ShardPlan, Targets
 from fsdp_migrate.syntax.kinds import elements_of, of_kind, present
-from fsdp_migrate.syntax.scopes import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 # Earlier releases refuse every list of modules, unless it stands in a list.
 TAKES_LISTS = Version("2.12")
@@ -37,6 +37,7 @@ class PolicyUse:
     message: str
     targets: Targets | None = None
     walk: Code | None = None
+    may_be_none: bool = False  # the policy that is walked
     setup: tuple[Code, ...] = ()
     review: str = ""
 
@@ -57,7 +58,7 @@ def express_policy(argument: ast.expr, plan: ShardPlan, study: Study) -> PolicyU
     if not real:
         return PolicyUse("dropped, there is no policy")
     if any(p.needs_walk for p in real):
-        return _walked(argument, real, plan, study)
+        return _walked(argument, real, plan, study, nullable=nullable)
     if len(found) == 1 and _is_local(argument, real[0], plan):
         result = _inlined(argument, real[0], plan, study)
     else:
@@ -114,11 +115,22 @@ def _any_callable(argument: ast.expr, values: Values, plan: ShardPlan, study: St
         if policy.kind is not Kind.NONE:
             _keep(policy, plan, study)
     why = study.unknown(values) or "it comes from outside the given paths"
+    walk, setup = _under_a_name(argument, plan)
     return PolicyUse(
         "shard_by_policy asks it as FSDP1 did",
-        walk=code("{a}", a=argument),
-        review=f"the policy cannot be followed ({why}); shard_by_policy takes any callable or None",
+        walk=walk,
+        may_be_none=True,
+        setup=setup,
+        review=f"the policy cannot be followed ({why}); shard_by_policy takes any callable",
     )
+
+
+def _under_a_name(argument: ast.expr, plan: ShardPlan) -> tuple[Code, tuple[Code, ...]]:
+    """How a policy is written in the emitted code, and the statement that gives it a name."""
+    if access_path(argument) is not None:
+        return code("{a}", a=argument), ()
+    name = plan.fresh("wrap_policy")
+    return code("{n}", n=name), (code("{n} = {a}", n=name, a=argument),)
 
 
 def _is_local(argument: ast.expr, policy: Policy, plan: ShardPlan) -> bool:
@@ -281,17 +293,17 @@ def _to_predicate(policy: Policy, plan: ShardPlan, study: Study) -> None:
         raise Unreadable("another constructor uses the same policy differently")
 
 
-def _walked(argument: ast.expr, real: list[Policy], plan: ShardPlan, study: Study) -> PolicyUse:
+def _walked(
+    argument: ast.expr, real: list[Policy], plan: ShardPlan, study: Study, *, nullable: bool
+) -> PolicyUse:
     """A policy that counts parameters is handed, as it is, to the support function that walks."""
     for policy in real:
         _keep(policy, plan, study)
     message = "shard_by_policy walks the modules as FSDP1 did"
-    if access_path(argument) is not None or argument.lineno == argument.end_lineno:
+    if argument.lineno == argument.end_lineno and not nullable:
         return PolicyUse(message, walk=code("{a}", a=argument))
-    name = plan.fresh("wrap_policy")
-    return PolicyUse(
-        message, walk=code("{n}", n=name), setup=(code("{n} = {a}", n=name, a=argument),)
-    )
+    walk, setup = _under_a_name(argument, plan)
+    return PolicyUse(message, walk=walk, may_be_none=nullable, setup=setup)
 
 
 def _keep(policy: Policy, plan: ShardPlan, study: Study) -> None:

@@ -15,13 +15,15 @@ from fsdp_migrate.planning.edits import (
     DropElse,
     Edit,
     RemoveArgument,
+    RemoveItem,
     ReplaceExpression,
     ReplaceStatement,
     Unwrap,
 )
 from fsdp_migrate.rewriting.edit_plan import new_code
 from fsdp_migrate.syntax import string_annotations
-from fsdp_migrate.syntax.scopes import Binding, Kind, children, differ
+from fsdp_migrate.syntax.scopes import Binding, Kind, differ
+from fsdp_migrate.syntax.trees import children
 
 PLAIN_STRING = re.compile(r'(?<!\w)"[^"\\\n]*"')  # no f-string: those have names in them
 
@@ -93,6 +95,8 @@ def _removed_and_mentioned(module: Module, edits: Sequence[Edit]) -> tuple[set[a
                 removed.update(edit.node.orelse)
             case RemoveArgument():
                 removed.add(edit.argument)
+            case RemoveItem():
+                removed.add(edit.value)
         for each in new_code(edit):
             nodes: list[ast.expr] = []
             text = PLAIN_STRING.sub("", each.flatten(nodes))
