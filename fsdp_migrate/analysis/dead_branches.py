@@ -13,15 +13,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from packaging.version import Version
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.project import Answer, Outdated, Project
+from fsdp_migrate.analysis.project import Outdated, Project
+from fsdp_migrate.analysis.torch_versions import Answer
 from fsdp_migrate.analysis.version_tests import Reader
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.syntax import suppressions
 from fsdp_migrate.syntax.scopes import Binding, Kind
+from fsdp_migrate.syntax.trees import DEFINITIONS, Definition, block_of
 
 CODE = "FSDP423"
 WORDS = ("version", "VERSION", "TORCH", "torch_", "Requirement")
 MARK = "only code for torch {} uses {}"
+# Decorators that keep the function for themselves, or give it back.
 KEEPING = frozenset(
     (
         *("torch.no_grad", "torch.inference_mode", "torch.enable_grad"),
@@ -31,9 +34,6 @@ KEEPING = frozenset(
 )
 _MARKED = re.compile(r"[Oo]nly code for torch (.+?) uses ")
 
-Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-BLOCKS = ("body", "orelse", "finalbody")
-DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 TESTING = frozenset({ast.If, ast.IfExp, ast.BoolOp})
 LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
@@ -43,7 +43,7 @@ def settle(project: Project, target: Version) -> None:
     if project.target != target:
         if project.target is not None:
             project.version_tests = {}
-        # Elsewhere it would only tell more of what such code uses: what is not known is live.
+        # Tests in other modules could only show that more code is dead; without them it is live.
         modules = [module for module in project.modules if module.mentions(*fsdp1.WORDS)]
         project.settle(target, find_dead_code(project, target, modules))
 
@@ -72,7 +72,7 @@ def find_dead_code(
 def _marked(module: Module) -> Iterator[tuple[Module, Definition, str]]:
     """Definitions above which an earlier run wrote that only older releases use them.
 
-    Where it removed the code that did, nothing else tells.
+    That run may have removed the code that did; then the marker is all that tells.
     """
     said = {m.target: m.sentence for m in suppressions.of(module.source).markers if m.code == CODE}
     for node in module.table.scopes:
@@ -97,7 +97,7 @@ class _Gates:
         self.found = found
 
     def run(self) -> None:
-        # What stands around other code comes before it: it is noted for the outermost test.
+        # Outer nodes come before inner ones, so that code is noted with its outermost test.
         for node in [n for n in self.module.table.parents if n.__class__ in TESTING]:
             if node not in self.found:
                 self.look(node)
@@ -112,7 +112,7 @@ class _Gates:
                     self.note(node, "orelse", node.orelse, answer)
                 else:
                     self.note(node, "body", node.body, answer)
-                    if self.reader.looks(test, self.module):
+                    if self.reader.has_no_effect(test, self.module):
                         self.note(node, "test", [test], answer)
                 if self.leaves(node):
                     block = block_of(self.module.table.parents[node], node)
@@ -143,15 +143,6 @@ class _Gates:
                 self.found.setdefault(inner, outdated)
 
 
-def block_of(parent: ast.AST, statement: ast.stmt) -> list[ast.stmt]:
-    """The statements among which one stands."""
-    for name in BLOCKS:
-        block = getattr(parent, name, None)
-        if isinstance(block, list) and statement in block:
-            return block
-    return [statement]
-
-
 # -- what only such code uses --------------------------------------------------------
 
 
@@ -165,7 +156,7 @@ class _Uses:
         self._library = list(project.library.paths)
 
     def spread(self, marked: Sequence[tuple[Module, Definition, str]]) -> None:
-        """Add them to what is found, and what only they use, until there are no more."""
+        """Add the definitions that only outdated code uses, and what only these use, and so on."""
         said = {node: text for _, node, text in marked}
         candidates = [(module, node) for module, node, _ in marked]
         fresh = [node for node, outdated in self.found.items() if outdated.part != "test"]
@@ -212,13 +203,15 @@ class _Uses:
         return Outdated(node, "definition", (node,), latest.text, latest.until)
 
     def _keeps(self, decorator: ast.expr, module: Module) -> bool:
-        """Whether a decorator hands what it is put on to nobody else."""
+        """Whether a decorator keeps the function for itself.
+
+        ``@lru_cache`` does; ``@app.route`` hands it to a registry."""
         called = decorator.func if isinstance(decorator, ast.Call) else decorator
         names = self.project.imported(called, module)
         return bool(names) and names <= KEEPING
 
     def _leads(self, mention: ast.AST, where: Module, node: Definition) -> bool:
-        """Whether a mention is one of this definition, and not just of another of its name."""
+        """Whether a mention means this definition, and not another one of the same name."""
         table = where.table
         bound: list[Binding] = []
         names: frozenset[str] = frozenset()
@@ -239,7 +232,7 @@ class _Uses:
     def _reaches(
         self, qualified: str, where: Module, node: Definition, passed: frozenset[str]
     ) -> bool:
-        """Whether an import is of a definition, if need be through other modules."""
+        """Whether an import leads to a definition, if need be through other modules."""
         resolved = self.project.resolve(qualified, where)
         if resolved is None or not resolved[1] or qualified in passed:
             return False
@@ -253,7 +246,7 @@ class _Uses:
         )
 
     def _mentions(self, name: str, *, marked: bool) -> Iterator[tuple[Module, ast.AST | None]]:
-        """Every node that mentions a definition; None where it is handed on to who knows whom."""
+        """Every node that mentions a definition; None where others may import it from here."""
         for module in self._mentioning(name):
             for node in self._mentions_in(module, name, marked=marked):
                 yield module, node

@@ -9,155 +9,32 @@ its package, by another as a script. What is to be imported in it must work in a
 from __future__ import annotations
 
 import ast
-import re
-import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, cached_property
+from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from fsdp_migrate.analysis.module import Library, Module
+from fsdp_migrate.analysis.import_steps import ImportSteps, Step
+from fsdp_migrate.analysis.installed_packages import installed_from
+from fsdp_migrate.analysis.module import Module
 
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 REPOSITORY = (".git", "pyproject.toml", "setup.py", "setup.cfg")
-
-
-@dataclass(frozen=True, eq=False)
-class Step:
-    """An import that leads into the project: what it loads, packages before their modules."""
-
-    base: Path  # the directory that it starts from
-    relative: bool
-    sure: bool  # no condition stands before it, and an error in it would end the program
-    loads: tuple[Module, ...]
-    into: Path  # the directory of the file that it names
 
 
 class Roots:
     """The directories that the names of a project's modules start from."""
 
-    def __init__(
-        self,
-        modules: Sequence[Module],
-        library: Library,
-        resolve: Callable[[str, Module], tuple[Module, str] | None],
-        load: Callable[[Path], Module | None],
-    ) -> None:
-        """The four are the project's: what it knows, and how it looks a name or a path up."""
-        self._modules = modules
-        self._library = library
-        self._resolve = resolve
-        self._load_library = load
-        self._files = {module.path: module for module in modules}
-        self._steps: dict[Module, list[Step]] = {}
-        self._packages: dict[Path, bool] = {}
+    def __init__(self, imports: ImportSteps) -> None:
+        self._imports = imports
+        self._modules = imports.modules
+        self.steps, self.needed, self.is_package = imports.steps, imports.needed, imports.is_package
         self._scripts: dict[Path, bool] = {}
         self._loading: dict[Module, frozenset[Module]] = {}
 
-    # -- what the imports tell ---------------------------------------------------------------
-
-    def steps(self, module: Module) -> list[Step]:
-        """The imports of a module that lead into the project."""
-        if module not in self._steps:
-            self._steps[module] = list(self._read(module))
-        return self._steps[module]
-
-    def needed(self, module: Module) -> list[Path]:
-        """The directories that must be on the path whenever ``module`` is loaded."""
-        found = [s.base for s in self.steps(module) if s.sure and not s.relative]
-        return list(dict.fromkeys(found))
-
-    @cached_property
+    @property
     def all_needed(self) -> frozenset[Path]:
         """The directories that must be on the path for the sake of any module."""
-        return frozenset(root for m in self._modules for root in self.needed(m))
-
-    def _read(self, module: Module) -> Iterator[Step]:
-        for statement in module.table.import_statements:
-            around = set(map(type, module.table.ancestors(statement)))
-            sure = around <= {ast.Module, *FUNCTIONS}
-            later = sure and around != {ast.Module}
-            if isinstance(statement, ast.Import):
-                for alias in statement.names:
-                    parts = alias.name.split(".")
-                    yield from self._absolute(module, parts, "", alias, sure=sure, later=later)
-                continue
-            parts = statement.module.split(".") if statement.module else []
-            for alias in statement.names:
-                if not statement.level:
-                    yield from self._absolute(
-                        module, parts, alias.name, alias, sure=sure, later=later
-                    )
-                elif statement.level <= len(module.path.parents):
-                    base = module.path.parents[statement.level - 1]
-                    loads = self._chain(base, [*parts, alias.name])
-                    yield Step(base, True, sure, loads, base.joinpath(*parts))
-
-    def _absolute(
-        self,
-        module: Module,
-        parts: list[str],
-        name: str,
-        alias: ast.alias,
-        *,
-        sure: bool,
-        later: bool,
-    ) -> Iterator[Step]:
-        """The step of an absolute import, if a file of the project has what it asks for."""
-        if parts[0] in sys.stdlib_module_names or parts[0] not in self._words:
-            return
-        asked = parts if name in ("", "*") else [*parts, name]
-        resolved = self._resolve(".".join(asked), module)
-        if resolved is None:
-            return
-        target, rest = resolved
-        dotted = asked[: len(asked) - rest.count(".") - 1] if rest else asked
-        if target.location.parts[-len(dotted) :] != tuple(dotted):
-            return
-        root = target.location.parents[len(dotted) - 1]
-        # A file in a package is not what is installed by its name, unless it has what is asked for.
-        read = {rest.split(".")[0]} if rest else _read_off(module, alias.asname or dotted[0])
-        if (
-            (len(dotted) > 1 and not rest)
-            or not self.is_package(root)
-            or name == "*"
-            or not read.isdisjoint(target.table.module.bindings)
-        ):
-            # A function that only the script calls may import from beside it, in a package too.
-            # What a star asks for is not known.
-            sure = sure and not ((later or name == "*") and self.is_package(root))
-            yield Step(root, False, sure, self._chain(root, asked), target.path.parent)
-
-    def _chain(self, base: Path, parts: Iterable[str]) -> tuple[Module, ...]:
-        """The modules that are loaded for a dotted name which starts from a directory."""
-        found = []
-        for part in parts:
-            found += [self._at(base / f"{part}.py")]
-            base /= part
-            found += [self._at(base / "__init__.py")]
-        return tuple(module for module in found if module is not None)
-
-    def _at(self, path: Path) -> Module | None:
-        """A module under analysis, or an ``__init__`` of the library, which leads on to some."""
-        if path.name == "__init__.py" and path in self._library.paths:
-            return self._load_library(path)
-        return self._files.get(path)
-
-    @cached_property
-    def _words(self) -> frozenset[str]:
-        """What the project's files and directories are called: most imports name none of it."""
-        paths = (*map(Path.as_posix, self._files), *self._library.by_text)
-        return frozenset(word for p in paths for word in p.removesuffix(".py").split("/"))
-
-    def is_package(self, directory: Path) -> bool:
-        known = self._packages.get(directory)
-        if known is None:
-            path = directory / "__init__.py"
-            known = path in self._files or path in self._library.paths or path.is_file()
-            self._packages[directory] = known
-        return known
+        return self._imports.all_needed
 
     # -- in what ways modules are loaded -------------------------------------------------------
 
@@ -196,14 +73,16 @@ class Roots:
             for step in self.steps(module):
                 new = set(step.loads) - found - {module}
                 found |= new
-                stack += [m for m in new if m.path not in self._files]
+                stack += [m for m in new if m.path not in self._imports.files]
         return found
 
     def _load(self, module: Module, root: Path, found: dict[Module, set[Path]]) -> None:
         """Note that a module is loaded by its name from ``root``, with all that it imports."""
         packages = [p for p in module.path.parents if root in p.parents]
         stack = [(module, root)]
-        stack += [(m, root) for p in packages if (m := self._at(p / "__init__.py")) is not None]
+        stack += [
+            (m, root) for p in packages if (m := self._imports.at(p / "__init__.py")) is not None
+        ]
         while stack:
             module, root = stack.pop()
             if root in found[module]:
@@ -234,9 +113,9 @@ class Roots:
         """Whether a directory must be on the path for the sake of a module in it."""
         known = self._scripts.get(directory)
         if known is None:
-            beside = sorted(p for p in self._library.paths if p.parent == directory)
+            beside = sorted(p for p in self._imports.library.paths if p.parent == directory)
             below = [m for m in self._modules if m.path.is_relative_to(directory)]
-            loaded = (*below, *filter(None, map(self._load_library, beside)))
+            loaded = (*below, *filter(None, map(self._imports.load, beside)))
             known = any(directory in self.needed(module) for module in loaded)
             self._scripts[directory] = known
         return known
@@ -370,7 +249,7 @@ class Roots:
 
 
 def _first(root: Path, path: Path) -> Path:
-    """The file or directory of a root that a path below it begins with; another path itself."""
+    """The first file or directory on the way from a root to a path; another path itself."""
     parts = path.relative_to(root).parts if path.is_relative_to(root) else ()
     return root / parts[0] if parts else path
 
@@ -393,77 +272,4 @@ def _asks_for_main(node: ast.stmt) -> bool:
     return False
 
 
-def _read_off(module: Module, name: str) -> frozenset[str]:
-    """The attributes that a module reads off a name."""
-    return frozenset(
-        node.attr
-        for node in module.table.attributes
-        if isinstance(node.value, ast.Name) and node.value.id == name
-    )
-
-
 # -- what the project's metadata say ---------------------------------------------------------------
-
-
-def installed_from(path: Path) -> Path | None:
-    """The directory that names start from in the package of a file, once it is installed."""
-    for directory in path.parents:
-        if (directory / "pyproject.toml").is_file():
-            for package in _packages(directory):
-                if path.is_relative_to(package):
-                    return package.parent
-            return None
-        if (directory / ".git").exists():
-            return None
-    return None
-
-
-@cache
-def _packages(directory: Path) -> list[Path]:
-    """The packages that a project installs, as far as its ``pyproject.toml`` says it."""
-    from fsdp_migrate import toml
-
-    try:
-        data = toml.loads((directory / "pyproject.toml").read_bytes())
-    except (OSError, ValueError):
-        return []
-    match data:
-        case {"tool": {"hatch": {"build": {"targets": {"wheel": {"packages": [*listed]}}}}}}:
-            return [directory / each for each in listed if isinstance(each, str)]
-        case {"tool": {"poetry": {"packages": [*listed]}}}:
-            return [
-                directory / str(each.get("from", "")) / str(each.get("include", "")).split("/")[0]
-                for each in listed
-                if isinstance(each, dict)
-            ]
-        case {"tool": {"setuptools": dict(table)}} if {"packages", "package-dir"} & table.keys():
-            return _of_setuptools(directory, table)
-        case {"project": {"name": str(name)} as table} | {
-            "tool": {"poetry": {"name": str(name)} as table}
-        }:
-            started = [v for v in dict(table.get("scripts", {})).values() if isinstance(v, str)]
-            tops = {name.replace("-", "_").replace(".", "_").lower()}
-            tops |= {re.split("[.:]", entry.strip())[0] for entry in started}
-            return _below(directory / "src") or [directory / top for top in sorted(tops)]
-    return []
-
-
-def _of_setuptools(directory: Path, table: Mapping[str, Any]) -> list[Path]:
-    places = table.get("package-dir", {})
-    places = places if isinstance(places, dict) else {}
-    top = directory / str(places.get("", ""))
-    match table.get("packages", {}):
-        case {"find": {"where": [*where]}}:
-            return [p for each in where if isinstance(each, str) for p in _below(directory / each)]
-        case {"find": _}:
-            return _below(top)
-        case [*listed]:
-            names = {str(each).split(".")[0] for each in listed}
-            return [directory / places[n] if n in places else top / n for n in sorted(names)]
-    return _below(top) if "" in places else []
-
-
-def _below(directory: Path) -> list[Path]:
-    """The packages in a directory."""
-    found = directory.glob("*/__init__.py") if directory.is_dir() else []
-    return sorted(path.parent for path in found)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from fsdp_migrate.syntax.scopes import NameTable, Scope
+from fsdp_migrate.syntax.name_table import NameTable
+from fsdp_migrate.syntax.trees import Definition, block_of, position
 
 ImportStatement = ast.Import | ast.ImportFrom
-Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-BLOCKS = ("body", "orelse", "finalbody")
 
 
 @dataclass(eq=False)
@@ -51,13 +49,13 @@ class Loading:
         """Whether the function that ``near`` is in, or its statement where it is in none, reads
         what an import imports, or another in its block that stands below it."""
         table = self.table
-        block, place = table.parents[statement], _position(statement)
+        block, place = table.parents[statement], position(statement)
         top = table.module.bindings
         bound = {
             b.name
             for b in table.imports
             if table.parents[table.parents[b.node]] is block
-            and all(_position(table.statement(o.node)) >= place for o in top.get(b.name, ()))
+            and all(position(table.statement(o.node)) >= place for o in top.get(b.name, ()))
         }
         function = table.scope_of(near).function()
         around = table.statement(near)
@@ -74,7 +72,8 @@ class Loading:
         return self._settled(statement) is not statement
 
     def _settled(self, statement: ast.stmt) -> ast.stmt:
-        """The statement behind which an import has run: torch's do not fail in a ``try``."""
+        """The statement after which an import has surely run: the ``try`` around it, if that begins
+        with imports that do not fail."""
         parent = self.table.parents[statement]
         if isinstance(parent, ast.Try | ast.TryStar) and statement in parent.body:
             before = parent.body[: parent.body.index(statement) + 1]
@@ -87,13 +86,13 @@ class Loading:
         parent = self.table.parents[statement]
         if isinstance(parent, ast.Module):
             return True
-        block = next(b for b in (getattr(parent, n, ()) for n in BLOCKS) if statement in b)
+        block = block_of(parent, statement)
         return any(node in block for node in self.table.ancestors(near))
 
     def _reached_at(self, near: ast.AST) -> frozenset[ast.stmt]:
         """The statements at module level that may evaluate ``near``, or bring it about.
 
-        None where it is in a function that nothing calls while the module is loaded.
+        There are none where it is in a function that nothing calls while the module is loaded.
         """
         start = self._outermost(near)
         if not isinstance(start, Definition):
@@ -137,7 +136,7 @@ class Loading:
     def _outermost(self, node: ast.AST) -> ast.AST:
         """The outermost function that a node is evaluated in, or the class with that method; a
         lambda, which may be called where it stands; else the node."""
-        functions = [s for s in self._around(node) if s.is_function]
+        functions = [s for s in self.table.scope_of(node).outwards() if s.is_function]
         if not functions:
             return node
         found: ast.AST = functions[-1].node
@@ -147,16 +146,6 @@ class Loading:
             if isinstance(around, ast.ClassDef):
                 found = around
         return found
-
-    def _around(self, node: ast.AST) -> Iterator[Scope]:
-        scope: Scope | None = self.table.scope_of(node)
-        while scope is not None:
-            yield scope
-            scope = scope.parent
-
-
-def _position(statement: ast.stmt) -> tuple[int, int]:
-    return statement.lineno, statement.col_offset
 
 
 def _may_be_called_as_made(definition: Definition) -> bool:

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
-from fsdp_migrate.analysis import flow
+from fsdp_migrate.analysis import reaching_definitions
+from fsdp_migrate.analysis.flow import Flow
 from fsdp_migrate.analysis.load_order import Loading
-from fsdp_migrate.syntax import scopes as names
-from fsdp_migrate.syntax import spelled
-from fsdp_migrate.syntax.scopes import NameTable, Scope
+from fsdp_migrate.syntax import name_table_builder, spelled
+from fsdp_migrate.syntax.name_table import NameTable
+from fsdp_migrate.syntax.scopes import Scope
 from fsdp_migrate.syntax.source import Source, SourceError
 
 SETTING = re.compile(rb"\.([A-Za-z_]\w*)\s*=(?!=)|setattr\([^,()]+,\s*[\"']([A-Za-z_]\w*)[\"']")
@@ -31,7 +32,7 @@ class Module:
     name: str  # dotted, from the outermost package it stands in
     root: PurePosixPath  # the directory that name starts from, which would be on ``sys.path``
     is_package: bool
-    _flows: dict[Scope, flow.Flow] = field(default_factory=dict, init=False)
+    _flows: dict[Scope, Flow] = field(default_factory=dict, init=False)
     _mentioned: dict[tuple[str, ...], bool] = field(default_factory=dict, init=False)
 
     @property
@@ -59,7 +60,7 @@ class Module:
             tree = self.source.tree
         except SourceError:  # a file of the library: nothing is known of what it defines
             tree = ast.Module([], [])
-        return names.build(tree, self.package, redirects=redirects)
+        return name_table_builder.build(tree, self.package, redirects=redirects)
 
     @cached_property
     def loading(self) -> Loading:
@@ -87,7 +88,7 @@ class Module:
         return frozenset(found)
 
     def mentions(self, *words: str) -> bool:
-        """Whether any of ``words`` stands anywhere in the file: far cheaper than its tree."""
+        """Whether any of ``words`` stands anywhere in the file; its tree is dearer to make."""
         known = self._mentioned.get(words)
         if known is None:
             known = any(word.encode() in self._names for word in words)
@@ -112,10 +113,10 @@ class Module:
         bindings = self.table.module.bindings
         return name in bindings or "__getattr__" in bindings or bool(self.table.stars)
 
-    def flow(self, scope: Scope) -> flow.Flow:
+    def flow(self, scope: Scope) -> Flow:
         found = self._flows.get(scope)
         if found is None:
-            found = self._flows[scope] = flow.analyse(scope, self.table)
+            found = self._flows[scope] = reaching_definitions.analyse(scope, self.table)
         return found
 
     def position(self, node: ast.AST) -> tuple[int, int]:

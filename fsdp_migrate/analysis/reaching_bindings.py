@@ -3,7 +3,7 @@
 Most names are bound once, and nothing is looked at. Of the others the definitions count that reach
 the use: those of the flow of its own scope, or, in a function that runs later, those that can be
 there when it runs. What the bindings lead to outside the module is asked of
-:meth:`fsdp_migrate.analysis.project.Project.meaning`.
+:meth:`fsdp_migrate.analysis.name_resolution.NameResolution.meaning`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.syntax.scopes import FUNCTIONS, Binding, Kind, NameTable, Scope, differ, walk
+from fsdp_migrate.syntax.name_table import NameTable
+from fsdp_migrate.syntax.scopes import Binding, Kind, Scope, differ
+from fsdp_migrate.syntax.trees import FUNCTIONS, position, walk
 
 if TYPE_CHECKING:
     from fsdp_migrate.analysis.module import Module
@@ -80,8 +82,11 @@ def at_end(every: Sequence[Binding], scope: Scope, module: Module) -> Sequence[B
 def _when_it_runs(
     name: ast.Name, every: Sequence[Binding], scope: Scope, module: Module
 ) -> list[Binding]:
-    """The bindings that a function inside of ``scope`` may meet: there where it is defined, or made
-    later; and still there at the end, or while something calls a function of that scope."""
+    """The bindings of a name that a function inside of ``scope`` may find when it runs.
+
+    Such a binding is there where the function is defined, or is made later; and it is still there
+    when the scope ends, or where something calls a function of the scope.
+    """
     table, flow = module.table, module.flow(scope)
     definition = _definition_in(scope, name, table)
     there = {d.node for d in flow.at.get((definition, name.id), ())}
@@ -125,11 +130,7 @@ def _uses_function_of(scope: Scope, call: ast.AST) -> bool:
 
 
 def _is_later(node: ast.AST, than: ast.AST) -> bool:
-    return _position(node) > _position(than)
-
-
-def _position(node: ast.AST) -> tuple[int, int]:
-    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+    return position(node) > position(than)
 
 
 def _may_follow(node: ast.AST, first: ast.AST, scope: Scope, table: NameTable) -> bool:

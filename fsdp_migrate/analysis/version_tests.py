@@ -8,125 +8,49 @@ understood says nothing.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 
 from packaging.version import Version
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.project import Answer, Project
-from fsdp_migrate.syntax.scopes import Binding, Kind, walk
+from fsdp_migrate.analysis.plain_functions import is_plain, returned_values
+from fsdp_migrate.analysis.project import Project
+from fsdp_migrate.analysis.torch_versions import (
+    DISTRIBUTION,
+    MIRRORED,
+    SIGNS,
+    Answer,
+    Given,
+    Reading,
+    Torch,
+    agreed,
+    answer_to,
+    call_builtin,
+    call_method,
+    compare,
+    item_of,
+    join_answers,
+    map_over,
+    parse_version,
+)
+from fsdp_migrate.analysis.version_apis import (
+    ASKING,
+    DIGITS,
+    call_of,
+    is_digit_version,
+    known_name,
+    may_tell,
+)
+from fsdp_migrate.syntax.scopes import Binding, Kind
+from fsdp_migrate.syntax.trees import split_path, walk
 
-
-@dataclass(frozen=True)
-class Torch:
-    """The version of torch as an expression has it.
-
-    ``form``: ``text`` is ``torch.__version__``, which compares by number, ``plain`` a string that
-    does not, ``version`` a parsed one; ``split`` is text cut at its ``+``; ``words`` are the
-    release's numbers as strings, ``numbers`` as integers, ``word`` and ``number`` one of them.
-    Of the numbers it has ``count``, those from ``first`` on.
-    """
-
-    form: str
-    first: int = 0
-    count: int = 0
-
-
-@dataclass(frozen=True)
-class Given:
-    """What is written in the source: a text, a number, a tuple.
-
-    ``parsed``: a version made of it.
-    """
-
-    value: object
-    parsed: bool = False
-
-
-Reading = Answer | Torch | Given | None
 Environment = Mapping[str, Reading]
 
-PACKAGING = (
-    *("packaging", "setuptools.extern.packaging"),
-    *("pkg_resources.packaging", "pkg_resources.extern.packaging"),
-)
-PARSERS = frozenset(
-    (
-        *(f"{p}.version.{name}" for p in PACKAGING for name in ("parse", "Version")),
-        "pkg_resources.parse_version",
-        *("distutils.version.LooseVersion", "distutils.version.StrictVersion"),
-        *("looseversion.LooseVersion", "torch.torch_version.TorchVersion"),
-        *(f"{m}.digit_version" for m in ("mmengine", "mmengine.utils", "mmcv", "mmcv.utils")),
-        *(f"{m}.version_utils.digit_version" for m in ("mmengine.utils", "mmcv.utils")),
-    )
-)
-DIGITS = "digit_version"  # OpenMMLab's, which many projects have a copy of
-OF_PACKAGES = frozenset(
-    ("importlib.metadata.version", "importlib_metadata.version", "pkg_resources.get_distribution")
-)
-VERSIONS: Mapping[str, Torch] = {
-    "torch.__version__": Torch("text"),
-    "torch.torch_version.__version__": Torch("text"),
-    "torch.version.__version__": Torch("plain"),
-    "accelerate.utils.versions.torch_version": Torch("version"),
-    "transformers.utils.import_utils._torch_version": Torch("plain"),
-}
-GETTERS: Mapping[str, Torch] = {
-    "transformers.utils.get_torch_version": Torch("plain"),
-    "transformers.utils.import_utils.get_torch_version": Torch("plain"),
-}
-ASKING = "is_torch_version"
-LIBRARIES = frozenset({"accelerate", "transformers", "diffusers", "peft", "optimum"})
-AT_LEAST = frozenset(
-    f"transformers.{module}.is_torch_greater_or_equal"
-    for module in ("utils", "utils.import_utils", "pytorch_utils")
-)
-CONSTANTS = re.compile(
-    r"(?:transformers\.pytorch_utils\.(?:parsed_torch_version_base|is_torch_(?P<than>"
-    r"greater_or_equal_than|less_than)_(?P<ours>\d+(?:_\d+)*))"
-    r"|(?:lightning|lightning_fabric|pytorch_lightning)(?:\.\w+)*\._TORCH_(?P<op>GREATER_EQUAL|"
-    r"LESS_EQUAL|LESS|GREATER|EQUAL)_(?P<theirs>\d+(?:_\d+)*))"
-)
-SAID = {"GREATER_EQUAL": ">=", "LESS_EQUAL": "<=", "LESS": "<", "GREATER": ">", "EQUAL": "=="}
-SAID |= {"greater_or_equal_than": ">=", "less_than": "<"}
-COMPARING = frozenset(
-    f"{module}.compare_version"
-    for module in (
-        *("lightning_utilities.core.imports", "lightning_utilities"),
-        *("torchmetrics.utilities.imports", "lightning.fabric.utilities.imports"),
-    )
-)
-REQUIRING = frozenset(
-    f"{module}.RequirementCache"
-    for module in (
-        "lightning_utilities.core.imports",
-        "lightning_utilities.core",
-        "lightning_utilities",
-    )
-)
-OPERATORS = {"lt": "<", "le": "<=", "eq": "==", "ne": "!=", "gt": ">", "ge": ">="}
-SIGNS: dict[type[ast.cmpop], str] = {
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.In: "in",
-    ast.NotIn: "not in",
-}
-MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
-HOLD = frozenset({">", ">=", "!=", "not in"})  # for what is later than anything it is compared with
-WORDING = {"<": "before ", ">=": "before ", "<=": "up to ", ">": "up to "}
 DEEPEST = 8  # functions and names that are looked through
-LOOKING = frozenset({"isinstance", "issubclass", "hasattr", "len", "bool", "callable"})
-SETTERS = ("setattr", "object", "patch")
+WITHOUT_EFFECT = frozenset({"isinstance", "issubclass", "hasattr", "len", "bool", "callable"})
 NESTED = 40  # expressions in one another
-REQUIREMENT = re.compile(r"torch\s*(<=|>=|==|!=|<|>)\s*([\w.+]+)")
-PREFIX = re.compile(r"(\d+\.)+")
 
 
 class Reader:
@@ -158,14 +82,14 @@ class Reader:
     def _strictly(self) -> Reader:
         return Reader(self.project, self.target, strict=True)
 
-    def looks(self, test: ast.expr, module: Module) -> bool:
-        """Whether a condition does nothing but look: nobody misses it where its answer is known."""
+    def has_no_effect(self, test: ast.expr, module: Module) -> bool:
+        """Whether a condition does nothing but tell: it may go once its answer is known."""
         waiting: list[ast.AST] = [test]
         while waiting:
             node = waiting.pop()
             if isinstance(node, ast.Call) and self._strictly.read(node, module, {}) is not None:
                 continue
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") not in LOOKING:
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") not in WITHOUT_EFFECT:
                 return False
             if isinstance(node, (ast.Await, ast.NamedExpr)):
                 return False
@@ -192,14 +116,14 @@ class Reader:
             case ast.Name() | ast.Attribute():
                 return self._named_by(node, module, env)
             case ast.Subscript(value=owner, slice=index):
-                return _item(self.read(owner, module, env), index)
+                return item_of(self.read(owner, module, env), index)
             case ast.Call():
                 return self._call(node, module, env)
             case ast.Compare():
                 return self._compare(node, module, env)
             case ast.BoolOp(op=op, values=values):
                 answers = [self.read(value, module, env) for value in values]
-                return _joined(answers, every=isinstance(op, ast.And))
+                return join_answers(answers, every=isinstance(op, ast.And))
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 read = self.read(operand, module, env)
                 return replace(read, holds=not read.holds) if isinstance(read, Answer) else None
@@ -207,7 +131,7 @@ class Reader:
                 test = self.read(node.test, module, env)
                 if isinstance(test, Answer):
                     return self.read(body if test.holds else orelse, module, env)
-                return _same([self.read(body, module, env), self.read(orelse, module, env)])
+                return agreed([self.read(body, module, env), self.read(orelse, module, env)])
             case (
                 ast.GeneratorExp(elt=element, generators=[each])
                 | ast.ListComp(elt=element, generators=[each])
@@ -234,21 +158,27 @@ class Reader:
 
     def _outside(self, node: ast.expr, module: Module) -> frozenset[str]:
         """The names that an expression stands for by imports, if by nothing else."""
-        return self.project.imported(node, module) if _is_imported(node, module) else frozenset()
+        imported = _is_bound_as(Kind.IMPORT, node, module)
+        return self.project.imported(node, module) if imported else frozenset()
 
     def _named_by(
         self, node: ast.Name | ast.Attribute, module: Module, env: Environment
     ) -> Reading:
-        if _is_parameter(node, module, env):
-            return None
+        head, _ = split_path(node)
+        if head is not None and head.id not in env and _is_bound_as(Kind.PARAMETER, node, module):
+            return None  # nothing is known of what callers give
         names = self._outside(node, module)
         if names:
-            return _same([_known(name, self.target) for name in sorted(names)])
+            return agreed([known_name(name, self.target) for name in sorted(names)])
         bindings = self._bindings(node, module)
         if bindings:
             name = node.attr if isinstance(node, ast.Attribute) else node.id
-            read = self._deeper(lambda: _same([self._bound(b, m) for m, b in bindings]))
-            return read if read is None or not self._is_set_elsewhere(name) else None
+            read = self._deeper(lambda: agreed([self._bound(b, m) for m, b in bindings]))
+            return (
+                read
+                if read is None or not (self.strict and name in self.project.attributes_set)
+                else None
+            )
         if isinstance(node, ast.Attribute):
             owner = self.read(node.value, module, env)
             if isinstance(owner, Torch) and owner.form == "version":
@@ -263,70 +193,41 @@ class Reader:
                 return Torch("plain")
         return None
 
-    def _is_set_elsewhere(self, name: str) -> bool:
-        return self.strict and name in self._set_elsewhere
-
-    @cached_property
-    def _set_elsewhere(self) -> frozenset[str]:
-        """Names that something sets as attributes: ``settings.OLD = True``, or by ``setattr``."""
-        found = set(self.project.library.attributes_set)
-        for module in self.project.modules:
-            attributes = module.table.attributes
-            found.update(a.attr for a in attributes if a.ctx.__class__ is not ast.Load)
-            setting = module.table.calls_by_name.of(SETTERS) if module.mentions(*SETTERS) else ()
-            for call in setting:
-                match call:
-                    case ast.Call(
-                        func=ast.Name(id="setattr") | ast.Attribute(attr="setattr" | "object"),
-                        args=[_, ast.Constant(value=str(name)), *_],
-                    ):
-                        found.add(name)
-                    case ast.Call(
-                        func=ast.Name(id="patch") | ast.Attribute(attr="patch" | "setattr"),
-                        args=[ast.Constant(value=str(name)), *_],
-                    ):
-                        found.add(name.rpartition(".")[2])
-        return frozenset(found)
-
     def _bindings(self, node: ast.expr, module: Module) -> list[tuple[Module, Binding]]:
         """What binds a name of the project, here or where it is imported from."""
         if isinstance(node, ast.Name):
             scope = module.table.scope_of(node).lookup(node.id)
-            if scope is None:
-                return self._exported(module, node.id) if module.table.stars else []
-            found: list[tuple[Module, Binding]] = []
-            for binding in scope.bindings[node.id]:
-                if binding.kind is Kind.IMPORT:
-                    found += self._imported(binding.qualified, module) or [(module, binding)]
-                else:
-                    found.append((module, binding))
-            return found
-        qualified = module.table.qualify(node) if _is_imported(node, module) else ()
+            if scope is not None:
+                return self._origins((module, each) for each in scope.bindings[node.id])
+            return (
+                self._origins(self.project.exports(module, node.id)) if module.table.stars else []
+            )
+        qualified = module.table.qualify(node) if _is_bound_as(Kind.IMPORT, node, module) else ()
         return [each for name in sorted(qualified) for each in self._imported(name, module)]
+
+    def _origins(self, bindings: Iterable[tuple[Module, Binding]]) -> list[tuple[Module, Binding]]:
+        """Bindings, those of imports followed to what binds the name in the other module."""
+        found: list[tuple[Module, Binding]] = []
+        for owner, binding in bindings:
+            imports = binding.kind is Kind.IMPORT
+            followed = self._imported(binding.qualified, owner) if imports else []
+            found += followed or [(owner, binding)]
+        return found
 
     def _imported(self, qualified: str, module: Module) -> list[tuple[Module, Binding]]:
         resolved = self.project.resolve(qualified, module)
         if resolved is None or not resolved[1] or "." in resolved[1] or self._depth > DEEPEST:
             return []
         self._depth += 1
-        found = self._exported(*resolved)
+        found = self._origins(self.project.exports(*resolved))
         self._depth -= 1
-        return found
-
-    def _exported(self, module: Module, name: str) -> list[tuple[Module, Binding]]:
-        found: list[tuple[Module, Binding]] = []
-        for owner, binding in self.project.exports(module, name):
-            if binding.kind is Kind.IMPORT:
-                found += self._imported(binding.qualified, owner) or [(owner, binding)]
-            else:
-                found.append((owner, binding))
         return found
 
     def _bound(self, binding: Binding, module: Module) -> Reading:
         """What a name is by one of its bindings."""
         if binding.kind is Kind.IMPORT:
             names = self.project.canonical(binding.qualified, module)
-            return _same([_known(name, self.target) for name in sorted(names)])
+            return agreed([known_name(name, self.target) for name in sorted(names)])
         if binding.kind is not Kind.ASSIGN or binding.value is None:
             return None
         if binding in self._named:
@@ -334,7 +235,7 @@ class Reader:
         self._named[binding] = None  # while it is asked for itself
         read = self.read(binding.value, module, {})
         for index in binding.unpack:
-            read = _item(read, ast.Constant(index))
+            read = item_of(read, ast.Constant(index))
         self._named[binding] = read
         return read
 
@@ -351,65 +252,34 @@ class Reader:
     def _call(self, node: ast.Call, module: Module, env: Environment) -> Reading:
         if any(isinstance(a, ast.Starred) for a in node.args):
             return None
-        if isinstance(node.func, ast.Name) and node.func.id in LOOKING - {"bool"}:
+        if isinstance(node.func, ast.Name) and node.func.id in WITHOUT_EFFECT - {"bool"}:
             return None
         owner = None
         if isinstance(node.func, ast.Attribute):
             owner = self.read(node.func.value, module, env)
         names = frozenset() if isinstance(owner, Torch) else self._outside(node.func, module)
-        if not all(map(_tells, names)):
+        if not all(map(may_tell, names)):
             return None  # before its arguments are read
         given = [self.read(a, module, env) for a in node.args]
         if isinstance(node.func, ast.Attribute) and isinstance(owner, Torch):
-            return _method(owner, node.func.attr, given, self.target)
+            return call_method(owner, node.func.attr, given, self.target)
         if names:
-            return _same([self._foreign(name, node, given, module) for name in sorted(names)])
+            outside = partial(self._outside, module=module)
+            return agreed(
+                [call_of(name, node, given, outside, self.target) for name in sorted(names)]
+            )
         match node.func:
             case ast.Name(id=name) if module.table.scope_of(node).lookup(name) is None:
                 if name == "map" and len(node.args) == 2:
                     whole = given[1]
                     called = node.args[0]
                     if isinstance(called, ast.Name) and called.id in {"int", "str"}:
-                        return _each(whole, called.id)
+                        return map_over(whole, called.id)
                     return None
                 if len(given) == 1 and not node.keywords:
-                    return _builtin(name, given[0])
+                    return call_builtin(name, given[0])
                 return None
         return self._own(node, given, module, env)
-
-    def _foreign(
-        self, name: str, node: ast.Call, given: Sequence[Reading], module: Module
-    ) -> Reading:
-        """What a call of another package's function gives."""
-        first = given[0] if given else None
-        if name in PARSERS and len(given) == 1:
-            return _parsed(first)
-        if name in OF_PACKAGES and first == Given("torch"):
-            return DISTRIBUTION if name.endswith("distribution") else Torch("plain")
-        if name in GETTERS and not given:
-            return GETTERS[name]
-        library, _, last = name.partition(".")
-        if library in LIBRARIES and last.rpartition(".")[2] == ASKING and len(given) == 2:
-            return _asked(first, given[1], self.target)
-        if name in AT_LEAST and given:
-            return _asked(Given(">="), first, self.target)
-        if name in COMPARING and len(given) == 3 and first == Given("torch"):
-            asked = {
-                OPERATORS.get(n.removeprefix("operator."))
-                for n in self._outside(node.args[1], module)
-                if n.startswith("operator.")
-            }
-            if len(asked) == 1:
-                return _asked(Given(asked.pop()), given[2], self.target)
-        if name in REQUIRING and len(given) == 1 and not node.keywords:
-            return self._required(first)
-        return None
-
-    def _required(self, asked: Reading) -> Reading:
-        text = asked.value if isinstance(asked, Given) else None
-        found = REQUIREMENT.fullmatch(text) if isinstance(text, str) else None
-        # Where torch is missing the requirement does not hold either; but then nothing here runs.
-        return _asked(Given(found[1]), Given(found[2]), self.target) if found is not None else None
 
     def _own(
         self, node: ast.Call, given: Sequence[Reading], module: Module, env: Environment
@@ -429,8 +299,12 @@ class Reader:
             found.append(self._result(function, given, named, owner))
         called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
         called = node.func.id if isinstance(node.func, ast.Name) else called
-        read = _same(found)
-        return read if read is None or not self._is_set_elsewhere(called) else None
+        read = agreed(found)
+        return (
+            read
+            if read is None or not (self.strict and called in self.project.attributes_set)
+            else None
+        )
 
     def _result(
         self,
@@ -442,8 +316,8 @@ class Reader:
         arguments = function.args
         if arguments.vararg or arguments.kwarg:
             return None
-        if function.name == DIGITS and given and _is_digits(function):
-            return _parsed(given[0])
+        if function.name == DIGITS and given and is_digit_version(function):
+            return parse_version(given[0])
         names = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
         env: dict[str, Reading] = dict.fromkeys([*names, *(a.arg for a in arguments.kwonlyargs)])
         for name, default in zip(reversed(names), reversed(arguments.defaults), strict=False):
@@ -454,13 +328,13 @@ class Reader:
             if any(b.kind is not Kind.PARAMETER for b in bindings.get(name, ())):
                 env[name] = None
         if function.name == ASKING and len(names) == 2 and self._looks_at_torch(function, module):
-            return _asked(env[names[0]], env[names[1]], self.target)
-        if not _plain(function.body):
+            return answer_to(env[names[0]], env[names[1]], self.target)
+        if not is_plain(function.body):
             return None
-        returns = _returned(function.body)
+        returns = returned_values(function.body)
         if returns is None:
             return None
-        return self._deeper(lambda: _same([self.read(r, module, env) for r in returns]))
+        return self._deeper(lambda: agreed([self.read(r, module, env) for r in returns]))
 
     def _looks_at_torch(self, function: ast.FunctionDef, module: Module) -> bool:
         return any(
@@ -482,250 +356,18 @@ class Reader:
         for left, op, right in zip(sides, node.ops, sides[1:], strict=False):
             sign = SIGNS.get(type(op), "")
             if isinstance(left, Torch) and isinstance(right, Given):
-                answers.append(compared(left, sign, right, self.target))
+                answers.append(compare(left, sign, right, self.target))
             elif isinstance(left, Given) and isinstance(right, Torch) and sign in MIRRORED:
-                answers.append(compared(right, MIRRORED[sign], left, self.target))
+                answers.append(compare(right, MIRRORED[sign], left, self.target))
             else:
                 answers.append(None)
-        return _joined(answers, every=True)
+        return join_answers(answers, every=True)
 
 
-DISTRIBUTION = Torch("distribution")
-TELLING = frozenset({*PARSERS, *OF_PACKAGES, *GETTERS, *AT_LEAST, *COMPARING, *REQUIRING})
-
-
-def _tells(name: str) -> bool:
-    """Whether a call of another package's function may have something of torch's version."""
-    return name in TELLING or name.rpartition(".")[2] == ASKING
-
-
-def _is_imported(node: ast.expr, module: Module) -> bool:
-    """Whether a name, or what a dotted one begins with, is bound by imports alone."""
-    head: ast.expr = node
-    while isinstance(head, ast.Attribute):
-        head = head.value
-    if not isinstance(head, ast.Name):
+def _is_bound_as(kind: Kind, node: ast.expr, module: Module) -> bool:
+    """Whether all that binds a name, or what a dotted one begins with, is of one kind."""
+    head, _ = split_path(node)
+    scope = module.table.scope_of(head).lookup(head.id) if head is not None else None
+    if head is None or scope is None:
         return False
-    scope = module.table.scope_of(head).lookup(head.id)
-    return scope is not None and all(b.kind is Kind.IMPORT for b in scope.bindings[head.id])
-
-
-def _is_parameter(node: ast.expr, module: Module, env: Environment) -> bool:
-    """Whether a name, or what a dotted one begins with, is a parameter that nothing is known of."""
-    head: ast.expr = node
-    while isinstance(head, ast.Attribute):
-        head = head.value
-    if not isinstance(head, ast.Name) or head.id in env:
-        return False
-    scope = module.table.scope_of(head).lookup(head.id)
-    return scope is not None and all(b.kind is Kind.PARAMETER for b in scope.bindings[head.id])
-
-
-def compared(torch: Torch, sign: str, given: Given, target: Version) -> Answer | None:
-    """What a comparison says of every release from ``target`` on: nothing near it."""
-    if sign in {"in", "not in"}:
-        values = given.value if isinstance(given.value, tuple) else ()
-        each = [compared(torch, "==", Given(v, given.parsed), target) for v in values]
-        if not each or None in each:
-            return None
-        last = max((a for a in each if a is not None), key=lambda a: a.until)
-        return replace(last, holds=sign == "not in", text=f"up to {last.until}")
-    if sign not in MIRRORED:
-        return None
-    bound = _below(torch, sign, given, target)
-    if bound is None:
-        return None
-    return Answer(sign in HOLD, bound, f"{WORDING.get(sign, '')}{bound}")
-
-
-def _below(torch: Torch, sign: str, given: Given, target: Version) -> Version | None:
-    """What torch's version is compared with, when every release from ``target`` on is later."""
-    value = given.value
-    exact = sign in {"==", "!="}
-    if torch.form in {"numbers", "number", "words", "word"}:
-        listed = (value,) if torch.form in {"number", "word"} else value
-        if torch.first or not isinstance(listed, tuple) or not listed or given.parsed:
-            return None
-        if torch.form in {"words", "word"}:
-            if not all(isinstance(v, str) and v.isdigit() for v in listed):
-                return None
-            # As texts "10" is less than "2", but nothing from there on less than "1".
-            if not exact and listed[0] not in {"0", "1"}:
-                return None
-            listed = tuple(map(int, listed))
-        if not all(type(v) is int for v in listed):
-            return None
-        first = (*target.release, 0, 0)[: torch.count]
-        enough = listed <= first if sign in {"<", ">="} else listed < first
-        return Version(".".join(map(str, listed))) if enough else None
-    if torch.form != "plain" and isinstance(value, tuple) and all(type(v) is int for v in value):
-        value = ".".join(map(str, value))  # as torch does with what its version is compared with
-    if not isinstance(value, str) or torch.form not in {"text", "plain", "version"}:
-        return None
-    if torch.form == "plain" and (given.parsed or (not exact and value[:2] not in {"0.", "1."})):
-        return None
-    version = _version(value)
-    if version is None or version.epoch or not _is_earlier(version.release, target):
-        return None
-    return version
-
-
-def _is_earlier(numbers: Sequence[int], target: Version) -> bool:
-    """Whether a release comes before the target, by more than what stands behind its numbers."""
-    length = max(len(numbers), len(target.release))
-    theirs, ours = (
-        [*release, *[0] * (length - len(release))] for release in (numbers, target.release)
-    )
-    return theirs < ours
-
-
-def _version(text: str) -> Version | None:
-    try:
-        return Version(text)
-    except ValueError:  # not a version, or one with too long a number
-        return None
-
-
-def _asked(sign: Reading, bound: Reading, target: Version) -> Answer | None:
-    if not isinstance(sign, Given) or not isinstance(bound, Given):
-        return None
-    if not isinstance(sign.value, str):
-        return None
-    return compared(Torch("version"), sign.value, bound, target)
-
-
-def _known(name: str, target: Version) -> Reading:
-    """What a name of another package stands for."""
-    if name in VERSIONS:
-        return VERSIONS[name]
-    found = CONSTANTS.fullmatch(name)
-    if found is None:
-        return None
-    if found["than"] is None and found["op"] is None:
-        return Torch("version")
-    numbers = (found["ours"] or found["theirs"]).replace("_", ".")
-    return _asked(Given(SAID[found["than"] or found["op"]]), Given(numbers), target)
-
-
-def _parsed(read: Reading) -> Reading:
-    match read:
-        case Torch(form="text" | "plain" | "version"):
-            return Torch("version")
-        case Given(value=str(value)) if _version(value) is not None:
-            return Given(value, parsed=True)
-    return None
-
-
-def _method(owner: Torch, name: str, given: Sequence[Reading], target: Version) -> Reading:
-    first = given[0] if len(given) == 1 else None
-    sign = first.value if isinstance(first, Given) else None
-    if owner.form not in {"text", "plain"}:
-        return None
-    match name, sign:
-        case (("split" | "partition"), "+"):
-            return Torch("split")
-        case "split", ".":
-            return Torch("words", 0, 3)
-        case "strip", _ if not given:
-            return Torch("plain")
-        case "startswith", str(prefix) if PREFIX.fullmatch(prefix):
-            numbers = [int(n) for n in prefix.split(".")[:-1]]
-            if numbers < list(target.release[: len(numbers)]):
-                bound = Version(".".join(map(str, numbers)))
-                return Answer(False, bound, f"{bound}")
-    return None
-
-
-def _builtin(name: str, given: Reading) -> Reading:
-    match name, given:
-        case "str", Torch(form="text" | "plain" | "version"):
-            return Torch("plain")
-        case (("tuple" | "list"), Torch(form="words" | "numbers")):
-            return given
-        case "int", Torch(form="word" | "number") as one:
-            return replace(one, form="number")
-        case "bool", Answer():
-            return given
-    return None
-
-
-def _each(whole: Reading, function: str) -> Reading:
-    if not isinstance(whole, Torch) or whole.form not in {"words", "numbers"}:
-        return None
-    return replace(whole, form="numbers" if function == "int" else "words")
-
-
-def _item(whole: Reading, index: ast.expr) -> Reading:
-    if not isinstance(whole, Torch):
-        return None
-    match index:
-        case ast.Constant(value=0) if whole.form == "split":
-            return Torch("plain")
-        case ast.Constant(value=int(number)) if whole.form in {"words", "numbers"}:
-            if 0 <= number < whole.count:
-                return Torch(whole.form[:-1], whole.first + number, 1)
-        case ast.Slice(lower=None, upper=ast.Constant(value=int(number)), step=None) if (
-            whole.form in {"words", "numbers"} and number > 0
-        ):
-            return replace(whole, count=min(number, whole.count))
-    return None
-
-
-def _same(read: Iterable[Reading]) -> Reading:
-    """What several expressions agree on, one of which is meant."""
-    found = list(read)
-    answers = [r for r in found if isinstance(r, Answer)]
-    if answers and len(answers) == len(found):
-        alike = len({a.holds for a in answers}) == 1
-        return max(answers, key=lambda a: a.until) if alike else None
-    if not found:
-        return None
-    return found[0] if all(r == found[0] for r in found) else None
-
-
-def _joined(answers: Sequence[Reading], *, every: bool) -> Reading:
-    """``and``, with ``every``, or ``or`` of answers: one that fails is enough, or all must hold."""
-    known = [a for a in answers if isinstance(a, Answer)]
-    deciding = [a for a in known if a.holds is not every]
-    if deciding:
-        return min(deciding, key=lambda a: a.until)
-    if known and len(known) == len(answers):
-        return max(known, key=lambda a: a.until)
-    return None
-
-
-def _is_digits(function: ast.FunctionDef) -> bool:
-    """Whether a function of OpenMMLab's name makes a tuple of a version's numbers."""
-    called = {
-        getattr(n.func, "id", getattr(n.func, "attr", ""))
-        for n in walk(function)
-        if isinstance(n, ast.Call)
-    }
-    last = function.body[-1]
-    listed = isinstance(last, ast.Return) and not called.isdisjoint(("parse", "split", "Version"))
-    return listed and not called.isdisjoint(("tuple", "append", "extend", "list"))
-
-
-def _plain(body: Sequence[ast.stmt]) -> bool:
-    """Whether a function does nothing on the way to its result that may change it."""
-    return all(
-        isinstance(s, (ast.Return, ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.Pass))
-        or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
-        or (
-            isinstance(s, ast.Try)
-            and not s.finalbody
-            and _plain([*s.body, *s.orelse])
-            and all(h.body and isinstance(h.body[-1], ast.Raise) for h in s.handlers)
-        )
-        or (isinstance(s, ast.If) and _plain([*s.body, *s.orelse]))
-        for s in body
-    )
-
-
-def _returned(body: Sequence[ast.stmt]) -> list[ast.expr] | None:
-    """What a plain function gives; None when it may end without."""
-    if not body or not isinstance(body[-1], ast.Return):
-        return None
-    returns = [n for s in body for n in walk(s) if isinstance(n, ast.Return)]
-    values = [r.value for r in returns if r.value is not None]
-    return values if len(values) == len(returns) else None
+    return all(binding.kind is kind for binding in scope.bindings[head.id])

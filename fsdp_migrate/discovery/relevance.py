@@ -173,7 +173,7 @@ def _find_callers(
     taken: Sequence[Path], rest: Sequence[Path], imports: Neighbours, contents: Mapping[Path, bytes]
 ) -> set[Path]:
     """The files of ``rest`` that pass models to functions of ``taken`` ones."""
-    from fsdp_migrate.analysis.values import COMMON_METHODS
+    from fsdp_migrate.analysis.tracing.call_graph import COMMON_METHODS
     from fsdp_migrate.discovery.callers import CallerSearch
 
     common = frozenset(name.encode() for name in COMMON_METHODS)

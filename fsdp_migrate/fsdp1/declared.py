@@ -6,7 +6,8 @@ import ast
 from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Constant, Tracer, Unknown, Value, Values
+from fsdp_migrate.analysis.tracing.tracer import Tracer
+from fsdp_migrate.analysis.values import Constant, Unknown, Value, Values
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.syntax import string_annotations
 from fsdp_migrate.syntax.expressions import last_name

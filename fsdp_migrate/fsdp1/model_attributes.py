@@ -6,7 +6,8 @@ import ast
 from collections.abc import Callable, Iterator
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, Computed, Made, Tracer, Unknown
+from fsdp_migrate.analysis.tracing.tracer import Tracer
+from fsdp_migrate.analysis.values import Class, Computed, Made, Unknown
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.model_values import is_model, is_taken_for_model, models

@@ -12,19 +12,13 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.flow import Test, access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import (
-    TRANSPARENT_CALLS,
-    Class,
-    Computed,
-    Display,
-    Made,
-    Tracer,
-    Value,
-)
+from fsdp_migrate.analysis.tracing.calls import TRANSPARENT_CALLS
+from fsdp_migrate.analysis.tracing.tracer import Tracer
+from fsdp_migrate.analysis.values import Class, Computed, Display, Made, Value
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_values, unwrapping
 from fsdp_migrate.syntax.kinds import of_kind
-from fsdp_migrate.syntax.scopes import last_part
+from fsdp_migrate.syntax.trees import last_part
 
 # Wrappers that FSDP1's models are no instances of, nor FSDP2's.
 OTHERS = frozenset(

@@ -13,7 +13,7 @@ from fsdp_migrate.fsdp1 import unwrapping
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.syntax import string_annotations, type_expressions
-from fsdp_migrate.syntax.scopes import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 
 def references(project: Project, module: Module) -> Iterator[tuple[ast.expr, str]]:

@@ -23,7 +23,7 @@ from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.syntax import suppressions
 from fsdp_migrate.syntax.kinds import of_kind
-from fsdp_migrate.syntax.scopes import FUNCTIONS, walk
+from fsdp_migrate.syntax.trees import DEFINITIONS, FUNCTIONS, walk
 
 CONSTRUCT = Construct.parse("code for older torch")
 YIELDING = (ast.Yield, ast.YieldFrom)
@@ -33,7 +33,7 @@ def decide(site: Site, study: Study, code: str, *, stays: bool = False) -> Decis
     """Gone with the branch it stands in, or left; ``stays`` when nothing is migrated."""
     found = part_of(site, study)
     if found.part == "definition":
-        assert isinstance(found.node, dead_branches.DEFINITIONS)
+        assert isinstance(found.node, DEFINITIONS)
         if not stays and _goes_along(found, site.module, study):
             proposal = study.proposal()
             proposal.delete(site.module, found.node)
@@ -203,7 +203,7 @@ def _uses_ignored(inside: set[ast.AST], study: Study) -> bool:
     kept = {
         owner.name
         for site in study.outdated
-        if isinstance(owner := part_of(site, study).node, dead_branches.DEFINITIONS)
+        if isinstance(owner := part_of(site, study).node, DEFINITIONS)
         and owner not in inside
         and _is_ignored(site, study)
     }

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Tracer
+from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.families.subclasses import forwarding_subclasses
 from fsdp_migrate.families.wrapping import chosen_classes, wrap_contexts
 from fsdp_migrate.fsdp1 import api as fsdp1

@@ -13,7 +13,8 @@ from fsdp_migrate.analysis import dead_branches
 from fsdp_migrate.analysis.flow import Definition
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Outdated, Project
-from fsdp_migrate.analysis.values import Class, Constant, Made, Tracer, Unknown, Value, Values
+from fsdp_migrate.analysis.tracing.tracer import Tracer
+from fsdp_migrate.analysis.values import Class, Constant, Made, Unknown, Value, Values
 from fsdp_migrate.fsdp1 import declared, model_values
 from fsdp_migrate.fsdp1.narrowing import Narrowing
 from fsdp_migrate.fsdp1.site import Site

@@ -15,7 +15,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Constructor, is_none
 from fsdp_migrate.planning.proposal import Proposal
-from fsdp_migrate.syntax.scopes import COMPREHENSIONS
+from fsdp_migrate.syntax.trees import COMPREHENSIONS
 
 FULLY_SHARD = "torch.distributed.fsdp"
 # Methods of nn.Module that change the module and return it.

@@ -22,7 +22,8 @@ from fsdp_migrate.planning.edits import (
 )
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.rewriting.edit_plan import new_code, old_nodes
-from fsdp_migrate.syntax.notebook import Cell, Excerpt, Notebook, NotebookError, extracts
+from fsdp_migrate.syntax.notebook import Cell, Notebook, NotebookError
+from fsdp_migrate.syntax.notebook_sources import Excerpt, extracts
 from fsdp_migrate.syntax.source import Source, SourceError
 
 

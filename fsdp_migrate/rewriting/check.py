@@ -21,9 +21,10 @@ from fsdp_migrate.rewriting import cells
 from fsdp_migrate.rewriting.bound_names.conditions import condition_text
 from fsdp_migrate.rewriting.bound_names.reads import ALWAYS_BOUND, UnsureRead
 from fsdp_migrate.rewriting.bound_names.walk import find_unsure_reads
-from fsdp_migrate.syntax import scopes
-from fsdp_migrate.syntax.notebook import SplitError
+from fsdp_migrate.syntax.magics import SplitError
+from fsdp_migrate.syntax.name_table import NameTable
 from fsdp_migrate.syntax.source import Source, SourceError
+from fsdp_migrate.syntax.trees import last_part, walk
 
 UNSURE = "the result may use a name before it is bound"  # which proves no mistake
 
@@ -66,7 +67,7 @@ def parse(module: Module, new: bytes) -> Module | str:
     return replace(module, source=source)
 
 
-def unbound(table: scopes.NameTable) -> set[str]:
+def unbound(table: NameTable) -> set[str]:
     """Names that are read but bound nowhere the language would look."""
     known = ALWAYS_BOUND | {"__class__", "__module__", "__qualname__", "__builtins__"}
     known |= table.module.bindings.keys()
@@ -78,7 +79,7 @@ def unbound(table: scopes.NameTable) -> set[str]:
     return found
 
 
-def too_early(old: scopes.NameTable, new: scopes.NameTable) -> UnsureRead | None:
+def too_early(old: NameTable, new: NameTable) -> UnsureRead | None:
     """The first read that may find nothing bound, though the old file was sure of it.
 
     The old file was not sure if it had an unsure read of the same name at the same place, or of a
@@ -110,13 +111,13 @@ def too_early(old: scopes.NameTable, new: scopes.NameTable) -> UnsureRead | None
     return min(early, key=lambda d: d.line, default=None)
 
 
-def _with_else(table: scopes.NameTable) -> set[str]:
+def _with_else(table: NameTable) -> set[str]:
     """The conditions that have an ``else``."""
-    chains = (node for node in scopes.walk(table.tree) if isinstance(node, ast.If))
+    chains = (node for node in walk(table.tree) if isinstance(node, ast.If))
     return {condition_text(node.test) for node in chains if node.orelse}
 
 
-def mismatches(table: scopes.NameTable, target: Version) -> list[str]:
+def mismatches(table: NameTable, target: Version) -> list[str]:
     """Calls of torch's functions, FSDP2's methods and our support functions that their signatures
     do not allow."""
     offered = signatures.load()
@@ -124,7 +125,7 @@ def mismatches(table: scopes.NameTable, target: Version) -> list[str]:
     named = offered.last_names | offered.by_attribute.keys()
     named |= {binding.name for binding in table.imports if binding.qualified in offered.functions}
     for call in table.calls:
-        if scopes.last_part(call.func) not in named:
+        if last_part(call.func) not in named:
             continue
         known = [n for n in table.qualify(call.func) if n in offered.functions]
         if not known and isinstance(call.func, ast.Attribute) and not table.qualify(call.func):
@@ -136,7 +137,7 @@ def mismatches(table: scopes.NameTable, target: Version) -> list[str]:
     return [*found, *_misfits_of_support(table)]
 
 
-def _misfits_of_support(table: scopes.NameTable) -> Iterator[str]:
+def _misfits_of_support(table: NameTable) -> Iterator[str]:
     """Calls of functions of a support file that its signatures do not allow."""
     if not any(support_library.NAME in binding.qualified for binding in table.imports):
         return

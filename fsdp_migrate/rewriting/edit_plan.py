@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fsdp_migrate.analysis.dead_branches import block_of
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.edits import (
     AddKeyword,
@@ -28,6 +27,7 @@ from fsdp_migrate.planning.edits import (
     Support,
     Unwrap,
 )
+from fsdp_migrate.syntax.trees import block_of
 
 
 class EditError(Exception):

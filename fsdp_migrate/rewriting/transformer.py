@@ -279,7 +279,9 @@ class Editor(cst.CSTTransformer):
 
     def width(self, node: ast.AST) -> int:
         """How long a comment above a statement may be."""
-        return self.line_length - getattr(node, "col_offset", 0)
+        line = self.module.source.lines[getattr(node, "lineno", 1) - 1]
+        indent = line[: len(line) - len(line.lstrip())]
+        return self.line_length - len(indent.expandtabs(4))
 
     def render(self, codes: Iterable[Code], node: ast.AST) -> list[Line]:
         """New code as statements that stand beside a node, or in its place."""

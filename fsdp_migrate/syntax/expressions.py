@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from fsdp_migrate.syntax.scopes import walk
+from fsdp_migrate.syntax.trees import walk
 
 
 def last_name(node: ast.AST) -> str:

@@ -9,11 +9,11 @@ import ast
 import json
 import re
 import textwrap
-from collections.abc import Iterator
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from fsdp_migrate.syntax.scopes import NameTable
+from fsdp_migrate.syntax.name_table import NameTable
+from fsdp_migrate.syntax.trees import block_of
 
 ERROR = "NotImplementedError"
 WIDTH = 80  # of a message's lines
@@ -97,7 +97,8 @@ def before(table: NameTable, node: ast.AST) -> Guard | None:
             return None  # what stands above a function does not keep it from being called
         if isinstance(statement, ast.stmt):
             near = statement in heads
-            for above in _above(table, statement):
+            block = block_of(table.parents[statement], statement)
+            for above in reversed(block[: block.index(statement)]):
                 guard = guards.get(above)
                 if guard is not None and (near or guard.always):
                     return guard
@@ -107,10 +108,3 @@ def before(table: NameTable, node: ast.AST) -> Guard | None:
                 heads.add(parent)  # an elif: what is evaluated there is guarded above the chain
         child = statement
     return None
-
-
-def _above(table: NameTable, statement: ast.stmt) -> Iterator[ast.stmt]:
-    """The statements before one in its block, nearest first."""
-    for _, block in ast.iter_fields(table.parents[statement]):
-        if isinstance(block, list) and statement in block:
-            yield from reversed(block[: block.index(statement)])

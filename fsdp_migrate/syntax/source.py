@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from fsdp_migrate.syntax.kinds import present
 
 if TYPE_CHECKING:
-    from fsdp_migrate.syntax.notebook import Excerpt
+    from fsdp_migrate.syntax.notebook_sources import Excerpt
 
 
 class SourceError(Exception):

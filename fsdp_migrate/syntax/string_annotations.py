@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from fsdp_migrate.syntax import type_expressions
-from fsdp_migrate.syntax.scopes import NameTable
+from fsdp_migrate.syntax.name_table import NameTable
 
 if TYPE_CHECKING:
     from fsdp_migrate.syntax.source import Source

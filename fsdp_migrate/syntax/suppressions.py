@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
-    from fsdp_migrate.syntax.scopes import NameTable
+    from fsdp_migrate.syntax.name_table import NameTable
     from fsdp_migrate.syntax.source import Source
 
 IGNORE = "fsdp-migrate:"  # no file without it has anything to ignore

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from fsdp_migrate.syntax.expressions import last_name
-from fsdp_migrate.syntax.scopes import NameTable
+from fsdp_migrate.syntax.name_table import NameTable
 
 TYPING = ("typing.", "typing_extensions.", "collections.abc.")
 GENERIC = frozenset({"list", "dict", "tuple", "set", "frozenset", "type"})
@@ -77,7 +77,7 @@ def is_type(node: ast.expr, table: NameTable) -> bool:
 
 
 def _may_hold_type(parent: ast.AST | None) -> bool:
-    """What is asked first: most expressions are arguments, and of nothing that takes types."""
+    """A quick first test: most expressions are arguments of calls that take no types."""
     if parent.__class__ is ast.Call:
         return last_name(parent.func) in TAKING
     return parent.__class__ in HOLDING

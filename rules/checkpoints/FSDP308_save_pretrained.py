@@ -19,7 +19,7 @@ from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import DCP
 from fsdp_migrate.syntax.kinds import present
-from fsdp_migrate.syntax.scopes import COMPREHENSIONS
+from fsdp_migrate.syntax.trees import COMPREHENSIONS
 
 RULE = Rule(
     code="FSDP308",

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fsdp_migrate.analysis.project import Lead
+from fsdp_migrate.analysis.name_resolution import Lead
 from fsdp_migrate.fsdp1.construct import ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning import string_references

@@ -14,7 +14,7 @@ from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.syntax.expressions import last_name
-from fsdp_migrate.syntax.scopes import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 RULE = Rule(code="FSDP402", name="no_sync", handles=("FullyShardedDataParallel.no_sync",))
 
@@ -43,7 +43,8 @@ def decide(site: Site, study: Study) -> Decision:
         )
     proposal = study.proposal()
     only_fsdp2 = found.certain and all(strategy.strategy_of(c, study) is not None for c in models)
-    chosen = _last_micro_batch(site) if only_fsdp2 else None
+    alone = only_fsdp2 and not _may_train_elsewhere(site, models, study)
+    chosen = _last_micro_batch(site) if alone else None
     if chosen is not None:
         message = "set_requires_gradient_sync"
         _set(chosen, site, proposal, unsharded=keeps == {True})
@@ -69,6 +70,17 @@ def decide(site: Site, study: Study) -> Decision:
         reviews.append(between)
     review = sentences(*reviews) if len(reviews) > 1 else "".join(reviews)
     return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
+
+
+def _may_train_elsewhere(site: Site, models: frozenset[Constructor], study: Study) -> bool:
+    """Whether another file may call backward on the same models, who then wait for a reduction."""
+    function = enclosing_function(site.module, site.expression)
+    if all(
+        c.module is site.module and enclosing_function(c.module, c.call) is function for c in models
+    ):
+        return False
+    others = (m for m in study.project.modules if m is not site.module)
+    return any("backward" in m.table.methods for m in others if m.mentions("backward"))
 
 
 @dataclass(frozen=True)

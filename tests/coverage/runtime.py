@@ -1023,10 +1023,18 @@ ROWS = (
     # -- accumulation --
     rewritten(
         "5",
+        "with nullcontext() if last else model.no_sync():",
+        "model.set_requires_gradient_sync(last)",
+        "FSDP402",
+        "around the micro-batches but the last",
+        program("accumulating --kind full"),
+    ),
+    rewritten(
+        "5",
         "with model.no_sync():",
         "with no_sync(model):",
         "FSDP402",
-        "around the micro-batches but the last",
+        "two losses of one step",
         support("gradients_add_up_without_being_reduced"),
     ),
     rewritten(
@@ -1070,7 +1078,7 @@ ROWS = (
     rewritten(
         "5",
         "under SHARD_GRAD_OP",
-        "no_sync(model, keep_unsharded=True)",
+        "no_sync_unsharded(model)",
         "FSDP402",
         "under SHARD_GRAD_OP parameters stay gathered",
         support("parameters_stay_gathered_between_micro_batches_when_asked"),

@@ -12,7 +12,7 @@ from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.target import DEFAULT_TARGET
 from fsdp_migrate.rewriting import check
-from fsdp_migrate.syntax import scopes
+from fsdp_migrate.syntax import name_table_builder
 from tests.families.drawn_constructors import EXPECTED, FORMS, OPTIONAL, Program, programs
 from tests.helpers import accounting, standins
 from tests.helpers.migrating import migrate, support_functions, without_support
@@ -64,7 +64,7 @@ def ends_well(program: Program) -> None:
 
 def fits(after: Mapping[str, str]) -> bool:
     """Whether every call of torch's functions binds in the release that the code is made for."""
-    tables = (scopes.build(ast.parse(text)) for text in after.values())
+    tables = (name_table_builder.build(ast.parse(text)) for text in after.values())
     return not any(check.mismatches(table, DEFAULT_TARGET) for table in tables)
 
 

@@ -11,7 +11,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 from fsdp_migrate.fsdp1 import api
 from fsdp_migrate.rewriting import check
 from fsdp_migrate.runtime import fsdp2_support
-from fsdp_migrate.syntax import scopes
+from fsdp_migrate.syntax import name_table_builder
 from fsdp_migrate.syntax.source import Source
 
 TARGET = Version("2.7")
@@ -42,7 +42,7 @@ def test_defaults_are_fsdp1s() -> None:
 
 def mismatches(text: str) -> list[str]:
     source = Source.parse(text.encode())
-    return check.mismatches(scopes.build(source.tree), TARGET)
+    return check.mismatches(name_table_builder.build(source.tree), TARGET)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.rewriting import check
 from fsdp_migrate.rewriting.bound_names.walk import find_unsure_reads
-from fsdp_migrate.syntax import scopes
+from fsdp_migrate.syntax import name_table_builder
 from tests.helpers import binding
 from tests.helpers.migrating import migrate, without_support
 
@@ -397,7 +397,7 @@ SURE = {
 
 
 def too_early(old: str, new: str) -> bool:
-    before, after = (scopes.build(ast.parse(text)) for text in (old, new))
+    before, after = (name_table_builder.build(ast.parse(text)) for text in (old, new))
     return check.too_early(before, after) is not None
 
 
@@ -413,7 +413,7 @@ def test_the_check_takes_what_is_bound(old: str, new: str) -> None:
 
 
 def test_a_doubt_says_where() -> None:
-    table = scopes.build(
+    table = name_table_builder.build(
         ast.parse("class C:\n    def f(self):\n        new()\nC()\nfrom torch import new\n")
     )
     assert [(d.name, d.place, d.event, d.line) for d in find_unsure_reads(table)] == [

@@ -11,7 +11,7 @@ from fsdp_migrate import runtime
 from fsdp_migrate.migration.engine import Options, Result
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.rewriting import check
-from fsdp_migrate.syntax import scopes
+from fsdp_migrate.syntax import name_table_builder
 from fsdp_migrate.syntax.source import Source
 from tests.helpers.migrating import migrate
 from tests.rules.test_examples import EXAMPLES, sources
@@ -93,5 +93,5 @@ def test_prefetching_is_left_to_fsdp2_on_every_release() -> None:
 @pytest.mark.parametrize("release", ["2.6", "2.15"])
 def test_the_support_module_fits_the_signatures_of_the_release(release: str) -> None:
     path = Path(runtime.__file__).with_name("fsdp2_support.py")
-    table = scopes.build(Source.parse(path.read_bytes()).tree)
+    table = name_table_builder.build(Source.parse(path.read_bytes()).tree)
     assert check.mismatches(table, Version(release)) == []

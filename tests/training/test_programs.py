@@ -33,6 +33,7 @@ class Case:
 HALF = 1e-3  # of bf16's relative precision of 4e-3, in mean losses
 
 CASES = (
+    *(Case("accumulating", ("--kind", kind)) for kind in ("full", "gathered")),
     Case("annotated", (), 2e-6),
     Case("annotated", ("--half", "1"), HALF),
     Case("annotated", ("--half", "1", "--twice", "1"), HALF),

@@ -19,7 +19,7 @@ from fsdp_migrate.fsdp1 import model_values, references
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import given_arguments
-from fsdp_migrate.syntax.scopes import COMPREHENSIONS, FUNCTIONS
+from fsdp_migrate.syntax.trees import COMPREHENSIONS, FUNCTIONS
 
 DEPTH = 3  # how many callers up a condition on the rank is looked for
 ASKING = frozenset({"state_dict", "eval", "train"})  # methods that leave a model's weights alone
@@ -157,7 +157,7 @@ def _called_under(
     parameter = _parameter(model, function, study, module)
     conditions = []
     for caller in study.tracer.callers(function, module):
-        passed = caller.argument(study.tracer, function, parameter) if parameter else None
+        passed = caller.argument(function, parameter) if parameter else None
         if passed is not None and not _may_be_model(passed, caller.module, study):
             continue
         here = ranks.guard(caller.call, caller.module)

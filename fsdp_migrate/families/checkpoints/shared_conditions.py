@@ -7,7 +7,7 @@ import ast
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.checkpoints import ranks
-from fsdp_migrate.syntax.scopes import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 SETTINGS = frozenset(
     {"args", "cfg", "conf", "config", "hparams", "opt", "options", "params", "training_args"}

@@ -19,7 +19,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import first_argument
 from fsdp_migrate.syntax.kinds import method_of
-from fsdp_migrate.syntax.scopes import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 MIXED = "it is called inside and outside a state_dict_type context"
 CONTEXT_DEPTH = 3  # how many callers up a context is looked for

@@ -18,7 +18,7 @@ from fsdp_migrate.families.wrapping.computing_methods import FunctionNode, Metho
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import last_name, names_in
-from fsdp_migrate.syntax.scopes import children, walk
+from fsdp_migrate.syntax.trees import children, walk
 
 DRAWN = re.compile(r"\b(rand|randn|randint|random|bernoulli|uniform_?)\b")
 # What an input is asked that is the same in every step, or only tells how it is stored.

@@ -22,7 +22,7 @@ from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Wrapped
-from fsdp_migrate.syntax.scopes import walk
+from fsdp_migrate.syntax.trees import walk
 
 CONSTRUCT = Construct.parse("dataclass of a model")
 OUTPUTS = Version("2.12")  # fully_shard sees outputs in dataclasses

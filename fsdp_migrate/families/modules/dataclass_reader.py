@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, Display, External, Made, Unknown, Value, exits
+from fsdp_migrate.analysis.tracing.functions import exits
+from fsdp_migrate.analysis.values import Class, Display, External, Made, Unknown, Value
 from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.families.wrapping.computing_methods import FunctionNode, Methods
 from fsdp_migrate.families.wrapping.entry_methods import entries
@@ -17,7 +18,8 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Wrapped
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
 from fsdp_migrate.syntax.kinds import present
-from fsdp_migrate.syntax.scopes import Kind, walk
+from fsdp_migrate.syntax.scopes import Kind
+from fsdp_migrate.syntax.trees import walk
 
 DECORATOR = "dataclasses.dataclass"
 REGISTERING = frozenset(

@@ -13,7 +13,7 @@ from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.modules.dataclass_nodes import Found
 from fsdp_migrate.families.modules.dataclass_reader import decorator_of
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.syntax.scopes import FUNCTIONS, walk
+from fsdp_migrate.syntax.trees import FUNCTIONS, walk
 
 PLAIN_BASES = ("typing.", "typing_extensions.", "abc.", "builtins.object")
 PYTREES = ("torch.utils._pytree", "torch.utils._cxx_pytree", "optree")

@@ -23,7 +23,8 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.kinds import of_kind
-from fsdp_migrate.syntax.scopes import FUNCTIONS, Kind
+from fsdp_migrate.syntax.scopes import Kind
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 CONSTRUCT = Construct.parse("exact class")
 NAMED = Construct.parse("class name")

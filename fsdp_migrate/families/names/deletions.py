@@ -10,7 +10,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.syntax.kinds import of_kind
-from fsdp_migrate.syntax.scopes import COMPREHENSIONS
+from fsdp_migrate.syntax.trees import COMPREHENSIONS
 
 
 def drop_assignment(statement: ast.stmt, module: Module, study: Study, proposal: Proposal) -> None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from fsdp_migrate.analysis.flow import ELSEWHERE, Definition
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Function, exits
+from fsdp_migrate.analysis.tracing.functions import exits
+from fsdp_migrate.analysis.values import Function
 from fsdp_migrate.families.names.key_prefixes import PART
 from fsdp_migrate.syntax.scopes import Kind
 
@@ -130,7 +131,7 @@ class ModelNames:
             if any(id(mention) not in called for mention in mentions):
                 return False
         for site in callers:
-            given = site.argument(self.study.tracer, function, arg.arg)
+            given = site.argument(function, arg.arg)
             where = site.module if given is not None else module
             given = given if given is not None else default
             spread = any(isinstance(a, ast.Starred) for a in site.call.args)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_attributes, model_values
-from fsdp_migrate.syntax.scopes import FUNCTIONS, Kind
+from fsdp_migrate.syntax.scopes import Kind
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 if TYPE_CHECKING:
     from fsdp_migrate.planning.context import Study

@@ -31,7 +31,8 @@ from fsdp_migrate.fsdp1.model_values import definitions
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import given_arguments, last_name, names_in
-from fsdp_migrate.syntax.scopes import Scope, children, walk
+from fsdp_migrate.syntax.scopes import Scope
+from fsdp_migrate.syntax.trees import children, walk
 
 CONSTRUCT = Construct.parse("early parameters")
 IN_MODELS = Construct.parse("kept parameters")

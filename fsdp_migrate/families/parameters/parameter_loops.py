@@ -12,7 +12,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.syntax.expressions import names_in
 from fsdp_migrate.syntax.kinds import of_kind
-from fsdp_migrate.syntax.scopes import walk
+from fsdp_migrate.syntax.trees import walk
 
 SHAPE = Construct.parse("parameter shape")
 COUNT = Construct.parse("parameter count")

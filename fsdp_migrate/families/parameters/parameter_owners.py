@@ -22,7 +22,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import given_arguments, names_in
 from fsdp_migrate.syntax.kinds import method_of
-from fsdp_migrate.syntax.scopes import walk
+from fsdp_migrate.syntax.trees import walk
 
 GROUPS = "param_groups"
 MEMBERS = "params"

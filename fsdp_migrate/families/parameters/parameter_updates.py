@@ -22,7 +22,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.syntax.expressions import names_in
-from fsdp_migrate.syntax.scopes import walk
+from fsdp_migrate.syntax.trees import walk
 
 RULE = "FSDP408"
 

@@ -30,7 +30,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.syntax.kinds import of_kind
-from fsdp_migrate.syntax.scopes import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 RULE = "FSDP103"
 # Bases beside FSDP's that neither run code when an instance is made nor have methods.

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, registry_of
+from fsdp_migrate.analysis.tracing.registries import registry_of
+from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax import type_expressions

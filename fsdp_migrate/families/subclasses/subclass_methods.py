@@ -13,7 +13,7 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Decision
-from fsdp_migrate.syntax.scopes import FUNCTIONS, walk
+from fsdp_migrate.syntax.trees import FUNCTIONS, walk
 
 STATES: Final = ("state_dict", "load_state_dict")
 # What FSDP1's wrapper answers in its own way; overridden, that answer is what the project changed.

@@ -21,7 +21,8 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
 from fsdp_migrate.syntax.kinds import method_of, of_kind
-from fsdp_migrate.syntax.scopes import Scope, walk
+from fsdp_migrate.syntax.scopes import Scope
+from fsdp_migrate.syntax.trees import walk
 
 PARAMETER_METHODS = frozenset({"parameters", "named_parameters"})
 OPTIMIZER_NAME = re.compile(r"optim|adam|sgd|adagrad|adafactor|rmsprop|lion|lamb|lars|muon", re.I)

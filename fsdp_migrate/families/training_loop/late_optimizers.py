@@ -30,7 +30,8 @@ from fsdp_migrate.planning.context import Study, block_of
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax import guards
 from fsdp_migrate.syntax.expressions import given_arguments, last_name, names_in
-from fsdp_migrate.syntax.scopes import Scope, walk
+from fsdp_migrate.syntax.scopes import Scope
+from fsdp_migrate.syntax.trees import walk
 
 CONSTRUCT = Construct.parse("late optimizer")
 # Methods of a model that run it, and others through which it may be called.

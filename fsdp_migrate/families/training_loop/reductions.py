@@ -18,7 +18,7 @@ from fsdp_migrate.analysis.values import Function
 from fsdp_migrate.fsdp1 import references
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import given_arguments
-from fsdp_migrate.syntax.scopes import FUNCTIONS, walk
+from fsdp_migrate.syntax.trees import FUNCTIONS, walk
 
 NORMS = frozenset({"norm", "vector_norm"})
 EXTREMES = frozenset({"max", "min", "amax", "amin"})

@@ -15,7 +15,7 @@ from fsdp_migrate.analysis.values import Class, Constant, Function, FunctionNode
 from fsdp_migrate.families.wrapping import devices
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
-from fsdp_migrate.syntax.scopes import COMPREHENSIONS, FUNCTIONS
+from fsdp_migrate.syntax.trees import COMPREHENSIONS, FUNCTIONS
 
 # Functions of torch.cuda that fail without CUDA.
 NEED_CUDA = frozenset(

@@ -16,7 +16,7 @@ from fsdp_migrate.analysis.values import Computed, Constant, Function, Made, Unk
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.kinds import of_kind
-from fsdp_migrate.syntax.scopes import last_part
+from fsdp_migrate.syntax.trees import last_part
 
 ACCELERATOR = "the accelerator"  # whichever the machine has
 UNKNOWN = "?"

@@ -20,7 +20,7 @@ from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.shard_plan import FULLY_SHARD, ShardPlan, placement_problem
 from fsdp_migrate.syntax.expressions import first_argument
 from fsdp_migrate.syntax.kinds import present
-from fsdp_migrate.syntax.scopes import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 if TYPE_CHECKING:
     from fsdp_migrate.planning.context import Study

@@ -8,7 +8,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Made
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
-from fsdp_migrate.syntax.scopes import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 WHOLE = frozenset({"summon_full_params", "full_params"})
 

@@ -23,7 +23,7 @@ from fsdp_migrate.planning.edits import Code, code, join
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.shard_plan import ShardPlan, Targets
 from fsdp_migrate.syntax.kinds import elements_of, of_kind, present
-from fsdp_migrate.syntax.scopes import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 # Earlier releases refuse every list of modules, unless it stands in a list.
 TAKES_LISTS = Version("2.12")

@@ -17,7 +17,7 @@ from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.planning import support_library
 from fsdp_migrate.planning.model import Constructor, successor
 from fsdp_migrate.syntax.kinds import present
-from fsdp_migrate.syntax.scopes import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 if TYPE_CHECKING:
     from fsdp_migrate.fsdp1.site import Site

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from fsdp_migrate.syntax.scopes import walk
+from fsdp_migrate.syntax.trees import walk
 
 Atoms = frozenset[tuple[str, bool]]  # conditions that hold, or do not
 

@@ -6,7 +6,9 @@ import ast
 from collections.abc import Callable
 
 from fsdp_migrate.rewriting.bound_names.state import Bindings, Definition, Key, is_definition
-from fsdp_migrate.syntax.scopes import Kind, NameTable, Scope, children
+from fsdp_migrate.syntax.name_table import NameTable
+from fsdp_migrate.syntax.scopes import Kind, Scope
+from fsdp_migrate.syntax.trees import children
 
 Needs = dict[Key, ast.Name]  # each name, and where it is read
 

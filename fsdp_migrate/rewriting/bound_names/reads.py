@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 
 from fsdp_migrate.rewriting.bound_names.function_needs import FunctionNeeds, Needs
 from fsdp_migrate.rewriting.bound_names.state import Bindings, Definition, Key, State
-from fsdp_migrate.syntax.scopes import COMPREHENSIONS, Kind, NameTable, Scope
+from fsdp_migrate.syntax.name_table import NameTable
+from fsdp_migrate.syntax.scopes import Kind, Scope
+from fsdp_migrate.syntax.trees import COMPREHENSIONS
 
 MODULE_ATTRIBUTES = frozenset(
     ("__file__", "__name__", "__doc__", "__path__", "__spec__", "__package__", "__loader__")

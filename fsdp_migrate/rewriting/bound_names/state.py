@@ -6,7 +6,9 @@ import ast
 from collections.abc import Iterable, Sequence
 
 from fsdp_migrate.rewriting.bound_names.conditions import Atoms, atoms_of, is_steady
-from fsdp_migrate.syntax.scopes import FUNCTIONS, NameTable, Scope, walk
+from fsdp_migrate.syntax.name_table import NameTable
+from fsdp_migrate.syntax.scopes import Scope
+from fsdp_migrate.syntax.trees import FUNCTIONS, walk
 
 Key = tuple[Scope, str]  # a name of a scope
 Fact = tuple[str, Atoms, Key]  # where the conditions are so, the name is bound

@@ -25,14 +25,9 @@ from fsdp_migrate.rewriting.bound_names.state import (
     is_definition,
     unbound_by,
 )
-from fsdp_migrate.syntax.scopes import (
-    COMPREHENSIONS,
-    NODE_FIELDS,
-    Kind,
-    NameTable,
-    Scope,
-    last_part,
-)
+from fsdp_migrate.syntax.name_table import NameTable
+from fsdp_migrate.syntax.scopes import Kind, Scope
+from fsdp_migrate.syntax.trees import COMPREHENSIONS, NODE_FIELDS, last_part
 
 ENDS = frozenset(("sys.exit", "exit", "quit", "os._exit", "os.abort"))
 

@@ -18,10 +18,11 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.edits import Import
 from fsdp_migrate.rewriting.imports.isort_order import section_of
 from fsdp_migrate.syntax import string_annotations
-from fsdp_migrate.syntax.scopes import Kind, Scope, last_part
+from fsdp_migrate.syntax.scopes import Kind, Scope
+from fsdp_migrate.syntax.trees import last_part
 
 if TYPE_CHECKING:
-    from fsdp_migrate.syntax.notebook import Excerpt
+    from fsdp_migrate.syntax.notebook_sources import Excerpt
 
 
 class Placement:

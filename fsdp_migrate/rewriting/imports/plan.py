@@ -23,7 +23,7 @@ from fsdp_migrate.rewriting.imports.isort_order import find_neighbour, group_by_
 from fsdp_migrate.rewriting.imports.placement import Placement
 from fsdp_migrate.rewriting.imports.unused import unused_after
 from fsdp_migrate.syntax.kinds import of_kind
-from fsdp_migrate.syntax.scopes import walk
+from fsdp_migrate.syntax.trees import walk
 
 
 @dataclass

@@ -21,7 +21,8 @@ from fsdp_migrate.planning.edits import (
 )
 from fsdp_migrate.rewriting.edit_plan import new_code
 from fsdp_migrate.syntax import string_annotations
-from fsdp_migrate.syntax.scopes import Binding, Kind, children, differ
+from fsdp_migrate.syntax.scopes import Binding, Kind, differ
+from fsdp_migrate.syntax.trees import children
 
 PLAIN_STRING = re.compile(r'(?<!\w)"[^"\\\n]*"')  # no f-string: those have names in them
 

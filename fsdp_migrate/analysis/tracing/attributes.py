@@ -1,0 +1,207 @@
+"""What attributes of instances, classes and modules are."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+
+from fsdp_migrate.analysis.flow import Definition, access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.answers import Answers
+from fsdp_migrate.analysis.tracing.class_hierarchy import ClassHierarchy
+from fsdp_migrate.analysis.tracing.evaluator import Evaluator
+from fsdp_migrate.analysis.tracing.functions import exits, has_decorator, is_dataclass
+from fsdp_migrate.analysis.tracing.names import Names
+from fsdp_migrate.analysis.tracing.project_index import ProjectIndex
+from fsdp_migrate.analysis.values import (
+    Class,
+    External,
+    Frame,
+    Function,
+    Made,
+    ModuleValue,
+    Unknown,
+    Value,
+)
+from fsdp_migrate.syntax.scopes import Binding, Kind
+from fsdp_migrate.syntax.trees import FUNCTIONS
+
+Method = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Attributes:
+    """Follows attributes to the assignments in classes, methods and elsewhere."""
+
+    def __init__(
+        self,
+        tracer: Evaluator,
+        answers: Answers,
+        index: ProjectIndex,
+        classes: ClassHierarchy,
+        names: Names,
+    ) -> None:
+        self.tracer = tracer
+        self.evaluate = tracer.evaluate
+        self.answers = answers
+        self.index = index
+        self.classes = classes
+        self.names = names
+        self._stored: dict[Module, dict[ast.AST, frozenset[str]]] = {}
+        self._stores_found: dict[tuple[ast.ClassDef, str], list[tuple[Method, Definition]]] = {}
+
+    def at(self, node: ast.Attribute, module: Module, frame: Frame | None) -> list[Value]:
+        """The values of ``owner.name`` that those of ``owner`` tell."""
+        result: list[Value] = []
+        seen: set[ast.AST] = set()
+        for value in self.evaluate(node.value, module, frame):
+            if isinstance(value, Made) and isinstance(value.callee, Class):
+                if value.callee.node in seen:
+                    continue  # instances of one class, however made, have the same
+                seen.add(value.callee.node)
+            result += self.of_value(value, node.attr, node, module)
+        return result
+
+    def of_value(self, value: Value, attr: str, node: ast.AST, module: Module) -> list[Value]:
+        """The values of an attribute of ``value``, asked for by ``node`` in ``module``."""
+        match value:
+            case External():
+                return [External(node, module, name=f"{value.name}.{attr}")]
+            case ModuleValue(target=target) if target is not None:
+                found = self.names.member(target, attr, node, module)
+                return found or [Unknown(node, module, why=f"{target.name} has no {attr}")]
+            case Made(callee=Class() as cls):
+                return self.of_instance(cls, attr, node, module)
+            case Class():
+                return self.of_instance(value, attr, node, module)
+            case Unknown():
+                return [Unknown(node, module, why=value.why)]
+        return [Unknown(node, module, why=f"the attribute {attr} is set outside these paths")]
+
+    def of_instance(self, cls: Class, attr: str, node: ast.AST, module: Module) -> list[Value]:
+        """The values of an attribute of a class and its instances."""
+        key = (cls.node, attr)
+        found = self.answers.ask(key, lambda: self.of_class(cls, attr), node, module)
+        return list(found) or [Unknown(node, module, why=f"{attr} is set outside these paths")]
+
+    def of_class(self, cls: Class, attr: str) -> list[Value]:
+        """As :meth:`of_instance`: all that bases, subclasses, methods and others assign."""
+        result: list[Value] = []
+        for related in self.classes.family(cls):
+            scope = related.module.table.scopes[related.node]
+            for binding in scope.bindings.get(attr, []):
+                result += self.class_binding(binding, related)
+            for method, definition in self._stores(related, attr):
+                owner = related.module.table.scopes[method]
+                result += self.names.defined(definition, owner, related.module, None)
+            if is_dataclass(related.node):
+                result += self._field_arguments(related, attr)
+        for store, store_module in self.index.attribute_stores.get(attr, []):
+            receiver = store.value
+            if any(
+                isinstance(v, (Made, Class)) and self._is_family(v, cls)
+                for v in self.evaluate(receiver, store_module)
+            ):
+                result += self._stored_value(store, store_module)
+        return result
+
+    def _is_family(self, value: Made | Class, cls: Class) -> bool:
+        found = value if isinstance(value, Class) else value.callee
+        return isinstance(found, Class) and found.node in {c.node for c in self.classes.family(cls)}
+
+    def class_binding(self, binding: Binding, cls: Class) -> list[Value]:
+        """What a binding in the body of a class makes of an attribute."""
+        if binding.node in self.tracer.outdated:
+            return []
+        if binding.kind is Kind.FUNCTION:
+            assert isinstance(binding.node, FUNCTIONS)
+            function = Function(binding.node, cls.module, owner=cls.node)
+            property_like = has_decorator(binding.node, "property", "cached_property")
+            if property_like and not isinstance(binding.node, ast.Lambda):
+                returns, _ = exits(binding.node, cls.module)
+                found: list[Value] = []
+                for statement in returns:
+                    if statement.value is not None:
+                        found += self.evaluate(statement.value, cls.module)
+                return found
+            return [function]
+        if binding.value is None and binding.kind is Kind.ASSIGN:
+            return []  # an annotation without a default
+        return self.names.from_binding(binding, cls.module)
+
+    def _stores(self, cls: Class, attr: str) -> list[tuple[Method, Definition]]:
+        """Every ``self.attr = ...`` in the methods of a class."""
+        key = (cls.node, attr)
+        if key not in self._stores_found:
+            self._stores_found[key] = list(self._find_stores(cls, attr))
+        return self._stores_found[key]
+
+    def has_attribute(self, cls: Class, attr: str) -> bool:
+        """Whether the project gives instances of a class, or the class, an attribute."""
+        return any(
+            attr in each.module.table.scopes[each.node].bindings or self._stores(each, attr)
+            for each in self.classes.family(cls)
+        )
+
+    def assigning(self, cls: Class, attr: str) -> Iterator[Method]:
+        """The methods of a class, its bases and its subclasses that assign ``self.attr``."""
+        for related in self.classes.family(cls):
+            for method, _ in self._stores(related, attr):
+                yield method
+
+    def _find_stores(self, cls: Class, attr: str) -> Iterator[tuple[Method, Definition]]:
+        for method in cls.node.body:
+            if not isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                continue
+            parameters = [*method.args.posonlyargs, *method.args.args]
+            if not parameters or attr not in self._stored_names(method, cls.module):
+                continue
+            path = f"{parameters[0].arg}.{attr}"
+            scope = cls.module.table.scopes[method]
+            for definition in cls.module.flow(scope).definitions:
+                if definition.path == path:
+                    yield method, definition
+
+    def _stored_names(self, method: ast.AST, module: Module) -> frozenset[str]:
+        """Attributes that a method assigns, on whatever object."""
+        known = self._stored.get(module)
+        if known is None:
+            found: dict[ast.AST, set[str]] = defaultdict(set)
+            for attribute in module.table.stored_attributes:
+                scope = module.table.within[attribute].function()
+                if scope is not None:
+                    found[scope.node].add(attribute.attr)
+            known = {node: frozenset(names) for node, names in found.items()}
+            self._stored[module] = known
+        return known.get(method, frozenset())
+
+    def _stored_value(self, node: ast.Attribute, module: Module) -> list[Value]:
+        """What ``x.attr = value`` assigns."""
+        path = access_path(node)
+        scope = module.table.within[node].home()
+        statement = module.table.statement(node)
+        for definition in module.flow(scope).definitions:
+            if definition.path == path and definition.node is statement:
+                return self.names.defined(definition, scope, module, None)
+        return [Unknown(node, module, why="it is assigned in a way that cannot be followed")]
+
+    def _field_arguments(self, cls: Class, attr: str) -> list[Value]:
+        """What the constructor calls of a dataclass pass for one field."""
+        fields = [
+            s.target.id
+            for s in cls.node.body
+            if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)
+        ]
+        result: list[Value] = []
+        for call, module in self.index.calls.get(cls.node.name, []):
+            made = self.evaluate(call.func, module)
+            if not any(isinstance(v, Class) and v.node is cls.node for v in made):
+                continue
+            for keyword in call.keywords:
+                if keyword.arg == attr:
+                    result += self.evaluate(keyword.value, module)
+                elif keyword.arg is None:
+                    result.append(Unknown(call, module, why="it is passed through **kwargs"))
+            if attr in fields and fields.index(attr) < len(call.args):
+                result += self.evaluate(call.args[fields.index(attr)], module)
+        return result

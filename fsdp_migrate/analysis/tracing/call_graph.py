@@ -1,0 +1,171 @@
+"""Which calls of the project may run a function."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.attributes import Attributes
+from fsdp_migrate.analysis.tracing.class_hierarchy import ClassHierarchy
+from fsdp_migrate.analysis.tracing.evaluator import Evaluator
+from fsdp_migrate.analysis.tracing.functions import (
+    CallSite,
+    argument_of,
+    class_of_method,
+    is_static,
+)
+from fsdp_migrate.analysis.tracing.project_index import ProjectIndex
+from fsdp_migrate.analysis.values import Class, Function, FunctionNode, Made, Unknown
+from fsdp_migrate.syntax.expressions import last_name
+
+SPAWN = frozenset({"torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"})
+# Method names so common that a receiver nobody knows must not be taken for a project class.
+COMMON_METHODS = frozenset(
+    (
+        *("train", "eval", "step", "forward", "backward", "parameters", "to", "cuda", "cpu"),
+        *("state_dict", "load_state_dict", "save", "load", "run", "reset", "close"),
+        *("get", "items", "keys", "values", "update", "append", "add", "pop"),
+        *("__init__", "__call__"),
+    )
+)
+
+
+class CallGraph:
+    """The callers of functions, methods and constructors, found when they are asked for."""
+
+    def __init__(
+        self,
+        tracer: Evaluator,
+        index: ProjectIndex,
+        classes: ClassHierarchy,
+        attributes: Attributes,
+    ) -> None:
+        self.tracer = tracer
+        self.evaluate = tracer.evaluate
+        self.index = index
+        self.classes = classes
+        self.attributes = attributes
+        self._callers: dict[FunctionNode, list[CallSite]] = {}
+
+    def callers(self, function: FunctionNode, module: Module) -> list[CallSite]:
+        """Every call in the project that may run ``function``."""
+        known = self._callers.get(function)
+        if known is None:
+            self._callers[function] = []  # a recursive question is answered with what is known
+            known = self._callers[function] = self._find_callers(function, module)
+        return known
+
+    def _find_callers(self, function: FunctionNode, module: Module) -> list[CallSite]:
+        if isinstance(function, ast.Lambda):
+            return []
+        owner = class_of_method(function, module)
+        is_init = owner is not None and function.name == "__init__"
+        name = owner.name if owner is not None and is_init else function.name
+        found: list[CallSite] = []
+        names = [name]
+        if owner is not None and is_init:
+            names += [c.node.name for c in self.classes.subclasses(Class(owner, module))]
+        if owner is not None and function.name == "__call__":
+            names += self._instance_names(Class(owner, module))
+        for each in names:
+            for call, where in self.index.calls.get(each, []):
+                if call not in self.tracer.outdated and self._may_run(
+                    call, where, function, owner, is_init
+                ):
+                    bound = owner is not None and not is_static(function)
+                    found.append(CallSite(call, where, bound))
+        return [*found, *self._spawned(function)]
+
+    def _may_run(
+        self,
+        call: ast.Call,
+        where: Module,
+        function: ast.FunctionDef | ast.AsyncFunctionDef,
+        owner: ast.ClassDef | None,
+        is_init: bool,
+    ) -> bool:
+        """Whether a call may run a function, as a method or constructor too."""
+        unknown = False
+        for value in self.evaluate(call.func, where):
+            if isinstance(value, Function) and value.node is function:
+                return True
+            called = value if is_init else None
+            if isinstance(value, Made) and function.name == "__call__":
+                called = value.callee
+            if isinstance(called, Class) and self._runs(function, called):
+                return True
+            unknown = unknown or isinstance(value, Unknown)
+        is_method = owner is not None and isinstance(call.func, ast.Attribute)
+        return (
+            unknown
+            and is_method
+            and function.name not in COMMON_METHODS
+            and self.index.method_counts.get(function.name) == 1
+        )
+
+    def _runs(self, function: ast.FunctionDef | ast.AsyncFunctionDef, cls: Class) -> bool:
+        """Whether a class has a function for its method of that name, itself or by a base."""
+        for each in self.classes.lineage(cls):
+            for binding in each.module.table.scopes[each.node].bindings.get(function.name, ()):
+                return binding.node is function
+        return False
+
+    def _spawned(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[CallSite]:
+        """``mp.spawn(function, args=(a, b))`` calls ``function(rank, a, b)``."""
+        found: list[CallSite] = []
+        for call, module in self.index.calls.get("spawn", []):
+            if not call.args or not self.tracer.project.external(call.func, module) & SPAWN:
+                continue
+            for value in self.evaluate(call.args[0], module):
+                if isinstance(value, Function) and value.node is function:
+                    found.append(CallSite(call, module, bound=False, spawned=True))
+        return found
+
+    def _instance_names(self, cls: Class) -> list[str]:
+        """The names that instances of a class may have: ``loss`` of ``self.loss = Loss()``."""
+        found: dict[str, None] = {}
+        for each in (cls, *self.classes.subclasses(cls)):
+            for call, module in self.index.calls.get(each.node.name, []):
+                parent = module.table.parents[call]
+                targets = parent.targets if isinstance(parent, ast.Assign) else []
+                found.update(dict.fromkeys(name for t in targets if (name := last_name(t))))
+        waiting = list(found)
+        while waiting:
+            for name in self._names_passed_on(waiting.pop()):
+                if name not in found:
+                    found[name] = None
+                    waiting.append(name)
+        return list(found)
+
+    def _names_passed_on(self, name: str) -> Iterator[str]:
+        """The parameters that get what has a name, and the names they are assigned to."""
+        for given, call, module in self.index.arguments.get(name, []):
+            for value in self.evaluate(call.func, module):
+                functions = [value] if isinstance(value, Function) else []
+                if isinstance(value, Class):
+                    functions = [
+                        f
+                        for f in self.attributes.of_class(value, "__init__")
+                        if isinstance(f, Function)
+                    ]
+                for function in functions:
+                    yield from self._names_of_argument(
+                        given, call, function, made=isinstance(value, Class)
+                    )
+
+    def _names_of_argument(
+        self, given: ast.expr, call: ast.Call, function: Function, *, made: bool
+    ) -> Iterator[str]:
+        """The parameter that an argument is given for, and the names it is assigned to."""
+        arguments = function.node.args
+        bound = made or (function.owner is not None and not is_static(function.node))
+        for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+            if argument_of(call, function.node, each.arg, bound=bound) is not given:
+                continue
+            yield each.arg
+            scope = function.module.table.scopes[function.node]
+            for definition in function.module.flow(scope).definitions:
+                kept = definition.value
+                if isinstance(kept, ast.Name) and kept.id == each.arg:
+                    yield definition.path.rpartition(".")[2]

@@ -1,0 +1,174 @@
+"""What calls give, and what they give parameters."""
+
+from __future__ import annotations
+
+import ast
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.call_graph import CallGraph
+from fsdp_migrate.analysis.tracing.evaluator import Evaluator
+from fsdp_migrate.analysis.tracing.functions import (
+    argument_of,
+    class_of_method,
+    default_of,
+    exits,
+    gives_unknown_arguments,
+    has_decorator,
+    is_static,
+)
+from fsdp_migrate.analysis.tracing.registries import BUILDS, Registries
+from fsdp_migrate.analysis.values import (
+    Class,
+    Computed,
+    Constant,
+    External,
+    Frame,
+    Function,
+    FunctionNode,
+    Made,
+    Unknown,
+    Value,
+)
+from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.scopes import Scope
+from fsdp_migrate.syntax.trees import FUNCTIONS
+
+MAX_FRAMES = 3
+# nn.Module and torch.compile style calls that hand back what they were given.
+TRANSPARENT_METHODS = frozenset(
+    (
+        *("to", "cuda", "cpu", "xpu", "npu", "to_empty", "share_memory"),
+        *("half", "bfloat16", "float", "double", "type"),
+        *("train", "eval", "requires_grad_", "apply"),
+    )
+)
+TRANSPARENT_CALLS = frozenset({"torch.compile", "torch._dynamo.optimize"})
+
+
+class Calls:
+    """Follows calls into functions, and parameters back to the arguments of callers."""
+
+    def __init__(self, tracer: Evaluator, graph: CallGraph, registries: Registries) -> None:
+        self.tracer = tracer
+        self.evaluate = tracer.evaluate
+        self.graph = graph
+        self.registries = registries
+        self._frames: dict[tuple[ast.Call, FunctionNode, Frame | None], Frame] = {}
+
+    def result(self, node: ast.Call, module: Module, frame: Frame | None) -> list[Value]:
+        """What a call gives."""
+        result: list[Value] = []
+        for callee in self.evaluate(node.func, module, frame):
+            match callee:
+                case Function():
+                    result += self._returned(callee, node, module, frame)
+                case Class():
+                    result.append(Made(node, module, frame, callee))
+                case External(name=name) if name in TRANSPARENT_CALLS and node.args:
+                    result += self.evaluate(node.args[0], module, frame)
+                case External():
+                    result.append(Made(node, module, frame, callee))
+                case Made(made_by="functools.partial", node=ast.Call(args=[bound, *_])):
+                    for inner in self.evaluate(bound, callee.module, callee.frame):
+                        if isinstance(inner, (External, Class)):
+                            result.append(Made(node, module, frame, inner))
+                        else:
+                            result.append(Computed(node, module, frame))
+                case Unknown() | Computed() | Made():
+                    result += self._foreign_method(node, callee, module, frame)
+                case _:
+                    result.append(Computed(node, module, frame))
+        made = (
+            self.registries.registered
+            and last_name(node.func) in BUILDS
+            and self.registries.classes_built_at(node, module)
+        )
+        result += [Made(node, module, frame, cls) for cls in made or ()]
+        return result
+
+    def _foreign_method(
+        self, node: ast.Call, callee: Value, module: Module, frame: Frame | None
+    ) -> list[Value]:
+        """What a method of an unknown object gives: ``model.to(device)`` is the model."""
+        if isinstance(node.func, ast.Attribute) and node.func.attr in TRANSPARENT_METHODS:
+            return list(self.evaluate(node.func.value, module, frame))
+        if isinstance(callee, Unknown) and not isinstance(node.func, ast.Attribute):
+            return [Unknown(node, module, frame, callee.why)]
+        if isinstance(callee, Unknown):
+            method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+            return [Unknown(node, module, frame, f"{method}() is not defined in these paths")]
+        return [Computed(node, module, frame)]
+
+    def _returned(
+        self, function: Function, call: ast.Call, module: Module, frame: Frame | None
+    ) -> list[Value]:
+        """What calling a project function gives, its parameters bound to this call."""
+        node = function.node
+        key = call, node, frame
+        inner = self._frames.get(key)
+        if inner is None:
+            inner = self._frames[key] = Frame(call, module, node, frame)
+        context = inner if inner.depth <= MAX_FRAMES else None
+        if isinstance(node, ast.Lambda):
+            return list(self.evaluate(node.body, function.module, context))
+        returns, yields = exits(node, function.module)
+        if yields or isinstance(node, ast.AsyncFunctionDef):
+            return [Computed(call, module, frame)]
+        result: list[Value] = []
+        for statement in returns:
+            if statement in self.tracer.outdated:
+                continue
+            if statement.value is None:
+                result.append(Constant(statement, function.module, context, None))
+            else:
+                result += self.evaluate(statement.value, function.module, context)
+        return result or [Constant(call, module, frame, None)]
+
+    def parameter(
+        self, arg: ast.arg, scope: Scope, module: Module, frame: Frame | None
+    ) -> list[Value]:
+        """What a parameter is: what the call of ``frame`` gives, or all callers do."""
+        function = scope.node
+        assert isinstance(function, FUNCTIONS)
+        owner = class_of_method(function, module)
+        first = [*function.args.posonlyargs, *function.args.args][:1]
+        if owner is not None and first and first[0] is arg and not is_static(function):
+            if has_decorator(function, "classmethod"):
+                return [Class(owner, module)]
+            return [Made(owner, module, callee=Class(owner, module))]
+        default = default_of(arg, function)
+        if frame is not None and frame.function is function:
+            bound = owner is not None and not is_static(function)
+            passed = argument_of(frame.call, function, arg.arg, bound=bound)
+            if passed is not None:
+                return list(self.evaluate(passed, frame.module, frame.parent))
+            if gives_unknown_arguments(frame.call):
+                why = "it is passed through *args or **kwargs"
+                return [Unknown(frame.call, frame.module, frame.parent, why)]
+            return list(self.evaluate(default, module)) if default is not None else []
+        if arg in (function.args.vararg, function.args.kwarg):
+            return [Unknown(arg, module, None, f"{arg.arg} collects whatever is passed")]
+        return self._from_callers(arg, function, default, module)
+
+    def _from_callers(
+        self, arg: ast.arg, function: FunctionNode, default: ast.expr | None, module: Module
+    ) -> list[Value]:
+        """What the callers of a function give a parameter."""
+        result: list[Value] = []
+        sites = self.graph.callers(function, module)
+        for site in sites:
+            passed = site.argument(function, arg.arg)
+            if passed is not None:
+                result += self.evaluate(passed, site.module)
+            elif gives_unknown_arguments(site.call):
+                why = "it is passed through *args or **kwargs"
+                result.append(Unknown(site.call, site.module, None, why))
+            elif default is not None:
+                result += self.evaluate(default, module)
+        if not sites:
+            name = getattr(function, "name", "a lambda")
+            why = f"{arg.arg} is a parameter of {name}, which nothing here calls"
+            result.append(Unknown(arg, module, None, why))
+            if default is not None:
+                result += self.evaluate(default, module)
+        return result

@@ -1,0 +1,196 @@
+"""What lists, tuples, sets and dicts hold."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from fsdp_migrate.analysis.flow import Definition
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.class_hierarchy import ClassHierarchy
+from fsdp_migrate.analysis.tracing.evaluator import Evaluator
+from fsdp_migrate.analysis.tracing.project_index import ProjectIndex
+from fsdp_migrate.analysis.values import (
+    Class,
+    Computed,
+    Constant,
+    Display,
+    External,
+    Frame,
+    Made,
+    Unknown,
+    Value,
+    Values,
+)
+from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.syntax.expressions import last_name
+
+MAX_CONTAINERS = 4  # lists of lists that are looked into
+# Calls whose result has the elements of what they are given.
+CONTAINERS = frozenset(
+    (
+        *("torch.nn.ModuleList", "torch.nn.modules.container.ModuleList"),
+        *(f"builtins.{name}" for name in ("list", "tuple", "set", "iter", "reversed", "sorted")),
+    )
+)
+MODULE_DICTS = frozenset({"torch.nn.ModuleDict", "torch.nn.modules.container.ModuleDict"})
+DICTS = MODULE_DICTS | {"builtins.dict", "collections.OrderedDict", "collections.defaultdict"}
+
+
+class Containers:
+    """Follows elements into what containers were made with, and what was added to them."""
+
+    def __init__(self, tracer: Evaluator, index: ProjectIndex, classes: ClassHierarchy) -> None:
+        self.evaluate = tracer.evaluate
+        self.index = index
+        self.classes = classes
+
+    def elements(self, definition: Definition, module: Module, frame: Frame | None) -> list[Value]:
+        """The values that a loop variable takes."""
+        assert definition.value is not None
+        result: list[Value] = []
+        for value in self.evaluate(definition.value, module, frame):
+            found = self._if_models(self._contents(value, definition.unpack))
+            if found is None and not definition.unpack:
+                found = self._listed(value)
+            result += found if found is not None else [Computed(definition.value, module, frame)]
+        return result
+
+    def _listed(self, value: Value) -> list[Value] | None:
+        """The elements of what is written out, one by one; None of what is not."""
+        written = isinstance(value, Display) and value.node
+        if not isinstance(written, (ast.List, ast.Tuple, ast.Set)):
+            return None
+        elements = written.elts
+        return [v for e in elements for v in self.evaluate(e, value.module, value.frame)]
+
+    def _if_models(self, elements: Iterable[Value]) -> list[Value] | None:
+        """The elements of a container of FSDP1 models alone, else None.
+
+        Of others too little is told by where they were made: a loop may put a wrapped module in
+        the place of each.
+        """
+        found = list(elements)
+        return found if found and all(map(self._is_wrapped, found)) else None
+
+    def _contents(
+        self, value: Value, unpack: tuple[int, ...], depth: int = MAX_CONTAINERS
+    ) -> Iterator[Value]:
+        """What iterating over a value gives; of pairs and the like the part that is unpacked."""
+        node = value.node
+        match node:
+            case ast.List() | ast.Tuple() | ast.Set() if not unpack:
+                yield from self._listed(value) or ()
+                yield from self._put_into(value)
+            case ast.ListComp(elt=e) | ast.SetComp(elt=e) | ast.GeneratorExp(elt=e) if not unpack:
+                yield from self.evaluate(e, value.module, value.frame)
+            case ast.Call(func=ast.Attribute(value=owner, attr="values"), args=[]) if not unpack:
+                yield from self._values_of(owner, value)
+            case ast.Call(func=ast.Attribute(value=owner, attr="items"), args=[]) if unpack == (1,):
+                yield from self._values_of(owner, value)
+            case ast.Call() if isinstance(value, Made):
+                if value.made_by in CONTAINERS and not unpack:
+                    yield from self._put_into(value)
+                within = _iterated(node, value.made_by, unpack)
+                if within is not None and depth:  # ``layers = list(layers)`` leads to itself
+                    for inner in self.evaluate(within, value.module, value.frame):
+                        yield from self._contents(inner, (), depth - 1)
+
+    def _values_of(self, owner: ast.expr, value: Value) -> Iterator[Value]:
+        """The values of a dict, or of an ``nn.ModuleDict`` of one."""
+        for inner in self.evaluate(owner, value.module, value.frame):
+            yield from self._entered(inner)
+
+    def _entered(self, mapping: Value) -> Iterator[Value]:
+        """The values of a dict that is written out, or of an ``nn.ModuleDict`` of one."""
+        made = mapping.made_by if isinstance(mapping, Made) else ""
+        if made in DICTS or isinstance(mapping.node, ast.Dict):
+            yield from self._put_into(mapping)
+        match mapping.node:
+            case ast.Call(args=[(ast.Dict() | ast.DictComp()) as given]) if made in MODULE_DICTS:
+                yield from self._values_of(given, mapping)
+            case ast.Dict(values=elements):
+                for element in elements:
+                    yield from self.evaluate(element, mapping.module, mapping.frame)
+            case ast.DictComp(value=element):
+                yield from self.evaluate(element, mapping.module, mapping.frame)
+
+    def _put_into(self, container: Value) -> Iterator[Value]:
+        """What is added to a list or a dict after it is made, under the name it is given there."""
+        parents = container.module.table.parents
+        parent = parents.get(container.node)
+        match parent, parents.get(parent) if parent is not None else None:
+            case ((ast.Assign(targets=[target]) | ast.AnnAssign(target=target)), _):
+                name = last_name(target)
+            case ast.Tuple(elts=given), ast.Assign(targets=[ast.Tuple(elts=targets)]) if len(
+                given
+            ) == len(targets):  # gains, losses = [], []
+                index = next(i for i, each in enumerate(given) if each is container.node)
+                name = last_name(targets[index])
+            case _:
+                return
+        for owner, element, module in self.index.additions.get(name, ()):
+            if any(v.node is container.node for v in self.evaluate(owner, module)):
+                yield from self.evaluate(element, module)
+
+    def _is_wrapped(self, value: Value) -> bool:
+        """Whether a value is, or may turn out to be, an FSDP1 model."""
+        if not isinstance(value, Made):
+            return False
+        names = [value.made_by]
+        if isinstance(value.callee, Class):
+            names += self.classes.external_bases(value.callee)
+        return not {fsdp1.canonical(name) for name in names}.isdisjoint((fsdp1.FSDP, "wrap"))
+
+    def subscript(self, node: ast.Subscript, module: Module, frame: Frame | None) -> list[Value]:
+        """The values of ``container[key]``."""
+        keys = self.evaluate(node.slice, module, frame)
+        result: list[Value] = []
+        for value in self.evaluate(node.value, module, frame):
+            if isinstance(value, Display) and isinstance(value.node, ast.Dict):
+                result += self._entries(value, keys)
+                added = list(self._put_into(value))
+                result += added if all(map(self._is_wrapped, added)) else []
+            elif isinstance(value, External):
+                # Enum["NAME"]: the member when the key is written out.
+                names = [k.value for k in keys if isinstance(k, Constant)]
+                if names and len(names) == len(keys):
+                    result += [External(node, module, name=f"{value.name}.{n}") for n in names]
+                else:
+                    result.append(External(node, module, name=f"{value.name}.*"))
+            elif (kept := self._element(node, value)) is not None:
+                result += kept
+            else:
+                why = value.why if isinstance(value, Unknown) else "the container is not a literal"
+                result.append(Unknown(node, module, frame, why))
+        return result
+
+    def _element(self, node: ast.Subscript, container: Value) -> list[Value] | None:
+        """What the elements of a container of FSDP1 models may be; None for other containers."""
+        if isinstance(node.slice, ast.Slice):
+            return None
+        return self._if_models((*self._contents(container, ()), *self._entered(container)))
+
+    def _entries(self, value: Display, keys: Values) -> list[Value]:
+        """Entries of a dict display under any of ``keys``; all of them when a key is unknown."""
+        assert isinstance(value.node, ast.Dict)
+        wanted = {k.value for k in keys if isinstance(k, Constant)}
+        exact = len(wanted) == len(keys)
+        result: list[Value] = []
+        for key, entry in zip(value.node.keys, value.node.values, strict=True):
+            if not exact or not isinstance(key, ast.Constant) or key.value in wanted:
+                result += self.evaluate(entry, value.module, value.frame)
+        return result
+
+
+def _iterated(call: ast.Call, name: str, unpack: tuple[int, ...]) -> ast.expr | None:
+    """The container whose elements a call gives: ``xs`` of ``list(xs)`` and ``enumerate(xs)``."""
+    given = call.args
+    match unpack:
+        case () if name in CONTAINERS and len(given) == 1:
+            return given[0]
+        case (1,) if name == "builtins.enumerate" and given:
+            return given[0]
+        case (index,) if name == "builtins.zip" and index < len(given):
+            return None if any(isinstance(g, ast.Starred) for g in given) else given[index]
+    return None

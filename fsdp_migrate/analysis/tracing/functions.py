@@ -1,0 +1,95 @@
+"""What the definition of a function tells, and which argument of a call a parameter gets."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import FunctionNode
+from fsdp_migrate.syntax.expressions import last_name
+
+
+def class_of_method(function: FunctionNode, module: Module) -> ast.ClassDef | None:
+    """The class in whose body a function stands."""
+    parent = module.table.parents.get(function)
+    return parent if isinstance(parent, ast.ClassDef) else None
+
+
+def has_decorator(node: ast.AST, *names: str) -> bool:
+    """Whether one of the decorators has one of these last names."""
+    decorators = getattr(node, "decorator_list", [])
+    plain = [d.func if isinstance(d, ast.Call) else d for d in decorators]
+    return any(last_name(d) in names for d in plain)
+
+
+def is_static(node: FunctionNode) -> bool:
+    return has_decorator(node, "staticmethod")
+
+
+def is_dataclass(node: ast.ClassDef) -> bool:
+    return has_decorator(node, "dataclass")
+
+
+def exits(
+    function: ast.FunctionDef | ast.AsyncFunctionDef, module: Module
+) -> tuple[list[ast.Return], bool]:
+    """The return statements of a function, nested functions excluded, and whether it yields."""
+    table = module.table
+    return table.returns.get(function, []), function in table.generators
+
+
+def argument_of(
+    call: ast.Call, function: FunctionNode, name: str, *, bound: bool
+) -> ast.expr | None:
+    """The expression ``call`` passes for parameter ``name``; None when it passes none."""
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    positional = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+    if name not in positional:
+        return None
+    index = positional.index(name) - (1 if bound else 0)
+    if index < 0 or any(isinstance(a, ast.Starred) for a in call.args[: index + 1]):
+        return None
+    return call.args[index] if index < len(call.args) else None
+
+
+def default_of(arg: ast.arg, function: FunctionNode) -> ast.expr | None:
+    args = function.args
+    positional = [*args.posonlyargs, *args.args]
+    if arg in positional:
+        index = positional.index(arg) - (len(positional) - len(args.defaults))
+        return args.defaults[index] if index >= 0 else None
+    if arg in args.kwonlyargs:
+        return args.kw_defaults[args.kwonlyargs.index(arg)]
+    return None
+
+
+def gives_unknown_arguments(call: ast.Call) -> bool:
+    """Whether a call gives ``*args`` or ``**kwargs``."""
+    return any(isinstance(a, ast.Starred) for a in call.args) or any(
+        k.arg is None for k in call.keywords
+    )
+
+
+@dataclass(frozen=True)
+class CallSite:
+    """A call that may run a function; ``spawned``: by ``mp.spawn(function, args)``."""
+
+    call: ast.Call
+    module: Module
+    bound: bool  # the first parameter is filled by the receiver
+    spawned: bool = False
+
+    def argument(self, function: FunctionNode, name: str) -> ast.expr | None:
+        if not self.spawned:
+            return argument_of(self.call, function, name, bound=self.bound)
+        names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+        packed = next((k.value for k in self.call.keywords if k.arg == "args"), None)
+        if packed is None and len(self.call.args) > 1:
+            packed = self.call.args[1]
+        if isinstance(packed, ast.Tuple) and name in names[1:]:
+            index = names.index(name) - 1
+            return packed.elts[index] if index < len(packed.elts) else None
+        return self.call.args[0] if name in names[:1] else None

@@ -1,0 +1,120 @@
+"""Where in the project calls, arguments and assignments of some name stand."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cached_property
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.project import Project
+from fsdp_migrate.analysis.tracing.functions import class_of_method
+from fsdp_migrate.analysis.values import Class
+from fsdp_migrate.syntax.expressions import last_name
+
+ADDING = frozenset({"append", "appendleft", "add", "insert", "setdefault"})
+
+
+class ProjectIndex:
+    """What the syntax of all modules tells, read when it is first asked for."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+
+    @cached_property
+    def calls(self) -> dict[str, list[tuple[ast.Call, Module]]]:
+        """Every call in the project by the last part of its callee's name."""
+        found: dict[str, list[tuple[ast.Call, Module]]] = defaultdict(list)
+        for module in self.project.modules:
+            renamed = {
+                b.name: b.qualified.rpartition(".")[2]
+                for b in module.table.imports
+                if b.name != b.qualified.rpartition(".")[2]
+            }
+            for call in module.table.calls:
+                name = last_name(call.func)
+                if name:
+                    found[name].append((call, module))
+                    if name in renamed:
+                        found[renamed[name]].append((call, module))
+        return found
+
+    def calls_named(self, *names: str) -> Iterator[tuple[ast.Call, Module]]:
+        """Every call in the project of what has one of these last names."""
+        for name in names:
+            yield from self.calls.get(name, [])
+
+    @cached_property
+    def arguments(self) -> dict[str, list[tuple[ast.expr, ast.Call, Module]]]:
+        """Every argument of the project's calls that is a name, by the last part of it."""
+        found: dict[str, list[tuple[ast.expr, ast.Call, Module]]] = defaultdict(list)
+        for module in self.project.modules:
+            for call in module.table.calls:
+                for given in (*call.args, *(k.value for k in call.keywords)):
+                    name = last_name(given)
+                    if name:
+                        found[name].append((given, call, module))
+        return found
+
+    @cached_property
+    def additions(self) -> dict[str, list[tuple[ast.expr, ast.expr, Module]]]:
+        """Every ``name.append(x)`` and ``name[key] = x`` of the project, by name."""
+        found: dict[str, list[tuple[ast.expr, ast.expr, Module]]] = defaultdict(list)
+        for module in self.project.modules:
+            table = module.table
+            for call in table.calls_by_name.of(ADDING):
+                if isinstance(call.func, ast.Attribute) and call.args:
+                    owner = call.func.value
+                    found[last_name(owner)].append((owner, call.args[-1], module))
+            for entry in table.subscripts:
+                stored = table.parents[entry]
+                if isinstance(stored, ast.Assign) and entry in stored.targets:
+                    name = last_name(entry.value)
+                    if name:
+                        found[name].append((entry.value, stored.value, module))
+        return found
+
+    @cached_property
+    def method_counts(self) -> dict[str, int]:
+        found: dict[str, int] = defaultdict(int)
+        for module in self.project.modules:
+            for node in module.table.scopes:
+                if isinstance(node, ast.ClassDef):
+                    for child in node.body:
+                        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                            found[child.name] += 1
+        return found
+
+    @cached_property
+    def classes_with_bases(self) -> list[Class]:
+        return [
+            Class(node, module)
+            for module in self.project.modules
+            for node in module.table.scopes
+            if isinstance(node, ast.ClassDef) and node.bases
+        ]
+
+    @cached_property
+    def attribute_stores(self) -> dict[str, list[tuple[ast.Attribute, Module]]]:
+        """``x.attr = v`` where ``x`` is not the ``self`` of a method."""
+        found: dict[str, list[tuple[ast.Attribute, Module]]] = defaultdict(list)
+        for module in self.project.modules:
+            for node in module.table.stored_attributes:
+                if not _is_self(node.value, module):
+                    found[node.attr].append((node, module))
+        return found
+
+
+def _is_self(node: ast.expr, module: Module) -> bool:
+    if not isinstance(node, ast.Name):
+        return False
+    scope = module.table.within[node].function()
+    if scope is None or not isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return False
+    parameters = [*scope.node.args.posonlyargs, *scope.node.args.args]
+    return bool(
+        parameters
+        and parameters[0].arg == node.id
+        and class_of_method(scope.node, module) is not None
+    )

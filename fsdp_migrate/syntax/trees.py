@@ -1,0 +1,83 @@
+"""Walking a syntax tree, and the last parts of the paths in it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+ITEM = "[]"
+
+
+def last_part(path: ast.expr) -> str:
+    """``model`` of ``self.model``, and ``ITEM`` of what ends in an item: ``models[0]``."""
+    if isinstance(path, ast.Subscript):
+        return ITEM
+    return path.attr if isinstance(path, ast.Attribute) else getattr(path, "id", "")
+
+
+def position(node: ast.AST) -> tuple[int, int]:
+    """The line and column of a node, 0 of what has none."""
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+
+
+def block_of(parent: ast.AST, statement: ast.stmt) -> list[ast.stmt]:
+    """The statements among which one stands."""
+    for name in ("body", "orelse", "finalbody"):
+        block = getattr(parent, name, None)
+        if isinstance(block, list) and statement in block:
+            return block
+    return [statement]
+
+
+def split_path(node: ast.expr) -> tuple[ast.Name | None, str]:
+    """``a`` and ``.b.c`` of ``a.b.c``."""
+    rest = ""
+    while isinstance(node, ast.Attribute):
+        rest = f".{node.attr}{rest}"
+        node = node.value
+    return (node if isinstance(node, ast.Name) else None), rest
+
+
+def children(node: ast.AST) -> list[ast.AST]:
+    """The nodes directly in another, without operators and contexts, which have no position."""
+    found: list[ast.AST] = []
+    for name in NODE_FIELDS[node.__class__]:
+        value = getattr(node, name)
+        if value.__class__ is list:
+            found += [item for item in value if isinstance(item, ast.AST)]
+        elif isinstance(value, ast.AST):
+            found.append(value)
+    return found
+
+
+def walk(node: ast.AST) -> Iterator[ast.AST]:
+    """As ``ast.walk`` and in its order, but of :func:`children` only, and three times as fast."""
+    found = [node]
+    for each in found:  # which grows meanwhile
+        yield each
+        found += children(each)
+
+
+def _node_fields(kind: type[ast.AST]) -> tuple[str, ...]:
+    """The fields in which a node may have others that have a place in the source."""
+    if kind is ast.Constant:
+        return ()
+    return tuple(name for name in kind._fields if name not in _PLAIN)
+
+
+_PLAIN = frozenset(
+    (
+        *("ctx", "op", "ops", "id", "attr", "arg", "asname", "module", "level", "rest"),
+        *("kwd_attrs",),
+        *("type_comment", "type_ignores", "kind", "is_async", "conversion", "simple"),
+    )
+)
+NODE_FIELDS = {
+    kind: _node_fields(kind)
+    for kind in vars(ast).values()
+    if isinstance(kind, type) and issubclass(kind, ast.AST)
+}
