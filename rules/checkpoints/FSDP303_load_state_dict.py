@@ -109,5 +109,5 @@ def _needs_support(site: Site, models: frozenset[Constructor], study: Study) -> 
     """Whether ``set_model_state_dict`` would not do: it wants all tensors on one device, says
     nothing of missing keys, and does not know names that ``torch.compile`` gave."""
     is_used = not isinstance(site.module.table.parents[site.node], ast.Expr)
-    apart = any(m.may_have("cpu_offload") or m.may_ignore for m in models)
+    apart = any(m.may_have("cpu_offload") for m in models) or study.may_ignore(models)
     return is_used or apart or study.project.mentions("torch.compile")
