@@ -11,6 +11,7 @@ import copy
 import io
 import tempfile
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
@@ -342,9 +343,15 @@ def gradients_add_up_without_being_reduced() -> None:
 
 @check
 def parameters_stay_gathered_between_micro_batches_when_asked() -> None:
-    for keep in (True, False):
+    contexts: list[tuple[bool, Callable[[Any], AbstractContextManager[None]]]] = [
+        (True, support.no_sync_unsharded),
+        (False, support.no_sync),
+        (True, lambda model: support.no_sync_of_any(model, keep_unsharded=True)),
+        (False, support.no_sync_of_any),
+    ]
+    for keep, context in contexts:
         model = sharded(reshard_after_forward=False)
-        with support.no_sync_of_any(model, keep_unsharded=keep):
+        with context(model):
             model(batch(0)).square().mean().backward()
         kinds = {isinstance(p, DTensor) for p in model.parameters()}
         assert kinds == ({False} if keep else {True})
