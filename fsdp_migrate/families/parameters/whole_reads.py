@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.syntax.expressions import names_in
-from fsdp_migrate.syntax.scopes import COMPREHENSIONS, walk
+from fsdp_migrate.syntax.trees import COMPREHENSIONS, walk
 
 # What a DTensor tells of the whole parameter, without communication.
 KNOWN = frozenset({"requires_grad", "ndim", "shape", "dim", "size", "numel", "dtype", "device"})
