@@ -9,7 +9,7 @@ from dataclasses import replace
 from packaging.version import Version
 
 from fsdp_migrate.families.subclasses import forwarding_subclasses
-from fsdp_migrate.families.wrapping import run_time
+from fsdp_migrate.families.wrapping import keyword_dictionaries, run_time
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
@@ -41,22 +41,28 @@ def decide(site: Site, study: Study) -> list[Decision]:
     if constructor.problem:
         study.unwritten.append(constructor)
         return [_too_new(site, constructor, study) or ask(site, study)]
-    study.plans[constructor] = ShardPlan(constructor, study.proposal())
+    plan = study.plans[constructor] = ShardPlan(constructor, study.proposal())
+    if constructor.dictionary is not None:
+        plan.names |= constructor.dictionary.names
     nodes = constructor.nodes()
     arguments: list[Decision] = []
+    added: dict[str, keyword_dictionaries.Added] = {}
     for name in fsdp1.CONSTRUCTOR_ARGUMENTS[1:]:
         if name not in nodes:
             continue
         node = nodes[name]
         argument = Site(Construct.of_argument(name), site.module, node, node)
+        added[name] = keyword_dictionaries.Added(plan)
         arguments.append(ask(argument, study))
-    further = [*study.plans[constructor].further]
+        added[name].stop()
+    further = [*plan.further]
     for finder in study.registry.finders(makes_models=True):
         if finder.of_constructor is not None:
             further += finder.of_constructor(constructor, study)
     arguments += [ask(each, study) for each in further]
+    constructor.problem = keyword_dictionaries.write(plan, added, study)
     whole = ask(site, study)
-    models = frozenset({constructor})
+    models = constructor.sharers
     blocked = [d for d in (*arguments, whole) if d.outcome is Outcome.LEFT]
     if blocked and whole.outcome is not Outcome.LEFT:
         whole = held(whole, blocked[0])
@@ -85,9 +91,13 @@ def is_inside(site: Site, study: Study) -> bool:
         return False
     child: ast.AST = site.node
     passed: set[ast.AST] = {child}
-    for parent in site.module.table.ancestors(site.node):
+    for parent in (site.node, *site.module.table.ancestors(site.node)):
         if isinstance(parent, ast.stmt):
             return False
+        if parent in study.entries:
+            return not any(each.problem for each in study.entries[parent].sharers)
+        if parent is child:
+            continue
         constructor = study.constructors.get(parent)
         if constructor is not None and not constructor.problem and parent not in study.run_time:
             return child is not constructor.call.func and child is not _module_of(constructor)

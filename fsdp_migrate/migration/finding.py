@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.families.subclasses import forwarding_subclasses
-from fsdp_migrate.families.wrapping import chosen_classes, wrap_contexts
+from fsdp_migrate.families.wrapping import chosen_classes, keyword_dictionaries, wrap_contexts
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_attributes, references, spelled_names
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
@@ -45,6 +45,7 @@ def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         elif forwarding_subclasses.is_subclass(site) and not is_unsure(site, study):
             forwarding_subclasses.register(site, study)
     found = wrap_contexts.register_contexts(found, study)
+    keyword_dictionaries.register(study)
     if not known:
         named = [s for m in study.project.modules for s in string_references.find(study, m)]
         uses_fsdp1 = bool(found or study.outdated) or references.is_imported(study.project)

@@ -42,7 +42,7 @@ def _with_ignored(decisions: Sequence[Decision]) -> list[Decision]:
         for decision in decisions
         if decision.ignored is not None
         for constructor in decision.models
-        if decision.site.node in (constructor.call, constructor.defined_by)
+        if decision.site.node is constructor.node
     }
     result = []
     for decision in decisions:

@@ -31,6 +31,10 @@ from fsdp_migrate.planning.target import DEFAULT_TARGET
 Cached = TypeVar("Cached")
 
 
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+LOOPS = (ast.For, ast.AsyncFor, ast.While)  # their variables may be in the value
+
+
 def block_of(parent: ast.AST, statement: ast.stmt) -> list[ast.stmt] | None:
     """The statement list that holds ``statement``."""
     for name in ("body", "orelse", "finalbody"):
@@ -70,6 +74,7 @@ class Study:
     tracer: Tracer = field(init=False)
     namer: Namer = field(default_factory=Namer)
     constructors: dict[ast.AST, Constructor] = field(default_factory=dict)
+    entries: dict[ast.AST, Constructor] = field(default_factory=dict)  # in keyword dictionaries
     plans: dict[Constructor, ShardPlan] = field(default_factory=dict)
     conversions: dict[ast.AST, Conversion] = field(default_factory=dict)
     _made: list[tuple[Constructor, str, str]] = field(default_factory=list)
@@ -175,15 +180,21 @@ class Study:
         self._made.append((constructor, value.preview(), name))
 
     def made_before(self, constructor: Constructor, value: Code) -> str:
-        """The name an earlier constructor in the same run of statements bound to ``value``."""
+        """The name that an earlier constructor bound to ``value`` where it surely ran before.
+
+        That is in the same run of statements, or in one around it in the same function.
+        """
         table = constructor.module.table
-        block = block_of(table.parents[constructor.statement], constructor.statement)
+        before: list[ast.stmt] = []
+        statement = constructor.statement
+        for parent in table.ancestors(statement):
+            block = block_of(parent, statement)
+            before += block[: block.index(statement)] if block is not None else []
+            if not isinstance(parent, ast.stmt) or isinstance(parent, (*SCOPES, *LOOPS)):
+                break
+            statement = parent
         for other, text, name in self._made:
-            earlier = (
-                block is not None
-                and other.module is constructor.module
-                and any(s is other.statement for s in block[: block.index(constructor.statement)])
-            )
+            earlier = other.module is constructor.module and other.statement in before
             if earlier and text == value.preview():
                 return name
         return ""
@@ -326,7 +337,7 @@ class Study:
     def argument(self, site: Site) -> tuple[ShardPlan, ast.expr, str]:
         """The plan, value and name of a constructor argument's site."""
         name = site.construct.part
-        for plan in self.plans.values():
+        for plan in reversed(self.plans.values()):  # the last: a dictionary may serve several
             if plan.constructor.nodes().get(name) is site.node:
                 return plan, plan.constructor.arguments[name], name
         raise AssertionError(f"{site.construct} belongs to no constructor")

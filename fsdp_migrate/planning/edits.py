@@ -123,6 +123,14 @@ class RemoveArgument(Edit):
 
 
 @dataclass(frozen=True, eq=False)
+class RemoveItem(Edit):
+    """``"key": value`` goes out of a dictionary that is written out."""
+
+    node: ast.Dict
+    value: ast.expr
+
+
+@dataclass(frozen=True, eq=False)
 class RenameKeyword(Edit):
     keyword: ast.keyword
     call: ast.Call

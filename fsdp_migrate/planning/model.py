@@ -21,6 +21,38 @@ from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.suppressions import Ignored
 
 
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """An argument of a constructor that stands in a dictionary."""
+
+    name: str
+    node: ast.keyword | ast.expr  # the keyword of ``dict(name=value)``, else the value
+    value: ast.expr
+    key: ast.keyword | ast.expr  # where the name is written
+    statement: ast.stmt
+    is_conditional: bool  # the dictionary may lack it
+
+
+@dataclass(eq=False)
+class KeywordDictionary:
+    """``params = dict(...)``, which constructors are given as ``**params`` and nobody else reads;
+    or ``wrap = functools.partial(FSDP, ...)``, which is called once.
+
+    ``written`` is what becomes of the entries, once a constructor said so: the others have to say
+    the same. ``names`` are those that the statements in front of the entries bind, by what they
+    were meant to be called.
+    """
+
+    name: str
+    statement: ast.stmt
+    made: ast.Call | ast.Dict
+    entries: tuple[Entry, ...]
+    constructors: frozenset[Constructor]
+    is_partial: bool = False
+    written: dict[str, str] | None = None
+    names: dict[str, str] = field(default_factory=dict)
+
+
 @dataclass(eq=False)
 class Constructor:
     """A call of ``FullyShardedDataParallel``."""
@@ -38,6 +70,7 @@ class Constructor:
     is_wrong: bool = False  # FSDP1 itself refuses it, or FSDP2 has nothing like it
     is_context: bool = False  # enable_wrap(wrapper_cls=FSDP, ...), the arguments of wrap()
     wholes: frozenset[Constructor] = frozenset()  # of models that its own may be a part of
+    dictionary: KeywordDictionary | None = None  # that has some of its arguments
 
     @classmethod
     def read(cls, call: ast.Call, module: Module, reference: ast.AST) -> Constructor:
@@ -97,9 +130,25 @@ class Constructor:
         found: dict[str, ast.expr | ast.keyword] = {
             name: k for k in self.call.keywords if (name := successor(k)) is not None
         }
+        if self.dictionary is not None:
+            found |= {entry.name: entry.node for entry in self.dictionary.entries}
         for name, value in self.arguments.items():
             found.setdefault(name, value)
         return found
+
+    @property
+    def node(self) -> ast.AST:
+        """What stands for it among the sites."""
+        if self.dictionary is not None and self.dictionary.is_partial:
+            return self.dictionary.made
+        return self.defined_by or self.call
+
+    @property
+    def sharers(self) -> frozenset[Constructor]:
+        """The constructors that have arguments from the same dictionary, itself among them."""
+        if self.dictionary is None:
+            return frozenset({self})
+        return self.dictionary.constructors
 
     def has(self, name: str) -> bool:
         """Whether an argument is given, and as something else than a plain None."""

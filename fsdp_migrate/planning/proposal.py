@@ -18,6 +18,7 @@ from fsdp_migrate.planning.edits import (
     MoveStatement,
     RemoveArgument,
     RemoveImport,
+    RemoveItem,
     RenameKeyword,
     ReplaceExpression,
     ReplaceStatement,
@@ -77,6 +78,9 @@ class Proposal:
         self, module: Module, call: ast.Call, argument: ast.expr | ast.keyword
     ) -> None:
         self.edits.append(RemoveArgument(module, call, argument))
+
+    def remove_item(self, module: Module, display: ast.Dict, value: ast.expr) -> None:
+        self.edits.append(RemoveItem(module, display, value))
 
     def add_keyword(self, module: Module, call: ast.Call, name: str, value: Code) -> None:
         self.edits.append(AddKeyword(module, call, name, value))

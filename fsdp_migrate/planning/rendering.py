@@ -31,13 +31,18 @@ def render(plan: ShardPlan) -> None:
     if plan.is_compact:
         _replace_in_place(plan, fully_shard)
         return
+    if plan.is_compact_after_setup:
+        proposal.insert_before(constructor.module, constructor.statement, *plan.setup[1:])
+        _replace_in_place(plan, fully_shard)
+        return
     lines = list(plan.setup)
     _ignored(plan, lines)
-    units, root = _precision(plan, lines)
+    units, root = _with_dictionary(plan, *_precision(plan, lines))
     shared = _shared_arguments(plan, lines)
     lines += plan.before
-    lines += _loop(plan, fully_shard, [*units, *shared])
-    call = code("{f}({args})", f=fully_shard, args=join(", ", [plan.model, *root, *shared]))
+    lines += _loop(plan, fully_shard, _unpacked_last([*units, *shared]))
+    arguments = [plan.model, *_unpacked_last([*root, *shared])]
+    call = code("{f}({args})", f=fully_shard, args=join(", ", arguments))
     after = [*plan.after, *plan.finish]
     statement = constructor.statement
     target = single_target(statement, constructor.call)
@@ -107,11 +112,10 @@ def _ignored(plan: ShardPlan, lines: list[Code]) -> None:
 def _replace_in_place(plan: ShardPlan, fully_shard: str) -> None:
     """One unit: the constructor's name is swapped and its arguments replaced where they stand."""
     constructor = plan.constructor
-    arguments = [code("{m}", m=constructor.wrapped)]
     precision = plan.precision
-    if precision is not None:
-        arguments.append(code("mp_policy={p}", p=_root_policy(plan, precision)))
-    arguments += _pairs(plan)
+    own = [] if precision is None else [code("mp_policy={p}", p=root_policy(plan, precision))]
+    _, own = _with_dictionary(plan, own, own)
+    arguments = [code("{m}", m=constructor.wrapped), *_unpacked_last([*own, *_pairs(plan)])]
     call = code("{f}({args})", f=fully_shard, args=join(", ", arguments))
     plan.proposal.replace(constructor.module, constructor.call, call)
 
@@ -124,7 +128,7 @@ def _precision(plan: ShardPlan, lines: list[Code]) -> tuple[list[Code], list[Cod
     policy = precision.policy
     has_units = bool(plan.targets or plan.walk or plan.batch_norm or plan.parts_elsewhere)
     if not has_units:
-        return [], [code("mp_policy={p}", p=_root_policy(plan, precision))]
+        return [], [code("mp_policy={p}", p=root_policy(plan, precision))]
     if precision.inline:
         name = plan.fresh("mp_policy")
         lines.append(code("{n} = {p}", n=name, p=policy))
@@ -139,13 +143,32 @@ def _precision(plan: ShardPlan, lines: list[Code]) -> tuple[list[Code], list[Cod
         code(
             "# Like FSDP1, only the root casts its inputs to param_dtype.\n{n} = {p}",
             n=root,
-            p=_root_policy(plan, precision),
+            p=root_policy(plan, precision),
         )
     )
     return units, [code("mp_policy={p}", p=root)]
 
 
-def _root_policy(plan: ShardPlan, precision: Precision) -> Code:
+def _with_dictionary(
+    plan: ShardPlan, units: list[Code], root: list[Code]
+) -> tuple[list[Code], list[Code]]:
+    """The arguments of the units and of the root, with those from the program's dictionary."""
+    if not plan.spread:
+        return units, root
+    spread = code("**{d}", d=plan.spread)
+    if not plan.spread_precision:
+        return [*units, spread], [*root, spread]
+    if present(plan.precision).same:
+        return [spread], [spread]
+    other = code('**{{**{d}, "mp_policy": {p}}}', d=plan.spread, p=root[0].parts["p"])
+    return [spread], [other]
+
+
+def _unpacked_last(arguments: list[Code]) -> list[Code]:
+    return sorted(arguments, key=lambda argument: argument.template.startswith("**"))
+
+
+def root_policy(plan: ShardPlan, precision: Precision) -> Code:
     if precision.root_policy is not None:
         return precision.root_policy
     if precision.same:
@@ -160,7 +183,7 @@ def _shared_arguments(plan: ShardPlan, lines: list[Code]) -> list[Code]:
         return []
     pairs = _pairs(plan)
     repeated = plan.targets is not None or plan.walk is not None
-    simple = len(pairs) == 1 and len(pairs[0].preview()) <= 40 and "**" not in plan.everywhere
+    simple = len(pairs) == 1 and len(pairs[0].preview()) <= 45 and "**" not in plan.everywhere
     if not repeated or simple:
         return pairs
     name = plan.fresh("fsdp_kwargs")

@@ -7,6 +7,7 @@ The rules for the constructor's arguments each contribute to one :class:`ShardPl
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -22,7 +23,7 @@ FULLY_SHARD = "torch.distributed.fsdp"
 IN_PLACE_METHODS = frozenset(
     {"to", "cuda", "cpu", "half", "bfloat16", "float", "double", "train", "eval", "requires_grad_"}
 )
-LOOP_VARIABLES = frozenset({"module", "buffer", "layer", "name", "parameter"})
+LOOP_VARIABLES = frozenset({"module", "buffer", "layer", "name", "parameter", "tensor"})
 DCP = "torch.distributed.checkpoint.state_dict"
 
 
@@ -64,6 +65,8 @@ class ShardPlan:
     constructor: Constructor
     proposal: Proposal
     everywhere: dict[str, Code] = field(default_factory=dict)  # arguments of every fully_shard
+    spread: str = ""  # the dictionary that has further ones, by its name
+    spread_precision: bool = False  # ``mp_policy`` is among those
     precision: Precision | None = None
     targets: Targets | None = None
     walk: Code | None = None  # a policy that must be walked FSDP1's way (support function)
@@ -148,8 +151,23 @@ class ShardPlan:
     @property
     def is_compact(self) -> bool:
         """Whether one ``fully_shard`` call in place of the constructor says it all."""
+        return self._is_one_call and (not self.setup or self._only_hoist)
+
+    @property
+    def is_compact_after_setup(self) -> bool:
+        """Whether one call says it after statements that make a mesh, and the like.
+
+        The model that is made within the call needs no name then.
+        """
+        name = rf"\b{re.escape(self.model.preview())}\b"
+        written = (*self.setup[1:], *self.everywhere.values())
+        named = any(re.search(name, each.preview()) for each in written)
+        return self.hoisted and self.behind is None and self._is_one_call and not named
+
+    @property
+    def _is_one_call(self) -> bool:
         parts = (self.targets, self.walk, self.before, self.after, self.finish)
-        return not any(parts) and not self.batch_norm and (not self.setup or self._only_hoist)
+        return not any(parts) and not self.batch_norm
 
     @property
     def is_in_place(self) -> bool:

@@ -21,6 +21,7 @@ from fsdp_migrate.planning.edits import (
     MoveStatement,
     RemoveArgument,
     RemoveImport,
+    RemoveItem,
     RenameKeyword,
     ReplaceExpression,
     ReplaceStatement,
@@ -58,6 +59,7 @@ class EditPlan:
     calls: dict[ast.AST, list[RemoveArgument | RenameKeyword | AddKeyword]] = field(
         default_factory=lambda: defaultdict(list)
     )
+    displays: dict[ast.AST, list[RemoveItem]] = field(default_factory=lambda: defaultdict(list))
     statements: dict[ast.AST, StatementEdits] = field(
         default_factory=lambda: defaultdict(StatementEdits)
     )
@@ -67,7 +69,8 @@ class EditPlan:
     def wanted(self) -> set[ast.AST]:
         """The nodes whose LibCST counterparts are needed."""
         moved = {s for e in self.statements.values() for s in e.arrivals}
-        return {*self.expressions, *self.calls, *self.statements, *self.references, *moved}
+        changed = {*self.expressions, *self.calls, *self.displays, *self.statements}
+        return {*changed, *self.references, *moved}
 
 
 def new_code(edit: Edit) -> Sequence[Code]:
@@ -125,6 +128,8 @@ def plan_edits(module: Module, edits: Sequence[Edit]) -> EditPlan:
                 plan.statements[edit.node].alone = True
             case RemoveArgument() | RenameKeyword() | AddKeyword():
                 plan.calls[edit.call].append(edit)
+            case RemoveItem():
+                plan.displays[edit.node].append(edit)
             case RemoveImport():
                 pass  # the import plan's business
             case MoveStatement():

@@ -45,6 +45,17 @@ def without(items: Sequence[Item], gone: Collection[int], opening: Gap) -> tuple
     return result, opening if on_one_line else _joined(opening, first)
 
 
+def without_items(
+    items: Sequence[cst.BaseDictElement], gone: Collection[int]
+) -> list[cst.BaseDictElement]:
+    """The items of a dictionary without those at the indices ``gone``; what stands between the
+    last of them and the brace stays."""
+    kept = [item for index, item in enumerate(items) if index not in gone]
+    if kept:
+        kept[-1] = kept[-1].with_changes(comma=items[-1].comma)
+    return kept
+
+
 def _closing(item: cst.Arg | cst.ImportAlias) -> Gap:
     if isinstance(item, cst.Arg):
         return item.whitespace_after_arg

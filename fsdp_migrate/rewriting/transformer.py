@@ -117,6 +117,11 @@ class Editor(cst.CSTTransformer):
             updated = self.call(node, updated)
             self.updated[node] = updated
             self.new.add(updated)
+        if node in self.plan.displays:
+            assert isinstance(node, ast.Dict)
+            assert isinstance(updated, cst.Dict)
+            gone = {node.values.index(edit.value) for edit in self.plan.displays[node]}
+            updated = updated.with_changes(elements=sequence.without_items(updated.elements, gone))
         new = self.plan.expressions.get(node)
         if new is None:
             return updated

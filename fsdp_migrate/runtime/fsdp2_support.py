@@ -1,5 +1,6 @@
 """Functions on FSDP2 models, written by fsdp-migrate. Plain torch: edit and move them freely."""
 
+import copy
 import dataclasses
 import enum
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
@@ -8,7 +9,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import ActivationWrapper
 from torch.distributed.checkpoint.state_dict import (
@@ -692,17 +692,20 @@ def _take_state(
 def optim_state_dict(
     model: nn.Module, optim: torch.optim.Optimizer
 ) -> dict[str, Any]:
-    """The state of an optimizer by parameter name, of the kind that the model is set to."""
+    """The state of an optimizer by parameter name, of the kind that the model is set to: copies."""
     settings = get_state_dict_type(model)
     config = settings.optim_state_dict_config
-    if settings.state_dict_type is StateDictType.FULL_STATE_DICT:
-        return full_optimizer_state(
-            model,
-            optim,
-            cpu_offload=config.offload_to_cpu,
-            rank0_only=getattr(config, "rank0_only", False),
-        )
-    return sharded_optimizer_state(model, optim, cpu_offload=config.offload_to_cpu)
+    reshard_parameters(model)
+    if not optim.state:  # torch would take a first step to have one
+        return optim.state_dict()
+    if settings.state_dict_type is not StateDictType.FULL_STATE_DICT:
+        options = StateDictOptions(cpu_offload=config.offload_to_cpu)
+    elif config.offload_to_cpu and not getattr(config, "rank0_only", False):
+        state: dict[str, Any] = whole_on_cpu(get_optimizer_state_dict(model, optim))
+        return state
+    else:
+        options = StateDictOptions(full_state_dict=True, cpu_offload=config.offload_to_cpu)
+    return copy.deepcopy({**get_optimizer_state_dict(model, optim, options=options)})
 
 
 def optim_state_dict_to_load(
@@ -721,20 +724,6 @@ def optim_state_dict_to_load(
         optim_state_dict,
         from_rank0=getattr(config, "rank0_only", False),
     )
-
-
-def read_sharded_optimizer_state(
-    model: nn.Module, optimizer: torch.optim.Optimizer, key: str, storage_reader: Any
-) -> dict[str, Any]:
-    """Read a sharded optimizer state, saved under ``key`` by FSDP1 or FSDP2, with DCP.
-
-    Returns:
-        ``{key: state}``, sharded like the parameters.
-    """
-    reshard_parameters(model)
-    state = {key: get_optimizer_state_dict(model, optimizer)}
-    dcp.load(state, storage_reader=storage_reader)
-    return state
 
 
 def sharding_kwargs(
@@ -843,7 +832,10 @@ def load_rank0_state(
     Buffers are broadcast too, those that are not part of the state dict included.
     """
     model.to_empty(device="cpu" if cpu_offload else device)
-    load_full_model(model, state["model"], from_rank0=True)
+    targets = _sharded_state(model)
+    items = _broadcast(state["model"], device)
+    parts = {name: _part(value, targets.get(name)) for name, value in items}
+    set_model_state_dict(model, parts)
     for name, value in _broadcast(state["buffers"], device):
         owner, _, attribute = name.rpartition(".")
         model.get_submodule(owner)._buffers[attribute] = value
@@ -941,111 +933,56 @@ def own_part(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def full_model_state(
-    model: nn.Module, *, cpu_offload: bool, rank0_only: bool
-) -> dict[str, Any]:
-    """The whole model state under plain names, on every rank or on rank 0 (others get ``{}``).
+def full_model_state(model: nn.Module, *, cpu_offload: bool) -> dict[str, Any]:
+    """The whole model state, on the first of the ranks that shard the model.
 
-    The tensors are copies: training goes on without changing them. A model that is not sharded
-    gives what it always does, on every rank, and so does what is around sharded parts.
-
-    Args:
-        rank0_only: as in FSDP1, give it to the first of the ranks that shard the model. With
-            groups of ranks or hybrid sharding, each group has one.
+    With groups of ranks or hybrid sharding, each group has one. What is around sharded parts is
+    on every rank.
     """
-    sharded = _is_sharded(model)
-    given = _sharded_state(model) if sharded else model.state_dict()
-    absent = sharded and rank0_only and not _is_first(given.values())
+    given = _sharded_state(model)
+    first = _is_first(given.values())
     parts = _sharded_parts(model)
     state = {}
     for name, value in given.items():
         whole = _whole(value)
         if not isinstance(value, DTensor) and not name.startswith(parts):
             state[name] = value
-        elif not absent:
-            state[name] = _copied(whole, cpu=cpu_offload, made_from=value)
+        elif first:
+            state[name] = whole.cpu() if cpu_offload and torch.is_tensor(whole) else whole
     return state
 
 
+def whole_on_cpu(state: Any) -> Any:
+    """A sharded state dict with whole tensors in it, copies on the CPU of every rank."""
+    if isinstance(state, dict):
+        return {key: whole_on_cpu(value) for key, value in state.items()}
+    if isinstance(state, DTensor):
+        moved: Any = state.to(state.device_mesh.device_type)
+        state = moved.full_tensor()
+    return state.cpu().clone() if torch.is_tensor(state) else state
+
+
 def load_full_model(
-    model: nn.Module,
-    state_dict: dict[str, Any] | None,
-    *,
-    strict: bool = True,
-    from_rank0: bool = False,
+    model: nn.Module, state_dict: dict[str, Any], *, strict: bool = True
 ) -> Any:
-    """Load a whole (unsharded) model state, such as FSDP1's FULL_STATE_DICT.
-
-    A model that is not sharded takes it as it always does.
-
-    Args:
-        state_dict: plain tensors by name. Not changed.
-        from_rank0: only rank 0 has it; other ranks pass None or ``{}``.
+    """Load a whole model state: every rank takes its part of each tensor.
 
     Returns:
         The missing and the unexpected keys, as ``Module.load_state_dict`` names them.
-
-    Raises:
-        RuntimeError: on every rank, with ``strict``, if keys are missing or unexpected.
     """
-    if not from_rank0 and not _is_sharded(model):
-        wrapped = isinstance(model, nn.parallel.DistributedDataParallel)
-        plain = not any(name.startswith("module.") for name in state_dict or {})
-        target: Any = model.module if wrapped and plain else model
-        return target.load_state_dict(state_dict or {}, strict=strict)
     reshard_parameters(model)
     targets = _sharded_state(model)
-    state = {_plain_name(name): value for name, value in (state_dict or {}).items()}
-    items = _broadcast(state, _device_type(model)) if from_rank0 else state.items()
-    parts = {name: _part(value, targets.get(name)) for name, value in items}
+    state = {_plain_name(name): value for name, value in state_dict.items()}
+    parts = {name: _part(value, targets.get(name)) for name, value in state.items()}
     return set_model_state_dict(model, parts, options=StateDictOptions(strict=strict))
 
 
-def full_optimizer_state(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    *,
-    cpu_offload: bool = True,
-    rank0_only: bool = False,
-) -> dict[str, Any]:
-    """The whole optimizer state by parameter name, as FSDP1's FULL_STATE_DICT had it.
-
-    The tensors are copies: training goes on without changing them. Other ranks get ``{}`` with
-    ``rank0_only``.
-    """
-    reshard_parameters(model)
-    absent = rank0_only and dist.get_rank() != 0
-    names = {p: _plain_name(n) for n, p in model.named_parameters()}
-    state: dict[str, dict[str, Any]] = {}
-    groups = []
-    for group in optimizer.param_groups:
-        groups.append({**group, "params": [names[p] for p in group["params"]]})
-        for parameter in group["params"]:
-            for field, value in optimizer.state.get(parameter, {}).items():
-                whole = _whole(value)
-                if not absent:
-                    copied = _copied(whole, cpu=cpu_offload, made_from=value)
-                    state.setdefault(names[parameter], {})[field] = copied
-    return {} if absent else {"state": state, "param_groups": groups}
-
-
-def load_full_optimizer(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    state_dict: dict[str, Any] | None,
-    *,
-    from_rank0: bool = False,
-) -> None:
-    """Load a whole optimizer state, such as FSDP1's, keyed by parameter name or by index.
-
-    Args:
-        state_dict: the state. Not changed.
-        from_rank0: only rank 0 has it; other ranks pass None or ``{}``.
-    """
-    state = optimizer_state_to_load(
-        model, optimizer, state_dict, from_rank0=from_rank0
-    )
-    optimizer.load_state_dict(state)
+def separate_steps(state_dict: Any) -> Any:
+    """An optimizer state in which each parameter has its ``step``: FSDP1 saved one for several."""
+    for entry in (state_dict or {}).get("state", {}).values():
+        if torch.is_tensor(entry.get("step")):
+            entry["step"] = entry["step"].clone()
+    return state_dict or {}
 
 
 def optimizer_state_to_load(
@@ -1104,33 +1041,6 @@ def optimizer_state_to_load(
     return {"state": state, "param_groups": groups}
 
 
-def sharded_optimizer_state(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    *,
-    cpu_offload: bool = False,
-) -> dict[str, Any]:
-    """The sharded optimizer state by parameter name, as copies.
-
-    Of an optimizer that has not stepped it is empty, as FSDP1's was:
-    ``get_optimizer_state_dict`` would take a step to have one.
-    """
-    reshard_parameters(model)
-    if optimizer.state:
-        found: dict[str, Any] = dict(get_optimizer_state_dict(model, optimizer))
-        copies = {
-            name: {key: _copied(value, cpu=cpu_offload) for key, value in state.items()}
-            for name, state in found["state"].items()
-        }
-        return {**found, "state": copies}
-    names = {p: _plain_name(n) for n, p in model.named_parameters()}
-    groups = [
-        {**group, "params": [names[p] for p in group["params"]]}
-        for group in optimizer.param_groups
-    ]
-    return {"state": {}, "param_groups": groups}
-
-
 def rekey_optimizer_state(
     state_dict: dict[str, Any],
     model: nn.Module,
@@ -1167,13 +1077,6 @@ def rekey_optimizer_state(
             for group in state_dict["param_groups"]
         ],
     }
-
-
-def _is_sharded(model: nn.Module) -> bool:
-    """Whether a model is FSDP2's or a part of one, not DistributedDataParallel's, say."""
-    return any(isinstance(m, FSDPModule) for m in model.modules()) or any(
-        isinstance(p, DTensor) for p in model.parameters()
-    )
 
 
 def _sharded_parts(model: nn.Module) -> tuple[str, ...]:

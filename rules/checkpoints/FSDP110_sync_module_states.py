@@ -1,12 +1,15 @@
-"""Give every rank rank 0's weights with DCP instead of `sync_module_states`."""
+"""Give every rank rank 0's weights instead of `sync_module_states`."""
 
 import ast
 
-from fsdp_migrate.families.wrapping import meshes
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.families.wrapping import devices, meshes
+from fsdp_migrate.families.wrapping.enclosing_models import Role, role
+from fsdp_migrate.fsdp1 import references
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
-from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import DCP, ShardPlan
 
@@ -30,9 +33,60 @@ def decide(site: Site, study: Study) -> Decision:
             "broadcast the weights within the group or the mesh before sharding",
         )
     if plan.from_rank0:
-        return study.rewritten(site, RULE.code, "load_rank0_state")
-    _load_from_rank0(plan, None if constant is not None else value)
+        return study.rewritten(site, RULE.code, "with param_init_fn")
+    condition = None if constant is not None else value
+    if not _may_be_elsewhere(plan.constructor, study):
+        _broadcast(plan, condition)
+        return study.rewritten(site, RULE.code, "broadcast from rank 0")
+    _load_from_rank0(plan, condition)
     return study.rewritten(site, RULE.code, "set_model_state_dict(broadcast_from_rank0=True)")
+
+
+def _may_be_elsewhere(constructor: Constructor, study: Study) -> bool:
+    """Whether weights may be where they cannot be broadcast before sharding.
+
+    They may be on the CPU under ``device_id``, on the meta device, or in parts that are sharded
+    already.
+    """
+    others = (c for c in study.constructors.values() if c is not constructor)
+    if study.project.mentions(*ELSEWHERE) or any(role(c, study) is not Role.ROOT for c in others):
+        return True
+    device = devices.read(constructor, study)
+    is_given = constructor.has("device_id") and device.certain != "cpu"
+    return is_given and not _is_moved(constructor, study)
+
+
+ELSEWHERE = ("meta", "init_empty_weights", "parallelize_module", "distribute_tensor")
+
+
+def _is_moved(constructor: Constructor, study: Study) -> bool:
+    """Whether the model is put on a device above the call: ``model.to(device)``, ``.cuda()``."""
+    table = constructor.module.table
+    function = references.enclosing_function(constructor.module, constructor.call)
+    moved = [
+        call.func.value
+        for call in table.calls_in(function)
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr in {"to", "cuda"}
+        and call.lineno <= constructor.call.lineno
+    ]
+    wrapped = constructor.wrapped
+    if isinstance(wrapped, ast.Call) and isinstance(wrapped.func, ast.Attribute):
+        return wrapped.func.value in moved
+    path = access_path(wrapped)
+    if path is None:
+        return False
+    return any(access_path(m) == path for m in moved)
+
+
+def _broadcast(plan: ShardPlan, condition: ast.expr | None) -> None:
+    """Emit what gives every rank rank 0's weights before sharding."""
+    tensor = plan.fresh("tensor")
+    loop = "for {t} in (*{m}.parameters(), *{m}.buffers()):\n    {d}.broadcast({t}.detach(), src=0)"
+    if condition is not None:
+        loop = "if {c}:\n    " + loop.replace("\n", "\n    ")
+    parts = {"c": condition} if condition is not None else {}
+    plan.before.append(code(loop, t=tensor, m=plan.model, d=plan.dist(), **parts))
 
 
 def _load_from_rank0(plan: ShardPlan, condition: ast.expr | None) -> None:

@@ -9,6 +9,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.planning.shard_plan import DCP, ShardPlan
 from fsdp_migrate.syntax.kinds import present
 
 RULE = Rule(
@@ -41,20 +42,73 @@ def decide(site: Site, study: Study) -> Decision:
             "shard on the meta device, then to_empty() and load the weights",
         )
     plan.from_rank0 = True
-    take, load = plan.support("take_rank0_state"), plan.support("load_rank0_state")
+    condition = None if flag is not None else plan.sync_condition(present(sync))
     state = plan.fresh("rank0_state")
-    give = code("{f}({m}, {s}, {d}{o})", f=load, m=plan.model, s=state, **_where(site, study))
-    first = code("{s} = {f}({m})", s=state, f=take, m=plan.model)
-    comment = "# Only rank 0 has the weights: they are taken before sharding, given after it."
-    if flag is not None:
-        plan.before.append(code(comment + "\n{c}", c=first))
-        plan.after.append(give)
+    if plan.offloads is not None:
+        take, load = plan.support("take_rank0_state"), plan.support("load_rank0_state")
+        first = code("{s} = {f}({m})", s=state, f=take, m=plan.model)
+        give = [
+            code(
+                "{f}({m}, {s}, {d}, cpu_offload={o})",
+                f=load,
+                m=plan.model,
+                s=state,
+                d=device_code.type_code(plan, study),
+                o=plan.offloads,
+            )
+        ]
+        message = "take_rank0_state, load_rank0_state"
     else:
-        sync = present(sync)
-        condition = plan.sync_condition(sync)
+        first, give = _native(plan, state, study)
+        message = "set_model_state_dict(broadcast_from_rank0=True)"
+    comment = "# Only rank 0 has the weights: they are taken before sharding, given after it."
+    if condition is None:
+        plan.before.append(code(comment + "\n{c}", c=first))
+        plan.after += give
+    else:
         plan.before.append(code(comment + "\nif {c}:\n    {x}", c=condition, x=first))
-        plan.after.append(code("if {c}:\n    {x}", c=condition, x=give))
-    return study.rewritten(site, RULE.code, "take_rank0_state, load_rank0_state")
+        plan.after.append(_under(condition, give))
+    return study.rewritten(site, RULE.code, message)
+
+
+def _native(plan: ShardPlan, state: str, study: Study) -> tuple[Code, list[Code]]:
+    """What takes rank 0's state, and the statements that give it to every rank."""
+    dist = plan.dist()
+    first = code(
+        "{s} = {g}({m}) if {d}.get_rank() == 0 else {{}}",
+        s=state,
+        g=plan.name(DCP, "get_model_state_dict"),
+        m=plan.model,
+        d=dist,
+    )
+    allocate = code(
+        "if {d}.get_rank() != 0:\n    {m}.to_empty(device={t})",
+        d=dist,
+        m=plan.model,
+        t=device_code.type_code(plan, study),
+    )
+    load = code(
+        "{f}({m}, {s}, options={o}(full_state_dict=True, broadcast_from_rank0=True))",
+        f=plan.name(DCP, "set_model_state_dict"),
+        m=plan.model,
+        s=state,
+        o=plan.name(DCP, "StateDictOptions"),
+    )
+    buffers = code(
+        "for {b} in {m}.buffers():\n    {d}.broadcast({b}, src=0)",
+        b=plan.fresh("buffer"),
+        m=plan.model,
+        d=dist,
+    )
+    return first, [allocate, load, buffers]
+
+
+def _under(condition: Code | str, statements: list[Code]) -> Code:
+    """An ``if`` statement around others."""
+    body = [code(each.template.replace("\n", "\n    "), **each.parts) for each in statements]
+    names = {f"s{number}": each for number, each in enumerate(body)}
+    lines = "".join(f"\n    {{{name}}}" for name in names)
+    return code("if {c}:" + lines, c=condition, **names)
 
 
 def _only_allocates(value: Value) -> bool:
@@ -77,11 +131,3 @@ def _only_allocates(value: Value) -> bool:
         and isinstance(call.func, ast.Attribute)
         and call.func.attr == "to_empty"
     )
-
-
-def _where(site: Site, study: Study) -> dict[str, Code]:
-    """The device the shards go to, and whether they stay on the CPU."""
-    plan, _, _ = study.argument(site)
-    kind = device_code.type_code(plan, study)
-    flag = code(", cpu_offload={o}", o=plan.offloads) if plan.offloads is not None else code("")
-    return {"d": kind, "o": flag}

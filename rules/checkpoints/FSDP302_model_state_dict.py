@@ -11,7 +11,7 @@ from fsdp_migrate.families.checkpoints import (
     snapshots,
     state_dict_settings,
 )
-from fsdp_migrate.families.wrapping import meshes, strategy
+from fsdp_migrate.families.wrapping import meshes
 from fsdp_migrate.fsdp1 import declared
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -68,21 +68,23 @@ def decide(site: Site, study: Study) -> Decision:
         return _at_run_time(site, found_at, models, study)
     proposal = study.proposal()
     place = found_at.place
-    # DCP knows one first rank, FSDP1 one for each group of ranks that shard a model.
-    several = setting.rank0_only and not all(meshes.is_sharded_by_all(m, study) for m in models)
     first = place is not None and hoisting.is_saved_by_first(site, place, study)
     if first and setting == state_dict_settings.DEFAULT:
         setting = replace(setting, offload=True, rank0_only=True)
     others = any("DistributedDataParallel" in getattr(v, "made_by", "") for v in found.others)
     others = others or declared.model(frozenset(found.others), study.tracer).other
-    # What every rank has is not gathered: DCP would hand out the parameters themselves.
-    several = several or others or strategy.is_replicated(models, study)
-    if parts:  # what is not in them is on every rank, and where it is
-        several = several or setting.rank0_only or setting.offload or not parts.certain
-    if (several and setting.kind == "FULL") or snapshots.is_kept(site, study):
-        new, message = _copied(site, setting, proposal, place)
+    # DCP knows one first rank, FSDP1 one for each group of ranks that shard a model, and what is
+    # around sharded parts was on every rank.
+    several = bool(parts) or not all(meshes.is_sharded_by_all(m, study) for m in models)
+    elsewhere = several if setting.rank0_only else setting.offload
+    if setting.kind == "FULL" and elsewhere and not hoisting.is_read_by_first(site, place, study):
+        new, message = _by_support(site, setting, proposal, place)
     else:
         new, message = _new(site, setting, proposal, place)
+        if snapshots.is_kept(site, study):
+            new, message = _copied(new, site, proposal, place), f"a copy of {message}"
+        if others and setting.kind == "FULL":
+            new = _of_others(new, site, proposal, place)
     if place is not None:
         message += f", gathered above '{place.guard}'"
     review, marked = hoisting.hoist(site, found_at, new, "state", proposal, RULE.code)
@@ -97,7 +99,7 @@ def decide(site: Site, study: Study) -> Decision:
 def _at_run_time(
     site: Site, found: hoisting_places.Standing, models: frozenset[Constructor], study: Study
 ) -> Decision:
-    """Ask the model at run time which kind of state it was set to."""
+    """The model knows which state it gives, once it was set to one."""
     proposal = study.proposal()
     message, review, marked = "kept: the model is set to the state it gives", "", False
     model = hoisting.expression_at(site.subject, found.place)
@@ -126,11 +128,9 @@ def _new(
     module = site.module
     near = site.node if place is None else place.statement
     model = hoisting.expression_at(site.subject, place)
-    if setting.kind == "FULL" and setting.offload != setting.rank0_only:
-        return _copied(site, setting, proposal, place)
     get = proposal.name(module, DCP, "get_model_state_dict", near)
     flags = ["full_state_dict=True"] if setting.kind == "FULL" else []
-    flags += ["cpu_offload=True"] if setting.offload else []
+    flags += ["cpu_offload=True"] if setting.offload or setting.rank0_only else []
     if flags:
         options = proposal.name(module, DCP, "StateDictOptions", near)
         new = code("{g}({m}, options={o}({f}))", g=get, m=model, o=options, f=", ".join(flags))
@@ -140,24 +140,38 @@ def _new(
 
 
 def _copied(
+    state: Code, site: Site, proposal: Proposal, place: hoisting_places.Place | None
+) -> Code:
+    """A state in tensors that no training changes."""
+    near = site.node if place is None else place.statement
+    copying = proposal.module_name(site.module, "copy", "copy", near)
+    return code("{c}.deepcopy({s})", c=copying, s=state)
+
+
+def _of_others(
+    state: Code, site: Site, proposal: Proposal, place: hoisting_places.Place | None
+) -> Code:
+    """A state in which DDP's model keeps the names that it has in files."""
+    near = site.node if place is None else place.statement
+    ddp = proposal.name(site.module, "torch.nn.parallel", "DistributedDataParallel", near)
+    model = hoisting.expression_at(site.subject, place)
+    return code("({m}.state_dict() if isinstance({m}, {d}) else {s})", m=model, d=ddp, s=state)
+
+
+def _by_support(
     site: Site,
     setting: state_dict_settings.Setting,
     proposal: Proposal,
     place: hoisting_places.Place | None,
 ) -> tuple[Code, str]:
-    """As :func:`_new`, in tensors that no training changes."""
-    if setting.kind != "FULL":
-        state, message = _new(site, setting, proposal, place)
-        name = proposal.fresh(site.module, site.node, "name", loop=True)
-        value = proposal.fresh(site.module, site.node, "value", loop=True)
-        template = f"{{{{{name}: {value}.clone() for {name}, {value} in {{s}}.items()}}}}"
-        return code(template, s=state), f"copies of {message}"
+    """A state that torch gives to the first rank alone, or leaves on the device."""
     near = site.node if place is None else place.statement
-    new = code(
-        "{f}({m}, cpu_offload={c}, rank0_only={r})",
-        f=proposal.support(site.module, "full_model_state", near),
-        m=hoisting.expression_at(site.subject, place),
-        c=str(setting.offload),
-        r=str(setting.rank0_only),
-    )
-    return new, "full_model_state"
+    model = hoisting.expression_at(site.subject, place)
+    if not setting.rank0_only:
+        get = proposal.name(site.module, DCP, "get_model_state_dict", near)
+        message = "whole_on_cpu"
+        function = proposal.support(site.module, message, near)
+        return code("{f}({g}({m}))", f=function, g=get, m=model), message
+    message = "full_model_state"
+    function = proposal.support(site.module, message, near)
+    return code("{f}({m}, cpu_offload={c})", f=function, m=model, c=str(setting.offload)), message

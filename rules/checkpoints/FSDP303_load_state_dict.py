@@ -2,11 +2,18 @@
 
 import ast
 
-from fsdp_migrate.families.checkpoints import holders, settings_in_force, state_dict_settings
+from fsdp_migrate.families.checkpoints import (
+    holders,
+    loaded_states,
+    settings_in_force,
+    state_dict_settings,
+    training_order,
+)
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import code
-from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.edits import Code, code, join
+from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import DCP
 from fsdp_migrate.syntax.expressions import bind_arguments
@@ -21,7 +28,8 @@ RULE = Rule(
 
 def decide(site: Site, study: Study) -> Decision:
     parts = holders.sharded_parts(site.subject, site.module, study)
-    models = parts.constructors or study.models(site.subject, site.module).constructors
+    found = study.models(site.subject, site.module)
+    models = parts.constructors or found.constructors
     setting = settings_in_force.setting_at(site.node, site.module, models, study)
     setting = state_dict_settings.effective_setting(setting, models, study)
     at_run_time = state_dict_settings.is_for_run_time(setting, study)
@@ -51,17 +59,55 @@ def decide(site: Site, study: Study) -> Decision:
         message = "kept: the model is set to the state it takes"
         return study.rewritten(site, RULE.code, message, models=models)
     proposal = study.proposal()
-    strict = [code(", strict={s}", s=bound["strict"])] if "strict" in bound else [code("")]
-    if at_run_time or setting.kind == "FULL":
+    module = site.module
+    state, strict = bound["state_dict"], bound.get("strict")
+    others = any("DistributedDataParallel" in getattr(v, "made_by", "") for v in found.others)
+    if at_run_time or (setting.kind == "FULL" and _needs_support(site, models, study)):
         message = "load_model_state_dict" if at_run_time else "load_full_model"
-        name = proposal.support(site.module, message, call)
-        new = code("{f}({m}, {s}{k})", f=name, m=site.subject, s=bound["state_dict"], k=strict[0])
+        name = proposal.support(module, message, call)
+        flag = code(", strict={s}", s=strict) if strict is not None else code("")
+        new = code("{f}({m}, {s}{k})", f=name, m=site.subject, s=state, k=flag)
     else:
-        name = proposal.name(site.module, DCP, "set_model_state_dict", call)
-        if "strict" in bound:
-            options = proposal.name(site.module, DCP, "StateDictOptions", call)
-            strict = [code(", options={o}(strict={s})", o=options, s=bound["strict"])]
-        new = code("{f}({m}, {s}{k})", f=name, m=site.subject, s=bound["state_dict"], k=strict[0])
         message = "set_model_state_dict"
-    proposal.replace(site.module, call, new)
+        new = _native(site, call, bound, setting, study, proposal)
+    if not at_run_time and setting.kind == "FULL" and others:
+        ddp = proposal.name(module, "torch.nn.parallel", "DistributedDataParallel", call)
+        whole = code("{c}", c=call)
+        new = code("{c} if isinstance({m}, {d}) else {n}", c=whole, m=site.subject, d=ddp, n=new)
+        if not isinstance(module.table.parents[call], ast.Expr):
+            new = code("({n})", n=new)
+    proposal.replace(module, call, new)
     return study.rewritten(site, RULE.code, message, proposal, models=models)
+
+
+def _native(
+    site: Site,
+    call: ast.Call,
+    bound: dict[str, ast.expr],
+    setting: state_dict_settings.Setting,
+    study: Study,
+    proposal: Proposal,
+) -> Code:
+    """The call of torch's that loads the state."""
+    module = site.module
+    if training_order.may_follow_evaluation(call, module, study):
+        training_order.reshard_before(site.statement, site.subject, site, proposal)
+    full = setting.kind == "FULL"
+    again = full and loaded_states.is_read_again(bound["state_dict"], call, module)
+    state = code("dict({s})" if again else "{s}", s=bound["state_dict"])
+    flags = [code("full_state_dict=True")] if full else []
+    flags += [code("strict={s}", s=bound["strict"])] if "strict" in bound else []
+    options = code("")
+    if flags:
+        made_by = proposal.name(module, DCP, "StateDictOptions", call)
+        options = code(", options={o}({f})", o=made_by, f=join(", ", flags))
+    function = proposal.name(module, DCP, "set_model_state_dict", call)
+    return code("{f}({m}, {s}{o})", f=function, m=site.subject, s=state, o=options)
+
+
+def _needs_support(site: Site, models: frozenset[Constructor], study: Study) -> bool:
+    """Whether ``set_model_state_dict`` would not do: it wants all tensors on one device, says
+    nothing of missing keys, and does not know names that ``torch.compile`` gave."""
+    is_used = not isinstance(site.module.table.parents[site.node], ast.Expr)
+    apart = any(m.may_have("cpu_offload") for m in models) or study.may_ignore(models)
+    return is_used or apart or study.project.mentions("torch.compile")

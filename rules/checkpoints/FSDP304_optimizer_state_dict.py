@@ -8,7 +8,9 @@ from fsdp_migrate.families.checkpoints import (
     hoisting,
     hoisting_places,
     settings_in_force,
+    snapshots,
     state_dict_settings,
+    training_order,
 )
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
@@ -91,23 +93,8 @@ def decide(site: Site, study: Study) -> Decision:
         message = "optim_state_dict"
         get = proposal.support(site.module, message, site.node)
         new = code("{g}({m}, {o})", g=get, m=bound["model"], o=bound["optim"])
-    elif sharded:
-        filled = _is_read_into(site, study)
-        new, message = _sharded(bound, site, proposal, filled=filled)
     else:
-        near = site.node if place is None else place.statement
-        get = proposal.support(site.module, "full_optimizer_state", near)
-        flags = ", rank0_only=True" if setting.optim_rank0_only else ""
-        flags = flags if rank0_only is not None else ", rank0_only={r}"
-        flags += "" if setting.optim_offload else ", cpu_offload=False"
-        new = code(
-            f"{{g}}({{m}}, {{o}}{flags})",
-            g=get,
-            m=hoisting.expression_at(bound["model"], place),
-            o=hoisting.expression_at(bound["optim"], place),
-            r=bound.get("rank0_only", ""),
-        )
-        message = "full_optimizer_state"
+        new, message = _new(bound, site, study, proposal, setting, place, sharded=sharded)
     if place is not None:
         message += f", gathered above '{place.guard}'"
     review, marked = hoisting.hoist(site, found_at, new, "optimizer_state", proposal, RULE.code)
@@ -173,22 +160,52 @@ def _rank0_only(bound: dict[str, ast.expr] | None, site: Site, study: Study) -> 
     return None if flag is None else bool(flag.value)
 
 
-def _sharded(
-    bound: dict[str, ast.expr], site: Site, proposal: Proposal, *, filled: bool
+def _new(
+    bound: dict[str, ast.expr],
+    site: Site,
+    study: Study,
+    proposal: Proposal,
+    setting: state_dict_settings.Setting,
+    place: hoisting_places.Place | None,
+    *,
+    sharded: bool,
 ) -> tuple[Code, str]:
-    """The sharded state: ``filled`` also when the optimizer has not stepped, to be read into."""
-    model, optimizer = bound["model"], bound["optim"]
-    if not filled:
-        get = proposal.support(site.module, "sharded_optimizer_state", site.node)
-        new = code("{g}({m}, {o})", g=get, m=model, o=optimizer)
-        return new, "sharded_optimizer_state"
-    get = proposal.name(site.module, DCP, "get_optimizer_state_dict", site.node)
-    path = access_path(model)
-    if path is not None and not _follows_model_state(site, path):
-        reshard = proposal.support(site.module, "reshard_parameters", site.node)
-        line = code("{f}({m})", f=reshard, m=path)
-        proposal.insert_before(site.module, site.statement, line)
-    return code("{g}({m}, {o})", g=get, m=model, o=optimizer), "get_optimizer_state_dict"
+    """The call that gives the same state, and what it is called in reports."""
+    module = site.module
+    near = site.statement if place is None else place.statement
+    path = access_path(bound["model"])
+    if training_order.is_evaluated(study) and not (
+        path and training_order.follows_model_state(site, path)
+    ):
+        training_order.reshard_before(near, bound["model"], site, proposal)
+    model, optimizer = (hoisting.expression_at(bound[name], place) for name in ("model", "optim"))
+    message = "get_optimizer_state_dict"
+    get = proposal.name(module, DCP, message, near)
+    new = code("{g}({m}, {o})", g=get, m=model, o=optimizer)
+    first = setting.optim_rank0_only or hoisting.is_read_by_first(site, place, study)
+    chosen = "" if _rank0_only(bound, site, study) is not None else ast.unparse(bound["rank0_only"])
+    if not sharded and setting.optim_offload and not first and not chosen:
+        message = "whole_on_cpu"
+        new = code("{f}({n})", f=proposal.support(module, message, near), n=new)
+    elif not sharded:
+        options = proposal.name(module, DCP, "StateDictOptions", near)
+        flags = ["full_state_dict=True"]
+        flags += [f"cpu_offload={chosen or first}"] if chosen or first else []
+        new = code(
+            "{g}({m}, {o}, options={s}({f}))",
+            g=get,
+            m=model,
+            o=optimizer,
+            s=options,
+            f=", ".join(flags),
+        )
+    if message != "whole_on_cpu" and snapshots.is_kept(site, study):
+        copying = proposal.module_name(module, "copy", "copy", near)
+        new, message = code("{c}.deepcopy({n})", c=copying, n=new), f"a copy of {message}"
+    early = training_order.comes_before_training(site.node, module, study)
+    if early and not (sharded and _is_read_into(site, study)):
+        new = code("({n} if {o}.state else {o}.state_dict())", n=new, o=optimizer)
+    return new, message
 
 
 def _is_read_into(site: Site, study: Study) -> bool:
@@ -200,17 +217,3 @@ def _is_read_into(site: Site, study: Study) -> bool:
         if enclosing_function(site.module, call) is function
         and site.module.position(call) > site.position
     )
-
-
-def _follows_model_state(site: Site, path: str) -> bool:
-    """Whether the model's own state is asked for shortly before, which reshards its parameters."""
-    table = site.module.table
-    block = block_of(table.parents[site.statement], site.statement) or [site.statement]
-    for statement in block[: block.index(site.statement) + 1]:
-        for node in ast.walk(statement):
-            method = node.func if isinstance(node, ast.Call) else None
-            if isinstance(method, ast.Attribute) and method.attr == "state_dict":
-                earlier = site.module.position(method) < site.position
-                if earlier and access_path(method.value) == path:
-                    return True
-    return False

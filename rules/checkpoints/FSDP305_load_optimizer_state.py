@@ -2,16 +2,19 @@
 
 import ast
 
+from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.families.checkpoints import (
     optimizer_states,
     settings_in_force,
     state_dict_settings,
+    training_order,
 )
 from fsdp_migrate.families.names.deletions import drop_assignment
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import code
-from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.edits import Code, code
+from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import DCP
 from fsdp_migrate.syntax.kinds import present
@@ -51,40 +54,84 @@ def decide(site: Site, study: Study) -> Decision:
         )
     proposal = study.proposal()
     module = site.module
-    sharded = name.startswith("flatten_sharded") or (by_setting and setting.kind == "SHARDED")
-    if at_run_time:
-        message = "optim_state_dict_to_load"
-    elif alone:
-        message = "optimizer_state_to_load"
-    else:
-        message = "set_optimizer_state_dict" if sharded else "load_full_optimizer"
-    if sharded and not alone:
-        function = proposal.name(module, DCP, message, site.node)
-    else:
-        function = proposal.support(module, message, site.node)
+    sharded = name.startswith("flatten_sharded") or (
+        by_setting and (setting.kind == "SHARDED" or optimizer_states.is_read_sharded(site))
+    )
     only_rank0 = name.startswith("scatter") or (
         by_setting and not sharded and not at_run_time and setting.optim_rank0_only
     )
-    new = code(
-        "{f}({m}, {o}, {s}{r})",
-        f=function,
-        m=present(load.model),
-        o=present(load.optimizer),
-        s=present(load.state),
-        r=", from_rank0=True" if only_rank0 else "",
-    )
     if alone:
+        message = "optim_state_dict_to_load" if at_run_time else "optimizer_state_to_load"
+        new = _converted(load, site, proposal, message, only_rank0=only_rank0)
         proposal.replace(module, site.expression, new)
         return study.rewritten(site, RULE.code, message, proposal, models=models)
+    model, optimizer, state = load.parts
+    message = "set_optimizer_state_dict"
+    path = access_path(model)
+    followed = path is not None and training_order.follows_model_state(site, path)
+    if training_order.may_follow_evaluation(site.node, module, study) and not followed:
+        training_order.reshard_before(site.statement, model, site, proposal)
+    if sharded:
+        function = proposal.name(module, DCP, message, site.node)
+        new = code("{f}({m}, {o}, {s})", f=function, m=model, o=optimizer, s=state)
+    else:
+        new = _loaded(load, site, study, proposal, models, only_rank0=only_rank0)
+    target = present(load.target)
     if load.branch is not None:
         proposal.replace_statement(module, present(load.assignment), new)
-        statement = module.table.statement(present(load.target))
         simple = isinstance(load.branch.test, (ast.Name, ast.Attribute, ast.Call))
         template = "if not {t}:\n    {l}" if simple else "if not ({t}):\n    {l}"
-        other = code(template, t=load.branch.test, l=present(load.target))
-        proposal.replace_statement(module, statement, other)
+        other = code(template, t=load.branch.test, l=target)
+        proposal.replace_statement(module, module.table.statement(target), other)
         return study.rewritten(site, RULE.code, message, proposal, models=models)
-    proposal.replace(module, present(load.target), new)
+    proposal.replace(module, target, new)
     if load.assignment is not None:
         drop_assignment(load.assignment, module, study, proposal)
     return study.rewritten(site, RULE.code, message, proposal, models=models)
+
+
+def _converted(
+    load: optimizer_states.Load, site: Site, proposal: Proposal, name: str, *, only_rank0: bool
+) -> Code:
+    """This rank's part of a state, as the optimizer's own method takes it."""
+    model, optimizer, state = load.parts
+    return code(
+        "{f}({m}, {o}, {s}{r})",
+        f=proposal.support(site.module, name, site.node),
+        m=model,
+        o=optimizer,
+        s=state,
+        r=", from_rank0=True" if only_rank0 else "",
+    )
+
+
+def _loaded(
+    load: optimizer_states.Load,
+    site: Site,
+    study: Study,
+    proposal: Proposal,
+    models: frozenset[Constructor],
+    *,
+    only_rank0: bool,
+) -> Code:
+    """The call that loads a whole state. SGD without momentum has none, which torch refuses."""
+    module = site.module
+    model, optimizer, state = load.parts
+    kinds = optimizer_states.kinds(optimizer, module, study)
+    given, whole = code("{s}", s=state), code("True")
+    if kinds.may_be_empty and (only_rank0 or not kinds.is_empty):
+        if only_rank0 or any(isinstance(node, ast.Call) for node in ast.walk(state)):
+            name = "optimizer_state_to_load"
+            converted = _converted(load, site, proposal, name, only_rank0=only_rank0)
+            return code("{o}.load_state_dict({c})", o=optimizer, c=converted)
+        whole = code('bool({s}["state"])', s=state)
+    if kinds.counts_steps and optimizer_states.may_share_steps(models, study):
+        separate = proposal.support(module, "separate_steps", site.node)
+        given = code("{f}({s})", f=separate, s=state)
+    options = code("")
+    if not kinds.is_empty:
+        maker = proposal.name(module, DCP, "StateDictOptions", site.node)
+        source = ", broadcast_from_rank0=True" if only_rank0 else ""
+        options = code(", options={o}(full_state_dict={w}{b})", o=maker, w=whole, b=source)
+    function = proposal.name(module, DCP, "set_optimizer_state_dict", site.node)
+    return code("{f}({m}, {p}, {s}{o})", f=function, m=model, p=optimizer, s=given, o=options)

@@ -3,7 +3,7 @@
 import ast
 
 from fsdp_migrate.analysis.flow import access_path
-from fsdp_migrate.families.checkpoints import optimizer_states
+from fsdp_migrate.families.checkpoints import optimizer_states, training_order
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
@@ -11,6 +11,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.planning.shard_plan import DCP
 from fsdp_migrate.syntax.expressions import bind_arguments
 from fsdp_migrate.syntax.kinds import present
 
@@ -42,20 +43,43 @@ def decide(site: Site, study: Study) -> Decision:
             "dcp.load into get_optimizer_state_dict(model, optimizer), then set it",
             models=study.every_constructor,
         )
-    call = site.call
+    call, model, optimizer = site.call, present(load.model), present(load.optimizer)
     proposal = study.proposal()
-    name = proposal.support(site.module, "read_sharded_optimizer_state", call)
+    module = site.module
+    if training_order.may_follow_evaluation(call, module, study):
+        training_order.reshard_before(site.statement, model, site, proposal)
+    get = proposal.name(module, DCP, "get_optimizer_state_dict", call)
     new = code(
-        "{f}({m}, {o}, {k}, {r})",
-        f=name,
-        m=ast.unparse(present(load.model)),
-        o=ast.unparse(present(load.optimizer)),
+        "{{{k}: {g}({m}, {o})}}",
         k=bound["optimizer_key"],
-        r=bound["storage_reader"],
+        g=get,
+        m=ast.unparse(model),
+        o=ast.unparse(optimizer),
     )
-    proposal.replace(site.module, call, new)
-    models = study.models_of_static(present(load.model), site.module).constructors
-    return study.rewritten(site, RULE.code, "read_sharded_optimizer_state", proposal, models=models)
+    dcp = proposal.module_name(module, "torch.distributed.checkpoint", "dcp", call)
+    target = _target(site)
+    name = "" if target is not None else proposal.fresh(module, call, "optimizer_state")
+    read = code(
+        "{d}.load({t}, storage_reader={r})", d=dcp, t=target or name, r=bound["storage_reader"]
+    )
+    proposal.replace(module, call, new if target is not None else code(name))
+    if target is not None:
+        proposal.insert_after(module, site.statement, read)
+    else:
+        first = code("{t} = {n}", t=name, n=new)
+        proposal.insert_before(module, site.statement, first, read)
+    models = study.models_of_static(model, module).constructors
+    message = "get_optimizer_state_dict, dcp.load"
+    return study.rewritten(site, RULE.code, message, proposal, models=models)
+
+
+def _target(site: Site) -> ast.expr | None:
+    """The name that the call's result is given, and nothing else."""
+    statement = site.statement
+    if not isinstance(statement, ast.Assign) or statement.value is not site.node:
+        return None
+    target = statement.targets[0]
+    return target if len(statement.targets) == 1 and access_path(target) else None
 
 
 def _following(site: Site, study: Study) -> optimizer_states.Load | None:

@@ -13,14 +13,20 @@ RULE = Rule(code="FSDP203", name="buffer_dtype", handles=("MixedPrecision(buffer
 def decide(site: Site, study: Study) -> Decision:
     constructors = precision.constructors_casting(site, study)
     review = ""
+    message = "dropped, there are no float buffers"
     for constructor in constructors:
         plan = study.plans[constructor]
+        if not model_contents.may_have_float_buffers(
+            constructor.wrapped, constructor.module, study
+        ):
+            continue
         try:
             cast = precision.cast_buffers(plan, study)
         except precision.Unreadable as problem:
             return study.left(
                 site, RULE.code, str(problem), "cast the buffers by hand after sharding"
             )
+        message = "buffers are cast after sharding"
         if not cast:
             continue
         if model_contents.may_save_float_buffers(constructor.wrapped, constructor.module, study):
@@ -28,6 +34,4 @@ def decide(site: Site, study: Study) -> Decision:
                 "persistent float buffers are now saved in buffer_dtype, FSDP1 saved them in "
                 "their original dtype"
             )
-    return study.rewritten(
-        site, RULE.code, "buffers are cast after sharding", models=constructors, review=review
-    )
+    return study.rewritten(site, RULE.code, message, models=constructors, review=review)

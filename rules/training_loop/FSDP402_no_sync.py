@@ -32,7 +32,7 @@ UNSEEN = (
 def decide(site: Site, study: Study) -> Decision:
     found = study.models(site.subject, site.module)
     models = found.constructors
-    keeps = {strategy.strategy_of(c, study) in strategy.RESHARD_NEVER for c in models}
+    keeps = {_keeps(strategy.strategies_of(c, study)) for c in models}
     if len(keeps) > 1:
         return study.left(
             site,
@@ -42,7 +42,7 @@ def decide(site: Site, study: Study) -> Decision:
             models=models,
         )
     proposal = study.proposal()
-    only_fsdp2 = found.certain and all(strategy.strategy_of(c, study) is not None for c in models)
+    only_fsdp2 = found.certain and all(strategy.strategies_of(c, study) for c in models)
     alone = only_fsdp2 and not _may_train_elsewhere(site, models, study)
     chosen = _last_micro_batch(site) if alone else None
     if chosen is not None:
@@ -51,7 +51,10 @@ def decide(site: Site, study: Study) -> Decision:
     else:
         message = _context(site, proposal, unsharded=keeps == {True}, only_fsdp2=only_fsdp2)
     reviews = []
-    if any(strategy.strategy_of(c, study) is None for c in models):
+    may_keep = any(strategy.strategies_of(c, study) & strategy.RESHARD_NEVER for c in models)
+    if may_keep and keeps == {False}:
+        message += ", SHARD_GRAD_OP gathers parameters again for every micro-batch"
+    if not all(strategy.strategies_of(c, study) for c in models):
         reviews.append(
             "if the strategy is SHARD_GRAD_OP, pass keep_unsharded=True here, or parameters are "
             "gathered again for every micro-batch"
@@ -239,3 +242,11 @@ def _accumulates_wider(constructor: Constructor, study: Study) -> bool:
         and each.spelled("reduce_dtype") != each.spelled("param_dtype")
         for each in found
     )
+
+
+def _keeps(chosen: frozenset[str]) -> bool:
+    """Whether a model keeps its parameters gathered between micro-batches.
+
+    Under a strategy that is one of several it gathers them again, which trains the same.
+    """
+    return bool(chosen) and chosen <= strategy.RESHARD_NEVER

@@ -23,7 +23,7 @@ def decide(site: Site, study: Study) -> Decision:
     made_current = device_code.make_current(plan, study)
     if not device.is_accelerator and not has_mesh:
         asked = plan.constructor.has("sharding_strategy")
-        at_run_time = asked and strategy.strategy_of(plan.constructor, study) is None
+        at_run_time = asked and not strategy.strategies_of(plan.constructor, study)
         if "mesh" not in plan.everywhere and not at_run_time:  # sharding_kwargs makes its own
             _explicit_mesh(plan, study)
         return study.rewritten(site, RULE.code, "the mesh says which device")

@@ -33,25 +33,25 @@ def decide(site: Site, study: Study) -> Decision:
 
 def _mesh(site: Site, study: Study) -> Decision:
     plan, value, _ = study.argument(site)
-    chosen = strategy.strategy_of(plan.constructor, study)
+    chosen = strategy.strategies_of(plan.constructor, study)
     found = meshes.read(value, site.module, study)
-    if found.dimensions == {2} and chosen in {"FULL_SHARD", "SHARD_GRAD_OP"}:
+    if found.dimensions == {2} and strategy.is_over_all(plan.constructor, study):
         return study.left(
             site,
             RULE.code,
-            f"{chosen} on a 2-D mesh used only its first dimension in FSDP1",
+            f"{' or '.join(sorted(chosen))} on a 2-D mesh used only its first dimension in FSDP1",
             "pass the 1-D slice that is meant, mesh['name']",
         )
     if found.dimensions and max(found.dimensions) > 2:
         reason = "the mesh has more than two dimensions"
         return study.left(site, RULE.code, reason, "pass a slice of it", final=True)
-    if found.dimensions == {1} and chosen in strategy.HYBRID:
-        reason = f"{chosen} on a mesh of one dimension is an error in FSDP1"
+    if found.dimensions == {1} and chosen and chosen <= strategy.HYBRID:
+        reason = f"{' or '.join(chosen)} on a mesh of one dimension is an error in FSDP1"
         help_ = "build a 2-D mesh, or shard over the one that is given"
         return study.left(site, RULE.code, reason, help_, final=True)
     for call, module in found.unnamed:
         meshes.name_dimensions(call, module, plan, study)
-    if chosen is not None:  # a run-time strategy hands the mesh to sharding_kwargs itself
+    if chosen:  # a run-time strategy hands the mesh to sharding_kwargs itself
         plan.everywhere["mesh"] = code("{m}", m=value)
     return study.rewritten(site, RULE.code, "mesh")
 
@@ -60,8 +60,8 @@ def _group(site: Site, study: Study) -> Decision:
     plan, value, _ = study.argument(site)
     if study.external(value, site.module) & meshes.WORLD:
         return study.dropped(site, RULE.code, "dropped, the default mesh is WORLD")
-    chosen = strategy.strategy_of(plan.constructor, study)
-    if chosen is None and not isinstance(value, ast.Tuple):
+    chosen = strategy.strategies_of(plan.constructor, study)
+    if not chosen and not isinstance(value, ast.Tuple):
         return study.left(
             site,
             RULE.code,
@@ -69,7 +69,7 @@ def _group(site: Site, study: Study) -> Decision:
             "run time",
             "build the mesh that is meant with DeviceMesh.from_group or init_device_mesh",
         )
-    if isinstance(value, ast.Tuple) or chosen in strategy.HYBRID or chosen is None:
+    if isinstance(value, ast.Tuple) or not chosen or chosen & strategy.HYBRID:
         return study.left(
             site,
             RULE.code,

@@ -1001,7 +1001,7 @@ ROWS = (
     rewritten(
         "5.2",
         "rank 0 has the weights, others are on meta",
-        "take_rank0_state, load_rank0_state: parameters, buffers, ties",
+        "rank 0's state is broadcast: parameters, buffers, ties",
         "FSDP111",
         "rank 0 has the weights, the others hold a meta model",
         weights("others on the meta device"),

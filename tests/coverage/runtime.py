@@ -179,7 +179,7 @@ ROWS = (
     rewritten(
         "1.1",
         "a whole state is a copy",
-        "full_model_state where it outlives a step",
+        "a deep copy of what torch gives, where it outlives a step",
         "FSDP302",
         "the best state so far",
         program("states --kind kept"),
@@ -235,7 +235,7 @@ ROWS = (
     rewritten(
         "1.2",
         "the same of a module around sharded parts, which is not sharded itself",
-        "get_model_state_dict, full, or full_model_state: the parts would give shards",
+        "get_model_state_dict, full: the parts would give shards",
         "FSDP302",
         "of a module around sharded parts",
         "test_holders.py::test_they_give_and_take_whole_states[whole]",
@@ -243,7 +243,7 @@ ROWS = (
     review(
         "1.2",
         "any kind under NO_SHARD, which is whole, on every rank, where it is",
-        "full_model_state of every rank; marked for NO_SHARD (FSDP201)",
+        "get_model_state_dict, full; marked for NO_SHARD (FSDP201)",
         "FSDP302",
         "of a replicated model, which every rank had",
         "test_replicated_states.py::test_of_every_kind",
@@ -260,7 +260,7 @@ ROWS = (
     rewritten(
         "1.2",
         "FULL, offload_to_cpu=True alone",
-        "full_model_state: cpu_offload would give rank 0 alone the state",
+        "whole_on_cpu, unless rank 0 alone reads it: cpu_offload gives it to no other",
         "FSDP302",
         state("FULL on every CPU"),
         support("a_whole_state_on_the_cpu_is_for_every_rank_that_asks"),
@@ -268,7 +268,7 @@ ROWS = (
     rewritten(
         "1.2",
         "FULL, rank0_only=True alone",
-        "full_model_state; while it gathers, every rank holds all of it",
+        "get_model_state_dict, full, cpu_offload: on the CPU",
         "FSDP302",
         state("FULL on the device of rank 0"),
         support("a_whole_state_is_a_copy_under_plain_names"),
@@ -322,7 +322,7 @@ ROWS = (
     rewritten(
         "1.2",
         "model.load_state_dict(whole) within FULL",
-        "load_full_model",
+        "set_model_state_dict, full",
         "FSDP303",
         state("loading a whole state"),
         support("a_whole_state_loads_from_all_ranks_or_from_one"),
@@ -330,10 +330,10 @@ ROWS = (
     rewritten(
         "1.2",
         "strict=False",
-        "load_full_model(…, strict=False)",
+        "the same with strict; load_full_model where what was missing is asked",
         "FSDP303",
-        state("loading a whole state, not strictly"),
-        support("missing_and_unexpected_keys_are_errors_on_all_ranks"),
+        state("what was missing is asked"),
+        support("torch_says_nothing_of_missing_keys"),
     ),
     rewritten(
         "1.2",
@@ -346,7 +346,7 @@ ROWS = (
     rewritten(
         "1.2",
         "model.load_state_dict(whole) without a context",
-        "load_full_model",
+        "set_model_state_dict, full",
         "FSDP303",
         state("loading a whole state without a context"),
         support("a_whole_state_loads_from_all_ranks_or_from_one"),
@@ -362,7 +362,7 @@ ROWS = (
     rewritten(
         "1.2",
         "best = model.state_dict(), kept while training goes on",
-        "full_model_state, a copy",
+        "a deep copy",
         "FSDP302",
         state("a whole state that is kept"),
         program("states --kind kept"),
@@ -410,36 +410,32 @@ ROWS = (
     nothing(
         "1.3",
         "a state that only rank 0 has read",
-        "FSDP1 asked for the state on every rank, and so does load_full_model",
+        "FSDP1 asked for the state on every rank, and so does torch",
         support("a_whole_state_loads_from_all_ranks_or_from_one"),
     ),
     nothing(
         "1.3",
         "states that differ from rank to rank",
-        "load_full_model takes each rank's own pieces, as FSDP1 did; torch takes rank 0's",
+        "torch takes rank 0's; said on the page",
         support("a_whole_state_loads_from_all_ranks_or_from_one"),
     ),
     nothing(
         "1.3",
         "the dictionary that is loaded from",
-        "load_full_model leaves it as it was; set_model_state_dict fills it with shards",
-        support("a_whole_state_loads_from_all_ranks_or_from_one"),
+        "torch fills it with shards: a copy is passed where it is read again",
+        support("a_dictionary_that_is_loaded_is_filled_with_shards"),
     ),
-    rewritten(
+    unseen(
         "1.3",
         "missing keys, strict",
-        "load_full_model raises on all ranks; torch fills holes with the model's own values",
-        "FSDP303",
-        "a whole state",
-        support("missing_and_unexpected_keys_are_errors_on_all_ranks"),
+        "silent: torch fills holes with the model's own values; said on the page",
+        support("torch_says_nothing_of_missing_keys"),
     ),
-    rewritten(
+    nothing(
         "1.3",
         "unexpected keys, strict",
-        "load_full_model raises on all ranks; torch on rank 0 alone",
-        "FSDP303",
-        "the answer is used",
-        support("missing_and_unexpected_keys_are_errors_on_all_ranks"),
+        "an error on all ranks in both",
+        support("torch_says_nothing_of_missing_keys"),
     ),
     nothing("1.3", "a wrong prefix in the keys", "an error on all ranks in both"),
     nothing(
@@ -451,7 +447,7 @@ ROWS = (
     nothing(
         "1.3",
         "a state for a model on the meta device",
-        "load_rank0_state, which brings buffers too",
+        "to_empty on the others, then rank 0's state and buffers are broadcast",
         support("what_rank_0_holds_reaches_all_ranks"),
     ),
     nothing(
@@ -567,7 +563,7 @@ ROWS = (
     rewritten(
         "1.5",
         "the same, use_orig_params=False (parameters share a step)",
-        "load_full_optimizer counts each step once",
+        "separate_steps, so that each counts once",
         "FSDP305",
         "in the order of torch 2.0",
         checkpoint(f"{CONTINUES}[adamw-0]"),
@@ -598,7 +594,7 @@ ROWS = (
         "1.5",
         "keys with _orig_mod or module in them",
         "loud: unexpected keys, in both",
-        support("missing_and_unexpected_keys_are_errors_on_all_ranks"),
+        support("torch_says_nothing_of_missing_keys"),
     ),
     # -- what an optimizer's state is --
     nothing(
@@ -617,7 +613,7 @@ ROWS = (
     rewritten(
         "2.2",
         "FSDP.full_optim_state_dict(model, optim)",
-        "full_optimizer_state(…, rank0_only=True)",
+        "get_optimizer_state_dict, full, cpu_offload",
         "FSDP304",
         state("full_optim_state_dict"),
         program("states --kind statics"),
@@ -625,7 +621,7 @@ ROWS = (
     rewritten(
         "2.2",
         "the same, rank0_only=False",
-        "full_optimizer_state, on the CPU of every rank",
+        "whole_on_cpu(get_optimizer_state_dict(…))",
         "FSDP304",
         state("full_optim_state_dict on every rank"),
         support("a_whole_state_on_the_cpu_is_for_every_rank_that_asks"),
@@ -633,7 +629,7 @@ ROWS = (
     rewritten(
         "2.2",
         "FSDP.sharded_optim_state_dict(model, optim)",
-        "sharded_optimizer_state",
+        "get_optimizer_state_dict",
         "FSDP304",
         state("sharded_optim_state_dict"),
         program("states --kind statics"),
@@ -641,7 +637,7 @@ ROWS = (
     rewritten(
         "2.2",
         "FSDP.optim_state_dict(model, optim) without a context",
-        "full_optimizer_state, on every rank",
+        "whole_on_cpu(get_optimizer_state_dict(…)); cpu_offload if rank 0 alone reads it",
         "FSDP304",
         state("optim_state_dict"),
         program("states --kind statics"),
@@ -649,7 +645,7 @@ ROWS = (
     rewritten(
         "2.2",
         "the same, as the context's configuration says",
-        "full_optimizer_state with its flags",
+        "get_optimizer_state_dict with the options that say the same",
         "FSDP304",
         state("optim_state_dict as configured"),
         program("checkpoints --optimizer adamw"),
@@ -657,7 +653,7 @@ ROWS = (
     rewritten(
         "2.2",
         "the same within SHARDED",
-        "sharded_optimizer_state",
+        "get_optimizer_state_dict",
         "FSDP304",
         state("optim_state_dict, sharded"),
         program("states --kind sharded"),
@@ -689,7 +685,7 @@ ROWS = (
     rewritten(
         "2.2",
         "optim_state_dict_to_load(model, optim, state), then load_state_dict",
-        "load_full_optimizer",
+        "set_optimizer_state_dict, full",
         "FSDP305",
         state("optim_state_dict_to_load"),
         checkpoint(f"{CONTINUES}[momentum-1]"),
@@ -704,14 +700,14 @@ ROWS = (
     rewritten(
         "2.2",
         "optim_state_dict_to_load(state, model, optim), torch 2.0's order",
-        "load_full_optimizer",
+        "set_optimizer_state_dict, full",
         "FSDP305",
         state("optim_state_dict_to_load in the old order"),
     ),
     rewritten(
         "2.2",
         "scatter_full_optim_state_dict",
-        "load_full_optimizer(…, from_rank0=True)",
+        "set_optimizer_state_dict, broadcast_from_rank0",
         "FSDP305",
         state("scatter_full_optim_state_dict"),
         program("states --kind statics"),
@@ -719,7 +715,7 @@ ROWS = (
     rewritten(
         "2.2",
         "shard_full_optim_state_dict, without the optimizer",
-        "load_full_optimizer for the optimizer that loads it",
+        "set_optimizer_state_dict for the optimizer that loads it",
         "FSDP305",
         state("shard_full_optim_state_dict without the optimizer"),
         program("states --kind statics"),
@@ -735,10 +731,10 @@ ROWS = (
     rewritten(
         "2.2",
         "rekey_optim_state_dict by name, before a load",
-        "rekey_optimizer_state; torch would load nothing of an indexed state, without an error",
+        "rekey_optimizer_state",
         "FSDP311",
         state("rekey_optim_state_dict before a load"),
-        support("states_keyed_by_index_load_too"),
+        support("states_keyed_by_index_are_for_plain_optimizers"),
     ),
     rewritten(
         "2.2",
@@ -756,7 +752,7 @@ ROWS = (
     rewritten(
         "2.2",
         "load_sharded_optimizer_state_dict",
-        "read_sharded_optimizer_state",
+        "dcp.load into get_optimizer_state_dict",
         "FSDP310",
         "a sharded checkpoint",
         support("a_sharded_optimizer_state_is_read_with_dcp"),
@@ -765,7 +761,7 @@ ROWS = (
     rewritten(
         "2.3",
         "steps that parameters of a flat parameter share",
-        "load_full_optimizer copies them; torch counts them once a parameter, silently",
+        "separate_steps; torch counts them once a parameter, silently",
         "FSDP305",
         "as saved, on every rank",
         support("steps_that_parameters_share_count_once"),
@@ -773,32 +769,34 @@ ROWS = (
     rewritten(
         "2.3",
         "a state asked for before the first step",
-        "full_optimizer_state gives an empty one; torch takes a step, silently",
+        "an empty one where that is seen; torch takes a step, silently",
         "FSDP304",
-        "the whole state on rank 0",
+        state("before the first step"),
         support("an_optimizer_that_has_not_stepped_stays_so"),
     ),
     rewritten(
         "2.3",
         "SGD without momentum",
-        "load_full_optimizer restores the settings; torch fails",
+        "its settings are loaded; torch fails for a whole state",
         "FSDP305",
-        "scattered from rank 0",
+        state("of SGD without momentum, which has no state"),
         support("an_optimizer_without_a_state_takes_its_settings"),
     ),
-    rewritten(
+    unseen(
         "2.3",
         "a state loaded between backward and step",
-        "load_full_optimizer needs no step to have a state",
-        "FSDP305",
-        "a state that is loaded elsewhere",
-        support("a_whole_optimizer_state_is_a_copy_and_loads_back"),
+        "loud: torch takes no step to have a state then",
     ),
     nothing(
         "2.3",
-        "parameters without a saved state, states without a parameter",
-        "load_full_optimizer loads what there is",
+        "states without a parameter",
+        "passed over",
         support("groups_are_told_by_their_parameters"),
+    ),
+    unseen(
+        "2.3",
+        "parameters without a saved state",
+        "loud: torch asks for StateDictOptions(strict=False)",
     ),
     nothing("2.3", "tied parameters", "one entry, in both"),
     nothing(
@@ -1667,12 +1665,12 @@ ROWS = (
         "load_full_model",
         "FSDP303",
         "a whole state",
-        support("missing_and_unexpected_keys_are_errors_on_all_ranks"),
+        support("torch_says_nothing_of_missing_keys"),
     ),
     rewritten(
         "13",
         "load_full_optim",
-        "load_full_optimizer",
+        "set_optimizer_state_dict",
         "FSDP305",
         "scattered from rank 0",
         support("a_whole_optimizer_state_is_a_copy_and_loads_back"),

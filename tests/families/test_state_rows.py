@@ -81,12 +81,18 @@ MODEL = (
     Row(
         "FULL on every CPU",
         within(FULL, full("offload_to_cpu"), body="state = model.state_dict()"),
-        ("state = full_model_state(model, cpu_offload=True, rank0_only=False)",),
+        ("state = whole_on_cpu(get_model_state_dict(model))",),
     ),
     Row(
         "FULL on the device of rank 0",
         within(FULL, full("rank0_only"), body="state = model.state_dict()"),
-        ("state = full_model_state(model, cpu_offload=False, rank0_only=True)",),
+        (f"state = get_model_state_dict(model, options={ON_CPU})",),
+    ),
+    Row(
+        "FULL on every CPU, read by rank 0",
+        within(FULL, full("offload_to_cpu"), body="state = model.state_dict()")
+        + "\nif dist.get_rank() == 0:\n    torch.save(state, 'model.pt')",
+        (f"state = get_model_state_dict(model, options={ON_CPU})",),
     ),
     Row(
         "SHARDED",
@@ -118,12 +124,35 @@ MODEL = (
     Row(
         "loading a whole state",
         within(FULL, body="model.load_state_dict(torch.load('model.pt'))"),
-        ("load_full_model(model, torch.load('model.pt'))",),
+        (f"set_model_state_dict(model, torch.load('model.pt'), options={WHOLE})",),
     ),
     Row(
         "loading a whole state, not strictly",
         within(FULL, body="model.load_state_dict(torch.load('model.pt'), strict=False)"),
-        ("load_full_model(model, torch.load('model.pt'), strict=False)",),
+        (
+            "set_model_state_dict(model, torch.load('model.pt'), "
+            "options=StateDictOptions(full_state_dict=True, strict=False",
+        ),
+    ),
+    Row(
+        "what was missing is asked",
+        "missing, unexpected = model.load_state_dict(torch.load('model.pt'), strict=False)",
+        ("missing, unexpected = load_full_model(model, torch.load('model.pt'), strict=False)",),
+    ),
+    Row(
+        "loading a state that is read again",
+        "model.load_state_dict(saved)\nprint(saved)",
+        (f"set_model_state_dict(model, dict(saved), options={WHOLE})",),
+    ),
+    Row(
+        "loading a state that nothing else reads",
+        "file = torch.load('model.pt')\nmodel.load_state_dict(file['model'])\nprint(file['step'])",
+        (f"set_model_state_dict(model, file['model'], options={WHOLE})",),
+    ),
+    Row(
+        "loading after an evaluation",
+        "evaluate(model)\nmodel.load_state_dict(torch.load('model.pt'))",
+        ("reshard_parameters(model)", "set_model_state_dict(model, torch.load('model.pt')"),
     ),
     Row(
         "loading shards",
@@ -138,7 +167,7 @@ MODEL = (
     Row(
         "loading a whole state without a context",
         "model.load_state_dict(torch.load('model.pt'))",
-        ("load_full_model(model, torch.load('model.pt'))",),
+        (f"set_model_state_dict(model, torch.load('model.pt'), options={WHOLE})",),
     ),
     Row(
         "loading by assignment",
@@ -153,14 +182,14 @@ MODEL = (
         f"    with FSDP.state_dict_type(model, {SHARDED}):\n"
         "        best = model.state_dict()\n"
         "use(best)",
-        ("best = {name: value.clone() for name, value in get_model_state_dict(model).items()}",),
+        ("best = copy.deepcopy(get_model_state_dict(model))",),
     ),
     Row(
         "a whole state that is kept",
         "best = model.state_dict()\ntrain(model)\nmodel.load_state_dict(best)",
         (
-            "best = full_model_state(model, cpu_offload=False, rank0_only=False)",
-            "load_full_model(model, best)",
+            f"best = copy.deepcopy(get_model_state_dict(model, options={WHOLE}))",
+            f"set_model_state_dict(model, best, options={WHOLE})",
         ),
     ),
     Row(
@@ -229,22 +258,22 @@ OPTIMIZER = (
     Row(
         "full_optim_state_dict",
         "state = FSDP.full_optim_state_dict(model, optim)",
-        ("state = full_optimizer_state(model, optim, rank0_only=True)",),
+        (f"state = get_optimizer_state_dict(model, optim, options={ON_CPU})",),
     ),
     Row(
         "full_optim_state_dict on every rank",
         "state = FSDP.full_optim_state_dict(model, optim, rank0_only=False)",
-        ("state = full_optimizer_state(model, optim)",),
+        ("state = whole_on_cpu(get_optimizer_state_dict(model, optim))",),
     ),
     Row(
         "sharded_optim_state_dict",
         "state = FSDP.sharded_optim_state_dict(model, optim)",
-        ("state = sharded_optimizer_state(model, optim)",),
+        ("state = get_optimizer_state_dict(model, optim)",),
     ),
     Row(
         "optim_state_dict",
         "state = FSDP.optim_state_dict(model, optim)",
-        ("state = full_optimizer_state(model, optim)",),
+        ("state = whole_on_cpu(get_optimizer_state_dict(model, optim))",),
     ),
     Row(
         "optim_state_dict as configured",
@@ -254,22 +283,41 @@ OPTIMIZER = (
             "FullOptimStateDictConfig(offload_to_cpu=True, rank0_only=True)",
             body="state = FSDP.optim_state_dict(model, optim)",
         ),
-        ("state = full_optimizer_state(model, optim, rank0_only=True)",),
+        (f"state = get_optimizer_state_dict(model, optim, options={ON_CPU})",),
     ),
     Row(
         "optim_state_dict, sharded",
         within(SHARDED, body="dcp.save({'optim': FSDP.optim_state_dict(model, optim)})"),
-        ("dcp.save({'optim': sharded_optimizer_state(model, optim)})",),
+        ("dcp.save({'optim': get_optimizer_state_dict(model, optim)})",),
+    ),
+    Row(
+        "before the first step",
+        "torch.save(FSDP.full_optim_state_dict(model, optim), 'first.pt')\ntrain(model)",
+        (
+            f"get_optimizer_state_dict(model, optim, options={ON_CPU}) "
+            "if optim.state else optim.state_dict()",
+        ),
+    ),
+    Row(
+        "an optimizer's state that is kept",
+        "train(model)\nstate = FSDP.sharded_optim_state_dict(model, optim)\n"
+        "train(model)\nprint(state)",
+        ("state = copy.deepcopy(get_optimizer_state_dict(model, optim))",),
+    ),
+    Row(
+        "after an evaluation",
+        "evaluate(model)\nstate = FSDP.sharded_optim_state_dict(model, optim)",
+        ("reshard_parameters(model)", "state = get_optimizer_state_dict(model, optim)"),
     ),
     Row(
         "optim_state_dict of the optimizer's own state",
         "state = FSDP.optim_state_dict(model, optim, optim.state_dict())",
-        ("state = full_optimizer_state(model, optim)",),
+        ("state = whole_on_cpu(get_optimizer_state_dict(model, optim))",),
     ),
     Row(
         "optim_state_dict of none",
         "state = FSDP.optim_state_dict(model, optim, optim_state_dict=None)",
-        ("state = full_optimizer_state(model, optim)",),
+        ("state = whole_on_cpu(get_optimizer_state_dict(model, optim))",),
     ),
     Row(
         "optim_state_dict of another state",
@@ -287,7 +335,7 @@ OPTIMIZER = (
         "optim_state_dict by rank 0",
         "if rank == 0:\n    torch.save(FSDP.optim_state_dict(model, optim), 'optim.pt')",
         (
-            "optimizer_state = full_optimizer_state(model, optim)",
+            "optimizer_state = whole_on_cpu(get_optimizer_state_dict(model, optim))",
             "if rank == 0:",
             "torch.save(optimizer_state, 'optim.pt')",
         ),
@@ -295,25 +343,56 @@ OPTIMIZER = (
     Row(
         "optim_state_dict_to_load",
         "flat = FSDP.optim_state_dict_to_load(model, optim, saved)\noptim.load_state_dict(flat)",
-        ("load_full_optimizer(model, optim, saved)",),
+        (f"set_optimizer_state_dict(model, optim, separate_steps(saved), options={WHOLE})",),
         gone=("FSDP.", "flat"),
     ),
     Row(
         "optim_state_dict_to_load in the old order",
         "flat = FSDP.optim_state_dict_to_load(saved, model, optim)\noptim.load_state_dict(flat)",
-        ("load_full_optimizer(model, optim, saved)",),
+        (f"set_optimizer_state_dict(model, optim, separate_steps(saved), options={WHOLE})",),
         gone=("FSDP.", "flat"),
     ),
     Row(
         "scatter_full_optim_state_dict",
         "flat = FSDP.scatter_full_optim_state_dict(saved, model, optim=optim)\n"
         "optim.load_state_dict(flat)",
-        ("load_full_optimizer(model, optim, saved, from_rank0=True)",),
+        (
+            "set_optimizer_state_dict(model, optim, separate_steps(saved), "
+            "options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True",
+        ),
+    ),
+    Row(
+        "of SGD with momentum, which counts no steps",
+        "optim = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)\n"
+        "optim.load_state_dict(FSDP.shard_full_optim_state_dict(saved, model))",
+        (f"set_optimizer_state_dict(model, optim, saved, options={WHOLE})",),
+    ),
+    Row(
+        "of SGD without momentum, which has no state",
+        "optim = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "optim.load_state_dict(FSDP.shard_full_optim_state_dict(saved, model))",
+        ("set_optimizer_state_dict(model, optim, saved)",),
+    ),
+    Row(
+        "scattered to SGD without momentum",
+        "optim = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "optim.load_state_dict(FSDP.scatter_full_optim_state_dict(saved, model))",
+        ("optim.load_state_dict(optimizer_state_to_load(model, optim, saved, from_rank0=True))",),
+    ),
+    Row(
+        "of an optimizer that may have no state",
+        "optim = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "if adam:\n    optim = torch.optim.Adam(model.parameters())\n"
+        "optim.load_state_dict(FSDP.shard_full_optim_state_dict(saved, model))",
+        (
+            "set_optimizer_state_dict(model, optim, separate_steps(saved), "
+            'options=StateDictOptions(full_state_dict=bool(saved["state"])',
+        ),
     ),
     Row(
         "shard_full_optim_state_dict without the optimizer",
         "optim.load_state_dict(FSDP.shard_full_optim_state_dict(saved, model))",
-        ("load_full_optimizer(model, optim, saved)",),
+        (f"set_optimizer_state_dict(model, optim, separate_steps(saved), options={WHOLE})",),
     ),
     Row(
         "flatten_sharded_optim_state_dict",
@@ -327,7 +406,7 @@ OPTIMIZER = (
         "optim.load_state_dict(FSDP.shard_full_optim_state_dict(saved, model, optim=optim))",
         (
             "saved = rekey_optimizer_state(saved, model, by_name=True)",
-            "load_full_optimizer(model, optim, saved)",
+            f"set_optimizer_state_dict(model, optim, separate_steps(saved), options={WHOLE})",
         ),
         gone=("FSDP.", "OptimStateKeyType"),
     ),

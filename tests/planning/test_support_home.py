@@ -456,7 +456,7 @@ LAYOUTS = {
             "tests/sub/test_x.py": (
                 f"from lib import X\n{HEAD}\n\ndef test_state():\n    assert state\n\n\n"
                 "def state(net, opt):\n"
-                "    return FSDP.optim_state_dict(FSDP(net), opt)\n"
+                "    return FSDP.optim_state_dict_to_load(FSDP(net), opt, {})\n"
             ),
         },
         [pytested("tests")],
@@ -773,7 +773,7 @@ def test_a_notebook_without_imports_in_a_package_shares_its_file() -> None:
     _, after = migrate(tree)
     support = after["pkg/fsdp2_support.py"]
     assert "def full_params" in support
-    assert "def full_optimizer_state" in support
+    assert "def whole_on_cpu" in support
 
 
 def write(tree: Mapping[str, str], directory: Path) -> None:

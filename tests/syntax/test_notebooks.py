@@ -133,7 +133,7 @@ def test_imports_stand_in_a_cell_that_has_run() -> None:
         "state = FSDP.optim_state_dict(model, optimizer(model))",
         "import wandb\nimport torch.nn.utils as nn_utils",
     )
-    assert "from fsdp2_support import full_optimizer_state" in cells[0]
+    assert "from fsdp2_support import whole_on_cpu" in cells[0]
     assert cells[4] == "import wandb\nimport torch.nn.utils as nn_utils"
 
 

@@ -114,6 +114,32 @@ def whole(model: nn.Module) -> dict[str, torch.Tensor]:
     return {n: _whole(p.detach()) for n, p in model.named_parameters()}
 
 
+def whole_state(model: nn.Module) -> dict[str, Any]:
+    """What FSDP1's state was: whole tensors under plain names, on every rank."""
+    return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+
+
+def load_whole(model: nn.Module, state: dict[str, Any], **options: Any) -> Any:
+    """Load a whole state of the model, as migrated programs do."""
+    support.reshard_parameters(model)
+    flags = StateDictOptions(full_state_dict=True, **options)
+    return set_model_state_dict(model, dict(state), options=flags)
+
+
+def optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """A copy of the whole state of an optimizer."""
+    support.reshard_parameters(model)
+    state: dict[str, Any] = support.whole_on_cpu(get_optimizer_state_dict(model, optimizer))
+    return state
+
+
+def load_optimizer(model: nn.Module, optimizer: Any, state: dict[str, Any], **options: Any) -> None:
+    """Load a whole state of an optimizer, as migrated programs do."""
+    support.reshard_parameters(model)
+    flags = StateDictOptions(full_state_dict=True, **options)
+    set_optimizer_state_dict(model, optimizer, support.separate_steps(state), options=flags)
+
+
 def _whole(tensor: Any) -> torch.Tensor:
     plain: torch.Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
     return plain.clone()
@@ -294,7 +320,7 @@ def tied_parameters_stay_tied_in_the_block() -> None:
 def gradients_add_up_without_being_reduced() -> None:
     reference, model, compiled = Net(), sharded(), sharded()
     for each in (model, compiled):
-        support.load_full_model(each, reference.state_dict())
+        load_whole(each, reference.state_dict())
     wrapped: list[Any] = [
         DistributedDataParallel(reference),
         model,
@@ -387,7 +413,7 @@ def _own(tensor: Any) -> torch.Tensor:
 def a_state_is_whole_where_no_kind_is_set() -> None:
     """By itself, and after a context, an FSDP2 model gives its shards."""
     model = sharded()
-    plain = support.full_model_state(model, cpu_offload=False, rank0_only=False)
+    plain = whole_state(model)
     assert isinstance(model.state_dict()["head.weight"], DTensor)  # the naive form
     with support.state_dict_type(model, support.StateDictType.SHARDED_STATE_DICT):
         assert isinstance(support.model_state_dict(model)["head.weight"], DTensor)
@@ -409,7 +435,7 @@ def a_whole_state_is_a_copy_under_plain_names() -> None:
     model = sharded(torch.compile(Net(), backend="eager"))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     evaluate(model)
-    state = support.full_model_state(model, cpu_offload=False, rank0_only=False)
+    state = copy.deepcopy(whole_state(model))
     kept = {name: value.clone() for name, value in state.items()}
     live = get_model_state_dict(model)
     assert list(state) == list(Net().state_dict())
@@ -417,7 +443,7 @@ def a_whole_state_is_a_copy_under_plain_names() -> None:
     assert all(state[name].equal(value) for name, value in kept.items())
     # A sharded state is no copy: it follows the training.
     assert not any(_whole(live[n]).equal(kept[n]) for n in kept if "weight" in n)
-    only = support.full_model_state(model, cpu_offload=True, rank0_only=True)
+    only = support.full_model_state(model, cpu_offload=True)
     assert on_all_ranks(len(only)) == [len(kept), *([0] * (dist.get_world_size() - 1))]
     Net().load_state_dict(only or state)
 
@@ -431,7 +457,7 @@ def a_file_of_a_plain_state_dict_has_one_shard() -> None:
     file.seek(0)
     loaded = torch.load(file, weights_only=False)["block.0.weight"]
     assert on_all_ranks(tuple(loaded.to_local().shape)) == [(4, 5), (3, 5)]
-    state = support.full_model_state(model, cpu_offload=True, rank0_only=True)
+    state = support.full_model_state(model, cpu_offload=True)
     assert on_all_ranks(len(state)) == [len(Net().state_dict()), 0]
 
 
@@ -453,64 +479,59 @@ def whoever_asks_gets_a_whole_state_and_gives_one() -> None:
 
 
 @check
-def a_model_that_is_not_sharded_keeps_its_names() -> None:
+def a_model_that_is_not_sharded_is_asked_and_loaded_alike() -> None:
+    """For torch's functions DDP's names are plain; a file with its prefix does not load."""
+    for wrap in (nn.parallel.DistributedDataParallel, lambda net: net):
+        model = wrap(Net())
+        assert list(whole_state(model)) == list(Net().state_dict())
+        given = {name: value + 1 for name, value in whole_state(model).items()}
+        load_whole(model, given)
+        assert all(value.equal(given[name]) for name, value in whole_state(model).items())
     model = nn.parallel.DistributedDataParallel(Net())
-    expected = model.state_dict()
-    state = support.full_model_state(model, cpu_offload=False, rank0_only=True)
-    assert list(state) == list(expected)
-    assert all(name.startswith("module.") for name in state)
-    plain = {name.removeprefix("module."): value + 1 for name, value in expected.items()}
-    for given in (state, plain):
-        assert not support.load_full_model(model, given).missing_keys
-        assert model.module.state_dict()["input.weight"].equal(next(iter(given.values())))
+    assert raised(lambda: load_whole(model, model.state_dict())) == "RuntimeError"
 
 
 @check
 def a_whole_state_loads_from_all_ranks_or_from_one() -> None:
     source = Net().state_dict()
-    for from_rank0 in (False, True):
+    for load, options in (
+        (load_whole, {}),
+        (load_whole, {"broadcast_from_rank0": True}),
+        (support.load_full_model, {}),
+    ):
         model = sharded()
         evaluate(model)
         given = {**source, "input.weight": source["input.weight"].bfloat16().float()}
-        kept = dict(given)
-        same = from_rank0 and dist.get_rank() != 0
-        result = support.load_full_model(model, None if same else given, from_rank0=from_rank0)
+        result = load(model, given if dist.get_rank() == 0 or not options else {}, **options)
         assert (list(result.missing_keys), list(result.unexpected_keys)) == ([], [])
-        state = support.full_model_state(model, cpu_offload=False, rank0_only=False)
+        state = whole_state(model)
         assert all(state[name].equal(value) for name, value in given.items())
-        assert given.keys() == kept.keys()
-        assert all(given[name] is kept[name] for name in kept)
         train(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    # Each rank's own values are what FSDP1 took: rank 0's do not win.
-    model = sharded()
-    support.load_full_model(model, {n: v + dist.get_rank() for n, v in source.items()})
-    difference = whole(model)["block.0.weight"] - source["block.0.weight"]
-    assert difference.round().sum(1).tolist() == [0] * 4 + [5] * 3
 
 
 @check
-def missing_and_unexpected_keys_are_errors_on_all_ranks() -> None:
+def a_dictionary_that_is_loaded_is_filled_with_shards() -> None:
+    source = Net().state_dict()
+    options = StateDictOptions(full_state_dict=True)
+    support.load_full_model(sharded(), source)
+    assert not any(isinstance(value, DTensor) for value in source.values())
+    set_model_state_dict(sharded(), source, options=options)
+    assert any(isinstance(value, DTensor) for value in source.values())
+
+
+@check
+def torch_says_nothing_of_missing_keys() -> None:
     source = Net().state_dict()
     missing = {n: v for n, v in source.items() if n != "block.0.weight"}
     unexpected = {**source, "stranger": torch.zeros(1)}
-    for from_rank0 in (False, True):
-        for state in (missing, unexpected):
-            given = state if not from_rank0 or dist.get_rank() == 0 else {}
-            model = sharded()
-            error = raised(
-                lambda m=model, g=given, f=from_rank0: support.load_full_model(m, g, from_rank0=f)  # type: ignore[misc]
-            )
-            assert on_all_ranks(error) == ["RuntimeError"] * 2
-            result = support.load_full_model(model, given, strict=False, from_rank0=from_rank0)
-            found = result.missing_keys, result.unexpected_keys
-            assert found == ((["block.0.weight"], []) if state is missing else ([], ["stranger"]))
-    # torch alone takes the hole for filled, and raises on rank 0 only when all take its state.
-    options = StateDictOptions(full_state_dict=True)
-    assert not raised(lambda: set_model_state_dict(sharded(), dict(missing), options=options))
-    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-    given = unexpected if dist.get_rank() == 0 else {}
-    error = raised(lambda: set_model_state_dict(sharded(), dict(given), options=options))
-    assert on_all_ranks(error) == ["RuntimeError", ""]
+    for state in (missing, unexpected):
+        error = raised(lambda s=state: support.load_full_model(sharded(), s))  # type: ignore[misc]
+        assert on_all_ranks(error) == ["RuntimeError"] * 2
+        result = support.load_full_model(sharded(), state, strict=False)
+        found = result.missing_keys, result.unexpected_keys
+        assert found == ((["block.0.weight"], []) if state is missing else ([], ["stranger"]))
+    assert not raised(lambda: load_whole(sharded(), missing))
+    assert raised(lambda: load_whole(sharded(), unexpected)) == "RuntimeError"
 
 
 # -- optimizer states -----------------------------------------------------------------------------
@@ -520,7 +541,7 @@ def missing_and_unexpected_keys_are_errors_on_all_ranks() -> None:
 def an_optimizer_that_has_not_stepped_stays_so() -> None:
     results: list[list[float]] = []
     ask: Callable[..., Any]
-    safe = (support.full_optimizer_state, support.sharded_optimizer_state, _optim_state_dict)
+    safe = (_optim_state_dict,)
     for ask in (get_optimizer_state_dict, lambda *_: None, *safe):
         torch.manual_seed(0)
         model = sharded()
@@ -547,7 +568,6 @@ def _optim_state_dict(model: nn.Module, optimizer: torch.optim.Optimizer) -> Any
 def a_whole_optimizer_state_is_a_copy_and_loads_back() -> None:
     for make in (
         lambda parameters: torch.optim.AdamW(parameters, lr=0.1),
-        lambda parameters: torch.optim.SGD(parameters, lr=0.1),
         lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
         lambda parameters: torch.optim.Adagrad(parameters, lr=0.1),
     ):
@@ -556,18 +576,20 @@ def a_whole_optimizer_state_is_a_copy_and_loads_back() -> None:
         optimizer = make(list(model.parameters()))
         train(model, optimizer, 2)
         evaluate(model)
-        weights = support.full_model_state(model, cpu_offload=False, rank0_only=False)
-        state = support.full_optimizer_state(model, optimizer)
-        only = support.full_optimizer_state(model, optimizer, rank0_only=True)
+        weights = whole_state(model)
+        state = optimizer_state(model, optimizer)
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        only = copy.deepcopy(get_optimizer_state_dict(model, optimizer, options=options))
         assert on_all_ranks(len(only)) == [2, 0]
         expected = train(model, optimizer, 3)
         for from_rank0 in (False, True):
-            support.load_full_model(model, weights)
+            load_whole(model, weights)
             other = make(list(model.parameters()))
             for group in other.param_groups:
                 group["lr"] = 7.0  # comes with the state
-            given = state if not from_rank0 else only
-            support.load_full_optimizer(model, other, given, from_rank0=from_rank0)
+            load_optimizer(
+                model, other, only if from_rank0 else state, broadcast_from_rank0=from_rank0
+            )
             assert train(model, other, 3) == expected
 
 
@@ -577,12 +599,12 @@ def steps_that_parameters_share_count_once() -> None:
     model = sharded()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     train(model, optimizer, 2)
-    state = support.full_optimizer_state(model, optimizer)
+    state = optimizer_state(model, optimizer)
     step = torch.tensor(2.0)
     for fields in state["state"].values():
         fields["step"] = step
     steps = []
-    for load in (support.load_full_optimizer, _set_optimizer_state):
+    for load in (load_optimizer, _set_optimizer_state):
         other = torch.optim.AdamW(model.parameters(), lr=0.1)
         load(model, other, copy.deepcopy(state))
         train(model, other)
@@ -597,30 +619,19 @@ def _set_optimizer_state(model: nn.Module, optimizer: Any, state: dict[str, Any]
 
 
 @check
-def states_keyed_by_index_load_too() -> None:
-    """As plain optimizers and ``rekey_optim_state_dict`` write them."""
+def states_keyed_by_index_are_for_plain_optimizers() -> None:
+    """``rekey_optim_state_dict`` writes them; torch takes them for the names of no parameter."""
     model = sharded()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     train(model, optimizer, 2)
-    weights = support.full_model_state(model, cpu_offload=False, rank0_only=False)
-    named = support.full_optimizer_state(model, optimizer)
-    expected = train(model, optimizer, 3)
-    index = {name: place for place, name in enumerate(named["param_groups"][0]["params"])}
-    state: dict[str, Any] = {
-        "state": {index[name]: fields for name, fields in named["state"].items()},
-        "param_groups": [{**named["param_groups"][0], "params": list(index.values())}],
-    }
-    support.load_full_model(model, weights)
-    other = torch.optim.AdamW(model.parameters(), lr=0.1)
-    support.load_full_optimizer(model, other, state)
-    assert train(model, other, 3) == expected
-    # torch takes them for the names of no parameter, and loads nothing.
-    support.load_full_model(model, weights)
-    other = torch.optim.AdamW(model.parameters(), lr=0.1)
-    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-    given = state if dist.get_rank() == 0 else {}
-    set_optimizer_state_dict(model, other, given, options=options)
-    assert train(model, other, 3) != expected
+    named = optimizer_state(model, optimizer)
+    state = support.rekey_optimizer_state(named, model, by_name=False)
+    assert raised(lambda: load_optimizer(model, optimizer, state))
+    again = support.rekey_optimizer_state(state, model, by_name=True)
+    load_optimizer(model, optimizer, again)
+    converted = support.optimizer_state_to_load(model, optimizer, state)
+    optimizer.load_state_dict(converted)
+    assert {fields["step"].item() for fields in optimizer.state.values()} == {2.0}
 
 
 @check
@@ -648,7 +659,7 @@ def states_are_rekeyed_as_fsdp1_did() -> None:
         assert again == expected == indexed
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     train(model, optimizer)
-    state = support.full_optimizer_state(model, optimizer)
+    state = optimizer_state(model, optimizer)
     indexed = support.rekey_optimizer_state(state, Net(), by_name=False)
     assert list(indexed["state"]) == list(range(len(state["state"])))
     named = support.rekey_optimizer_state(indexed, model, by_name=True)
@@ -664,13 +675,13 @@ def groups_are_told_by_their_parameters() -> None:
     weights = [p for n, p in names.items() if n.endswith("weight")]
     optimizer = torch.optim.AdamW([{"params": biases, "lr": 0.01}, {"params": weights, "lr": 0.02}])
     train(model, optimizer, 2)
-    state = support.full_optimizer_state(model, optimizer)
+    state = optimizer_state(model, optimizer)
     state["state"]["gone"] = {"step": torch.tensor(2.0)}
-    kept = support.full_model_state(model, cpu_offload=False, rank0_only=False)
+    kept = whole_state(model)
     expected = train(model, optimizer, 3)
-    support.load_full_model(model, kept)
+    load_whole(model, kept)
     other = torch.optim.AdamW([{"params": weights[::-1]}, {"params": biases[::-1]}])
-    support.load_full_optimizer(model, other, state)
+    load_optimizer(model, other, state)
     assert [group["lr"] for group in other.param_groups] == [0.02, 0.01]
     assert train(model, other, 3) == expected
 
@@ -684,7 +695,7 @@ def states_are_of_the_kind_that_is_set() -> None:
     model = sharded()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     train(model, optimizer, 2)
-    plain = support.full_model_state(model, cpu_offload=False, rank0_only=False)
+    plain = whole_state(model)
     kind = support.StateDictType
 
     with support.state_dict_type(
@@ -741,9 +752,9 @@ def a_sharded_optimizer_state_is_read_with_dcp() -> None:
     state = copy.deepcopy(get_optimizer_state_dict(model, optimizer))
     dcp.save({"optim": state}, checkpoint_id=box[0])
     train(model, optimizer)
-    reader = dcp.FileSystemReader(box[0])
-    read = support.read_sharded_optimizer_state(model, optimizer, "optim", reader)
-    optimizer.load_state_dict(support.optimizer_state_to_load(model, optimizer, read["optim"]))
+    read = {"optim": get_optimizer_state_dict(model, optimizer)}
+    dcp.load(read, storage_reader=dcp.FileSystemReader(box[0]))
+    set_optimizer_state_dict(model, optimizer, read["optim"])
     for parameter, values in optimizer.state.items():
         assert values["step"] == 2
         name = next(n for n, p in model.named_parameters() if p is parameter)
@@ -1087,8 +1098,8 @@ def states_are_found_after_an_evaluation() -> None:
     model = sharded()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     train(model, optimizer)
-    weights = support.full_model_state(model, cpu_offload=False, rank0_only=False)
-    state = support.full_optimizer_state(model, optimizer)
+    weights = whole_state(model)
+    state = optimizer_state(model, optimizer)
     options = StateDictOptions(full_state_dict=True)
     naive: tuple[Callable[[], object], ...] = (
         lambda: get_optimizer_state_dict(model, optimizer, options=options),
@@ -1096,9 +1107,9 @@ def states_are_found_after_an_evaluation() -> None:
         lambda: set_model_state_dict(model, dict(weights), options=options),
     )
     ours: tuple[Callable[[], object], ...] = (
-        lambda: support.full_optimizer_state(model, optimizer),
-        lambda: support.load_full_optimizer(model, optimizer, state),
-        lambda: support.load_full_model(model, weights),
+        lambda: optimizer_state(model, optimizer),
+        lambda: load_optimizer(model, optimizer, state),
+        lambda: load_whole(model, weights),
     )
     errors = []
     for call in (*naive, *ours):
@@ -1113,15 +1124,20 @@ def an_optimizer_without_a_state_takes_its_settings() -> None:
     model = sharded()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     train(model, optimizer)
-    state = support.full_optimizer_state(model, optimizer)
+    state = optimizer_state(model, optimizer)
     other = torch.optim.SGD(model.parameters(), lr=7.0)
     options = StateDictOptions(full_state_dict=True)
     given = copy.deepcopy(state)
     naive = raised(lambda: set_optimizer_state_dict(model, other, given, options=options))
     assert naive == "AssertionError"
-    other = torch.optim.SGD(model.parameters(), lr=7.0)
-    support.load_full_optimizer(model, other, state)
-    assert other.param_groups[0]["lr"] == 0.5
+    given = copy.deepcopy(state)
+    for whole_only in (True, False):
+        other = torch.optim.SGD(model.parameters(), lr=7.0)
+        if whole_only:
+            set_optimizer_state_dict(model, other, given)
+        else:
+            other.load_state_dict(support.optimizer_state_to_load(model, other, state))
+        assert other.param_groups[0]["lr"] == 0.5
 
 
 @check
@@ -1129,13 +1145,13 @@ def a_whole_state_on_the_cpu_is_for_every_rank_that_asks() -> None:
     model = sharded()
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     assert on_all_ranks(bool(get_model_state_dict(model, options=options))) == [True, False]
-    state = support.full_model_state(model, cpu_offload=True, rank0_only=False)
+    state = support.whole_on_cpu(get_model_state_dict(model))
     assert on_all_ranks(len(state)) == [len(Net().state_dict())] * 2
     optimizer = torch.optim.AdamW(model.parameters())
     train(model, optimizer)
     found = get_optimizer_state_dict(model, optimizer, options=options)
     assert on_all_ranks(bool(found)) == [True, False]
-    assert on_all_ranks(len(support.full_optimizer_state(model, optimizer))) == [2, 2]
+    assert on_all_ranks(len(optimizer_state(model, optimizer))) == [2, 2]
 
 
 @check
@@ -1331,9 +1347,9 @@ def checkpointed_and_compiled_parts_keep_plain_keys() -> None:
             model = torch.compile(model, backend="eager")
             assert next(iter(model.state_dict())) == "_orig_mod.input.weight"
         losses = train(model, torch.optim.SGD(model.parameters(), lr=0.1), 2)
-        state = support.full_model_state(model, cpu_offload=False, rank0_only=False)
+        state = whole_state(model)
         assert list(state) == expected
-        support.load_full_model(model, state)
+        load_whole(model, state)
         assert len(losses) == 2
 
 
@@ -1396,8 +1412,8 @@ def a_sharded_state_follows_the_training() -> None:
     """FSDP1's was a copy; ours is one where it is kept."""
     model = sharded()
     naive = get_model_state_dict(model)
-    copied = {name: value.clone() for name, value in naive.items()}
-    full = support.full_model_state(model, cpu_offload=False, rank0_only=False)
+    copied = copy.deepcopy(naive)
+    full = copy.deepcopy(whole_state(model))
     before = {name: value.clone() for name, value in full.items()}
     train(model, torch.optim.SGD(model.parameters(), lr=0.1))
     after = whole(model)
@@ -1413,7 +1429,7 @@ def every_rank_is_first_where_parameters_are_not_sharded() -> None:
     """As under NO_SHARD, where FSDP1 gave all ranks the state; DCP gives it to one."""
     mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicate", "shard"))
     model = sharded(mesh=mesh)
-    state = support.full_model_state(model, cpu_offload=True, rank0_only=True)
+    state = support.full_model_state(model, cpu_offload=True)
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     naive = get_model_state_dict(model, options=options)
     found = on_all_ranks((len(state), len(naive)))

@@ -106,7 +106,7 @@ def find_place(site: Site, needed: tuple[ast.expr, ...], study: Study) -> Place 
     conditions, dropped = conditions_between(site.node, statement, passed, module)
     if not around:  # conditions behind the return do not matter
         conditions, dropped = sort_conditions([(outer.test, False)], passed, module)
-    tests = tuple(part for each in found for part in _held(each, site))
+    tests = tuple(part for each in found for part in held_parts(each, site.node, module))
     return Place(statement, str(outer), around, conditions, dropped, problem, tests)
 
 
@@ -122,13 +122,12 @@ def _loop_names(node: ast.AST, module: Module) -> set[str]:
     }
 
 
-def _held(guard: ranks.Guard, site: Site) -> list[ast.expr]:
-    """The parts of a condition that are true at ``site``, or false behind an early return."""
+def held_parts(guard: ranks.Guard, node: ast.AST, module: Module) -> list[ast.expr]:
+    """The parts of a condition that are true at ``node``, or false behind an early return."""
     if guard.exits:
         return parts_of_test(guard.test, ast.Or)
-    table = site.module.table
-    child: ast.AST = site.node
-    for parent in table.ancestors(site.node):
+    child = node
+    for parent in module.table.ancestors(node):
         if isinstance(parent, (ast.If, ast.IfExp)) and parent.test is guard.test:
             body = parent.body if isinstance(parent.body, list) else [parent.body]
             return parts_of_test(guard.test, ast.And) if child in body else []

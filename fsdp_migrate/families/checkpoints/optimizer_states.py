@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Made, Value
 from fsdp_migrate.families.checkpoints import state_dict_settings
+from fsdp_migrate.families.parameters import attributes
+from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import bind_arguments
-from fsdp_migrate.syntax.kinds import method_of
+from fsdp_migrate.syntax.kinds import method_of, present
 
 NEW_ORDER = ("model", "optim", "optim_state_dict", "is_named_optimizer", "load_directly", "group")
 OLD_ORDER = ("optim_state_dict", "model", "optim", "is_named_optimizer", "load_directly", "group")
@@ -47,6 +53,11 @@ class Load:
     branch: ast.If | None = None
     problem: str = ""
 
+    @property
+    def parts(self) -> tuple[ast.expr, ast.expr, ast.expr]:
+        """The model, the optimizer and the state, of a load that has them."""
+        return present(self.model), present(self.optimizer), present(self.state)
+
 
 def read_load(site: Site, name: str, study: Study) -> Load:
     """Pair a conversion with the ``load_state_dict`` that takes its result."""
@@ -74,7 +85,7 @@ def read_load(site: Site, name: str, study: Study) -> Load:
 
 
 def _order(call: ast.Call, site: Site, study: Study) -> tuple[str, ...] | None:
-    """The order of the arguments: torch 2.0 took the state first, later releases the model."""
+    """Torch 2.0 took the state first. Keywords say; else the first argument's value does."""
     if not call.args:
         return NEW_ORDER
     if study.traced(call.args[0], site.module):
@@ -102,7 +113,7 @@ def _paired(
         return Load(model, optimizer, state, problem=NOT_HANDED)
     target = parent.targets[0]
     path = access_path(target)
-    uses = _uses(parent, site) if path is not None else []
+    uses = _uses(parent, path, site) if path is not None else []
     if not uses:
         return Load(model, optimizer, state, problem="its result is never loaded")
     if len(uses) != 1:
@@ -126,7 +137,7 @@ def _only_for_some(assignment: ast.Assign, load: ast.Call, site: Site) -> ast.If
     return branch if is_last and beside and not is_elif else None
 
 
-def _uses(assignment: ast.Assign, site: Site) -> list[ast.expr]:
+def _uses(assignment: ast.Assign, path: str, site: Site) -> list[ast.expr]:
     """The loads that this assignment reaches."""
     module = site.module
     scope = module.table.scope_of(assignment)
@@ -146,3 +157,45 @@ def _loads(call: ast.Call) -> bool:
 
 def _receiver(call: ast.Call) -> ast.expr:
     return method_of(call).value
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """What an optimizer may be: one with a ``step`` for each parameter, one without any state."""
+
+    counts_steps: bool
+    may_be_empty: bool
+    is_empty: bool
+
+
+def kinds(optimizer: ast.expr, module: Module, study: Study) -> Kinds:
+    """What an optimizer may be, as far as seen: one that counts steps where nothing is."""
+    found = [_momentum(value, study) for value in study.values(optimizer, module)] or [None]
+    return Kinds(None in found, False in found, set(found) == {False})
+
+
+def _momentum(value: Value, study: Study) -> bool | None:
+    """Whether SGD has a momentum; None of what is no SGD."""
+    if not isinstance(value, Made) or not isinstance(value.node, ast.Call):
+        return None
+    if value.made_by not in {"torch.optim.SGD", "torch.optim.sgd.SGD"}:
+        return None
+    bound = bind_arguments(value.node, ("params", "lr", "momentum"))
+    if bound is None:
+        return True
+    given = bound.get("momentum")
+    flag = study.literal(given, value.module) if given is not None else None
+    return given is not None and (flag is None or bool(flag.value))
+
+
+def is_read_sharded(site: Site) -> bool:
+    """Whether the function reads a sharded state, which is converted under any setting."""
+    function = enclosing_function(site.module, site.node)
+    calls = [n for n in ast.walk(function) if isinstance(n, ast.Call)]
+    paths = [access_path(call.func) or "" for call in calls]
+    return any(path.endswith("load_sharded_optimizer_state_dict") for path in paths)
+
+
+def may_share_steps(models: Iterable[Constructor], study: Study) -> bool:
+    """Whether FSDP1 may have saved one ``step`` for all parameters of a unit."""
+    return any(attributes.keeps_attributes(each, study) is not True for each in models)

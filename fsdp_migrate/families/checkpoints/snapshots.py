@@ -43,7 +43,12 @@ def _is_kept(node: ast.AST, module: Module, study: Study, depth: int) -> bool:
     if not isinstance(parent, (ast.Assign, ast.AnnAssign)):
         return False
     targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
-    return any(_holds(target, parent, module) for target in targets)
+    if any(_holds(target, parent, module) for target in targets):
+        return True
+    function = references.enclosing_function(module, node)
+    names = [name for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+    uses = (use for name in names for use in _uses(name, function, module))
+    return depth > 0 and any(_is_kept(use, module, study, depth - 1) for use in uses)
 
 
 def _holds(target: ast.expr, assignment: ast.stmt, module: Module) -> bool:
@@ -58,7 +63,7 @@ def _holds(target: ast.expr, assignment: ast.stmt, module: Module) -> bool:
         return False
     function = references.enclosing_function(module, assignment)
     loop = _loop(assignment, module)
-    steps = list(_steps(function))
+    steps = list(training_calls(function))
     first = assignment.end_lineno or 0
     for use in _uses(target, function, module):
         if loop is not None and (
@@ -79,12 +84,12 @@ def _uses(target: ast.Name, function: ast.AST, module: Module) -> list[ast.Name]
         if node.id == target.id
         and isinstance(node.ctx, ast.Load)
         and table.within[node].lookup(node.id) is owner
-        and not _is_subscripted_target(node, module)
+        and not is_subscripted_target(node, module)
         and references.enclosing_function(module, node) is function
     ]
 
 
-def _is_subscripted_target(node: ast.expr, module: Module) -> bool:
+def is_subscripted_target(node: ast.expr, module: Module) -> bool:
     """``states["model"] = ...``, where ``states`` is read only to be written to."""
     parent = module.table.parents[node]
     return isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store)
@@ -97,12 +102,12 @@ def _loop(node: ast.AST, module: Module) -> ast.AST | None:
     for parent in module.table.ancestors(node):
         if parent is function:
             break
-        if isinstance(parent, LOOPS) and any(_steps(parent)):
+        if isinstance(parent, LOOPS) and any(training_calls(parent)):
             found = parent
     return found
 
 
-def _steps(node: ast.AST) -> Iterator[ast.Call]:
+def training_calls(node: ast.AST) -> Iterator[ast.Call]:
     """Calls that train."""
     for call in ast.walk(node):
         if isinstance(call, ast.Call):

@@ -81,7 +81,7 @@ def _group_in_scope(
         return None
     if constructor.is_context or constructor.may_have("device_mesh"):
         return None
-    if strategy.strategy_of(constructor, study) not in {"FULL_SHARD", "SHARD_GRAD_OP"}:
+    if not strategy.is_over_all(constructor, study):
         return None
     table = site.module.table
     for parent in table.ancestors(constructor.call):
@@ -101,4 +101,6 @@ def _over_all_ranks(constructor: Constructor, study: Study) -> bool:
     given = constructor.may_have("process_group") or constructor.has("device_mesh")
     if constructor.is_context or given:
         return False
-    return strategy.strategy_of(constructor, study) in {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"}
+    return strategy.is_over_all(constructor, study) or strategy.is_replicated(
+        frozenset({constructor}), study
+    )

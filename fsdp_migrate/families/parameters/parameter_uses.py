@@ -134,8 +134,10 @@ def _may_be_replicated(optimizer: ast.expr, study: Study, module: Module) -> boo
     """
     if isinstance(optimizer, ast.Name) and optimizer.id == "self":
         return False
-    chosen = {strategy.strategy_of(c, study) for c in models_of_optimizer(optimizer, study, module)}
-    return not chosen.isdisjoint({None, "NO_SHARD"})
+    chosen = [
+        strategy.strategies_of(c, study) for c in models_of_optimizer(optimizer, study, module)
+    ]
+    return any(not found or "NO_SHARD" in found for found in chosen)
 
 
 def _named(iterated: ast.expr, module: Module) -> Iterator[ast.Name]:

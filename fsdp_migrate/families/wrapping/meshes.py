@@ -85,8 +85,7 @@ def is_sharded_by_all(constructor: Constructor, study: Study) -> bool:
     if constructor.is_open:
         words = ("process_group", "device_mesh", "HYBRID_SHARD", "NO_SHARD")
         return not study.project.mentions(*words)
-    chosen = strategy.strategy_of(constructor, study)
-    if chosen is None or chosen in {"NO_SHARD", *strategy.HYBRID}:
+    if not strategy.is_over_all(constructor, study):
         return False
     for name in ("process_group", "device_mesh"):
         node = constructor.arguments.get(name)

@@ -20,6 +20,7 @@ LANGUAGE_MODELS = re.compile(
 WRAPPERS = frozenset({"peft.get_peft_model", "peft.PeftModel.from_pretrained"})
 HARMLESS_ROOTS = frozenset({"torch", "builtins", "math", "functools", "typing", "dataclasses"})
 BUFFERED_LAYERS = ("BatchNorm", "InstanceNorm", "SpectralNorm", "spectral_norm")
+WHOLE = frozenset(f"torch.{name}" for name in ("bool", "uint8", "int32", "int64", "int", "long"))
 
 
 @dataclass
@@ -29,6 +30,7 @@ class Contents:
     externals: set[str] = field(default_factory=set)
     classes: list[Class] = field(default_factory=list)
     complete: bool = True  # False: part of the model is made by code that cannot be followed
+    from_library: bool = False  # it is, or has, a language model of a library
 
 
 def contents(node: ast.expr, module: Module, study: Study) -> Contents:
@@ -60,6 +62,7 @@ def _outside(
 ) -> None:
     name = value.made_by
     if LANGUAGE_MODELS.search(name):
+        result.from_library = True
         return
     holds = name in WRAPPERS or fsdp1.canonical(name) in {"wrap", fsdp1.FSDP}
     if holds and call.args and call not in seen:
@@ -135,6 +138,29 @@ def may_save_float_buffers(node: ast.expr, module: Module, study: Study) -> bool
     if any(layer in name for name in found.externals for layer in BUFFERED_LAYERS):
         return True
     return any(_registers_persistent(cls.node) for cls in found.classes)
+
+
+def may_have_float_buffers(node: ast.expr, module: Module, study: Study) -> bool:
+    """Whether a model may have floating-point buffers, saved or not; True when unsure."""
+    found = contents(node, module, study)
+    outside = {n.split(".", maxsplit=1)[0] for n in found.externals} - HARMLESS_ROOTS
+    if outside or not found.complete or found.from_library:
+        return True
+    suspects = (*BUFFERED_LAYERS, ".load", ".Buffer")
+    if any(part in name for name in found.externals for part in suspects):
+        return True
+    return any(not _is_whole(c) for c, _ in study.tracer.calls_named("register_buffer"))
+
+
+def _is_whole(call: ast.Call) -> bool:
+    """Whether a buffer is registered with a dtype that is not floating-point, in sight."""
+    value = call.args[1] if len(call.args) > 1 else None
+    if not isinstance(value, ast.Call):
+        return False
+    if isinstance(value.func, ast.Attribute) and value.func.attr in {"bool", "long", "int"}:
+        return True
+    dtypes = [ast.unparse(k.value) for k in value.keywords if k.arg == "dtype"]
+    return bool(dtypes) and dtypes[0] in WHOLE
 
 
 def _registers_persistent(node: ast.ClassDef) -> bool:

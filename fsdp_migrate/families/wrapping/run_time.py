@@ -45,6 +45,7 @@ def choose_run_time_forms(study: Study) -> list[frozenset[ast.AST]]:
     value has one form wherever imports lead.
     """
     failed = {c for c in study.unwritten if not c.is_wrong}
+    failed |= {sharer for constructor in failed for sharer in constructor.sharers}
     together = study.wrapping.constructors
     if not failed:
         return []
@@ -55,6 +56,7 @@ def choose_run_time_forms(study: Study) -> list[frozenset[ast.AST]]:
         if not _stands_in(origin, constructor)
     }
     chosen = failed | sharing
+    chosen |= {sharer for constructor in chosen for sharer in constructor.sharers}
     if any(c.is_wrong for c in together):
         chosen -= together
     elif chosen & together:
@@ -62,13 +64,17 @@ def choose_run_time_forms(study: Study) -> list[frozenset[ast.AST]]:
     found: dict[int, set[ast.AST]] = defaultdict(set)
     for constructor in sorted(chosen, key=lambda c: (c.module.display, c.call.lineno)):
         island = study.project.island(constructor.module)
-        found[island].add(constructor.defined_by or constructor.call)
+        found[island].add(constructor.node)
     return [frozenset(calls) for calls in found.values()]
 
 
 def _stands_in(node: ast.AST, constructor: Constructor) -> bool:
     table = constructor.module.table
-    return node in table.parents and any(p is constructor.call for p in table.ancestors(node))
+    if node not in table.parents:
+        return False
+    entries = constructor.dictionary.entries if constructor.dictionary is not None else ()
+    owns = (constructor.call, *(entry.value for entry in entries))
+    return any(p in owns for p in (node, *table.ancestors(node)))
 
 
 def construct(site: Site, study: Study) -> list[Decision]:
@@ -182,7 +188,7 @@ def decide_mention(site: Site, study: Study) -> Decision | None:
     if site.construct.kind is ConstructKind.IMPORT:
         return None  # nothing in the file uses it
     models = study.reached_from(site.module)
-    if all((c.defined_by or c.call) not in study.run_time for c in models):
+    if all(c.node not in study.run_time for c in models):
         return None  # those are on another island
     if name in fsdp1.POLICIES - {"wrap", "enable_wrap"}:
         rule = study.registry.find(Construct.parse(name))

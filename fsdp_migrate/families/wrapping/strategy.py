@@ -8,10 +8,12 @@ when the argument is left out; SHARD_GRAD_OP frees parameters after backward lik
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from packaging.version import Version
 
+from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Constant, External, Value
 from fsdp_migrate.families.wrapping import device_code, devices, vocabulary
 from fsdp_migrate.fsdp1 import api as fsdp1
@@ -26,7 +28,11 @@ HYBRID = frozenset({"HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"})
 ENUM = "ShardingStrategy"
 # Earlier releases reduce-scatter over a group of one with AVG, which torch's comments distrust.
 CLEAN_REPLICATION = Version("2.10")
-MEMBERS = frozenset({"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", *HYBRID})
+OVER_ALL = frozenset({"FULL_SHARD", "SHARD_GRAD_OP"})  # of which every rank holds a part
+MEMBERS = frozenset({*OVER_ALL, "NO_SHARD", *HYBRID})
+# True makes the root reshard as well since then; None is the default.
+NONE_IS_DEFAULT = Version("2.8")
+OPPOSITES = {ast.Eq: "!=", ast.NotEq: "==", ast.In: "not in", ast.NotIn: "in"}
 
 
 def member(value: Value) -> str | None:
@@ -52,9 +58,136 @@ def strategy_of(constructor: Constructor, study: Study) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
+def strategies_of(constructor: Constructor, study: Study) -> frozenset[str]:
+    """The strategies that a constructor chooses from, or none if they are not all in sight."""
+    certain = strategy_of(constructor, study)
+    if certain is not None:
+        return frozenset({certain})
+    choice = _choice(constructor, study)
+    return frozenset() if choice is None else frozenset(choice.mentions.values())
+
+
+def is_over_all(constructor: Constructor, study: Study) -> bool:
+    """Whether the strategy certainly is one that shards over all ranks."""
+    found = strategies_of(constructor, study)
+    return bool(found) and found <= OVER_ALL
+
+
 def is_replicated(models: frozenset[Constructor], study: Study) -> bool:
     """Whether every rank has all of the models, as far as their strategies are written."""
     return {strategy_of(model, study) for model in models} == {"NO_SHARD"}
+
+
+# -- strategies to choose from ----------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Choice:
+    """FULL_SHARD or SHARD_GRAD_OP, as an expression that can say ``reshard_after_forward``.
+
+    ``mentions`` are the expressions that name a strategy. ``names`` are those of the variable that
+    takes the choice to the constructor.
+    """
+
+    mentions: dict[ast.expr, str]
+    names: list[ast.Name]
+
+
+def _choice(constructor: Constructor, study: Study) -> Choice | None:
+    """What a constructor chooses from: ``SHARD_GRAD_OP if args.zero2 else FULL_SHARD``."""
+    node = constructor.arguments.get("sharding_strategy")
+    if node is None:
+        return None
+    given, names = _assigned(node, constructor.module) or ([node], [])
+    mentions = {}
+    for expression in given:
+        for leaf in _leaves(expression):
+            direct = isinstance(leaf, ast.Constant) or study.external(leaf, constructor.module)
+            found = {member(v) for v in study.values(leaf, constructor.module)} if direct else {""}
+            if len(found) != 1 or not found <= OVER_ALL:
+                return None
+            mentions[leaf] = str(found.pop())
+    return Choice(mentions, names)
+
+
+def _leaves(node: ast.expr) -> Iterator[ast.expr]:
+    """What an expression may be: both branches of a condition, the values of a table."""
+    match node:
+        case ast.IfExp(body=body, orelse=orelse):
+            yield from _leaves(body)
+            yield from _leaves(orelse)
+        case ast.Subscript(value=ast.Dict(keys=keys, values=values)) if None not in keys:
+            for value in values:
+                yield from _leaves(value)
+        case _:
+            yield node
+
+
+def _assigned(node: ast.expr, module: Module) -> tuple[list[ast.expr], list[ast.Name]] | None:
+    """What a variable is assigned that only takes a value to ``node``, and all its names."""
+    table = module.table
+    scope = table.scope_of(node)
+    if not isinstance(node, ast.Name) or not scope.is_function or node.id not in scope.bindings:
+        return None
+    given, names = [], [node]
+    for binding in scope.bindings[node.id]:
+        statement = binding.node
+        if not isinstance(statement, ast.Assign) or not isinstance(binding.value, ast.expr):
+            return None
+        target = statement.targets[0]
+        if len(statement.targets) > 1 or not isinstance(target, ast.Name):
+            return None
+        given.append(binding.value)
+        names.append(target)
+    used = [n for n in table.names_by_id.named(node.id) if table.within[n].lookup(n.id) is scope]
+    return (given, names) if set(used) == set(names) else None
+
+
+def _reshard(choice: Choice, plan: ShardPlan, value: ast.expr, study: Study) -> Code:
+    """``reshard_after_forward`` for a choice: ``not args.zero2``."""
+    short = _condition(value) if study.target < NONE_IS_DEFAULT and not choice.names else None
+    if short is not None:
+        return short
+    full = "True" if study.target < NONE_IS_DEFAULT else "None"
+    module = plan.constructor.module
+    for leaf, name in choice.mentions.items():
+        new = code(full if name == "FULL_SHARD" else "False")
+        if choice.names:
+            study.convert(leaf, new, "reshard_after_forward", plan.constructor)
+        else:
+            plan.proposal.replace(module, leaf, new)
+    if not choice.names and not plan.constructor.has("auto_wrap_policy"):
+        return code("{v}", v=value)
+    name = plan.fresh("reshard_after_forward")
+    if not choice.names:
+        plan.setup.append(code("{n} = {v}", n=name, v=value))
+    for each in choice.names[1:]:
+        plan.proposal.replace(module, each, code(name))
+    return code(name)
+
+
+def _condition(value: ast.expr) -> Code | None:
+    """``not args.zero2`` of ``SHARD_GRAD_OP if args.zero2 else FULL_SHARD``."""
+    match value:
+        case ast.IfExp(body=ast.Attribute(attr="FULL_SHARD"), orelse=ast.Attribute() as other):
+            if other.attr != "SHARD_GRAD_OP":
+                return None
+            is_bool = isinstance(value.test, ast.Compare)
+            return code("{t}" if is_bool else "bool({t})", t=value.test)
+        case ast.IfExp(body=ast.Attribute(attr="SHARD_GRAD_OP"), orelse=ast.Attribute() as other):
+            return _negated(value.test) if other.attr == "FULL_SHARD" else None
+    return None
+
+
+def _negated(test: ast.expr) -> Code:
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return code("bool({o})", o=operand)
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in OPPOSITES:
+            return code(f"{{l}} {OPPOSITES[type(op)]} {{r}}", l=left, r=right)
+        case ast.Name() | ast.Attribute() | ast.Call() | ast.Subscript():
+            return code("not {t}", t=test)
+    return code("not ({t})", t=test)
 
 
 def decide_argument(site: Site, study: Study, rule: str) -> Decision:
@@ -62,7 +195,11 @@ def decide_argument(site: Site, study: Study, rule: str) -> Decision:
     plan, value, _ = study.argument(site)
     name = strategy_of(plan.constructor, study)
     if name is None:
-        return _at_run_time(site, plan, value, study, rule)
+        choice = _choice(plan.constructor, study)
+        if choice is None:
+            return _at_run_time(site, plan, value, study, rule)
+        plan.everywhere["reshard_after_forward"] = _reshard(choice, plan, value, study)
+        return study.rewritten(site, rule, "the strategies -> reshard_after_forward")
     problem = apply_strategy(name, plan, study)
     if problem:
         help = "build a 2-D device mesh and pass it as device_mesh"
@@ -146,4 +283,7 @@ def decide_mention(site: Site, study: Study, rule: str) -> Decision:
     The enum is the project's vocabulary (configurations, comparisons, command lines): it is taken
     over, member by member, into the support module.
     """
+    for node in (site.reference, site.node):
+        if node in study.conversions:
+            return study.converted(site, rule, study.conversions[node])
     return vocabulary.import_from_support(site, ENUM, study, rule)

@@ -15,6 +15,7 @@ from fsdp_migrate.planning.edits import (
     DropElse,
     Edit,
     RemoveArgument,
+    RemoveItem,
     ReplaceExpression,
     ReplaceStatement,
     Unwrap,
@@ -94,6 +95,8 @@ def _removed_and_mentioned(module: Module, edits: Sequence[Edit]) -> tuple[set[a
                 removed.update(edit.node.orelse)
             case RemoveArgument():
                 removed.add(edit.argument)
+            case RemoveItem():
+                removed.add(edit.value)
         for each in new_code(edit):
             nodes: list[ast.expr] = []
             text = PLAIN_STRING.sub("", each.flatten(nodes))

@@ -1,0 +1,106 @@
+"""What of the training a state is asked for, or loaded, before and after.
+
+After an evaluation the root's parameters are whole until the next backward. Torch's functions for
+optimizers, and those that load, then do not know them. And an optimizer that has not stepped gets
+a first step from ``get_optimizer_state_dict``, which this run would count.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.checkpoints.snapshots import LOOPS, training_calls
+from fsdp_migrate.fsdp1.references import enclosing_function
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning.context import Study, block_of
+from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.proposal import Proposal
+
+DEPTH = 3  # how many callers up calls are looked for
+EVALUATION_WORDS = ("eval", "valid", "no_grad", "inference_mode")
+
+
+def is_evaluated(study: Study) -> bool:
+    """Whether any file speaks of evaluations."""
+    return any(map(study.project.mentions, EVALUATION_WORDS))
+
+
+def may_follow_evaluation(node: ast.AST, module: Module, study: Study, depth: int = DEPTH) -> bool:
+    """Whether something before ``node`` trains or evaluates, here or where this is called."""
+    if not is_evaluated(study):
+        return False
+    function = enclosing_function(module, node)
+    loops = [each for each in module.table.ancestors(node) if isinstance(each, LOOPS)]
+    line = getattr(node, "lineno", 0)
+    for call in (*training_calls(function), *_evaluations(function)):
+        repeated = any(loop in module.table.ancestors(call) for loop in loops)
+        if enclosing_function(module, call) is function and (call.lineno < line or repeated):
+            return True
+    return depth > 0 and any(
+        may_follow_evaluation(caller, other, study, depth - 1)
+        for caller, other in _callers(function, module, study)
+    )
+
+
+def comes_before_training(node: ast.AST, module: Module, study: Study, depth: int = DEPTH) -> bool:
+    """Whether ``node`` is reached before the first step: training comes below it and not above."""
+    function = enclosing_function(module, node)
+    line = getattr(node, "lineno", 0)
+    steps = [c for c in training_calls(function) if enclosing_function(module, c) is function]
+    around = set(module.table.ancestors(node))
+    if steps:
+        loops = [each for step in steps for each in module.table.ancestors(step)]
+        in_loop = any(isinstance(each, LOOPS) and each in around for each in loops)
+        return not in_loop and all(step.lineno > line for step in steps)
+    return depth > 0 and any(
+        comes_before_training(caller, other, study, depth - 1)
+        for caller, other in _callers(function, module, study)
+    )
+
+
+def _evaluations(function: ast.AST) -> Iterator[ast.Call]:
+    for call in ast.walk(function):
+        if isinstance(call, ast.Call):
+            name = (access_path(call.func) or "").rpartition(".")[2]
+            if any(word in name for word in EVALUATION_WORDS):
+                yield call
+
+
+def _callers(function: ast.AST, module: Module, study: Study) -> Iterator[tuple[ast.AST, Module]]:
+    if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        for caller in study.tracer.callers(function, module):
+            yield caller.call, caller.module
+
+
+def follows_model_state(site: Site, path: str) -> bool:
+    """Whether the model's own state is asked for or loaded shortly before: that reshards."""
+    table = site.module.table
+    statement: ast.AST = site.statement
+    while isinstance(statement, ast.stmt):
+        block = block_of(table.parents[statement], statement) or [statement]
+        for earlier in block[: block.index(statement) + 1]:
+            for node in ast.walk(earlier):
+                method = node.func if isinstance(node, ast.Call) else None
+                if isinstance(method, ast.Attribute) and method.attr in _STATES:
+                    is_earlier = site.module.position(method) < site.position
+                    if is_earlier and access_path(method.value) == path:
+                        return True
+        statement = table.parents[statement]
+        if not isinstance(statement, (ast.With, ast.AsyncWith)):
+            return False
+    return False
+
+
+_STATES = ("state_dict", "load_state_dict")
+
+
+def reshard_before(statement: ast.stmt, model: ast.expr, site: Site, proposal: Proposal) -> None:
+    """Shard the parameters of ``model`` again in front of a statement."""
+    path = access_path(model)
+    if path is not None:
+        function = proposal.support(site.module, "reshard_parameters", statement)
+        line = code("{f}({m})", f=function, m=path)
+        proposal.insert_before(site.module, statement, line)
