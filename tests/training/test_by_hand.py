@@ -1,17 +1,20 @@
-"""Programs migrated by hand: the hand's version trains like FSDP1's, and loads what that saved."""
+"""Programs migrated by hand and by the tool: both train like FSDP1, and load what that saved."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.training.programs import FIXTURES, Launcher, Run, compare
+from tests.training.programs import FIXTURES, Launcher, Run, compare, pair
 
 pytestmark = pytest.mark.train
 
 BY_HAND = FIXTURES / "by_hand"
+LEFT = {"myproj"}  # the tool leaves a part of it
 HALF = 1e-3  # of bf16's relative precision of 4e-3, in mean losses and norms
 
 
@@ -117,28 +120,55 @@ PAIRS = sorted(d.parent.name for d in BY_HAND.glob("*/before") if (d.parent / "a
 REST = tuple(Case(name) for name in PAIRS if name not in {case.program for case in CASES})
 
 
+Scripts = Callable[[str], dict[str, Path]]
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Scripts:
+    """The versions of a program: FSDP1's, the hand's and the tool's."""
+
+    @cache
+    def of(program: str) -> dict[str, Path]:
+        found = {v: BY_HAND / program / v / "train.py" for v in ("before", "after")}
+        if program not in LEFT:
+            directory = tmp_path_factory.mktemp(program)
+            found["tool"] = pair(f"by_hand/{program}/before", directory).after
+        return found
+
+    return of
+
+
 @pytest.mark.parametrize("case", CASES + REST, ids=str)
-def test_trains_the_same(case: Case, launcher: Launcher) -> None:
-    scripts = {v: BY_HAND / case.program / v / "train.py" for v in ("before", "after")}
-    before = launcher.script(scripts["before"], *case.arguments, fsdp1="allow", ranks=case.ranks)
-    after = launcher.script(scripts["after"], *case.arguments, fsdp1="forbid", ranks=case.ranks)
-    assert compare(before, after, tolerance=case.tolerance) >= 8
+def test_trains_the_same(case: Case, launcher: Launcher, scripts: Scripts) -> None:
+    runs = {
+        version: launcher.script(
+            script,
+            *case.arguments,
+            fsdp1="allow" if version == "before" else "forbid",
+            ranks=case.ranks,
+        )
+        for version, script in scripts(case.program).items()
+    }
+    before = runs.pop("before")
+    for after in runs.values():
+        assert compare(before, after, tolerance=case.tolerance) >= 8
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.save], ids=str)
-def test_resumes_the_same(case: Case, launcher: Launcher, tmp_path: Path) -> None:
-    """Both go on from what FSDP1 saved; what the hand's version saves is as good to it."""
-    scripts = {v: BY_HAND / case.program / v / "train.py" for v in ("before", "after")}
+def test_resumes_the_same(case: Case, launcher: Launcher, scripts: Scripts, tmp_path: Path) -> None:
+    """All go on from what FSDP1 saved; what a later version saves is as good to it."""
+    versions = scripts(case.program)
 
     def run(version: str, arguments: tuple[str, ...], saved_by: str) -> Run:
         out = str(tmp_path / saved_by)
         every = [a.replace("{out}", out) for a in (*case.arguments, *arguments)]
         fsdp1 = "allow" if version == "before" else "forbid"
-        return launcher.script(scripts[version], *every, fsdp1=fsdp1, ranks=case.ranks)
+        return launcher.script(versions[version], *every, fsdp1=fsdp1, ranks=case.ranks)
 
-    for version in scripts:
+    for version in versions:
         run(version, case.save, version)
     expected = run("before", case.resume, "before")
-    for saved_by in scripts:
-        after = run("after", case.resume, saved_by)
-        assert compare(expected, after, tolerance=case.tolerance) >= 4
+    for version in versions:
+        for saved_by in {"before", version} if version != "before" else ():
+            after = run(version, case.resume, saved_by)
+            assert compare(expected, after, tolerance=case.tolerance) >= 4
