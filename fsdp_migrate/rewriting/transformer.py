@@ -286,7 +286,9 @@ class Editor(cst.CSTTransformer):
         """How long a comment above a statement may be."""
         line = self.module.source.lines[getattr(node, "lineno", 1) - 1]
         indent = line[: len(line) - len(line.lstrip())]
-        return self.line_length - len(indent.expandtabs(4))
+        # What shares a line with its ``if`` gets a line of its own, one step deeper.
+        deeper = getattr(self.module.table.parents[node], "lineno", 0) == getattr(node, "lineno", 1)
+        return self.line_length - len(indent.expandtabs(4)) - 4 * deeper
 
     def render(self, codes: Iterable[Code], node: ast.AST) -> list[Line]:
         """New code as statements that stand beside a node, or in its place."""

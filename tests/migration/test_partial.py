@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -68,8 +69,8 @@ STANDING = {
     return state
 """,
         """\
-    # what was learned
     MARK
+    # what was learned
     RAISE
     state = FSDP.state_dict(model)
     return state
@@ -111,8 +112,8 @@ STANDING = {
     if rank == 0:
         pass
     else:
-        # others
         MARK
+        # others
         RAISE
         return FSDP.state_dict(model)
 """,
@@ -319,7 +320,8 @@ def test_a_guard_stands_where_the_site_would_run(where: str) -> None:
     before, after = STANDING[where]
     start = "def save(net, rank):\n    model = FSDP(net)\n"
     result, text = partially(HEAD + start + before)
-    assert text.partition("def save")[2] == (
+    joined = re.sub(r"\n *#     ", " ", text)  # markers, on one line each
+    assert joined.partition("def save")[2] == (
         "(net, rank):\n    model = fully_shard(net)\n" + guarded(after)
     )
     left = [d for d in result.decisions if d.outcome is Outcome.LEFT]
@@ -485,7 +487,7 @@ def test_what_is_migrated_already_gets_no_guard() -> None:
 
 def test_markers_of_an_earlier_run_are_not_doubled() -> None:
     _, first = migrate({"example.py": HEAD + SAVE})
-    assert COMMENT in first["example.py"]
+    assert COMMENT.split(":", maxsplit=1)[0] in first["example.py"]
     _, text = partially(first["example.py"])
     assert text == partially(HEAD + SAVE)[1]
     assert text.count("TODO") == 1
@@ -545,8 +547,8 @@ def test_what_is_said_of_a_guard_is_read_again() -> None:
 def test_line_ends_and_tabs_stay() -> None:
     source = (HEAD + SAVE).replace("    ", "\t").replace("\n", "\r\n")
     after = migrate({"example.py": source.encode()}, PARTIAL)[1]["example.py"]
-    wanted = partially(HEAD + SAVE)[1].replace("    ", "\t").replace("\n", "\r\n")
-    assert after == wanted
+    wanted = re.sub(r"(?m)^(?: {4})+", lambda m: "\t" * (len(m[0]) // 4), partially(HEAD + SAVE)[1])
+    assert after == wanted.replace("\n", "\r\n")
 
 
 # -- the command ----------------------------------------------------------------------------------
