@@ -71,6 +71,7 @@ def decide(site: Site, study: Study) -> Decision:
     followed = path is not None and training_order.follows_model_state(site, path)
     if training_order.may_follow_evaluation(site.node, module, study) and not followed:
         training_order.reshard_before(site.statement, model, site, proposal)
+    _know_settings_of_schedulers(optimizer, site, study, proposal)
     if sharded:
         function = proposal.name(module, DCP, message, site.node)
         new = code("{f}({m}, {o}, {s})", f=function, m=model, o=optimizer, s=state)
@@ -88,6 +89,19 @@ def decide(site: Site, study: Study) -> Decision:
     if load.assignment is not None:
         drop_assignment(load.assignment, module, study, proposal)
     return study.rewritten(site, RULE.code, message, proposal, models=models)
+
+
+def _know_settings_of_schedulers(
+    optimizer: ast.expr, site: Site, study: Study, proposal: Proposal
+) -> None:
+    """Give the groups ``initial_lr``, which a scheduler adds: torch loads the settings that the
+    optimizer has. Others are an error, or with broadcast_from_rank0 missing on all other ranks."""
+    path = access_path(optimizer)
+    if path is None or not study.project.mentions("cheduler"):
+        return
+    group = proposal.fresh(site.module, site.node, "group", loop=True)
+    loop = 'for {g} in {o}.param_groups:\n    {g}.setdefault("initial_lr", {g}["lr"])'
+    proposal.insert_before(site.module, site.statement, code(loop, g=group, o=path))
 
 
 def _converted(

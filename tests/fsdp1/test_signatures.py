@@ -9,6 +9,7 @@ from packaging.version import Version
 from torch.distributed.fsdp import FullyShardedDataParallel
 
 from fsdp_migrate.fsdp1 import api
+from fsdp_migrate.planning import rule
 from fsdp_migrate.rewriting import check
 from fsdp_migrate.runtime import fsdp2_support
 from fsdp_migrate.syntax import name_table_builder
@@ -29,6 +30,13 @@ def test_the_run_time_form_takes_what_fsdp1_takes() -> None:
 def test_the_list_is_that_of_the_installed_torch() -> None:
     taken = list(inspect.signature(FullyShardedDataParallel.__init__).parameters)
     assert taken[1:] == list(api.CONSTRUCTOR_ARGUMENTS)
+
+
+def test_a_rule_handles_every_argument() -> None:
+    rules = rule.load()
+    handled = {spelled for r in rules.rules.values() for spelled in r.rule.handles}
+    arguments = [f"FullyShardedDataParallel({name}=)" for name in api.CONSTRUCTOR_ARGUMENTS[1:]]
+    assert not set(arguments) - handled
 
 
 def test_defaults_are_fsdp1s() -> None:

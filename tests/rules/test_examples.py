@@ -213,8 +213,10 @@ def test_the_dry_run_of_all_examples_is_a_patch_git_applies(tmp_path: Path) -> N
 def test_a_rule_is_documented_and_restrained(rule: LoadedRule) -> None:
     page = next(p for p in pages.pages() if p.code == rule.code)
     assert page.summary
-    assert all(page.section(heading) for heading in pages.HEADINGS)
-    assert len(rule.keep) >= max(3, len(rule.examples))
+    missing = [heading for heading in pages.HEADINGS if not page.section(heading)]
+    assert not missing, f"{rule.code}.md has no {missing}"
+    needed = max(3, len(rule.examples))
+    assert len(rule.keep) >= needed, f"{rule.code}.md needs {needed} keeps: one for each example"
     if rule.rule.handles != ("*",) and rule.code != "FSDP990":  # about comments, not sites
         assert len(rule.examples) >= 3
 
