@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import libcst as cst
 
 from fsdp_migrate.syntax.kinds import of_kind
@@ -120,29 +122,51 @@ def fit_line(
         wrapped = _in_parentheses(node, module.default_indent)
         if wrapped is not None and not _too_wide(wrapped, module, indent, limit):
             return wrapped
-    for _ in range(4):
-        if not _too_wide(node, module, indent, limit):
+    widths = _widths_above(limit, node, module, indent)
+    while widths:
+        for target in _outermost_first(node, breakable):
+            swap = _narrowest(target, node, breakable, module, indent, limit)
+            narrower = _widths_above(limit, swap.result, module, indent)
+            if narrower < widths:
+                node, breakable, widths = swap.result, swap.breakable, narrower
+                break
+        else:
             break
-        target = _outermost(node, breakable)
-        if target is None:
-            break
-        base = _indent_at(target, node, module)
-        replacement = _arguments_on_one_line(target, module.default_indent, base)
-        if replacement is None or _too_wide(
-            _replaced(node, target, replacement), module, indent, limit
-        ):
-            replacement = explode(target, module.default_indent, base)
-        if breakable is not None:
-            breakable = breakable | {replacement, *replacement.children}
-        node = _replaced(node, target, replacement)
     return node
 
 
+def _narrowest(
+    target: Breakable,
+    line: cst.SimpleStatementLine,
+    breakable: set[cst.CSTNode] | None,
+    module: cst.Module,
+    indent: str,
+    limit: int,
+) -> _Swap:
+    """A line in which an expression is broken: its arguments on one line if they fit there."""
+    base = _indent_at(target, line, module)
+    exploded = _Swap(line, target, explode(target, module.default_indent, base), breakable)
+    on_one_line = _arguments_on_one_line(target, module.default_indent, base)
+    if on_one_line is None:
+        return exploded
+    swap = _Swap(line, target, on_one_line, breakable)
+    widths = _widths_above(limit, swap.result, module, indent)
+    return exploded if widths > _widths_above(limit, exploded.result, module, indent) else swap
+
+
 def _too_wide(node: cst.SimpleStatementLine, module: cst.Module, indent: str, limit: int) -> bool:
+    return bool(_widths_above(limit, node, module, indent))
+
+
+def _widths_above(
+    limit: int, node: cst.SimpleStatementLine, module: cst.Module, indent: str
+) -> list[int]:
+    """How wide the lines are that are too wide, the widest first."""
     bare = node.with_changes(leading_lines=(), trailing_whitespace=cst.TrailingWhitespace())
     text = module.code_for_node(bare).replace("\r", "")
     # Lines are written at the block's indent, which code_for_node leaves out.
-    return max(len((indent + part).expandtabs(4)) for part in text.split("\n")) > limit
+    widths = (len((indent + part).expandtabs(4)) for part in text.split("\n"))
+    return sorted((width for width in widths if width > limit), reverse=True)
 
 
 _HERE = "__fsdp_migrate_here__"
@@ -167,6 +191,35 @@ def _arguments_on_one_line(node: Breakable, unit: str, base: str) -> Breakable |
     return node.with_changes(args=args, whitespace_before_args=line_break(base + unit))
 
 
+class _Swap(cst.CSTTransformer):
+    """A line with one expression in the place of another, and what of it is breakable then.
+
+    LibCST makes every node anew around a change, so that a set of nodes must follow.
+    """
+
+    def __init__(
+        self,
+        line: cst.SimpleStatementLine,
+        old: cst.CSTNode,
+        new: cst.CSTNode,
+        breakable: set[cst.CSTNode] | None,
+    ) -> None:
+        super().__init__()
+        self.old, self.new = old, new
+        self.tracked = breakable or set()
+        found: set[cst.CSTNode] = {new, *new.children}
+        self.breakable = None if breakable is None else found
+        self.found = found
+        self.result = of_kind(line.visit(self), cst.SimpleStatementLine)
+
+    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> cst.CSTNode:  # type: ignore[override]
+        if original_node is self.old:
+            return self.new
+        if original_node in self.tracked:
+            self.found.add(updated_node)
+        return updated_node
+
+
 def _replaced(
     node: cst.SimpleStatementLine, old: cst.CSTNode, new: cst.CSTNode
 ) -> cst.SimpleStatementLine:
@@ -174,16 +227,15 @@ def _replaced(
     return of_kind(result, cst.SimpleStatementLine)
 
 
-def _outermost(node: cst.CSTNode, breakable: set[cst.CSTNode] | None) -> Breakable | None:
-    """The outermost breakable expression that is still on one line."""
+def _outermost_first(node: cst.CSTNode, breakable: set[cst.CSTNode] | None) -> Iterator[Breakable]:
+    """The breakable expressions that are still on one line."""
     queue: list[tuple[cst.CSTNode, bool]] = [(node, breakable is None)]
     while queue:
         current, ours = queue.pop(0)
         ours = ours or (breakable is not None and current in breakable)
         if ours and _is_breakable(current) and not _is_broken(current):
-            return current  # type: ignore[return-value]
+            yield current  # type: ignore[misc]
         queue += [(child, ours) for child in current.children]
-    return None
 
 
 def _is_breakable(node: cst.CSTNode) -> bool:
