@@ -13,9 +13,7 @@ from tests.helpers.commandline import Command, answering
 from tests.helpers.migrating import migrate
 
 HEAD = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
-FIRST = (
-    f"{HEAD}def f(net, opt):\n    model = FSDP(net)\n    return FSDP.optim_state_dict(model, opt)\n"
-)
+FIRST = f"{HEAD}def f(net, settings):\n    return FSDP(net, **settings)\n"
 SECOND = (
     f"{HEAD}def g(net):\n    model = FSDP(net)\n    with FSDP.summon_full_params(model):\n"
     "        return net.weight\n"

@@ -608,11 +608,12 @@ def test_html_shows_what_rewrite_does(here: Path, run: Command) -> None:
         assert line in found.text
 
 
-def test_html_shows_files_that_are_added(demo: Path, run: Command) -> None:
+def test_html_shows_files_that_are_added(here: Path, run: Command) -> None:
+    (here / "a.py").write_text(f"{HEAD}def f(net, settings):\n    return FSDP(net, **settings)\n")
     found = html(run)
     run("rewrite", "--allow-dirty", ".")
-    (support,) = demo.rglob("fsdp2_support.py")
-    assert support.relative_to(demo).as_posix() in found.text
+    (support,) = here.rglob("fsdp2_support.py")
+    assert support.relative_to(here).as_posix() in found.text
     for line in support.read_text().splitlines():
         assert line in found.text
 

@@ -19,7 +19,6 @@ REWRITTEN = [case for case in CASES if (BY_HAND / case.program).is_dir()]
 # Programs that FSDP1 does not run on a CPU by itself: their arguments, and the plan of verify.
 VERIFIED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "causal": (("--precision", "fp32"), {}),
-    "causal in bf16": (("--precision", "bf16"), {}),
     "lifecycle": ((), {"max_steps": 8}),
     "packaged": (("4",), {"script": "module:trainer.main", "workdir": "src"}),
     "spawned": (("--port", "29653"), {"max_steps": 3}),
