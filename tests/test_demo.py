@@ -98,6 +98,16 @@ def test_an_optimizer_built_before_sharding(against: Verify) -> None:
     assert "trains nothing" in report.says
 
 
+def test_a_state_asked_for_before_the_first_step(against: Verify) -> None:
+    """Torch takes a step of zeros then, so that Adam is one step ahead in all that follow."""
+    early = (
+        "    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict\n\n"
+        "    get_optimizer_state_dict(model, optimizer)\n"
+    )
+    report = against((BUILT, BUILT + early))
+    assert (report.verdict, failed(report)) == (Verdict.DIFFERENT, "optimizer-state")
+
+
 def test_no_root_call(against: Verify) -> None:
     report = against(("finetune/parallel.py", ROOT, ""))
     assert (report.exit_code, failed(report)) == (1, "placement")

@@ -82,7 +82,11 @@ def decide(site: Site, study: Study) -> Decision:
     else:
         new, message = _new(site, setting, proposal, place)
         if snapshots.is_kept(site, study):
-            new, message = _copied(new, site, proposal, place), f"a copy of {message}"
+            if parts and setting.kind == "FULL":
+                new = _copied_parts(site, proposal, place)
+            else:
+                new = _copied(new, site, proposal, place)
+            message = f"a copy of {message}"
         if others and setting.kind == "FULL":
             new = _of_others(new, site, proposal, place)
     if place is not None:
@@ -146,6 +150,20 @@ def _copied(
     near = site.node if place is None else place.statement
     copying = proposal.module_name(site.module, "copy", "copy", near)
     return code("{c}.deepcopy({s})", c=copying, s=state)
+
+
+def _copied_parts(site: Site, proposal: Proposal, place: hoisting_places.Place | None) -> Code:
+    """A whole state in which what is sharded is copied, and nothing else is, as in FSDP1."""
+    near = site.node if place is None else place.statement
+    name = proposal.fresh(site.module, site.node, "name", loop=True)
+    value = proposal.fresh(site.module, site.node, "value", loop=True)
+    return code(
+        f"{{{{{name}: {value}.full_tensor().clone() if isinstance({value}, {{d}}) else {value}"
+        f" for {name}, {value} in {{g}}({{m}}).items()}}}}",
+        d=proposal.name(site.module, "torch.distributed.tensor", "DTensor", near),
+        g=proposal.name(site.module, DCP, "get_model_state_dict", near),
+        m=hoisting.expression_at(site.subject, place),
+    )
 
 
 def _of_others(

@@ -68,7 +68,7 @@ def whole(path):
     torch.save(net.state_dict(), path)
     show("file", torch.load(path))
     kept = {k: v.clone() for k, v in net.state_dict().items()}
-    best = {name: value.clone() for name, value in net.state_dict().items()}
+    best = net.state_dict()
     step(net, optimizer)
     show("best", best)
     show("trunk", net.trunk.state_dict())

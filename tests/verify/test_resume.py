@@ -44,7 +44,6 @@ def resuming(tmp_path: Path, server: WarmServer) -> Callable[..., Report]:
     return run
 
 
-@pytest.mark.xfail(reason="the step of zeros in torch's set_optimizer_state_dict is counted")
 def test_both_versions_resume_from_a_checkpoint_of_the_original(
     resuming: Callable[..., Report],
 ) -> None:

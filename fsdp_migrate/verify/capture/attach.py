@@ -63,6 +63,7 @@ class _Hooks:
         collectives.install(session)
         after_import("torch.multiprocessing.spawn", lambda _: spawning.install(session))
         self.steps.install()
+        after_import("torch.distributed.checkpoint.state_dict", self.steps.install_state_dict)
         after_import(
             "torch.distributed._functional_collectives",
             lambda _: collectives.install_functional(session),

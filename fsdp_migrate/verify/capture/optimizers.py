@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -13,7 +15,7 @@ from fsdp_migrate.verify.capture import dump, fsdp_internals, noise
 from fsdp_migrate.verify.capture.discovery import World
 from fsdp_migrate.verify.capture.fsdp_internals import Shard, Unsupported
 from fsdp_migrate.verify.capture.inventory import Inventory
-from fsdp_migrate.verify.capture.session import Session
+from fsdp_migrate.verify.capture.session import Session, replace
 from fsdp_migrate.verify.capture.sketch import Sketcher, exponents
 
 # Choices of implementation, not of mathematics.
@@ -47,6 +49,8 @@ class Steps:
         self._spread: set[str] = set()
         """Names of the parameters of which a gradient has been seen."""
         self._open: _Step | None = None
+        self._fills_states = False
+        """Whether torch is taking a step of zeros, which trains nothing."""
 
     def install(self) -> None:
         """Register the hooks for every optimizer there is and will be."""
@@ -54,6 +58,21 @@ class Steps:
 
         optimizer.register_optimizer_step_pre_hook(fsdp_internals.eager(self._before))
         optimizer.register_optimizer_step_post_hook(fsdp_internals.eager(self._after))
+
+    def install_state_dict(self, module: str) -> None:
+        """Tell the step by which torch makes the states of an optimizer that has none yet.
+
+        ``_init_optim_state`` of torch/distributed/checkpoint/state_dict.py takes it with gradients
+        and learning rates of zero, before a state is given or loaded.
+        """
+        replace(sys.modules[module], "_init_optim_state", self._fill_states)
+
+    def _fill_states(self, original: Callable[..., None], /, *args: Any, **kwargs: Any) -> None:
+        self._fills_states = True
+        try:
+            original(*args, **kwargs)
+        finally:
+            self._fills_states = False
 
     # --- the model -------------------------------------------------------------------------------
 
@@ -95,6 +114,8 @@ class Steps:
 
     def _before(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
         session = self.session
+        if self._fills_states:
+            return None
         session.optimizer_depth += 1
         if session.optimizer_depth > 1:  # a wrapper around another optimizer
             return None
@@ -128,6 +149,8 @@ class Steps:
     def _after(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         del optimizer, args, kwargs
         session = self.session
+        if self._fills_states:
+            return
         session.optimizer_depth -= 1
         if not session.optimizer_depth and not session.backward_depth:
             self._close()
