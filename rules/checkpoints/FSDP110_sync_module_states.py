@@ -12,6 +12,7 @@ from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import DCP, ShardPlan
+from fsdp_migrate.syntax.expressions import last_name
 
 RULE = Rule(
     code="FSDP110",
@@ -60,15 +61,17 @@ ELSEWHERE = ("meta", "init_empty_weights", "parallelize_module", "distribute_ten
 
 
 def _is_moved(constructor: Constructor, study: Study) -> bool:
-    """Whether the model is put on a device above the call: ``model.to(device)``, ``.cuda()``."""
-    table = constructor.module.table
-    function = references.enclosing_function(constructor.module, constructor.call)
+    """Whether the model is put on a device above the call in any case: ``model.to(device)``."""
+    module, table = constructor.module, constructor.module.table
+    around = {constructor.call, *table.ancestors(constructor.call)}
+    function = references.enclosing_function(module, constructor.call)
     moved = [
         call.func.value
         for call in table.calls_in(function)
         if isinstance(call.func, ast.Attribute)
-        and call.func.attr in {"to", "cuda"}
         and call.lineno <= constructor.call.lineno
+        and around >= {p for p in table.ancestors(call) if isinstance(p, CONDITIONAL)}
+        and (call.func.attr == "cuda" or _is_to_accelerator(call, constructor, study))
     ]
     wrapped = constructor.wrapped
     if isinstance(wrapped, ast.Call) and isinstance(wrapped.func, ast.Attribute):
@@ -77,6 +80,19 @@ def _is_moved(constructor: Constructor, study: Study) -> bool:
     if path is None:
         return False
     return any(access_path(m) == path for m in moved)
+
+
+CONDITIONAL = (ast.If, ast.IfExp, ast.For, ast.While, ast.Try, ast.ExceptHandler, ast.Match)
+
+
+def _is_to_accelerator(call: ast.Call, constructor: Constructor, study: Study) -> bool:
+    """``x.to(device)``: ``device_id``'s own, or one that is no CPU. ``x.to(dtype)`` is none."""
+    given = [k.value for k in call.keywords if k.arg == "device"] or call.args[:1]
+    if last_name(call.func) != "to" or not given:
+        return False
+    asked = constructor.arguments["device_id"]
+    same = ast.dump(given[0]) == ast.dump(asked)
+    return same or devices.read_value(given[0], constructor.module, study).is_accelerator
 
 
 def _broadcast(plan: ShardPlan, condition: ast.expr | None) -> None:
