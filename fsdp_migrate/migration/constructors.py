@@ -9,7 +9,7 @@ from dataclasses import replace
 from packaging.version import Version
 
 from fsdp_migrate.families.subclasses import forwarding_subclasses
-from fsdp_migrate.families.wrapping import keyword_dictionaries, run_time
+from fsdp_migrate.families.wrapping import dictionary_entries, run_time
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
@@ -46,13 +46,13 @@ def decide(site: Site, study: Study) -> list[Decision]:
         plan.names |= constructor.dictionary.names
     nodes = constructor.nodes()
     arguments: list[Decision] = []
-    added: dict[str, keyword_dictionaries.Added] = {}
+    added: dict[str, dictionary_entries.Added] = {}
     for name in fsdp1.CONSTRUCTOR_ARGUMENTS[1:]:
         if name not in nodes:
             continue
         node = nodes[name]
         argument = Site(Construct.of_argument(name), site.module, node, node)
-        added[name] = keyword_dictionaries.Added(plan)
+        added[name] = dictionary_entries.Added(plan)
         arguments.append(ask(argument, study))
         added[name].stop()
     further = [*plan.further]
@@ -60,7 +60,7 @@ def decide(site: Site, study: Study) -> list[Decision]:
         if finder.of_constructor is not None:
             further += finder.of_constructor(constructor, study)
     arguments += [ask(each, study) for each in further]
-    constructor.problem = keyword_dictionaries.write(plan, added, study)
+    constructor.problem = dictionary_entries.write(plan, added, study)
     whole = ask(site, study)
     models = constructor.sharers
     blocked = [d for d in (*arguments, whole) if d.outcome is Outcome.LEFT]
