@@ -25,7 +25,8 @@ class Definition:
 
 @dataclass(eq=False)
 class Test(Definition):
-    """What is known by ``node``, a call of ``isinstance``: that it holds for a path, or does not.
+    """What is known by ``node``, a call of ``isinstance`` or of a function that may ask it, or a
+    pattern with classes: that it holds for a path, or does not.
 
     ``crossed``: the path's root has since been handed to calls, which may have assigned the path.
     """

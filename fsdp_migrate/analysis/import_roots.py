@@ -8,17 +8,18 @@ its package, by another as a script. What is to be imported in it must work in a
 
 from __future__ import annotations
 
-import ast
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 
 from fsdp_migrate.analysis.import_steps import ImportSteps, Step
-from fsdp_migrate.analysis.installed_packages import installed_from
+from fsdp_migrate.analysis.installed_packages import METADATA, installed_from
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.syntax.trees import asks_for_main
 
-REPOSITORY = (".git", "pyproject.toml", "setup.py", "setup.cfg")
+MAY_START = "started by python -m"  # for all that is known
+REPOSITORY = (".git", *METADATA)
 
 
 class Roots:
@@ -45,23 +46,31 @@ class Roots:
         """
         return frozenset(self._loaded[module])
 
+    def told(self, module: Module) -> list[str]:
+        """The names that a module is loaded by, each with what tells it."""
+        path = module.path.parent if module.is_package else module.path.with_suffix("")
+        return [
+            f"as {'.'.join(path.relative_to(root).parts) or path.name} ({why})"
+            for root, why in self._loaded[module].items()
+        ]
+
     @cached_property
-    def _loaded(self) -> Mapping[Module, set[Path]]:
-        found: dict[Module, set[Path]] = defaultdict(set)
+    def _loaded(self) -> Mapping[Module, dict[Path, str]]:
+        found: dict[Module, dict[Path, str]] = defaultdict(dict)
         modules = self._modules
         imported = self._imported()
         for module in modules:
             installed = installed_from(module.path)
             if installed is not None and self._is_regular(installed, module.path.parent):
-                self._load(module, installed, found)
+                self._load(module, installed, found, "as the project installs it")
             if module.source.excerpt is not None or self._is_script(module):
-                self._load(module, module.path.parent, found)
+                self._load(module, module.path.parent, found, "started as a script")
                 if installed is None and self._may_be_part(module):
-                    self._load(module, self._outside(module), found)
+                    self._load(module, self._outside(module), found, MAY_START)
         for module in sorted(modules, key=lambda m: m in imported):
             if not found[module]:
                 for root in self._guessed(module):
-                    self._load(module, root, found)
+                    self._load(module, root, found, "by where it lies")
         return found
 
     def _imported(self) -> set[Module]:
@@ -76,27 +85,30 @@ class Roots:
                 stack += [m for m in new if m.path not in self._imports.files]
         return found
 
-    def _load(self, module: Module, root: Path, found: dict[Module, set[Path]]) -> None:
-        """Note that a module is loaded by its name from ``root``, with all that it imports."""
+    def _load(
+        self, module: Module, root: Path, found: dict[Module, dict[Path, str]], why: str
+    ) -> None:
+        """Note that a module is loaded by its name from ``root``, with all that it imports, and
+        what tells it."""
         packages = [p for p in module.path.parents if root in p.parents]
-        stack = [(module, root)]
-        stack += [
-            (m, root) for p in packages if (m := self._imports.at(p / "__init__.py")) is not None
-        ]
+        inits = [self._imports.at(p / "__init__.py") for p in packages]
+        stack = [(m, root, why) for m in (module, *inits) if m is not None]
         while stack:
-            module, root = stack.pop()
-            if root in found[module]:
+            module, root, why = stack.pop()
+            known = found[module].get(root)
+            if known in (None, MAY_START):
+                found[module][root] = why
+            if known is not None:
                 continue
-            found[module].add(root)
             for step in self.steps(module):
-                if not step.relative:
-                    stack += [(target, step.base) for target in step.loads]
-                elif root in step.base.parents:
-                    stack += [(target, root) for target in step.loads]
+                start = root if step.relative else step.base
+                if not step.relative or root in step.base.parents:
+                    by = f"from {module.display}"
+                    stack += [(target, start, by) for target in step.loads]
 
     def _is_script(self, module: Module) -> bool:
         return not _is_relative(self.steps(module), sure=True) and any(
-            map(_asks_for_main, module.source.tree.body)
+            map(asks_for_main, module.source.tree.body)
         )
 
     def _may_be_part(self, script: Module) -> bool:
@@ -245,7 +257,29 @@ class Roots:
         already, which does not import it in turn: one more import loads nothing too early."""
         there, here = _first(root, path), _first(root, module.path)
         crossings = self._crossings.get(root, set())
-        return (here, there) in crossings and (there, here) not in crossings
+        if here != module.path or (here, there) in crossings:
+            return (here, there) in crossings and (there, here) not in crossings
+        led = {m for m in self._modules if (m.path, there) in crossings}
+        return self._is_led(module, led, there)
+
+    def _is_led(self, module: Module, led: Collection[Module], there: Path) -> bool:
+        """Whether every way to load a module which lies outside of a package leads through one
+        that is ``led`` into it, and none through the package; or, of a module that nothing in
+        sight loads, whether one beside it is."""
+        programs = self._programs(module)
+        if any(m.path.is_relative_to(there) for m in programs):
+            return False
+        if programs == {module}:
+            return any(m.path.parent == module.path.parent for m in led)
+        seen, stack = {module}, [module]
+        while stack:
+            importers = self._importers[stack.pop()]
+            if not importers:
+                return False
+            new = importers - seen - set(led)
+            seen |= new
+            stack += new
+        return not programs.isdisjoint(led)
 
 
 def _first(root: Path, path: Path) -> Path:
@@ -260,16 +294,3 @@ def _is_relative(steps: Iterable[Step], *, sure: bool = False) -> bool:
 
 def _is_repository(directory: Path) -> bool:
     return any((directory / name).exists() for name in REPOSITORY)
-
-
-def _asks_for_main(node: ast.stmt) -> bool:
-    """``if __name__ == "__main__":``, either way round."""
-    match node:
-        case ast.If(test=ast.Compare(left=left, ops=[ast.Eq()], comparators=[right])):
-            named = {getattr(left, "id", ""), getattr(right, "id", "")}
-            values = (getattr(left, "value", ""), getattr(right, "value", ""))
-            return "__name__" in named and "__main__" in values
-    return False
-
-
-# -- what the project's metadata say ---------------------------------------------------------------

@@ -1,6 +1,8 @@
 """Under which ``isinstance`` tests a path is used.
 
-They are the tests of branches around the use, of earlier branches that did not come back, and of
+Patterns of classes (``case FSDP() | DDP():``) are such tests, and calls that may ask no more than
+that are noted as well. They are those of branches around
+the use, of earlier branches that did not come back, and of
 the other parts of its condition. What is known stands in the environment, under :data:`TESTED` and
 the path.
 """
@@ -8,6 +10,8 @@ the path.
 from __future__ import annotations
 
 import ast
+import builtins
+from collections.abc import Iterator
 
 from fsdp_migrate.analysis.flow import TESTED, Definition, Environment, Flow, Test, access_path
 from fsdp_migrate.syntax.scopes import Kind
@@ -34,12 +38,30 @@ class IsinstanceTests:
                     for key, tests in self.implied_by(value, env, holds=holds).items():
                         found[key] = found.get(key, tests) | tests
                 return found
-            case ast.Call(func=ast.Name(id="isinstance"), args=[asked, _], keywords=[]):
-                path = access_path(asked)
-                return {} if path is None else self._known(path, test, env, holds, crossed=False)
             case ast.Name(id=name):
                 return self._told_by(name, env, holds)
-        return {}
+        asked = _asked(test)
+        path = access_path(asked) if asked is not None else None
+        return {} if path is None else self._known(path, test, env, holds, crossed=False)
+
+    def matched(
+        self, subject: ast.expr, pattern: ast.pattern, env: Environment, *, holds: bool
+    ) -> Environment:
+        """What is known of paths where a subject matches a pattern, or does not."""
+        found: Environment = {}
+        match subject, pattern:
+            case ast.Tuple(elts=parts), ast.MatchSequence(patterns=patterns) if holds:
+                if len(parts) == len(patterns) and ast.MatchStar not in map(type, patterns):
+                    for part, each in zip(parts, patterns, strict=True):
+                        found |= self.matched(part, each, env, holds=True)
+                return found
+        path = access_path(subject)
+        if path is not None and _asks_class(pattern):
+            found |= self._known(path, pattern, env, holds, crossed=False)
+        for capture in _captures(pattern) if holds else ():
+            if capture.name and capture.pattern and _asks_class(capture.pattern):
+                found |= self._known(capture.name, capture.pattern, env, holds, crossed=False)
+        return found
 
     def _told_by(self, name: str, env: Environment, holds: bool) -> Environment:
         """What a name tells that was assigned a test: ``is_sharded = isinstance(model, FSDP)``."""
@@ -47,12 +69,10 @@ class IsinstanceTests:
             case [
                 Definition(
                     kind=Kind.ASSIGN,
-                    value=ast.Call(
-                        func=ast.Name(id="isinstance"), args=[asked, _], keywords=[]
-                    ) as test,
+                    value=ast.Call() as test,
                     unpack=(),
                 )
-            ]:
+            ] if (asked := _asked(test)) is not None:
                 path = access_path(asked)
                 same = path is not None and self.flow.reaching.get(asked) == env.get(path)
                 if path is not None and same:
@@ -60,7 +80,7 @@ class IsinstanceTests:
         return {}
 
     def _known(
-        self, path: str, test: ast.Call, env: Environment, holds: bool, *, crossed: bool
+        self, path: str, test: ast.AST, env: Environment, holds: bool, *, crossed: bool
     ) -> Environment:
         made = self._made(Test(path, Kind.OTHER, test, holds=holds, crossed=crossed))
         key = TESTED + path
@@ -70,6 +90,13 @@ class IsinstanceTests:
     def _made(self, wanted: Test) -> Test:
         """One object for equal tests, so that sets of them compare."""
         return self._tests.setdefault((id(wanted.node), wanted.holds, wanted.crossed), wanted)
+
+    def share(self, name: str, subject: ast.expr, env: Environment) -> None:
+        """Give a name for all of a subject the tests that the subject has passed."""
+        known = env.get(TESTED + (access_path(subject) or ""))
+        if known:
+            self.asked.add(name)
+            env[TESTED + name] = known
 
     def note(self, node: ast.AST, path: str, env: Environment) -> None:
         """Record the tests that a use of a path stands under."""
@@ -111,6 +138,48 @@ class IsinstanceTests:
                     for t in env[key]
                     if isinstance(t, Test)
                 )
+
+
+def _asked(test: ast.expr) -> ast.expr | None:
+    """What ``isinstance(m, C)`` asks about, or a function that may do so, ``is_sharded(m)``."""
+    match test:
+        case ast.Call(func=ast.Name(id="isinstance"), args=[asked, _], keywords=[]):
+            return asked
+        case ast.Call(func=ast.Name(id=name), args=[asked], keywords=[]):
+            return None if hasattr(builtins, name) else asked
+        case ast.Call(func=ast.Attribute(), args=[asked], keywords=[]):
+            return asked
+    return None
+
+
+def alternatives(pattern: ast.pattern) -> list[ast.pattern]:
+    """``A()`` and ``B()`` of ``A() | B() as name``."""
+    match pattern:
+        case ast.MatchAs(pattern=ast.pattern() as inner):
+            return alternatives(inner)
+        case ast.MatchOr(patterns=patterns):
+            return [each for part in patterns for each in alternatives(part)]
+    return [pattern]
+
+
+def _asks_class(pattern: ast.pattern) -> bool:
+    return any(isinstance(each, ast.MatchClass) for each in alternatives(pattern))
+
+
+def _captures(pattern: ast.pattern) -> Iterator[ast.MatchAs]:
+    """The names that a pattern gives to parts of what it matches, whichever way it does."""
+    match pattern:
+        case ast.MatchAs(pattern=inner):
+            yield pattern
+            inside = [inner] if inner is not None else []
+        case ast.MatchSequence(patterns=inside) | ast.MatchMapping(patterns=inside):
+            pass
+        case ast.MatchClass(patterns=positional, kwd_patterns=named):
+            inside = [*positional, *named]
+        case _:
+            inside = []
+    for part in inside:
+        yield from _captures(part)
 
 
 def common_tests(

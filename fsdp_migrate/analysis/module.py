@@ -44,6 +44,12 @@ class Module:
         return self.source.display
 
     @cached_property
+    def is_test(self) -> bool:
+        """Whether it has the name of a file that pytest runs."""
+        stem = self.path.stem
+        return stem == "conftest" or stem.startswith("test_") or stem.endswith("_test")
+
+    @cached_property
     def home(self) -> tuple[str, str]:
         """What absolute imports are looked up from, as text: hashing paths takes long."""
         return str(self.root), str(self.path.parent)

@@ -8,7 +8,7 @@ from collections import defaultdict
 from fsdp_migrate.analysis.flow import Definition, Environment, Flow, access_path
 from fsdp_migrate.analysis.isinstance_tests import IsinstanceTests
 from fsdp_migrate.syntax.scopes import Kind
-from fsdp_migrate.syntax.trees import COMPREHENSIONS, NODE_FIELDS, children
+from fsdp_migrate.syntax.trees import COMPREHENSIONS, NODE_FIELDS, children, place_in
 
 # Expressions of which some parts are evaluated later, or not at all.
 OF_THEIR_OWN = frozenset({ast.Lambda, *COMPREHENSIONS, ast.BoolOp, ast.IfExp, ast.NamedExpr})
@@ -192,7 +192,7 @@ class PathUses:
         """Record what an assignment to a target defines, every element of a tuple by itself."""
         if isinstance(target, (ast.Tuple, ast.List)):
             for index, element in enumerate(target.elts):
-                self.store(element, kind, node, value, env, (*unpack, index))
+                self.store(element, kind, node, value, env, (*unpack, place_in(target, index)))
             return
         if isinstance(target, ast.Starred):
             self.store(target.value, Kind.OTHER, node, None, env)

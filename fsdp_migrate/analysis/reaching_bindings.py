@@ -187,7 +187,8 @@ def is_placeholder(binding: Binding) -> bool:
 def _unpacked(binding: Binding) -> ast.expr | None:
     value = binding.value
     for index in binding.unpack:
-        if not isinstance(value, (ast.Tuple, ast.List)) or index >= len(value.elts):
+        size = len(value.elts) if isinstance(value, (ast.Tuple, ast.List)) else 0
+        if not isinstance(value, (ast.Tuple, ast.List)) or not -size <= index < size:
             return value if isinstance(value, ast.Constant) else None
         value = value.elts[index]
     return value

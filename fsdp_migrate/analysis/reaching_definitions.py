@@ -202,18 +202,27 @@ class _Interpreter:
 
     def match_(self, node: ast.Match, env: Environment) -> Environment | None:
         self.uses.load(node.subject, env)
-        results: list[Environment | None] = [dict(env)]
+        results: list[Environment | None] = []
+        passed = dict(env)
         for case in node.cases:
-            inner = dict(env)
+            inner = dict(passed)
             for part in walk(case.pattern):
                 name = getattr(part, "name", None) or getattr(part, "rest", None)
                 if name:
                     self.tests.forget(name, inner)
-                    inner[name] = frozenset({self.uses.define(name, Kind.OTHER, part)})
+                    whole = node.subject if part is case.pattern else None
+                    kind = Kind.ASSIGN if whole is not None else Kind.OTHER
+                    inner[name] = frozenset({self.uses.define(name, kind, part, whole)})
+                    if whole is not None:
+                        self.tests.share(name, whole, inner)
+            inner |= self.tests.matched(node.subject, case.pattern, inner, holds=True)
             if case.guard is not None:
                 self.uses.load(case.guard, inner)
+                inner |= self.tests.implied_by(case.guard, inner, holds=True)
+            else:
+                passed |= self.tests.matched(node.subject, case.pattern, passed, holds=False)
             results.append(self.block(case.body, inner))
-        return self.join(results)
+        return self.join([passed, *results])
 
     def loop(
         self, node: ast.For | ast.AsyncFor | ast.While, env: Environment

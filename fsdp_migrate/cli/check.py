@@ -45,7 +45,7 @@ def _check(asked: Check) -> int:
         summary.summary(run), run, whole=any(path.is_dir() for path in asked.paths)
     )
     if edit:
-        total = replace(total, contents=_contents(run))
+        total = replace(total, contents=summary.contents(run))
     found = report.events(run.result)
     rendered = _statistics(found, total) if asked.statistics else report.render(name, found, total)
     if asked.output is not None:
@@ -87,21 +87,6 @@ def _with_comments(total: report.Summary, run: Run, *, whole: bool) -> report.Su
     files = {run.found.display(path): data for path, data in run.found.commented.items()}
     markers, unused = standing.standing(run.result, files)
     return replace(total, markers=tuple(markers), unused=tuple(unused) if whole else ())
-
-
-def _contents(run: Run) -> dict[str, tuple[str, str]]:
-    """The text of every file with sites or changes, before and after."""
-    from fsdp_migrate.report import standing
-
-    paths = dict.fromkeys(d.site.module.path for d in run.result.decisions)
-    paths.update(dict.fromkeys(sorted(run.result.changes)))
-    found: dict[str, tuple[str, str]] = {}
-    for path in paths:
-        before = run.before.get(path, b"")
-        after = run.result.changes.get(path, before)
-        texts = [standing.text(data) or "" for data in (before, after)]
-        found[run.found.display(path)] = (texts[0], texts[1])
-    return found
 
 
 def _statistics(found: Sequence[report.Event], total: report.Summary) -> str:

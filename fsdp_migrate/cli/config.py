@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.version import Version
 
-from fsdp_migrate.discovery import project_paths
+from fsdp_migrate.cli import style
+from fsdp_migrate.cli.style import SHORTEST_LINE, ImportStyle
+from fsdp_migrate.discovery import project_paths, torch_requirements
 from fsdp_migrate.errors import ConfigError
 from fsdp_migrate.planning import pages
 from fsdp_migrate.planning.target import DEFAULT_TARGET, FIRST, OLDEST
@@ -19,7 +22,7 @@ if TYPE_CHECKING:  # imported where torch is required: it takes longer to load t
     from packaging.requirements import Requirement
     from packaging.specifiers import Specifier
 
-DEFAULT_LINE, SHORTEST_LINE = 100, 40
+DEFAULT_LINE = 100
 LONGEST_SHOWN = 80  # characters of a value that a message repeats
 TABLE = "[tool.fsdp-migrate]"
 KEYS = frozenset(
@@ -37,7 +40,10 @@ class Config:
     exclude: tuple[str, ...] = ()
     rule_paths: tuple[Path, ...] = ()
     line_length: int = DEFAULT_LINE
+    imports: ImportStyle = field(default=ImportStyle())
+    formatter: str = ""  # ruff or black, if the project is set up for one
     notes: tuple[str, ...] = field(default=())
+    low_bounds: tuple[str, ...] = field(default=())  # likewise, of requirements of torch
 
 
 def load(start: Path, *, target: str | None = None) -> Config:
@@ -57,7 +63,7 @@ def load(start: Path, *, target: str | None = None) -> Config:
         near = difflib.get_close_matches(unknown[0], KEYS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(sorted(KEYS))}"
         raise ConfigError(f"{shown(pyproject)}: {TABLE} has no key {unknown[0]!r}; {hint}")
-    chosen, origin, notes = _target(root, data, table.get("target-torch"), target)
+    chosen, origin, notes, low = _target(root, table.get("target-torch"), target)
     return Config(
         root=root,
         target=chosen,
@@ -67,7 +73,10 @@ def load(start: Path, *, target: str | None = None) -> Config:
         exclude=_strings(table, "exclude", pyproject),
         rule_paths=rule_paths(root),
         line_length=_line_length(table, data, pyproject),
+        imports=style.import_style(root, data),
+        formatter=style.formatter(root, data),
         notes=notes,
+        low_bounds=low,
     )
 
 
@@ -149,7 +158,7 @@ def _strings(table: dict[str, Any], key: str, path: Path) -> tuple[str, ...]:
 
 
 def _line_length(table: dict[str, Any], data: dict[str, Any], path: Path) -> int:
-    """Ours, else the formatter's, else 100."""
+    """Ours, else that of the project's formatters, else 100."""
     value = table.get("line-length")
     if value is not None:
         if type(value) is not int or value < SHORTEST_LINE:
@@ -157,31 +166,26 @@ def _line_length(table: dict[str, Any], data: dict[str, Any], path: Path) -> int
                 f"{shown(path)}: {TABLE} line-length must be a number of at least {SHORTEST_LINE}"
             )
         return value
-    tools = data.get("tool")
-    for formatter in ("ruff", "black"):
-        found = tools.get(formatter) if isinstance(tools, dict) else None
-        value = found.get("line-length") if isinstance(found, dict) else None
-        if type(value) is int and value >= SHORTEST_LINE:  # what is wrong with it they will say
-            return value
-    return DEFAULT_LINE
+    return style.line_length(path.parent, data) or DEFAULT_LINE
 
 
 # -- torch ----------------------------------------------------------------------------------------
 
 
 def _target(
-    root: Path, data: dict[str, Any], configured: object, commanded: str | None
-) -> tuple[Version, str, tuple[str, ...]]:
-    """The oldest torch the emitted code must run on, who says so, and what to tell about it.
+    root: Path, configured: object, commanded: str | None
+) -> tuple[Version, str, tuple[str, ...], tuple[str, ...]]:
+    """The oldest torch the emitted code must run on, who says so, and what to tell about it; last
+    what to tell of lower bounds.
 
     A pin, or an upper bound below the default, is what the project runs on: it decides. A lower
     bound below the default only says what FSDP1 needed: FSDP2 needs more, so it is noted.
     """
     for value, origin in ((commanded, "--target-torch"), (configured, f"{TABLE} target-torch")):
         if value is not None:
-            return parse_target(str(value), origin), origin, ()
-    requirements, unread = _torch_requirements(root, data)
-    notes = list(unread)
+            return parse_target(str(value), origin), origin, (), ()
+    requirements, unread = _torch_requirements(root)
+    low: list[str] = []
     for requirement, where in requirements:
         for clause in requirement.specifier:
             chosen = _bound(clause)
@@ -193,12 +197,12 @@ def _target(
                         "is rewritten. Raise it, or look at the migration with --target-torch "
                         f"{DEFAULT_TARGET}"
                     )
-                return chosen, where, (told, *unread)
+                return chosen, where, (told, *unread), ()
             if clause.operator in {">=", ">", "~="} and _release(clause) < DEFAULT_TARGET:
-                notes.append(
+                low.append(
                     f"{where} allows torch{clause}: the migrated code needs >={DEFAULT_TARGET}"
                 )
-    return DEFAULT_TARGET, "the default", tuple(dict.fromkeys(notes))
+    return DEFAULT_TARGET, "the default", tuple(dict.fromkeys(unread)), tuple(dict.fromkeys(low))
 
 
 def _bound(clause: Specifier) -> Version | None:
@@ -239,42 +243,15 @@ def parse_target(text: str, origin: str) -> Version:
     return Version(f"{version.major}.{version.minor}")
 
 
-def _torch_requirements(
-    root: Path, data: dict[str, Any]
-) -> tuple[list[tuple[Requirement, str]], list[str]]:
+def _torch_requirements(root: Path) -> tuple[list[tuple[Requirement, str]], list[str]]:
     """What the project requires of torch, each with its file; what could not be read, as notes."""
-    texts = [(str(text), "pyproject.toml") for text in _listed(data)]
+    found: list[tuple[Requirement, str]] = []
     notes = []
-    for path in sorted(root.glob("requirements*.txt")):
-        try:
-            lines = (
-                project_paths.read_regular_file(path).decode("utf-8", errors="replace").splitlines()
-            )
-        except OSError as error:
-            notes.append(f"{path.name} is not read: {error.strerror or error}")
+    for path, _, stated in torch_requirements.read_all(root, (), set()):
+        name = Path(os.path.relpath(path, root)).as_posix()
+        if isinstance(stated, OSError):
+            notes.append(f"{name} is not read: {stated.strerror or stated}")
             continue
-        texts += [(line.partition("#")[0].strip(), path.name) for line in lines]
-    parsed = [(_parsed(text), where) for text, where in texts]
-    return [(found, where) for found, where in parsed if found is not None], notes
-
-
-def _listed(data: dict[str, Any]) -> list[object]:
-    """A project's requirements and those of its extras; what is malformed is not our business."""
-    project = data.get("project")
-    if not isinstance(project, dict):
-        return []
-    extras = project.get("optional-dependencies")
-    lists = [project.get("dependencies"), *(extras.values() if isinstance(extras, dict) else ())]
-    return [item for each in lists if isinstance(each, list) for item in each]
-
-
-def _parsed(text: str) -> Requirement | None:
-    if re.match(r"torch(?![\w-])", text) is None:
-        return None
-    from packaging.requirements import Requirement
-
-    try:
-        requirement = Requirement(text)
-    except ValueError:  # no requirement, or one with too long a number
-        return None
-    return requirement if requirement.name == "torch" else None
+        decisive = [each.requirement() for each in stated if not each.for_tests]
+        found += [(requirement, name) for requirement in decisive if requirement is not None]
+    return found, notes

@@ -15,6 +15,8 @@ from fsdp_migrate.errors import ConfigError
 from fsdp_migrate.options import argument, number, option
 from fsdp_migrate.verify.settings import Settings
 
+SCREEN = Path("-")  # standard output in the place of a file
+
 
 def _codes(given: Iterable[str]) -> tuple[str, ...]:
     """``FSDP101,FSDP2`` -> both, however often the option was given."""
@@ -115,6 +117,32 @@ class Rewrite:
             "taken whole or not at all",
         ),
     ] = False
+    format: Annotated[
+        bool,
+        option(
+            "--format",
+            help="run the project's own formatter, ruff or black, on the files that are changed",
+        ),
+    ] = False
+    summary: Annotated[
+        Path | None,
+        option(
+            "--summary",
+            metavar="FILE",
+            help="write the description of a pull request, in Markdown; - is standard output, in "
+            "the place of all else that is written there",
+            read=Path,
+        ),
+    ] = None
+    verdict: Annotated[
+        Path | None,
+        option(
+            "--verdict",
+            metavar="FILE",
+            help="what verify -o verdict.json wrote, for the summary",
+            read=Path,
+        ),
+    ] = None
     verbose: Annotated[
         bool, option("-v", "--verbose", help="list every site, not only those for you")
     ] = False

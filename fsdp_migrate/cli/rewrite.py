@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdp_migrate import report, shown
 from fsdp_migrate.cli import config, console, session, summary
 from fsdp_migrate.cli.exit_codes import BAD, GOOD, SEE
-from fsdp_migrate.cli.options import Rewrite
+from fsdp_migrate.cli.options import SCREEN, Rewrite
 from fsdp_migrate.cli.session import Run
 from fsdp_migrate.cli.uncommitted import uncommitted
 from fsdp_migrate.discovery import project_paths
@@ -32,6 +32,7 @@ def _rewrite(asked: Rewrite) -> int:
         console.problem(problem)
         return BAD
     try:
+        describe = _describer(asked)
         with console.waiting("rewriting"):
             run = session.run(
                 asked.paths,
@@ -43,7 +44,9 @@ def _rewrite(asked: Rewrite) -> int:
                 trust_rules=asked.trust_rules,
             )
         if asked.dry_run:
-            return _show_patch(run, verbose=asked.verbose, quiet=asked.quiet)
+            _format(run, asked)
+            describe(run)
+            return _show_patch(run, asked)
         dirty = [] if asked.allow_dirty else uncommitted(run.changed)
         if dirty:
             listed = ", ".join(run.found.display(p) for p in dirty[:3])
@@ -52,21 +55,46 @@ def _rewrite(asked: Rewrite) -> int:
             return BAD
         if asked.review and run.result.changes:
             _review(run)
+        _format(run, asked)
         if run.result.changes:
             from fsdp_migrate.rewriting import write
 
             write.write(run.config.root, run.result.changes, run.before, trees=run.found.trees)
+        describe(run)
     except InputError as error:
         console.problem(str(error))
         return BAD
     except (KeyboardInterrupt, EOFError):
         console.note("interrupted: nothing was written")
         return BAD
-    if asked.quiet:
+    if asked.quiet or asked.summary == SCREEN:
         summary.tell_problems(summary.summary(run))
     else:
         _show_run(run, verbose=asked.verbose)
     return _code(run)
+
+
+def _describer(asked: Rewrite) -> Callable[[Run], None]:
+    """What writes the description of a pull request, if one is asked for.
+
+    Raises:
+        InputError: it could not be written, or what should go into it cannot be read.
+    """
+    if asked.summary is None and asked.verdict is None:
+        return lambda run: None
+    from fsdp_migrate.cli import pull_request
+
+    verdict = pull_request.check_options(asked)
+    target = asked.summary
+    return lambda run: pull_request.write(run, target, verdict) if target is not None else None
+
+
+def _format(run: Run, asked: Rewrite) -> None:
+    if asked.format and run.result.changes:
+        from fsdp_migrate.cli import formatting
+
+        with console.waiting("formatting"):
+            formatting.format_changes(run)
 
 
 def _no_review(*, dry_run: bool) -> str:
@@ -84,8 +112,11 @@ def _review(run: Run) -> None:
         with console.waiting("rewriting"):
             return run.without(refused, settle=False)
 
+    units = review.find_units(run.result.decisions)
+    if run.floors is not None and any(each.done for each in run.result.requirements):
+        units.append(review.Unit("what the project requires of torch", {run.floors.key}))
     refused = review.ask_about_changes(
-        review.find_units(run.result.decisions),
+        units,
         again,
         run.before,
         display=lambda path: shown.path(run.found.display(path)),
@@ -107,21 +138,22 @@ def _code(run: Run) -> int:
     return SEE if any(d.ignored is None for d in left) else GOOD
 
 
-def _show_patch(run: Run, *, verbose: bool, quiet: bool) -> int:
+def _show_patch(run: Run, asked: Rewrite) -> int:
     # git would see links as what they are, so the patch names what they lead to.
     after = {path.resolve(): data for path, data in run.result.changes.items()}
     before = {p.resolve(): d for p, d in run.before.items() if p in run.result.changes}
-    if after:
+    if after and asked.summary != SCREEN:
         from fsdp_migrate.rewriting import patch
 
         console.diff(patch.patch(_patch_root(after), before, after))
     total = report.printable_summary(summary.summary(run))
-    if not quiet:
+    if not asked.quiet:
         found = report.printable(report.events(run.result))
-        for line in (*text.rewrite_lines(found, every=verbose), *text.guard_lines(found)):
+        sites = text.rewrite_lines(found, every=asked.verbose)
+        for line in (*sites, *text.requirement_lines(total), *text.guard_lines(found)):
             console.note(line)
     summary.tell_problems(total)
-    if not quiet:
+    if not asked.quiet:
         console.note(text.counts(total))
         summary.tell_notes(run)
     code = _code(run)
@@ -141,7 +173,7 @@ def _patch_root(paths: Iterable[Path]) -> Path:
 def _show_run(run: Run, *, verbose: bool) -> None:
     total = report.printable_summary(summary.summary(run))
     found = report.printable(report.events(run.result))
-    lines = text.rewrite_lines(found, every=verbose)
+    lines = [*text.rewrite_lines(found, every=verbose), *text.requirement_lines(total)]
     console.sites(lines)
     summary.tell_problems(total)
     if lines:

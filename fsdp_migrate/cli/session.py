@@ -19,6 +19,7 @@ from fsdp_migrate.planning import pages
 from fsdp_migrate.planning.result import Problem, Result
 
 if TYPE_CHECKING:
+    from fsdp_migrate.cli.requirements import Floors
     from fsdp_migrate.migration.engine import Key
 
 
@@ -31,6 +32,7 @@ class Run:
     result: Result
     seconds: float
     trust: trust.Trust
+    floors: Floors | None = None  # None: what the project requires is not looked at
 
     def without(self, refused: frozenset[Key], *, settle: bool = True) -> Result:
         """The result of this run if some decisions are not taken; to look at only, unless
@@ -39,6 +41,8 @@ class Run:
         assert again is not None, "no engine ran"
         result = headroom.with_deep_stack(lambda: again(refused, settle=settle))
         result.problems = list(dict.fromkeys([*self.result.problems, *result.problems]))
+        if self.floors is not None and self.floors.key not in refused:
+            self.floors.raise_in(result)
         return result
 
     @property
@@ -51,7 +55,14 @@ class Run:
 
     @property
     def before(self) -> dict[Path, bytes]:
-        return {**self.found.candidates, **self.found.others}
+        required = self.floors.before if self.floors is not None else {}
+        return {**self.found.candidates, **self.found.others, **required}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the configuration brings with it; less what is said of each requirement."""
+        told = bool(self.result.requirements)
+        return (*self.config.notes, *(() if told else self.config.low_bounds))
 
     @property
     def changed(self) -> list[Path]:
@@ -93,12 +104,12 @@ def run(
     word = trust.find_trust(home or settings.root, settings.rule_paths, asked=trust_rules)
     if word.note:
         console.note(f"note: {word.note}")
+    chosen = frozenset(select or settings.select)
+    ignored = frozenset((*ignore, *settings.ignore))
     result = Result()
     with headroom.without_collector():
         found = search.find(paths, settings.exclude, settings.root, jobs=jobs)
         if found.candidates:
-            chosen = frozenset(select or settings.select)
-            ignored = frozenset((*ignore, *settings.ignore))
             result = _engine(
                 found,
                 settings,
@@ -111,7 +122,15 @@ def run(
             )
     for path, reason in found.unread:
         result.problems.append(Problem(found.display(path), f"cannot be read: {reason}"))
-    return Run(settings, found, result, time.perf_counter() - started, word)
+    floors = None
+    if edit and result.changes:
+        from fsdp_migrate.cli.requirements import CODE, Floors
+        from fsdp_migrate.migration.selection import is_selected
+
+        if is_selected(CODE, chosen, ignored):
+            floors = Floors([Path.cwd() / p for p in paths], settings.target, found.display)
+            floors.raise_in(result)
+    return Run(settings, found, result, time.perf_counter() - started, word, floors)
 
 
 def _check_codes(codes: Sequence[str], origin: str, settings: config.Config) -> None:
@@ -194,9 +213,15 @@ def _engine(
         result.problems[:0] = problems
         return result
 
-    length = settings.line_length
     options = engine.Options(
-        settings.target, select, ignore, line_length=length, partial=partial, jobs=jobs
+        settings.target,
+        select,
+        ignore,
+        line_length=settings.line_length,
+        single_line_imports=settings.imports.single_line,
+        first_party=settings.imports.first_party,
+        partial=partial,
+        jobs=jobs,
     )
     registry = rule.load(rules)
     from fsdp_migrate import workers

@@ -18,15 +18,30 @@ def summary(run: Run) -> report.Summary:
         created=tuple(run.found.display(p) for p in run.created),
         files=run.found.seen,
         seconds=run.seconds,
-        notes=(*run.config.notes, *filter(None, [run.trust.note])),
+        notes=(*run.notes, *filter(None, [run.trust.note])),
         root=project_paths.git_root(run.found.root) or run.config.root,
         rule_paths=run.config.rule_paths,
     )
 
 
+def contents(run: Run) -> dict[str, tuple[str, str]]:
+    """The text of every file with sites or changes, before and after."""
+    from fsdp_migrate.report import standing
+
+    paths = dict.fromkeys(d.site.module.path for d in run.result.decisions)
+    paths.update(dict.fromkeys(sorted(run.result.changes)))
+    found: dict[str, tuple[str, str]] = {}
+    for path in paths:
+        before = run.before.get(path, b"")
+        after = run.result.changes.get(path, before)
+        texts = [standing.text(data) or "" for data in (before, after)]
+        found[run.found.display(path)] = (texts[0], texts[1])
+    return found
+
+
 def tell_notes(run: Run) -> None:
     """What the configuration brings with it; about rules of the project's own was told before."""
-    for note in run.config.notes if run.result.decisions else ():
+    for note in run.notes if run.result.decisions else ():
         console.note(f"note: {shown.line(note)}")
 
 

@@ -37,6 +37,8 @@ MODEL_USES = rb"\.(?:(?:named_)?parameters\(|(?:%s)\b)" % (
     "|".join(sorted(fsdp1.METHODS | fsdp1.STATE_METHODS | fsdp1.STATICS)).encode()
 )
 # Each pattern begins with fixed text, which is found fast; a look-behind tests what precedes it.
+# Methods that nothing else has, in files that a registry may load without an import.
+FSDP1S_METHODS = re.compile(rb"\.(?:%s)\(" % "|".join(sorted(fsdp1.ONLY_MODELS)).encode())
 RELEVANT_USES = tuple(
     map(
         re.compile,
@@ -136,16 +138,22 @@ def _split(
     """Tell the files that may meet an FSDP model, or pass one on, from the library.
 
     A file that mentions FSDP is library if it neither reaches FSDP1 nor is joined by imports to a
-    file that does.
+    file that does, nor does beside one what only FSDP1's models can do.
     """
     others = [Path(file) for file in unmarked]
     contents = _Contents(code, others)
     imports = Neighbours(contents, PARAMETER_NAMES, jobs)
     users, neighbours = imports.joined_to(reaching)
-    for path in [p for p in found.candidates if p not in users and p not in neighbours]:
+    beside = {path.parent for path in reaching}
+    handed = {
+        p
+        for p in (*found.candidates, *others)
+        if p.parent in beside and FSDP1S_METHODS.search(contents[p])
+    }
+    near = users | neighbours | handed
+    for path in [p for p in found.candidates if p not in near]:
         del found.candidates[path]
         found.library.append(str(path))
-    near = users | neighbours
     # Read once; most of them end up in memory anyway.
     texts = {path: contents[path] for path in (*found.candidates, *others) if path in near}
     met = {

@@ -85,6 +85,9 @@ METHODS: Final = frozenset(
 )
 """Attributes of an FSDP1 model that an FSDP2 model has not, or means differently."""
 
+ONLY_MODELS: Final = frozenset({"clip_grad_norm_", "no_sync", "check_is_root"}) | STATICS
+"""Methods that next to nothing else has: who has one called may be an FSDP1 model."""
+
 UNMISTAKABLE: Final = frozenset(
     {"_handle", "_handles", "_all_handles", "_has_params", "_fsdp_wrapped_module"}
 )

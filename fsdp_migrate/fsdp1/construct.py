@@ -26,6 +26,7 @@ class ConstructKind(Enum):
     IMPORT = "import({})"
     ISINSTANCE = "isinstance({})"
     LISTED = "listed({})"
+    MATCHED = "case({})"
     NAME_IN_STRING = "name({})"
     PARTIAL = "partial({})"
     REPLACED = "replaced({})"

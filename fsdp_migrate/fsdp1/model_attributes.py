@@ -7,41 +7,68 @@ from collections.abc import Callable, Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.tracer import Tracer
-from fsdp_migrate.analysis.values import Class, Computed, Made, Unknown
+from fsdp_migrate.analysis.values import Class, Computed, Made, Unknown, Values
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1 import possible_models
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
-from fsdp_migrate.fsdp1.model_values import is_model, is_taken_for_model, models
+from fsdp_migrate.fsdp1.model_values import (
+    is_class_of_models,
+    is_model,
+    is_taken_for_model,
+    models,
+)
 from fsdp_migrate.fsdp1.site import Site
 
 
-def methods(tracer: Tracer, module: Module, *, has_fsdp: bool) -> Iterator[Site]:
+def methods(
+    tracer: Tracer, module: Module, *, has_fsdp: bool, makes_models: bool = False
+) -> Iterator[Site]:
     """Attributes of FSDP1 models that mean something else, or nothing, on FSDP2 models.
 
     In a module that refers to FSDP1 (``has_fsdp``), names that only FSDP1 has are taken for them on
-    any object.
+    any object. Where the project ``makes_models``, methods that only FSDP1's models have are sites
+    on what may be one as well, with the doubt.
     """
     for attribute in module.table.attributes_by_name.of(fsdp1.OF_MODELS | fsdp1.STATICS):
         if not isinstance(attribute.ctx, ast.Load):
             continue
         found = tracer.evaluate(attribute.value, module)
+        if attribute.attr in fsdp1.STATICS and _is_inherited(found, attribute.attr, tracer):
+            static = Construct.of_model(attribute.attr)
+            yield Site(static, module, _call_of(attribute, module), attribute)
+            continue
         known = any(is_model(v, tracer) for v in found)
         surely = has_fsdp and (
             attribute.attr in fsdp1.UNMISTAKABLE or _is_strategy(attribute, module, tracer)
         )
         if surely and all(isinstance(v, (Computed, Unknown)) for v in found):
             known = True
+        doubt = ""
         if not known and not is_taken_for_model(attribute.value, module, tracer):
-            continue
+            doubt = possible_models.doubt(attribute, module, tracer) if makes_models else ""
+            if not doubt:
+                continue
         if attribute.attr not in OF_STATE and _has_own(
             models(found, tracer), attribute.attr, tracer
         ):
             continue  # of a class derived from FSDP's, under the same name
-        parent = module.table.parents[attribute]
-        called = isinstance(parent, ast.Call) and parent.func is attribute
-        node = parent if called and isinstance(parent, ast.Call) else attribute
         construct = Construct.of_model(attribute.attr)
-        yield Site(construct, module, node, attribute, attribute.value)
+        node = _call_of(attribute, module)
+        yield Site(construct, module, node, attribute, attribute.value, doubt)
     yield from _fields(tracer, module, has_fsdp=has_fsdp)
+
+
+def _call_of(attribute: ast.Attribute, module: Module) -> ast.expr:
+    """The call of a method, or the attribute where it is not called."""
+    parent = module.table.parents[attribute]
+    return parent if isinstance(parent, ast.Call) and parent.func is attribute else attribute
+
+
+def _is_inherited(found: Values, name: str, tracer: Tracer) -> bool:
+    """Whether a static method of FSDP1's is asked of classes derived from it."""
+    classes = [v for v in found if isinstance(v, Class) and is_class_of_models(v, tracer)]
+    own = any(tracer.has_attribute(cls, name) for cls in classes)
+    return bool(classes) and len(classes) == len(found) and not own
 
 
 def _fields(tracer: Tracer, module: Module, *, has_fsdp: bool) -> Iterator[Site]:

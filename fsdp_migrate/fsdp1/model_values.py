@@ -80,9 +80,14 @@ def is_model(value: object, tracer: Tracer) -> bool:
     if not isinstance(value, Made):
         return False
     if isinstance(value.callee, Class):
-        bases = tracer.external_bases(value.callee)
-        return any(fsdp1.canonical(name) == fsdp1.FSDP for name in bases)
+        return is_class_of_models(value.callee, tracer)
     return value.node in tracer.wraps or fsdp1.canonical(value.made_by) == fsdp1.FSDP
+
+
+def is_class_of_models(value: object, tracer: Tracer) -> bool:
+    """Whether a traced value is a class of the project's that is derived from FSDP1's wrapper."""
+    derived = tracer.external_bases(value) if isinstance(value, Class) else ()
+    return any(fsdp1.canonical(name) == fsdp1.FSDP for name in derived)
 
 
 def look_alike(value: object, method: str, tracer: Tracer) -> str:

@@ -1,4 +1,4 @@
-"""What tests tell of FSDP1 models: ``if isinstance(model, FSDP): ... else: ...``.
+"""What tests tell of FSDP1 models: ``if isinstance(model, FSDP)``, ``if args.fsdp``.
 
 Code that is only reached by what is no FSDP1 model is not FSDP1's, whatever else the same name may
 stand for, and in the other branch there is nothing else. FSDP2's test draws the same line, so that
@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.flow import Test, access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.calls import TRANSPARENT_CALLS
+from fsdp_migrate.analysis.tracing.setting_facts import SettingFacts
 from fsdp_migrate.analysis.tracing.tracer import Tracer
-from fsdp_migrate.analysis.values import Class, Computed, Display, Made, Value
+from fsdp_migrate.analysis.values import Class, Computed, Display, Made, Unknown, Value
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_values, unwrapping
-from fsdp_migrate.syntax.kinds import of_kind
+from fsdp_migrate.fsdp1.predicates import Predicates
 from fsdp_migrate.syntax.trees import last_part
 
 # Wrappers that FSDP1's models are no instances of, nor FSDP2's.
@@ -36,45 +37,69 @@ class Narrowing:
     def __init__(self, tracer: Tracer) -> None:
         self.tracer = tracer
         self._apart = Tracer(tracer.project)  # its questions do not mix with those under way
+        self._settings = SettingFacts(self._apart)
+        self._predicates = Predicates(self._apart)
         self._compiled: set[ast.AST] | None = None
 
     def narrowed(self, found: list[Value], node: ast.expr, module: Module) -> list[Value]:
         """The values that a path may have where ``node`` uses it, of those it may have at all."""
-        tests = _tests(node, module)
+        found = self._of_settings(found, node, module)
+        tests = self._tests(node, module)
         if not tests:
             return found
         verdict = self.verdict(node, module)
-        models = [v for v in found if model_values.is_model(v, self.tracer)]
-        if verdict is None or not models:
+        if verdict is None or not found:
             return found
-        if verdict:
-            return models
-        if self._is_handed_on(node, module):
+        models = [v for v in found if model_values.is_model(v, self.tracer)]
+        if verdict:  # whatever the callers in sight give
+            unsure: list[Value] = [v for v in found if isinstance(v, (Computed, Unknown))]
+            return models or unsure or [Computed(node, module)]
+        if not models or self._is_handed_on(node, module):
             return found
         kept = [v for v in found if v not in models or self._is_compiled(v)]
         return kept or [Computed(node, module)]
 
+    def _of_settings(self, found: list[Value], node: ast.expr, module: Module) -> list[Value]:
+        """Without what is made only under settings that do not hold where ``node`` stands."""
+        made = [v for v in found if isinstance(v, Made) and isinstance(v.node, ast.Call)]
+        if not any(model_values.is_model(v, self.tracer) for v in made):
+            return found
+        place = (node, module)
+        gone = [v for v in made if self._settings.exclude((v.node, v.module), place)]
+        return [v for v in found if v not in gone] or [Computed(node, module)]
+
     def verdict(self, node: ast.expr, module: Module) -> bool | None:
         """Whether what ``node`` uses certainly is an FSDP1 model, or is none; None if neither."""
-        verdicts = [self._told(test, module) for test in _tests(node, module)]
+        verdicts = [self._told(test, module) for test in self._tests(node, module)]
         return False if False in verdicts else (True if True in verdicts else None)
 
+    def _tests(self, node: ast.expr, module: Module) -> frozenset[Test]:
+        last = last_part(node)
+        tested = module.table.tested.get(last, set())
+        called = self._predicates.called(module).get(last, set())
+        if not tested and not called:
+            return frozenset()  # as nearly always
+        scope = module.table.scope_of(node).home()
+        if scope not in tested and scope not in called:
+            return frozenset()
+        return module.flow(scope).tests.get(node, frozenset())
+
     def _told(self, test: Test, module: Module) -> bool | None:
-        check = of_kind(test.node, ast.Call)
         if test.crossed and not self._stays(test, module):
             return None
-        if not test.holds and unwrapping.takes_off(check, module):
+        if not test.holds and unwrapping.takes_off(test.node, module, self._apart):
             return None  # of FSDP2 models it may be asked for other wrappers alone
-        classes = list(self._classes(check.args[1], module))
+        asked = self._predicates.asked(test, module)
+        classes = [c for node, where in asked for c in self._classes(node, where)]
         project = self.tracer.project
         if any(project.look_alikes(*c) for c in classes):
             return None
         if not test.holds:
             return False if any(self._names(*c) & {fsdp1.FSDP} for c in classes) else None
-        if all(self._is_fsdp1s(*c) for c in classes):
+        if classes and all(self._is_fsdp1s(*c) for c in classes):
             return True
         names = [project.external(*c) for c in classes]
-        return False if all(n and n <= OTHERS for n in names) else None
+        return False if names and all(n and n <= OTHERS for n in names) else None
 
     def _classes(self, node: ast.expr, module: Module) -> Iterator[tuple[ast.expr, Module]]:
         """The classes that ``isinstance`` is given, one by one, with the module they stand in."""
@@ -159,13 +184,3 @@ class Narrowing:
                     found = self._apart.evaluate(call.args[0], module)
                     self._compiled |= {v.node for v in found if isinstance(v, Made)}
         return model.node in self._compiled
-
-
-def _tests(node: ast.expr, module: Module) -> frozenset[Test]:
-    tested, last = module.table.tested, last_part(node)
-    if last not in tested:
-        return frozenset()  # as nearly always
-    scope = module.table.scope_of(node).home()
-    if scope not in tested[last]:
-        return frozenset()
-    return module.flow(scope).tests.get(node, frozenset())

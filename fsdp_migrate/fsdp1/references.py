@@ -171,6 +171,8 @@ def classify(module: Module, node: ast.expr, canonical: str) -> Site:
     check = _type_check(module, node)
     if check is not None:
         return Site(Construct(ConstructKind.ISINSTANCE, canonical), module, check, node)
+    if canonical == fsdp1.FSDP and isinstance(parent, (ast.MatchClass, ast.MatchValue)):
+        return Site(Construct(ConstructKind.MATCHED, canonical), module, node, node)
     if isinstance(parent, ast.ClassDef):
         return Site(Construct(ConstructKind.CLASS, canonical), module, parent, node)
     if isinstance(parent, ast.Call) and parent.args[:1] == [node] and _is_partial(parent):

@@ -28,6 +28,7 @@ class Site:
     node: ast.expr | ast.stmt | ast.keyword | ast.alias
     reference: ast.AST
     receiver: ast.expr | None = None
+    doubt: str = ""  # why nobody knows whether the receiver is a model
 
     @property
     def call(self) -> ast.Call:

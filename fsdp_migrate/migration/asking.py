@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 from packaging.version import Version
 
@@ -13,7 +14,8 @@ from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.migration.finding import is_unsure
 from fsdp_migrate.planning import branches, pages
-from fsdp_migrate.planning.context import Failure, Study
+from fsdp_migrate.planning.context import Failure, Study, sentences
+from fsdp_migrate.planning.edits import Mark
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.rule import CODE, LoadedRule
@@ -59,9 +61,30 @@ def ask(site: Site, study: Study) -> Decision:
             raise
         except BaseException as error:  # whatever a rule does wrong, other models go on
             decision = _failed(site, rule, error, study)
+    decision = _doubted(decision) if site.doubt and site.construct.attribute else decision
     study.settled[site.node] = decision
     study.claims.add(decision.claims)
     return decision
+
+
+# Whose migrated form does for any object what the object's own method did.
+FOR_ANY = frozenset({"no_sync"})
+
+
+def _doubted(decision: Decision) -> Decision:
+    """What a rule says of a model, of what may be none: it never holds a model back."""
+    site = decision.site
+    if decision.outcome is Outcome.LEFT:
+        return replace(decision, quiet=False)
+    if site.construct.attribute in FOR_ANY:
+        return decision
+    review = f"nothing tells whether this is an FSDP model ({site.doubt}): if not, undo the change"
+    mark = Mark(site.module, site.node, decision.code, sentences(review))
+    marked = [e for e in decision.edits if not isinstance(e, Mark)]
+    help_ = sentences(decision.help, review) if decision.help else review
+    if decision.help:
+        mark = Mark(site.module, site.node, decision.code, sentences(decision.help, review))
+    return replace(decision, outcome=Outcome.REVIEW, help=help_, edits=(*marked, mark))
 
 
 def _answered(decision: Decision, site: Site, rule: LoadedRule) -> Decision:
@@ -101,8 +124,11 @@ def _of_what_stays(site: Site, study: Study) -> Decision | None:
 
 def _of_look_alikes(site: Site, study: Study) -> Decision | None:
     """Left, where the model may also be made by a class that another library, or the project, calls
-    FSDP, or that has the method itself: it does not do what FSDP1's does."""
-    if site.receiver is None:
+    FSDP, or that has the method itself: it does not do what FSDP1's does.
+
+    A module inside is taken out of any wrapper that has one, in one form for all (FSDP406).
+    """
+    if site.receiver is None or site.construct.attribute == "module":
         return None
     found = study.values(site.receiver, site.module)
     name = site.construct.attribute

@@ -100,7 +100,11 @@ def is_inside(site: Site, study: Study) -> bool:
             continue
         constructor = study.constructors.get(parent)
         if constructor is not None and not constructor.problem and parent not in study.run_time:
-            return child is not constructor.call.func and child is not _module_of(constructor)
+            made = (
+                isinstance(child, ast.keyword) and child.arg is None
+            )  # by a function, which stays
+            own = (constructor.call.func, _module_of(constructor))
+            return not made and child not in own
         if isinstance(parent, ast.Call) and child is not parent.func:
             settled = study.settled.get(parent)
             if settled is not None and settled.site.construct in OWNERS:

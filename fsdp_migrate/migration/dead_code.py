@@ -43,7 +43,7 @@ def decide(site: Site, study: Study, code: str, *, stays: bool = False) -> Decis
         return study.left(site, code, why, "delete it with what uses it", at=found.node)
     if stays or not _goes(found, site.module, study):
         why = f"only torch {found.text} runs this"
-        first = found.body[0]
+        first = _in_elif(found.body[0], site.module) if found.part == "orelse" else found.body[0]
         shares = found.part in {"body", "orelse"} and _shares_line(first, site.module)
         at = found.node if shares else first
         return study.left(site, code, why, "delete it, once no older torch is meant", at=at)
@@ -187,6 +187,15 @@ def _makes_generator(node: ast.If, inside: set[ast.AST], module: Module) -> bool
         return False
     yields = [n for n in walk(own) if isinstance(n, YIELDING) and function(n) is own]
     return bool(yields) and inside.issuperset(yields)
+
+
+def _in_elif(first: ast.AST, module: Module) -> ast.AST:
+    """The first statement under an ``elif``: a marker above the chain would be on all of it."""
+    while isinstance(first, ast.If) and module.source.lines[first.lineno - 1].lstrip().startswith(
+        "elif"
+    ):
+        first = first.body[0]
+    return first
 
 
 def _shares_line(first: ast.AST, module: Module) -> bool:

@@ -113,8 +113,8 @@ def _together(results: Sequence[Result]) -> Result:
         sorted((d for r in results for d in r.decisions), key=decide.order),
         {path: data for r in results for path, data in r.changes.items()},
         [problem for r in results for problem in r.problems],
-        sum(r.modules for r in results),
-        [d for r in results for d in r.proposed],
+        modules=sum(r.modules for r in results),
+        proposed=[d for r in results for d in r.proposed],
     )
 
     def again(refused: frozenset[Key], *, settle: bool = True) -> Result:
@@ -163,7 +163,7 @@ def _attempt(
         edits = _edits(decisions, options)
         placed = support_file.place(project, {m: e for m, e in edits.items() if m not in odd})
         if placed.unproved:
-            options = replace(options, unproved=options.unproved | placed.unproved)
+            options = replace(options, unproved={**options.unproved, **placed.unproved})
             continue
         failed: dict[Module, str] = {}
         found: list[Decision] = []
@@ -201,15 +201,21 @@ def _problem(failure: Failure) -> Problem:
 
 
 def _edits(decisions: Sequence[Decision], options: Options) -> dict[Module, list[Edit]]:
-    """What is to be done to each file."""
+    """What is to be done to each file; why something is left is said once in each."""
     edits: dict[Module, list[Edit]] = defaultdict(list)
+    said: set[tuple[Module, str]] = set()
     # Guards first: they stand above whatever else comes before a statement.
     for edit in partial.edits(decisions):
         edits[edit.module].append(edit)
     for decision in decisions:
         for edit in () if decision.guard.stands else decision.edits:
-            if options.markers or not isinstance(edit, Mark):
-                edits[edit.module].append(edit)
+            if isinstance(edit, Mark):
+                repeated = (edit.module, edit.comment) in said
+                if decision.outcome is Outcome.LEFT:
+                    said.add((edit.module, edit.comment))
+                if repeated or not options.markers:
+                    continue
+            edits[edit.module].append(edit)
     return edits
 
 
@@ -233,7 +239,7 @@ def _edit(
     result.changes.clear()
     resolved, written = placed.edits, placed.files
     edited = [module for module in project.modules if resolved.get(module)]
-    local = project.packages if edited else frozenset()
+    local = project.packages | options.first_party if edited else frozenset()
     asked_for = {module: project.asked_for(module) for module in edited}
 
     def renew(module: Module) -> tuple[bytes, str, Module | None]:
@@ -244,6 +250,7 @@ def _edit(
                 resolved[module],
                 line_length=options.line_length,
                 local=local,
+                single_line_imports=options.single_line_imports,
                 asked_for=asked_for[module],
             )
         except EditError as error:

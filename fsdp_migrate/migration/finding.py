@@ -8,7 +8,13 @@ from collections.abc import Iterator, Sequence
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.families.subclasses import forwarding_subclasses
-from fsdp_migrate.families.wrapping import chosen_classes, keyword_dictionaries, wrap_contexts
+from fsdp_migrate.families.wrapping import (
+    chosen_classes,
+    keyword_dictionaries,
+    known_contexts,
+    returned_dictionaries,
+    wrap_contexts,
+)
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_attributes, references, spelled_names
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
@@ -46,6 +52,7 @@ def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
             forwarding_subclasses.register(site, study)
     found = wrap_contexts.register_contexts(found, study)
     keyword_dictionaries.register(study)
+    returned_dictionaries.register(study)
     if not known:
         named = [s for m in study.project.modules for s in string_references.find(study, m)]
         uses_fsdp1 = bool(found or study.outdated) or references.is_imported(study.project)
@@ -57,7 +64,10 @@ def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         for module in study.project.modules:
             if makes_models or module in referring:
                 found += model_attributes.methods(
-                    study.tracer, module, has_fsdp=module in referring
+                    study.tracer,
+                    module,
+                    has_fsdp=module in referring,
+                    makes_models=bool(study.constructors),
                 )
             if uses_fsdp1:
                 found += spelled_names.strings(module)
@@ -74,6 +84,8 @@ def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         found += _outdated_methods(referring, study)
         found = running(found, study)
         study.found = found, used
+        study.doubtful.update(s.receiver for s in found if s.doubt and s.receiver is not None)
+    found = known_contexts.as_constructors(found, study)
     study.subclassed = any(map(forwarding_subclasses.is_subclass, found))
     for site in found:
         branch = _branch(site, study)

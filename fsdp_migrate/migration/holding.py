@@ -122,7 +122,8 @@ def hold_back(decisions: Sequence[Decision]) -> list[Decision]:
 
 def groups(decisions: Sequence[Decision]) -> dict[Constructor, Constructor]:
     """The constructor that stands for each one's migration: those that occur in one decision
-    together have the same, as have those of a model and of its parts (union-find)."""
+    together have the same, as have those of a model and of its parts (union-find). What may belong
+    to any model joins none."""
     parent: dict[Constructor, Constructor] = {}
 
     def find(item: Constructor) -> Constructor:
@@ -133,7 +134,7 @@ def groups(decisions: Sequence[Decision]) -> dict[Constructor, Constructor]:
         return item
 
     for decision in decisions:
-        members = list(decision.models)
+        members = [] if decision.site.doubt else list(decision.models)
         for other in members[:1] + members[1:]:
             parent[find(other)] = find(members[0])
     for part in list(parent):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from packaging.version import Version
@@ -19,8 +19,7 @@ from fsdp_migrate.planning.target import DEFAULT_TARGET
 from fsdp_migrate.rewriting import cells
 
 UNPROVED = (
-    "no place is known for the support module from which this file, and the files that share "
-    "its classes, import it in every way that they are loaded",
+    "no place is known for the support module",
     "load each file by one name only, as a script or as part of its package, or list the package "
     "in pyproject.toml, and run again",
 )
@@ -40,9 +39,11 @@ class Options:
     ignore: frozenset[str] = frozenset()
     markers: bool = True
     line_length: int = 100
+    single_line_imports: bool = False  # each name in a statement of its own
+    first_party: frozenset[str] = frozenset()  # packages that count as the project's own
     partial: bool = False  # guards where left sites would hold a model back
     refused: frozenset[Key] = frozenset()  # decisions that a review did not take
-    unproved: frozenset[Path] = frozenset()  # files in which no import of support is known to work
+    unproved: Mapping[tuple[Path, str], str] = field(default_factory=dict)  # support, and why not
     jobs: int = 1  # processes that edit files
 
 
@@ -59,14 +60,12 @@ def without(
         reason, help_ = "", ""
         if decision.site.module in dropped:
             reason = f"this file could not be edited: {dropped[decision.site.module]}"
-        elif not _selected(decision.code, options):
+        elif not is_selected(decision.code, options.select, options.ignore):
             reason = f"{decision.code} is not selected"
         elif refused:
             reason = "refused in review"
-        elif any(
-            isinstance(e, Support) and e.module.path in options.unproved for e in decision.edits
-        ):
-            reason, help_ = UNPROVED
+        elif why := next(filter(None, (_unproved(e, options) for e in decision.edits)), ""):
+            reason, help_ = f"{UNPROVED[0]}: {why}", UNPROVED[1]
         else:
             reason, help_ = cells.refusal(decision)
         if reason and decision.outcome is not Outcome.LEFT:
@@ -91,12 +90,20 @@ def without(
     return hold_back(result) if changed else result
 
 
+def _unproved(edit: Edit, options: Options) -> str:
+    """Why no import is known to work of what an edit needs from the support module."""
+    if not isinstance(edit, Support):
+        return ""
+    return options.unproved.get((edit.module.path, edit.function), "")
+
+
 def marked(decision: Decision, reason: str, help_: str) -> tuple[Edit, ...]:
     """The marker of a site that is left for what its notebook cannot have."""
     site = decision.site
     return (Mark(site.module, site.node, decision.code, sentences(reason, help_)),)
 
 
-def _selected(code: str, options: Options) -> bool:
-    chosen = not options.select or any(code.startswith(s) for s in options.select)
-    return chosen and not any(code.startswith(s) for s in options.ignore)
+def is_selected(code: str, select: Collection[str], ignore: Collection[str]) -> bool:
+    """Whether a rule's results are wanted; without ``select`` every rule's are."""
+    chosen = not select or any(code.startswith(s) for s in select)
+    return chosen and not any(code.startswith(s) for s in ignore)

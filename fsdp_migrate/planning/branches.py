@@ -23,6 +23,7 @@ from fsdp_migrate.analysis.values import Function
 from fsdp_migrate.fsdp1.api import FSDP, canonical, is_fsdp2_class
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.syntax import type_expressions
 
 FSDP1_ONLY = Construct(ConstructKind.VERSION, "FSDP1")
 OTHERS = Construct(ConstructKind.VERSION, "others")
@@ -192,25 +193,14 @@ def _is_fsdp2(test: ast.expr, tested: str, module: Module, project: Project) -> 
         return False
     name = test.func.id if isinstance(test.func, ast.Name) else ""
     same = name == "isinstance" and access_path(test.args[0]) == tested
-    return same and any(_is_class(cls, module, project) for cls in _classes(test.args[1]))
+    return same and any(
+        _is_class(cls, module, project) for cls in type_expressions.classes(test.args[1])
+    )
 
 
 def _is_class(node: ast.expr, module: Module, project: Project) -> bool:
     """Whether an expression is the class of FSDP2's models."""
     return any(map(is_fsdp2_class, project.external(node, module)))
-
-
-def _classes(asked: ast.expr) -> Iterator[ast.expr]:
-    """``(A, B)`` and ``A | B``, one by one."""
-    match asked:
-        case ast.Tuple(elts=elements):
-            for element in elements:
-                yield from _classes(element)
-        case ast.BinOp(op=ast.BitOr()):
-            yield from _classes(asked.left)
-            yield from _classes(asked.right)
-        case _:
-            yield asked
 
 
 def comes_first(site: Site, project: Project) -> bool:
@@ -221,7 +211,7 @@ def comes_first(site: Site, project: Project) -> bool:
     table = site.module.table
     tested = access_path(site.call.args[0])
     if tested is None or any(
-        _is_class(cls, site.module, project) for cls in _classes(site.call.args[1])
+        _is_class(cls, site.module, project) for cls in type_expressions.classes(site.call.args[1])
     ):
         return False
     child: ast.AST = site.call

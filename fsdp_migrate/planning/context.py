@@ -83,6 +83,7 @@ class Study:
     partial: bool = False  # stop the program at what is left rather than hold its model back
     branches: list[Branch] = field(default_factory=list)  # for FSDP1 models, and going
     found: tuple[list[Site], set[ast.AST]] | None = None  # sites, and what they refer by
+    doubtful: set[ast.expr] = field(default_factory=set)  # that may be models, or anything
     outdated: list[Site] = field(default_factory=list)  # that only older torch releases run
     going: dict[Outdated, bool] = field(default_factory=dict)  # which of it is removed
     subclassed: bool = False  # the project derives classes from FSDP1's
@@ -106,7 +107,8 @@ class Study:
         )
         result.partial = self.partial
         result.tracer, result.found, result.outdated = self.tracer, self.found, self.outdated
-        result.failures, result._caches = self.failures, self._caches
+        result.doubtful, result.failures = self.doubtful, self.failures
+        result._caches = self._caches
         return result
 
     def cache(self, find: Callable[[Study], Cached]) -> Cached:
@@ -177,13 +179,16 @@ class Study:
 
     def make(self, constructor: Constructor, value: Code, name: str) -> None:
         """Remember that the code emitted for ``constructor`` binds ``name`` to ``value``."""
-        self._made.append((constructor, value.preview(), name))
+        if constructor.maker is None:  # it may stand in the function that makes the arguments
+            self._made.append((constructor, value.preview(), name))
 
     def made_before(self, constructor: Constructor, value: Code) -> str:
         """The name that an earlier constructor bound to ``value`` where it surely ran before.
 
         That is in the same run of statements, or in one around it in the same function.
         """
+        if constructor.maker is not None:
+            return ""
         table = constructor.module.table
         before: list[ast.stmt] = []
         statement = constructor.statement
@@ -229,6 +234,8 @@ class Study:
             said = declared.model(found, self.tracer)
             return Models(self.every_constructor, tuple(found) if said.other else ())
         others = tuple(v for v in found if v not in made)
+        if node in self.doubtful:
+            constructors = frozenset(self.reached_from(module))
         return Models(constructors, others)
 
     def reached_from(self, module: Module) -> list[Constructor]:

@@ -131,6 +131,15 @@ class RemoveItem(Edit):
 
 
 @dataclass(frozen=True, eq=False)
+class AddItem(Edit):
+    """``"key": value`` goes to the end of a dictionary that is written out."""
+
+    node: ast.Dict
+    key: str
+    code: Code
+
+
+@dataclass(frozen=True, eq=False)
 class RenameKeyword(Edit):
     keyword: ast.keyword
     call: ast.Call
@@ -207,7 +216,7 @@ def carried(edits: Iterable[Edit]) -> set[ast.AST]:
     """The old expressions that edits write down again, with whatever stands in them."""
     found: list[ast.expr] = []
     for edit in edits:
-        if isinstance(edit, (ReplaceExpression, AddKeyword)):
+        if isinstance(edit, (ReplaceExpression, AddKeyword, AddItem)):
             edit.code.flatten(found)
         elif isinstance(edit, (ReplaceStatement, Insert)):
             for each in edit.codes:

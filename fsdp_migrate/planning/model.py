@@ -31,16 +31,21 @@ class Entry:
     key: ast.keyword | ast.expr  # where the name is written
     statement: ast.stmt
     is_conditional: bool  # the dictionary may lack it
+    display: ast.Call | ast.Dict | None = None  # ``dict(...)`` or ``{...}`` that it stands in
 
 
 @dataclass(eq=False)
 class KeywordDictionary:
     """``params = dict(...)``, which constructors are given as ``**params`` and nobody else reads;
-    or ``wrap = functools.partial(FSDP, ...)``, which is called once.
+    or ``wrap = functools.partial(FSDP, ...)``, which is called once. Or what a ``function`` makes
+    and returns, of which constructors are given ``**function(...)`` and which nobody else calls.
 
     ``written`` is what becomes of the entries, once a constructor said so: the others have to say
     the same. ``names`` are those that the statements in front of the entries bind, by what they
     were meant to be called.
+
+    Of ``wrap`` in ``with enable_wrap(...)`` it has what the context is given and ``wrap`` does not
+    give itself: its ``constructors`` are all that the context is for.
     """
 
     name: str
@@ -49,8 +54,15 @@ class KeywordDictionary:
     entries: tuple[Entry, ...]
     constructors: frozenset[Constructor]
     is_partial: bool = False
+    is_context: bool = False
+    function: ast.FunctionDef | None = None
     written: dict[str, str] | None = None
     names: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether calls of ``fully_shard`` may be given it, as ``**params``."""
+        return not (self.is_partial or self.is_context)
 
 
 @dataclass(eq=False)
@@ -71,6 +83,8 @@ class Constructor:
     is_context: bool = False  # enable_wrap(wrapper_cls=FSDP, ...), the arguments of wrap()
     wholes: frozenset[Constructor] = frozenset()  # of models that its own may be a part of
     dictionary: KeywordDictionary | None = None  # that has some of its arguments
+    spread: ast.expr | None = None  # of ``**spread``, if a function makes that dictionary
+    maker: ast.Call | None = None  # the call of that function
 
     @classmethod
     def read(cls, call: ast.Call, module: Module, reference: ast.AST) -> Constructor:
@@ -150,6 +164,12 @@ class Constructor:
             return frozenset({self})
         return self.dictionary.constructors
 
+    @property
+    def from_context(self) -> tuple[Entry, ...]:
+        """The arguments of a ``wrap`` that the context around it has."""
+        is_given = self.dictionary is not None and self.dictionary.is_context
+        return self.dictionary.entries if self.dictionary is not None and is_given else ()
+
     def has(self, name: str) -> bool:
         """Whether an argument is given, and as something else than a plain None."""
         return name in self.arguments and not is_none(self.arguments[name])
@@ -182,14 +202,35 @@ class Wrapped:
     module: Module
 
 
+@dataclass(frozen=True, eq=False)
+class KnownContext:
+    """``with enable_wrap(...)`` around all of the ``wrap`` calls that it is for."""
+
+    statement: ast.With
+    index: int  # of the item that it is
+    entries: tuple[Entry, ...]  # the arguments of FSDP1 that it is given
+    made_of: ast.expr  # the class
+    dictionary: frozenset[ast.stmt]  # what makes the one that has some, which nobody else reads
+    wraps: frozenset[Constructor] = frozenset()
+
+    def given(self, wrap: Constructor) -> KeywordDictionary:
+        """What ``wrap`` has from it: its own arguments come before those of the context."""
+        call = of_kind(self.statement.items[self.index].context_expr, ast.Call)
+        entries = tuple(e for e in self.entries if e.name not in wrap.arguments)
+        return KeywordDictionary("", self.statement, call, entries, self.wraps, is_context=True)
+
+
 @dataclass(eq=False)
 class Wrapping:
     """The project's ``enable_wrap`` contexts and ``wrap`` calls, all of one migration.
 
-    ``contexts`` maps each ``wrap`` to what its model's arguments are read from: the contexts it may
-    run in, or itself when it has arguments of its own. ``problem`` says why they must be left.
+    ``known`` are contexts that stand around their ``wrap`` calls, which are constructors like any
+    other; it has all of the project's or none. Else ``contexts`` maps each ``wrap`` to what its
+    model's arguments are read from: the contexts it may run in, or itself when it has arguments of
+    its own. ``problem`` says why they must be left.
     """
 
+    known: dict[ast.AST, KnownContext] = field(default_factory=dict)
     enabled: list[Constructor] = field(default_factory=list)
     contexts: dict[Constructor, tuple[Constructor, ...]] = field(default_factory=dict)
     around: dict[Constructor, Constructor] = field(default_factory=dict)  # wrap -> in its body

@@ -6,6 +6,7 @@ import ast
 import builtins
 import keyword
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.module import Module
@@ -35,11 +36,12 @@ def _visible(module: Module, near: ast.AST, qualified: str) -> str:
                 continue  # a later cell of the notebook imports it
         alias = of_kind(binding.node, ast.alias)
         visible = binding.name if binding.qualified == qualified else ""
-        if not visible and not alias.asname and alias.name == qualified:
+        statement = table.statement(binding.node)
+        whole = isinstance(statement, ast.Import) and not alias.asname
+        if not visible and whole and alias.name == qualified:
             visible = qualified  # ``import a.b.c`` binds ``a`` and makes ``a.b.c`` usable
         if not visible:
             continue
-        statement = table.statement(binding.node)
         if binding.scope is not table.module:
             served = table.has_run(statement, near)  # else another branch has it for itself
         else:  # it may be imported later only, or for annotations
@@ -57,20 +59,22 @@ class Namer:
     imported: dict[tuple[Module, str, Scope], str] = field(default_factory=dict)
     loops: dict[Scope, set[str]] = field(default_factory=lambda: defaultdict(set))
 
-    def fresh(self, module: Module, scope: Scope, wanted: str) -> str:
-        """``wanted``, or ``wanted_2`` and so on, unused in ``scope`` and what it can see."""
+    def fresh(self, module: Module, scopes: Sequence[Scope], wanted: str) -> str:
+        """``wanted``, or ``wanted_2`` and so on, unused in some scopes and what they can see."""
         candidate, number = wanted, 2
-        while self._used(module, scope, candidate):
+        while any(self._used(module, scope, candidate) for scope in scopes):
             candidate, number = f"{wanted}_{number}", number + 1
-        self.taken[scope].add(candidate)
+        for scope in scopes:
+            self.taken[scope].add(candidate)
         return candidate
 
-    def loop(self, module: Module, scope: Scope, wanted: str) -> str:
+    def loop(self, module: Module, scopes: Sequence[Scope], wanted: str) -> str:
         """As :meth:`fresh`, for a loop variable: other emitted loops may have it too."""
-        if wanted in self.loops[scope]:
+        if all(wanted in self.loops[scope] for scope in scopes):
             return wanted
-        name = self.fresh(module, scope, wanted)
-        self.loops[scope].add(name)
+        name = self.fresh(module, scopes, wanted)
+        for scope in scopes:
+            self.loops[scope].add(name)
         return name
 
     def _used(self, module: Module, scope: Scope, name: str) -> bool:

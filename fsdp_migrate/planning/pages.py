@@ -22,6 +22,7 @@ from fsdp_migrate.fsdp1.construct import Construct
 PATTERN = "FSDP[0-9][0-9][0-9]_*.py"
 EXAMPLES, KEEPS = "Examples", "Keeps"
 HEADINGS = ("What changes", "Why", "What stays for you", "Since torch", "References")
+DIFFERENT = "What is different"  # in migrated programs; only some pages have it
 
 
 def bundled() -> Path:
@@ -63,7 +64,7 @@ class Page:
         return self.document.partition("\n")[2].strip()
 
     def section(self, heading: str) -> str:
-        """The text under one of ``HEADINGS``."""
+        """The text under one of ``HEADINGS``, or under ``DIFFERENT``; empty if it is not there."""
         pattern = rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)"
         found = re.search(pattern, self.document, re.MULTILINE | re.DOTALL)
         return found.group(1).strip() if found else ""

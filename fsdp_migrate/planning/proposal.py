@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.edits import (
+    AddItem,
     AddKeyword,
     Code,
     DropBranch,
@@ -82,6 +83,9 @@ class Proposal:
     def remove_item(self, module: Module, display: ast.Dict, value: ast.expr) -> None:
         self.edits.append(RemoveItem(module, display, value))
 
+    def add_item(self, module: Module, display: ast.Dict, key: str, value: Code) -> None:
+        self.edits.append(AddItem(module, display, key, value))
+
     def add_keyword(self, module: Module, call: ast.Call, name: str, value: Code) -> None:
         self.edits.append(AddKeyword(module, call, name, value))
 
@@ -129,9 +133,16 @@ class Proposal:
         """As :meth:`support`, under a given name: it takes over an import of that name."""
         self.edits.append(Support(module, function, local, near))
 
-    def fresh(self, module: Module, near: ast.AST, wanted: str, *, loop: bool = False) -> str:
-        scope = module.table.scope_of(near)
-        while scope.parent is not None and not (scope.is_function or scope.is_class):
-            scope = scope.parent
+    def fresh(
+        self,
+        module: Module,
+        near: ast.AST,
+        wanted: str,
+        *,
+        loop: bool = False,
+        also: ast.AST | None = None,
+    ) -> str:
+        """A name that is free at ``near``, and at a second place."""
         give = self.namer.loop if loop else self.namer.fresh
-        return give(module, scope, wanted)
+        places = [near] if also is None else [near, also]
+        return give(module, [module.table.scope_of(place).home() for place in places], wanted)

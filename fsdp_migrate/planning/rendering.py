@@ -97,10 +97,10 @@ def render_context(plan: ShardPlan, roots: Sequence[tuple[Module, ast.Call]]) ->
 
 def _ignored(plan: ShardPlan, lines: list[Code]) -> None:
     """Keep the loops away from ignored modules; a walk passes over them by itself."""
-    if plan.ignored is None or not (plan.targets or (plan.walk and plan.batch_norm)):
+    if not plan.needs_ignored:
         return
     name = plan.fresh("ignored")
-    lines.append(code("{n} = {v}", n=name, v=plan.ignored))
+    lines.append(code("{n} = {v}", n=name, v=present(plan.ignored)))
     plan.ignored = code("{n}", n=name)
     if plan.targets is not None:
         inner = plan.targets.predicate
@@ -279,15 +279,14 @@ def _loop_with_batch_norm(
     norm_policy, define = _batch_norm_policy(plan)
     arguments = [code("{m}", m=name), code("mp_policy={p}", p=norm_policy), *shared]
     norm_call = code("{f}({args})", f=fully_shard, args=join(", ", arguments))
-    template = (
-        "for {v} in reversed(list({m}.modules())):\n"
-        "    if isinstance({v}, {bn}):\n"
-        "        {norm_call}"
-    )
+    template = "for {v} in reversed(list({m}.modules())):\n    if {is_norm}:\n        {norm_call}"
+    is_norm = code("isinstance({v}, {bn})", v=name, bn=batch_norm)
+    if plan.ignored is not None:
+        is_norm = code("{v} not in {i} and {t}", v=name, i=plan.ignored, t=is_norm)
     parts: dict[str, Code | ast.expr | str] = {
         "v": name,
         "m": plan.model,
-        "bn": batch_norm,
+        "is_norm": is_norm,
         "norm_call": norm_call,
     }
     if plan.targets is not None:

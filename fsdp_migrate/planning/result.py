@@ -30,11 +30,28 @@ class Problem:
         return place(self.display, self.line or 1, self.cell)
 
 
+@dataclass(frozen=True)
+class Requirement:
+    """A requirement of torch that is too low for the new code. ``line`` 0 means the whole file."""
+
+    display: str
+    line: int
+    code: str
+    message: str
+    help: str
+    done: bool  # raised, as opposed to left
+
+    @property
+    def place(self) -> str:
+        return place(self.display, self.line) if self.line else self.display
+
+
 @dataclass
 class Result:
     decisions: list[Decision] = field(default_factory=list)
     changes: dict[Path, bytes] = field(default_factory=dict)  # new contents, new files included
     problems: list[Problem] = field(default_factory=list)
+    requirements: list[Requirement] = field(default_factory=list)
     modules: int = 0
     proposed: list[Decision] = field(default_factory=list)  # before anything was deselected
     again: Callable[..., Result] | None = field(default=None, repr=False)  # without some decisions

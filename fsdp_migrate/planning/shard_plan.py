@@ -16,6 +16,8 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Constructor, is_none
 from fsdp_migrate.planning.proposal import Proposal
+from fsdp_migrate.syntax.expressions import names_in
+from fsdp_migrate.syntax.kinds import present
 from fsdp_migrate.syntax.trees import COMPREHENSIONS
 
 FULLY_SHARD = "torch.distributed.fsdp"
@@ -65,7 +67,7 @@ class ShardPlan:
     constructor: Constructor
     proposal: Proposal
     everywhere: dict[str, Code] = field(default_factory=dict)  # arguments of every fully_shard
-    spread: str = ""  # the dictionary that has further ones, by its name
+    spread: Code | None = None  # the dictionary that has further ones
     spread_precision: bool = False  # ``mp_policy`` is among those
     precision: Precision | None = None
     targets: Targets | None = None
@@ -78,7 +80,8 @@ class ShardPlan:
     finish: list[Code] = field(default_factory=list)  # last of all
     casts_buffers: bool = False
     names: dict[str, str] = field(default_factory=dict)
-    ignored: Code | None = None  # the modules that must not become units, as a set
+    ignored: Code | None = None  # the modules that are left alone, as a set
+    asks_ignored: bool = False  # some statement asks for them by name
     offloads: Code | None = None  # whether parameters stay on the CPU, as an expression
     from_rank0: bool = False  # only rank 0 has the weights
     unit_classes: Code | None = None  # how the classes of the units are written in the loop
@@ -99,12 +102,22 @@ class ShardPlan:
     def support(self, function: str) -> str:
         return self.proposal.support(self.constructor.module, function, self.constructor.reference)
 
+    def is_first(self, argument: str) -> bool:
+        """Whether no other constructor has written an argument's value, of what they share."""
+        dictionary = self.constructor.dictionary
+        if dictionary is None or dictionary.written is None:
+            return True
+        return all(entry.name != argument for entry in dictionary.entries)
+
     def fresh(self, wanted: str) -> str:
         """A local name for ``wanted``, the same one each time it is asked for."""
         if wanted not in self.names:
             module, call = self.constructor.module, self.constructor.call
+            dictionary = self.constructor.dictionary
+            made = dictionary is not None and dictionary.function is not None
+            also = present(dictionary).statement if made else None  # it may be bound there
             loop = wanted in LOOP_VARIABLES
-            self.names[wanted] = self.proposal.fresh(module, call, wanted, loop=loop)
+            self.names[wanted] = self.proposal.fresh(module, call, wanted, loop=loop, also=also)
         return self.names[wanted]
 
     def sync_condition(self, value: ast.expr) -> Code:
@@ -114,6 +127,12 @@ class ShardPlan:
         if first:
             self.setup.append(code("{n} = {v}", n=name, v=value))
         return code("{n}", n=name)
+
+    @property
+    def needs_ignored(self) -> bool:
+        """Whether the ignored modules must have a name: some loop would not pass over them."""
+        loops = self.targets is not None or self.batch_norm or self.asks_ignored
+        return self.ignored is not None and loops
 
     def dist(self) -> str:
         module, near = self.constructor.module, self.constructor.reference
@@ -165,6 +184,14 @@ class ShardPlan:
         return self.hoisted and self.behind is None and self._is_one_call and not named
 
     @property
+    def once(self) -> list[Code] | None:
+        """The statements in front of one call, which may run once for several of it; None where
+        more is needed than that."""
+        if self.is_compact_after_setup:
+            return self.setup[1:]
+        return self.setup if self._is_one_call and not self.hoisted else None
+
+    @property
     def _is_one_call(self) -> bool:
         parts = (self.targets, self.walk, self.before, self.after, self.finish)
         return not any(parts) and not self.batch_norm
@@ -180,13 +207,20 @@ class ShardPlan:
         return self.hoisted and len(self.setup) == 1
 
 
-def placement_problem(constructor: Constructor) -> str:
-    """Why statements cannot be put before the call, or nothing when they can."""
+def placement_problem(constructor: Constructor, once: list[Code] | None = None) -> str:
+    """Why statements cannot be put before the call, or nothing when they can.
+
+    Args:
+        once: the statements, where they may run once for all calls of a comprehension.
+    """
     table = constructor.module.table
+    words = {word for line in once or () for word in re.findall(r"\w+", line.preview())}
     child: ast.AST = constructor.call
     for parent in table.ancestors(constructor.call):
         if isinstance(parent, COMPREHENSIONS):
-            return "it stands in a comprehension"
+            bound = {name for each in parent.generators for name in names_in(each.target)}
+            if once is None or bound & words:
+                return "it stands in a comprehension"
         if isinstance(parent, ast.Lambda):
             return "it stands in a lambda"
         if isinstance(parent, ast.arguments):

@@ -17,6 +17,8 @@ from fsdp_migrate.planning import support_library as library
 from fsdp_migrate.planning.edits import Edit, Import, Support
 from fsdp_migrate.syntax.source import Source
 
+Unproved = dict[tuple[Path, str], str]  # by file and function: why
+
 
 @dataclass(frozen=True)
 class Placed:
@@ -24,7 +26,7 @@ class Placed:
 
     edits: dict[Module, list[Edit]]
     files: dict[Path, bytes]
-    unproved: frozenset[Path]  # no import of a support file is known to work there
+    unproved: Unproved  # what no import of a support file is known to bring
 
 
 def place(project: Project, edits: Mapping[Module, list[Edit]]) -> Placed:
@@ -39,9 +41,11 @@ def place(project: Project, edits: Mapping[Module, list[Edit]]) -> Placed:
         result[module] += defined
         del needs[module]
     if not needs:
-        return Placed(result, {}, frozenset())
+        return Placed(result, {}, {})
     wanted = {m: {need.function for need in listed} for m, listed in needs.items()}
     homes, unproved = _homes(project, wanted)
+    if unproved:
+        return Placed({}, {}, unproved)
     files: dict[Path, set[str]] = {}
     placed: dict[Path, list[Module]] = {}
     for directory, users in homes:
@@ -65,9 +69,9 @@ def place(project: Project, edits: Mapping[Module, list[Edit]]) -> Placed:
 Homes = list[tuple[Path, list[Module]]]
 
 
-def _homes(project: Project, wanted: Mapping[Module, set[str]]) -> tuple[Homes, frozenset[Path]]:
-    """The directories of support files, each with the modules that import the file; and those for
-    which none is proved.
+def _homes(project: Project, wanted: Mapping[Module, set[str]]) -> tuple[Homes, Unproved]:
+    """The directories of support files, each with the modules that import the file; and what of
+    the wanted has none.
 
     The members of an enum of one file are not those of another's: where values may meet, modules
     that need classes share a file, in a directory above them all if there is no better one.
@@ -83,10 +87,25 @@ def _homes(project: Project, wanted: Mapping[Module, set[str]]) -> tuple[Homes, 
         above = Path(os.path.commonpath([m.path.parent for m in apart]))
         homes = _shared_out(project, wanted, directories | {above}, present, notebooks=True)
         apart = _apart(project, homes, wanted)
-    homes = [(home, [m for m in users if m not in apart]) for home, users in homes]
-    placed = {m for _, users in homes for m in users}
-    unproved = frozenset(m.path for m in wanted.keys() - placed)
-    return [each for each in homes if each[1]], unproved
+    unproved: Unproved = {}
+    for module, (other, names) in apart.items():
+        why = (
+            f"{' and '.join(sorted(names))} must be the same here and in {other.display}, and no "
+            f"file is imported by one name in both: {_ways(project, module, other)}"
+        )
+        needing = [f for f in wanted[module] if names & library.closure([f])]
+        unproved |= {(module.path, function): why for function in needing}
+    for module in wanted.keys() - {m for _, users in homes for m in users}:
+        why = f"no import of it works by every name of this file: {_ways(project, module)}"
+        unproved |= {(module.path, function): why for function in wanted[module]}
+    return homes, unproved
+
+
+def _ways(project: Project, *modules: Module) -> str:
+    """How modules are loaded: those that are by several names, if there are any."""
+    told = {m.display: project.roots.told(m) for m in sorted(modules, key=lambda m: m.display)}
+    several = {name: ways for name, ways in told.items() if len(ways) > 1} or told
+    return "; ".join(f"{name} is loaded {' and '.join(ways)}" for name, ways in several.items())
 
 
 def _shared_out(
@@ -124,10 +143,13 @@ def _shared_out(
     return homes
 
 
-def _apart(project: Project, homes: Homes, wanted: Mapping[Module, set[str]]) -> frozenset[Module]:
+def _apart(
+    project: Project, homes: Homes, wanted: Mapping[Module, set[str]]
+) -> dict[Module, tuple[Module, set[str]]]:
     """The modules of one program that would have classes of the same name from different files, or
-    from one file that is imported by two names, which is loaded twice."""
-    found: set[Module] = set()
+    from one file that is imported by two names, which is loaded twice; each with another such
+    module, and those classes."""
+    found: dict[Module, tuple[Module, set[str]]] = {}
     classes = {
         m: {n for n in library.closure(names) if library.is_class(n)} for m, names in wanted.items()
     }
@@ -139,13 +161,12 @@ def _apart(project: Project, homes: Homes, wanted: Mapping[Module, set[str]]) ->
         if classes[m]
     ]
     for (first, ways), (second, others) in combinations(loaded, 2):
-        if (
-            ways != others
-            and classes[first] & classes[second]
-            and project.roots.meet(first, second)
-        ):
-            found |= {first, second}
-    return frozenset(found)
+        shared = classes[first] & classes[second]
+        if ways != others and shared and roots.meet(first, second):
+            for module, other in ((first, second), (second, first)):
+                known, names = found.get(module, (other, set()))
+                found[module] = known, names | shared
+    return found
 
 
 def _taken(
@@ -179,12 +200,7 @@ def _is_bare(project: Project, directory: Path, users: Iterable[Module]) -> bool
 
 def _in_one_process(project: Project, first: Module, second: Module) -> bool:
     """Whether one process may load two modules, as pytest does with all that it collects."""
-    return (_is_test(first) and _is_test(second)) or project.roots.meet(first, second)
-
-
-def _is_test(module: Module) -> bool:
-    stem = module.path.stem
-    return stem == "conftest" or stem.startswith("test_") or stem.endswith("_test")
+    return (first.is_test and second.is_test) or project.roots.meet(first, second)
 
 
 def _file(project: Project, directory: Path, wanted: set[str], taken: Collection[str]) -> Path:

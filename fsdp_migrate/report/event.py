@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fsdp_migrate import shown
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.planning.outcome import Outcome, place
-from fsdp_migrate.planning.result import Problem, Result
+from fsdp_migrate.planning.result import Problem, Requirement, Result
 
 if TYPE_CHECKING:
     from fsdp_migrate.planning.model import Decision
@@ -110,6 +110,7 @@ class Summary(Coverage):
     notes: tuple[str, ...] = field(default=())
     markers: tuple[Remark, ...] = ()
     unused: tuple[Remark, ...] = ()  # ignore comments that ignore nothing
+    requirements: tuple[Requirement, ...] = ()  # of torch: raised, or left though too low
     root: Path = Path()  # what a code host calls the files relative to
     rule_paths: tuple[Path, ...] = ()
     contents: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # before, after
@@ -160,6 +161,10 @@ def printable_summary(total: Summary) -> Summary:
         notes=tuple(map(shown.line, total.notes)),
         markers=tuple(map(_printable, total.markers)),
         unused=tuple(map(_printable, total.unused)),
+        requirements=tuple(
+            replace(r, display=shown.path(r.display), message=shown.line(r.message))
+            for r in total.requirements
+        ),
     )
 
 
@@ -232,4 +237,5 @@ def summary(result: Result) -> Summary:
         left=result.count(Outcome.LEFT),
         ignored=sum(d.ignored is not None for d in result.decisions),
         problems=tuple(result.problems),
+        requirements=tuple(result.requirements),
     )

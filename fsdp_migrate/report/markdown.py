@@ -41,26 +41,26 @@ def _parts(found: Sequence[Event], total: Summary) -> Iterator[list[str]]:
     causes = [e for e in left if not e.held]
     if causes:
         heads = ("place", "rule", "why", "next step")
-        yield _section("Left for you", heads, [_row(e) for e in causes])
+        yield section("Left for you", heads, [_row(e) for e in causes])
     held = [e for e in left if e.held]
     if held:
         rows = [(_place(e), code(e.construct.shown), text(e.message)) for e in held]
-        listed = _table(("place", "what", "why"), rows)
+        listed = table(("place", "what", "why"), rows)
         number = f"{len(held)} {plural('site', len(held))}"
-        yield _folded(f"{number} held back: settle what is left, and they go with it", listed)
+        yield folded(f"{number} held back: settle what is left, and they go with it", listed)
     review = [e for e in found if e.outcome is Outcome.REVIEW]
     if review:
         heads = ("place", "rule", "becomes", "what may differ")
-        yield _section("To review", heads, [_row(e) for e in review])
+        yield section("To review", heads, [_row(e) for e in review])
     told = remarks(total)
     if told:
         rows = [(_place(r), r.code, text(r.message)) for r in told]
-        yield _section("Comments in the code", ("place", "rule", "what"), rows)
+        yield section("Comments in the code", ("place", "rule", "what"), rows)
     ignored = [e for e in found if e.ignored]
     if ignored:
         rows = [(_place(e), code(e.construct.shown), text(e.message)) for e in ignored]
         number = f"{len(ignored)} {plural('site', len(ignored))}"
-        yield _folded(f"{number} ignored", _table(("place", "what", "why"), rows))
+        yield folded(f"{number} ignored", table(("place", "what", "why"), rows))
 
 
 def _totals(found: Sequence[Event], total: Summary) -> Iterator[str]:
@@ -69,7 +69,7 @@ def _totals(found: Sequence[Event], total: Summary) -> Iterator[str]:
     if not total.sites:
         yield f"{total.files} {plural('file', total.files)} read."
     else:
-        yield from _table(
+        yield from table(
             ("", "sites", "to rewrite", "to review", "left", "ignored", "migrated"),
             [
                 ("**all**", *_numbers(total)),
@@ -93,15 +93,15 @@ def _numbers(own: Coverage) -> tuple[str, ...]:
     return (*map(str, numbers), f"{own.percent} %" if own.counted else "")
 
 
-def _section(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return ["", f"### {title}", "", *_table(heads, rows)]
+def section(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return ["", f"### {title}", "", *table(heads, rows)]
 
 
-def _folded(title: str, lines: Sequence[str]) -> list[str]:
+def folded(title: str, lines: Sequence[str]) -> list[str]:
     return ["", f"<details><summary>{title}</summary>", "", *lines, "", "</details>"]
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int = 0) -> list[str]:
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int = 0) -> list[str]:
     """A table; all but the first ``words`` columns are numbers, unless ``words`` is 0."""
     aligned = ["--:" if words and n >= words else "---" for n in range(len(heads))]
     lines = [f"| {' | '.join(heads)} |", f"|{'|'.join(aligned)}|"]

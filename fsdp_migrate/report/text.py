@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fsdp_migrate import shown as printable
+from fsdp_migrate.discovery.walk import SUFFIXES
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.report.event import Event, Remark, Summary, by_file
 
@@ -120,7 +121,19 @@ def rewrite_lines(found: list[Event], *, every: bool) -> list[str]:
     return lines
 
 
-def guard_lines(found: list[Event]) -> list[str]:
+def requirement_lines(total: Summary) -> list[str]:
+    """What was raised, or is too low and left, of what the project requires of torch."""
+    width = max((len(r.place) for r in total.requirements), default=0)
+    lines = []
+    for each in total.requirements:
+        verb = VERBS[Outcome.REWRITTEN if each.done else Outcome.LEFT]
+        lines.append(f"{each.code}  {verb:<7}  {each.place:<{width}}  {each.message}")
+        if each.help:
+            lines.append(f"{'':>{18 + width}}  {each.help}")
+    return lines
+
+
+def guard_lines(found: Sequence[Event]) -> list[str]:
     """Which models were migrated in part, and where their guards stand."""
     guards: dict[tuple[str, ...], list[str]] = {}
     for event in found:
@@ -154,8 +167,8 @@ def files(total: Summary) -> list[str]:
         parts.append(f"{len(total.changed)} {plural('file', len(total.changed))} changed")
     if total.created:
         parts.append(f"{', '.join(total.created)} added")
-    untouched = total.files - len(total.changed)
-    if parts and untouched:
+    untouched = total.files - sum(name.endswith(SUFFIXES) for name in total.changed)
+    if parts and untouched > 0:
         parts.append(f"{untouched} untouched")
     return [f"{', '.join(parts)}{f'{total.seconds:.1f} s':>10}"] if parts else []
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import dropwhile, takewhile
 from typing import TypeVar
 
@@ -117,7 +118,18 @@ def add_markers(
     }
     new = dict.fromkeys(m.comment for m in marks if m.comment.partition(":")[0] not in present)
     wrapped = [part for comment in new for part in _wrapped(comment, width)]
-    return line.with_changes(leading_lines=[*leading, *own_lines(wrapped)])
+    return line.with_changes(leading_lines=_over_comments(leading, own_lines(wrapped)))
+
+
+def _over_comments(
+    leading: Sequence[cst.EmptyLine], markers: Sequence[cst.EmptyLine]
+) -> list[cst.EmptyLine]:
+    """The lines above a statement with more markers: over its own comments, below others."""
+    own = list(
+        takewhile(lambda e: e.comment is not None and not _is_of_marker(e), reversed(leading))
+    )
+    first = len(leading) - len(own)
+    return [*leading[:first], *markers, *leading[first:]]
 
 
 def _wrapped(marker: str, width: int) -> list[str]:
@@ -145,8 +157,22 @@ def hand_over(old: cst.SimpleStatementLine, lines: list[Line]) -> list[Line]:
     return lines
 
 
-def of_kept_arguments(module: Module, node: ast.AST, kept: Collection[ast.AST]) -> list[str]:
-    """Comments of a replaced statement that belong to arguments whose values live on.
+@dataclass(frozen=True)
+class Kept:
+    """A comment of a replaced statement that still says something.
+
+    With a ``keyword``, it stood behind an argument; the new one has this name. ``lone``: without
+    the argument beside it, it says nothing.
+    """
+
+    text: str
+    keyword: str = ""
+    lone: bool = False
+
+
+def of_kept_arguments(module: Module, node: ast.AST, kept: Collection[ast.AST]) -> list[Kept]:
+    """Comments of a replaced statement that belong to arguments whose values live on, or whose
+    meaning does under another name.
 
     ``kept`` are the old nodes that new code mentions. What stands inside of one travels with it.
     """
@@ -157,11 +183,94 @@ def of_kept_arguments(module: Module, node: ast.AST, kept: Collection[ast.AST]) 
     inside = [n for n in kept if start <= getattr(n, "lineno", 0) <= end]
     found = []
     for line, column, text in module.source.comments(start, end):
-        if not any(_spans(n, line, column) for n in inside):
-            owner = _owner(owners, line, column)
-            if owner is not None and any(n in kept for n in ast.walk(owner)):
-                found.append(text)
+        if any(_spans(n, line, column) for n in inside):
+            continue
+        owner = _owner(owners, line, column)
+        name = (owner.arg or "") if isinstance(owner, ast.keyword) else ""
+        behind = owner is not None and owner.end_lineno == line
+        lives = owner is not None and any(n in kept for n in ast.walk(owner))
+        if lives or _is_translated(owner):
+            keyword = NEW_NAMES.get(name, name) if behind else ""
+            found.append(Kept(text, keyword, lone=behind and not lives))
     return found
+
+
+def of_replaced_calls(
+    module: Module, replaced: Sequence[ast.AST], kept: Collection[ast.AST]
+) -> list[Kept]:
+    """Likewise the comments in calls of one line that other calls take the place of."""
+    calls = [n for n in replaced if isinstance(n, ast.Call) and n.lineno != n.end_lineno]
+    found = [n for n in calls if not hasattr(module.table.statement(n), "body")]
+    outermost = [n for n in found if not any(a in found for a in module.table.ancestors(n))]
+    return [comment for n in outermost for comment in of_kept_arguments(module, n, kept)]
+
+
+# Arguments of FSDP1's constructor that say something of the new code too, and their new names.
+NEW_NAMES = {
+    "cpu_offload": "offload_policy",
+    "device_mesh": "mesh",
+    "mixed_precision": "mp_policy",
+    "process_group": "mesh",
+    "sharding_strategy": "reshard_after_forward",
+    "sync_module_states": "",
+    "param_init_fn": "",
+}
+_NO_OFFLOAD = ("CPUOffload()", "CPUOffload(False)", "CPUOffload(offload_params=False)")
+
+
+def _is_translated(owner: ast.AST | None) -> bool:
+    if not isinstance(owner, ast.keyword) or owner.arg not in NEW_NAMES:
+        return False
+    value = ast.unparse(owner.value)
+    return value not in {"None", "False"} and not value.endswith(_NO_OFFLOAD)
+
+
+def put_beside(kept: Sequence[Kept], lines: list[Line], module: cst.Module, width: int) -> None:
+    """Write comments behind the arguments that they were written behind, where those have a line
+    of their own; others stand above the first line."""
+    above = []
+    for comment in kept:
+        editor = _Beside(comment, module, width)
+        for number, line in enumerate(lines if comment.keyword else ()):
+            visited = line.visit(editor)
+            if isinstance(visited, (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
+                lines[number] = visited
+            if editor.done:
+                break
+        if not editor.done and not comment.lone:
+            above.append(comment.text)
+    lines[0] = put_above(own_lines(above), lines[0])
+
+
+class _Beside(cst.CSTTransformer):
+    """Writes a comment behind the first argument of a name that ends its line."""
+
+    def __init__(self, comment: Kept, module: cst.Module, width: int) -> None:
+        super().__init__()
+        self.comment, self.module, self.width = comment, module, width
+        self.done = False
+
+    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
+        name, comma = updated_node.keyword, updated_node.comma
+        if self.done or name is None or name.value != self.comment.keyword:
+            return updated_node
+        if not isinstance(comma, cst.Comma):
+            return updated_node
+        space = comma.whitespace_after
+        if not isinstance(space, cst.ParenthesizedWhitespace) or space.first_line.comment:
+            return updated_node
+        unit = self.module.default_indent.expandtabs(4)
+        bare = updated_node.with_changes(comma=cst.MaybeSentinel.DEFAULT)
+        code = self.module.code_for_node(bare)
+        if "\n" in code or len(f"{unit}{code},  {self.comment.text}") > self.width:
+            return updated_node
+        self.done = True
+        end = space.first_line.with_changes(
+            whitespace=cst.SimpleWhitespace("  "), comment=cst.Comment(self.comment.text)
+        )
+        return updated_node.with_changes(
+            comma=comma.with_changes(whitespace_after=space.with_changes(first_line=end))
+        )
 
 
 def _spans(node: ast.AST, line: int, column: int) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.edits import (
+    AddItem,
     AddKeyword,
     Code,
     Define,
@@ -59,7 +60,9 @@ class EditPlan:
     calls: dict[ast.AST, list[RemoveArgument | RenameKeyword | AddKeyword]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    displays: dict[ast.AST, list[RemoveItem]] = field(default_factory=lambda: defaultdict(list))
+    displays: dict[ast.AST, list[RemoveItem | AddItem]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     statements: dict[ast.AST, StatementEdits] = field(
         default_factory=lambda: defaultdict(StatementEdits)
     )
@@ -76,7 +79,7 @@ class EditPlan:
 def new_code(edit: Edit) -> Sequence[Code]:
     """The code that an edit writes."""
     match edit:
-        case ReplaceExpression() | AddKeyword() | Define():
+        case ReplaceExpression() | AddKeyword() | AddItem() | Define():
             return (edit.code,)
         case ReplaceStatement() | Insert():
             return edit.codes
@@ -128,7 +131,7 @@ def plan_edits(module: Module, edits: Sequence[Edit]) -> EditPlan:
                 plan.statements[edit.node].alone = True
             case RemoveArgument() | RenameKeyword() | AddKeyword():
                 plan.calls[edit.call].append(edit)
-            case RemoveItem():
+            case RemoveItem() | AddItem():
                 plan.displays[edit.node].append(edit)
             case RemoveImport():
                 pass  # the import plan's business

@@ -9,7 +9,7 @@ import libcst as cst
 from fsdp_migrate.syntax.kinds import of_kind
 
 Line = cst.SimpleStatementLine | cst.BaseCompoundStatement
-Breakable = cst.Call | cst.Dict | cst.List | cst.ListComp | cst.SetComp | cst.Tuple
+Breakable = cst.Call | cst.Dict | cst.IfExp | cst.List | cst.ListComp | cst.SetComp | cst.Tuple
 
 
 def fit(
@@ -116,17 +116,26 @@ def fit_line(
 ) -> cst.SimpleStatementLine:
     """Explode calls and displays, outermost first, until every line fits or nothing is left.
 
-    Of the user's own lines only the new expressions, which are ``breakable``, are exploded.
+    Of the user's own lines only the new expressions, which are ``breakable``, are exploded; a call
+    around them has its arguments on a line of their own if that is enough.
     """
     if _too_wide(node, module, indent, limit):
         wrapped = _in_parentheses(node, module.default_indent)
         if wrapped is not None and not _too_wide(wrapped, module, indent, limit):
             return wrapped
-    widths = _widths_above(limit, node, module, indent)
+    widths = widths_above(limit, node, module, indent)
+    for outer in _calls_around(node, breakable or set()) if widths else ():
+        moved = _arguments_on_one_line(
+            outer, module.default_indent, _indent_at(outer, node, module)
+        )
+        if moved is not None and not _too_wide(
+            fitted := _replaced(node, outer, moved), module, indent, limit
+        ):
+            return fitted
     while widths:
         for target in _outermost_first(node, breakable):
             swap = _narrowest(target, node, breakable, module, indent, limit)
-            narrower = _widths_above(limit, swap.result, module, indent)
+            narrower = widths_above(limit, swap.result, module, indent)
             if narrower < widths:
                 node, breakable, widths = swap.result, swap.breakable, narrower
                 break
@@ -150,15 +159,15 @@ def _narrowest(
     if on_one_line is None:
         return exploded
     swap = _Swap(line, target, on_one_line, breakable)
-    widths = _widths_above(limit, swap.result, module, indent)
-    return exploded if widths > _widths_above(limit, exploded.result, module, indent) else swap
+    widths = widths_above(limit, swap.result, module, indent)
+    return exploded if widths > widths_above(limit, exploded.result, module, indent) else swap
 
 
 def _too_wide(node: cst.SimpleStatementLine, module: cst.Module, indent: str, limit: int) -> bool:
-    return bool(_widths_above(limit, node, module, indent))
+    return bool(widths_above(limit, node, module, indent))
 
 
-def _widths_above(
+def widths_above(
     limit: int, node: cst.SimpleStatementLine, module: cst.Module, indent: str
 ) -> list[int]:
     """How wide the lines are that are too wide, the widest first."""
@@ -238,12 +247,25 @@ def _outermost_first(node: cst.CSTNode, breakable: set[cst.CSTNode] | None) -> I
         queue += [(child, ours) for child in current.children]
 
 
+def _calls_around(node: cst.CSTNode, new: set[cst.CSTNode]) -> Iterator[cst.Call]:
+    """The user's calls that are on one line and are given something new, the outermost first."""
+    if node in new:
+        return
+    if isinstance(node, cst.Call) and node.args and not _is_broken(node) and _holds(node, new):
+        yield node
+    for child in node.children:
+        yield from _calls_around(child, new)
+
+
+def _holds(node: cst.CSTNode, new: set[cst.CSTNode]) -> bool:
+    return any(child in new or _holds(child, new) for child in node.children)
+
+
 def _is_breakable(node: cst.CSTNode) -> bool:
     if isinstance(node, cst.Call):
-        wrapper = len(node.args) == 1 and isinstance(
-            node.args[0].value, (cst.Call, cst.Dict, cst.GeneratorExp, cst.ListComp)
-        )
-        return bool(node.args) and not wrapper
+        return bool(node.args)
+    if isinstance(node, cst.IfExp):
+        return bool(node.lpar)
     if isinstance(node, (cst.Dict, cst.List)):
         return bool(node.elements)
     if isinstance(node, cst.Tuple):
@@ -259,7 +281,7 @@ def _is_broken(node: cst.CSTNode) -> bool:
         opening = node.lbrace.whitespace_after
     elif isinstance(node, (cst.List, cst.ListComp)):
         opening = node.lbracket.whitespace_after
-    elif isinstance(node, cst.Tuple) and node.lpar:
+    elif isinstance(node, (cst.Tuple, cst.IfExp)) and node.lpar:
         opening = node.lpar[0].whitespace_after
     return isinstance(opening, cst.ParenthesizedWhitespace)
 
@@ -276,6 +298,13 @@ def explode(node: Breakable, unit: str, base: str) -> Breakable:
         return node.with_changes(args=args, whitespace_before_args=inner)
     if isinstance(node, (cst.ListComp, cst.SetComp)):
         return _explode_comprehension(node, inner, closing)
+    if isinstance(node, cst.IfExp):
+        return node.with_changes(
+            lpar=[node.lpar[0].with_changes(whitespace_after=inner)],
+            rpar=[node.rpar[0].with_changes(whitespace_before=closing)],
+            whitespace_before_if=inner,
+            whitespace_before_else=inner,
+        )
     elements = [e.with_changes(comma=cst.Comma(whitespace_after=inner)) for e in node.elements]
     elements[-1] = elements[-1].with_changes(comma=cst.Comma(whitespace_after=closing))
     if isinstance(node, cst.Dict):

@@ -56,6 +56,31 @@ def without_items(
     return kept
 
 
+def with_item(
+    items: list[cst.BaseDictElement], key: str, value: cst.BaseExpression, opening: Gap
+) -> list[cst.BaseDictElement]:
+    """The items of a dictionary with one more, laid out like the last one.
+
+    Args:
+        opening: what precedes them all.
+    """
+    new = cst.DictElement(cst.SimpleString(f'"{key}"'), value)
+    if not items:
+        return [new]
+    *others, last = items
+    gap: Gap = cst.SimpleWhitespace(" ")
+    if isinstance(opening, cst.ParenthesizedWhitespace):
+        gap = plain(opening)
+    if isinstance(last.comma, cst.Comma):
+        closing = last.comma.whitespace_after
+        if isinstance(closing, cst.ParenthesizedWhitespace) and isinstance(
+            gap, cst.ParenthesizedWhitespace
+        ):
+            gap = gap.with_changes(first_line=closing.first_line)  # a comment stays behind
+        new = new.with_changes(comma=last.comma.with_changes(whitespace_after=plain(closing)))
+    return [*others, last.with_changes(comma=cst.Comma(whitespace_after=gap)), new]
+
+
 def _closing(item: cst.Arg | cst.ImportAlias) -> Gap:
     if isinstance(item, cst.Arg):
         return item.whitespace_after_arg

@@ -9,10 +9,12 @@ import libcst as cst
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.edits import (
+    AddItem,
     AddKeyword,
     Code,
     Mark,
     RemoveArgument,
+    RemoveItem,
 )
 from fsdp_migrate.rewriting import blocks, comments, layout, sequence, template
 from fsdp_migrate.rewriting.comments import Block
@@ -50,6 +52,7 @@ class Editor(cst.CSTTransformer):
         self.line_length = line_length
         self.updated: dict[ast.AST, cst.CSTNode] = {}
         self.new: set[cst.CSTNode] = set()  # expressions that edits made
+        self.replaced: list[ast.AST] = []  # expressions that were, since the last line
         self.removed: set[cst.CSTNode] = set()  # statements that are gone
 
     # -- dispatch -------------------------------------------------------------------------------
@@ -120,8 +123,9 @@ class Editor(cst.CSTTransformer):
         if node in self.plan.displays:
             assert isinstance(node, ast.Dict)
             assert isinstance(updated, cst.Dict)
-            gone = {node.values.index(edit.value) for edit in self.plan.displays[node]}
-            updated = updated.with_changes(elements=sequence.without_items(updated.elements, gone))
+            updated = self.display(node, updated)
+            self.updated[node] = updated
+            self.new.add(updated)
         new = self.plan.expressions.get(node)
         if new is None:
             return updated
@@ -132,7 +136,19 @@ class Editor(cst.CSTTransformer):
         elif not isinstance(node, ast.Call) or not isinstance(result, cst.Call):
             result = template.parenthesized(result) if _is_operand(self.module, node) else result
         self.new.add(result)
+        self.replaced.append(node)
         return result
+
+    def display(self, node: ast.Dict, updated: cst.Dict) -> cst.Dict:
+        edits = self.plan.displays[node]
+        gone = {node.values.index(e.value) for e in edits if isinstance(e, RemoveItem)}
+        elements = sequence.without_items(updated.elements, gone)
+        for edit in edits:
+            if isinstance(edit, AddItem):
+                value = template.expression(edit.code, self.lookup, self.tree)
+                opening = updated.lbrace.whitespace_after
+                elements = sequence.with_item(elements, edit.key, value, opening)
+        return updated.with_changes(elements=elements)
 
     def call(self, node: ast.Call, updated: cst.Call) -> cst.Call:
         written: list[ast.expr | ast.keyword] = [*node.args, *node.keywords]
@@ -169,11 +185,18 @@ class Editor(cst.CSTTransformer):
                 return lines or self.leave(original, updated, about_it=False)
             lines = [new for made in self.each_alone(nodes, updated) for new in made]
             return self.replace(original, updated, lines)
+        replaced, self.replaced = self.replaced, []
+        kept = comments.of_replaced_calls(self.module, replaced, self.plan.references)
         if self.new:
             updated = self.fitted(original, updated)
         node = nodes[0]
         if len(nodes) == 1 and node is not None and edits and edits[0].departs:
             return self.depart(node, original, updated, edits[0])
+        if kept and not (edits and edits[0].replacement is not None):
+            above = self.above(node, updated) if node is not None else ()
+            lines = self.statement(node, updated, above)
+            comments.put_beside(kept, lines, self.tree, self.width(replaced[0]))
+            return self.replace(original, updated, lines) if edits else lines
         if not edits:
             return [updated]
         lines = []
@@ -241,9 +264,18 @@ class Editor(cst.CSTTransformer):
     def fitted(
         self, original: cst.SimpleStatementLine, updated: cst.SimpleStatementLine
     ) -> cst.SimpleStatementLine:
-        """A line with new expressions in it, broken at those if they made it too long."""
+        """A line with new expressions in it, broken at those if they made it too long.
+
+        One that its author wrote too long stays in one piece, if it is not much longer now.
+        """
         indent = self.indents.get(original, "")
         new, self.new = self.new, set()
+        before = layout.widths_above(self.line_length, original, self.tree, indent)
+        after = layout.widths_above(self.line_length, updated, self.tree, indent)
+        third = self.line_length // 3
+        careless = before[:1] > [self.line_length + third] and len(before) == len(after)
+        if careless and after[0] <= before[0] + third:
+            return updated
         return layout.fit_line(updated, self.tree, indent, self.line_length, new)
 
     def statement(
@@ -259,7 +291,7 @@ class Editor(cst.CSTTransformer):
             new = self.render(edits.replacement, node)
             if new:
                 kept = comments.of_kept_arguments(self.module, node, self.plan.references)
-                new[0] = comments.put_above(comments.own_lines(kept), new[0])
+                comments.put_beside(kept, new, self.tree, self.width(node))
             lines += new
         elif not edits.departs:
             lines.append(line)

@@ -841,6 +841,17 @@ def load_rank0_state(
         model.get_submodule(owner)._buffers[attribute] = value
 
 
+def root_units(model: nn.Module) -> list[FSDPModule]:
+    """The sharded modules of a model that lie in no other one."""
+    roots: list[FSDPModule] = []
+    below: set[nn.Module] = set()
+    for module in model.modules():  # what is around others comes first
+        if isinstance(module, FSDPModule) and module not in below:
+            roots.append(module)
+            below.update(module.modules())
+    return roots
+
+
 def reshard_parameters(model: nn.Module) -> None:
     """Shard every parameter again: after an evaluation the root's are still whole."""
     for module in model.modules():

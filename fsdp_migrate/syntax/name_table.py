@@ -60,6 +60,7 @@ class NameTable:
     returns: dict[ast.AST, list[ast.Return]] = field(default_factory=dict)  # by function
     generators: set[ast.AST] = field(default_factory=set)  # functions that yield
     subscripts: list[ast.Subscript] = field(default_factory=list)
+    matches: list[ast.Match] = field(default_factory=list)
     import_statements: list[ast.Import | ast.ImportFrom] = field(default_factory=list)
     _calls_in: dict[ast.AST, list[ast.Call]] = field(default_factory=dict)
 
@@ -96,12 +97,20 @@ class NameTable:
 
     @cached_property
     def tested(self) -> Mapping[str, set[Scope]]:
-        """The last parts of the paths that are asked ``isinstance`` of, with the scopes whose
-        statements do."""
+        """The last parts of the paths that are asked ``isinstance`` of, or matched with a class,
+        with the scopes whose statements do."""
         found: dict[str, set[Scope]] = {}
         for test in self.calls_by_name.named("isinstance"):
             if test.args:
                 found.setdefault(last_part(test.args[0]), set()).add(self.within[test].home())
+        for match in self.matches:
+            scope = self.scope_of(match).home()
+            subject = match.subject
+            for part in subject.elts if isinstance(subject, ast.Tuple) else [subject]:
+                found.setdefault(last_part(part), set()).add(scope)
+            for capture in walk(match):
+                if isinstance(capture, ast.MatchAs) and capture.name:
+                    found.setdefault(capture.name, set()).add(scope)
         return found
 
     @cached_property

@@ -12,7 +12,13 @@ from typing import Any
 
 from fsdp_migrate.syntax.name_table import NameTable
 from fsdp_migrate.syntax.scopes import Binding, Kind, Scope
-from fsdp_migrate.syntax.trees import COMPREHENSIONS, FUNCTIONS, NODE_FIELDS, children
+from fsdp_migrate.syntax.trees import (
+    COMPREHENSIONS,
+    FUNCTIONS,
+    NODE_FIELDS,
+    children,
+    place_in,
+)
 
 
 def build(tree: ast.Module, package: str = "", *, redirects: bool = True) -> NameTable:
@@ -84,7 +90,7 @@ class _Builder:
             self.bind(target.id, kind, node, scope, value, unpack)
         elif isinstance(target, (ast.Tuple, ast.List)):
             for index, element in enumerate(target.elts):
-                self.target(element, kind, node, scope, value, (*unpack, index))
+                self.target(element, kind, node, scope, value, (*unpack, place_in(target, index)))
         elif isinstance(target, ast.Starred):
             self.target(target.value, Kind.OTHER, node, scope, None)
 
@@ -288,6 +294,10 @@ class _Builder:
             self.bind(name, Kind.OTHER, node, scope)
         self.children(node, scope)
 
+    def match(self, node: ast.Match, scope: Scope) -> None:
+        self.table.matches.append(node)
+        self.children(node, scope)
+
     def delete(self, node: ast.Delete, scope: Scope) -> None:
         for target in node.targets:
             self.target(target, Kind.DELETE, node, scope, None)
@@ -343,6 +353,7 @@ _HANDLERS: dict[type[ast.AST], Callable[[Any, Any, Scope], None]] = {
     ast.With: _Builder.with_,
     ast.AsyncWith: _Builder.with_,
     ast.ExceptHandler: _Builder.handler,
+    ast.Match: _Builder.match,
     ast.MatchAs: _Builder.pattern,
     ast.MatchStar: _Builder.pattern,
     ast.MatchMapping: _Builder.pattern,

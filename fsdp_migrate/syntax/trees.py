@@ -33,6 +33,16 @@ def block_of(parent: ast.AST, statement: ast.stmt) -> list[ast.stmt]:
     return [statement]
 
 
+def asks_for_main(node: ast.stmt) -> bool:
+    """``if __name__ == "__main__":``, either way round."""
+    match node:
+        case ast.If(test=ast.Compare(left=left, ops=[ast.Eq()], comparators=[right])):
+            named = {getattr(left, "id", ""), getattr(right, "id", "")}
+            values = (getattr(left, "value", ""), getattr(right, "value", ""))
+            return "__name__" in named and "__main__" in values
+    return False
+
+
 def split_path(node: ast.expr) -> tuple[ast.Name | None, str]:
     """``a`` and ``.b.c`` of ``a.b.c``."""
     rest = ""
@@ -81,3 +91,9 @@ NODE_FIELDS = {
     for kind in vars(ast).values()
     if isinstance(kind, type) and issubclass(kind, ast.AST)
 }
+
+
+def place_in(target: ast.Tuple | ast.List, index: int) -> int:
+    """Which element of a value goes to an element of a target; behind a star from the end."""
+    behind = any(isinstance(e, ast.Starred) for e in target.elts[:index])
+    return index - len(target.elts) if behind else index

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.name_table import NameTable
@@ -107,3 +108,16 @@ def is_checked(name: str, table: NameTable) -> bool:
 def _is_declared_alias(node: ast.AnnAssign, value: ast.AST) -> bool:
     """``Model: TypeAlias = FSDP | None``."""
     return last_name(node.annotation) == "TypeAlias" and node.value is value
+
+
+def classes(asked: ast.expr) -> Iterator[ast.expr]:
+    """``(A, B)`` and ``A | B``, one by one."""
+    match asked:
+        case ast.Tuple(elts=elements):
+            for element in elements:
+                yield from classes(element)
+        case ast.BinOp(op=ast.BitOr()):
+            yield from classes(asked.left)
+            yield from classes(asked.right)
+        case _:
+            yield asked

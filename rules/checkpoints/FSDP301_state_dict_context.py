@@ -24,7 +24,7 @@ RULE = Rule(
 # Methods of a model that do not ask for its state.
 STATES = frozenset({"state_dict", "load_state_dict", "save_pretrained"})
 OTHERS = ("optim", "sched", "scaler", "loader", "sampler")  # that have states of their own
-DEPTH = 3  # how many calls deep functions of the project are looked into
+MOST = 100  # functions of the project that are looked into
 QUIET_METHODS = frozenset(
     {"train", "eval", "parameters", "named_parameters", "modules", "named_modules", "zero_grad"}
 )
@@ -81,15 +81,17 @@ def _is_felt_elsewhere(
     statement: ast.With | ast.AsyncWith, context: ast.Call, site: Site, study: Study
 ) -> bool:
     """Whether code that is not rewritten here asks for a state in the block."""
+    seen: set[ast.AST] = set()
     return any(
-        node is not context and _asks(node, site.module, study, DEPTH)
+        node is not context and _asks(node, site.module, study, seen)
         for body in statement.body
         for node in ast.walk(body)
         if isinstance(node, ast.Call)
     )
 
 
-def _asks(call: ast.Call, module: Module, study: Study, depth: int) -> bool:
+def _asks(call: ast.Call, module: Module, study: Study, seen: set[ast.AST]) -> bool:
+    """Whether a call may ask for a state; ``seen`` are the functions that are looked into."""
     method = call.func if isinstance(call.func, ast.Attribute) else None
     names = study.external(call.func, module)
     if any(name.startswith("torch.") for name in names):
@@ -102,7 +104,7 @@ def _asks(call: ast.Call, module: Module, study: Study, depth: int) -> bool:
         return not parts and not study.models(method.value, module)  # else a site of its own
     functions = [v for v in study.values(call.func, module) if isinstance(v, Function)]
     if functions:
-        return depth == 0 or any(_does_ask(each, study, depth - 1) for each in functions)
+        return any(_does_ask(each, study, seen) for each in functions)
     if bool(names) and all(name.startswith("builtins.") for name in names):
         return False
     passed = given_arguments(call)
@@ -112,9 +114,12 @@ def _asks(call: ast.Call, module: Module, study: Study, depth: int) -> bool:
     return on_model and method is not None and method.attr not in QUIET_METHODS
 
 
-def _does_ask(function: Function, study: Study, depth: int) -> bool:
-    return any(
-        _asks(node, function.module, study, depth)
+def _does_ask(function: Function, study: Study, seen: set[ast.AST]) -> bool:
+    if function.node in seen:
+        return False
+    seen.add(function.node)
+    return len(seen) > MOST or any(
+        _asks(node, function.module, study, seen)
         for node in ast.walk(function.node)
         if isinstance(node, ast.Call)
     )

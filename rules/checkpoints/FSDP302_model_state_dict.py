@@ -11,7 +11,7 @@ from fsdp_migrate.families.checkpoints import (
     snapshots,
     state_dict_settings,
 )
-from fsdp_migrate.families.wrapping import meshes
+from fsdp_migrate.families.wrapping import meshes, strategies
 from fsdp_migrate.fsdp1 import declared
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -81,7 +81,8 @@ def decide(site: Site, study: Study) -> Decision:
         new, message = _by_support(site, setting, proposal, place)
     else:
         new, message = _new(site, setting, proposal, place)
-        if snapshots.is_kept(site, study):
+        aliases = setting.kind != "FULL" or strategies.is_replicated(models, study)
+        if snapshots.is_kept(site, study, aliases=aliases):
             if parts and setting.kind == "FULL":
                 new = _copied_parts(site, proposal, place)
             else:
@@ -148,8 +149,8 @@ def _copied(
 ) -> Code:
     """A state in tensors that no training changes."""
     near = site.node if place is None else place.statement
-    copying = proposal.module_name(site.module, "copy", "copy", near)
-    return code("{c}.deepcopy({s})", c=copying, s=state)
+    copying = proposal.name(site.module, "copy", "deepcopy", near)
+    return code("{c}({s})", c=copying, s=state)
 
 
 def _copied_parts(site: Site, proposal: Proposal, place: hoisting_places.Place | None) -> Code:

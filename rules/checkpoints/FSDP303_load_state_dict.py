@@ -2,6 +2,7 @@
 
 import ast
 
+from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.checkpoints import (
     holders,
     loaded_states,
@@ -9,6 +10,7 @@ from fsdp_migrate.families.checkpoints import (
     state_dict_settings,
     training_order,
 )
+from fsdp_migrate.families.wrapping import offloading
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
@@ -27,9 +29,9 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    parts = holders.sharded_parts(site.subject, site.module, study)
+    held = holders.sharded_parts(site.subject, site.module, study)
     found = study.models(site.subject, site.module)
-    models = parts.constructors or found.constructors
+    models = held.constructors or found.constructors
     setting = settings_in_force.setting_at(site.node, site.module, models, study)
     setting = state_dict_settings.effective_setting(setting, models, study)
     at_run_time = state_dict_settings.is_for_run_time(setting, study)
@@ -43,6 +45,8 @@ def decide(site: Site, study: Study) -> Decision:
         problem = "its arguments cannot be read"
     elif "assign" in bound:
         problem = "assign=True would leave the optimizer with the old parameters"
+    elif _has_own_method(site, study):
+        problem = "the model's class has a load_state_dict of its own, which torch would call"
     if problem:
         return study.left(
             site,
@@ -69,21 +73,41 @@ def decide(site: Site, study: Study) -> Decision:
         new = code("{f}({m}, {s}{k})", f=name, m=site.subject, s=state, k=flag)
     else:
         message = "set_model_state_dict"
-        new = _native(site, call, bound, setting, study, proposal)
+        new = _native(site, call, bound, models, setting, study, proposal)
     if not at_run_time and setting.kind == "FULL" and others:
         ddp = proposal.name(module, "torch.nn.parallel", "DistributedDataParallel", call)
-        whole = code("{c}", c=call)
-        new = code("{c} if isinstance({m}, {d}) else {n}", c=whole, m=site.subject, d=ddp, n=new)
-        if not isinstance(module.table.parents[call], ast.Expr):
-            new = code("({n})", n=new)
-    proposal.replace(module, call, new)
+        parts: dict[str, Code | ast.expr | str] = {
+            "c": code("{c}", c=call),
+            "m": site.subject,
+            "d": ddp,
+            "n": new,
+        }
+        if isinstance(module.table.parents[call], ast.Expr):
+            branches = "if isinstance({m}, {d}):\n    {c}\nelse:\n    {n}"
+            proposal.replace_statement(module, site.statement, Code(branches, parts))
+        else:
+            proposal.replace(module, call, Code("({c} if isinstance({m}, {d}) else {n})", parts))
+    else:
+        proposal.replace(module, call, new)
     return study.rewritten(site, RULE.code, message, proposal, models=models)
+
+
+def _has_own_method(site: Site, study: Study) -> bool:
+    """Whether the project gives the class of a model, or of what holds models, such a method."""
+    classes = (getattr(v, "callee", None) for v in study.values(site.subject, site.module))
+    return any(
+        "load_state_dict" in each.module.table.scopes[each.node].bindings
+        for cls in classes
+        if isinstance(cls, Class)
+        for each in study.tracer.lineage(cls)
+    )
 
 
 def _native(
     site: Site,
     call: ast.Call,
     bound: dict[str, ast.expr],
+    models: frozenset[Constructor],
     setting: state_dict_settings.Setting,
     study: Study,
     proposal: Proposal,
@@ -91,12 +115,18 @@ def _native(
     """The call of torch's that loads the state."""
     module = site.module
     if training_order.may_follow_evaluation(call, module, study):
-        training_order.reshard_before(site.statement, site.subject, site, proposal)
+        training_order.reshard_before(site.statement, site.subject, site, study, proposal)
     full = setting.kind == "FULL"
     again = full and loaded_states.is_read_again(bound["state_dict"], call, module)
     state = code("dict({s})" if again else "{s}", s=bound["state_dict"])
     flags = [code("full_state_dict=True")] if full else []
-    flags += [code("strict={s}", s=bound["strict"])] if "strict" in bound else []
+    strict = bound.get("strict")
+    literal = study.literal(strict, module) if strict is not None else None
+    is_strict = strict is None or (literal is not None and literal.value is True)
+    if full and is_strict and not any(map(_may_have_group, models)):
+        flags.append(code("broadcast_from_rank0=True"))  # without it missing keys are no error
+    if strict is not None and not is_strict:
+        flags.append(code("strict={s}", s=strict))
     options = code("")
     if flags:
         made_by = proposal.name(module, DCP, "StateDictOptions", call)
@@ -105,9 +135,14 @@ def _native(
     return code("{f}({m}, {s}{o})", f=function, m=site.subject, s=state, o=options)
 
 
+def _may_have_group(model: Constructor) -> bool:
+    """Whether a model may be on some of the ranks only: a broadcast needs all of them."""
+    return model.may_have("process_group") or model.may_have("device_mesh")
+
+
 def _needs_support(site: Site, models: frozenset[Constructor], study: Study) -> bool:
-    """Whether ``set_model_state_dict`` would not do: it wants all tensors on one device, says
-    nothing of missing keys, and does not know names that ``torch.compile`` gave."""
+    """Whether ``set_model_state_dict`` would not do: it wants all tensors on one device, and
+    does not know names that ``torch.compile`` gave."""
     is_used = not isinstance(site.module.table.parents[site.node], ast.Expr)
-    apart = any(m.may_have("cpu_offload") for m in models) or study.may_ignore(models)
+    apart = any(offloading.may_offload(m, study) for m in models) or study.may_ignore(models)
     return is_used or apart or study.project.mentions("torch.compile")

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.families.checkpoints import (
+    held_optimizers,
     hoisting,
     hoisting_places,
     settings_in_force,
@@ -75,6 +76,10 @@ def decide(site: Site, study: Study) -> Decision:
         problem = found_at.problem
         if rank0_only is None and found_at.place is not None:
             problem = "rank0_only is only known at run time"
+    held_in = held_optimizers.Held("", frozenset())
+    if not problem:
+        held_in = held_optimizers.held_optimizer(present(bound)["optim"], site.module, study)
+        problem = held_in.problem
     if problem:
         return study.left(
             site,
@@ -92,9 +97,9 @@ def decide(site: Site, study: Study) -> Decision:
     if at_run_time:
         message = "optim_state_dict"
         get = proposal.support(site.module, message, site.node)
-        new = code("{g}({m}, {o})", g=get, m=bound["model"], o=bound["optim"])
+        new = code("{g}({m}, {o})", g=get, m=bound["model"], o=held_in.of(bound["optim"]))
     else:
-        new, message = _new(bound, site, study, proposal, setting, place, sharded=sharded)
+        new, message = _new(bound, held_in, site, study, proposal, setting, place, sharded=sharded)
     if place is not None:
         message += f", gathered above '{place.guard}'"
     review, marked = hoisting.hoist(site, found_at, new, "optimizer_state", proposal, RULE.code)
@@ -162,6 +167,7 @@ def _rank0_only(bound: dict[str, ast.expr] | None, site: Site, study: Study) -> 
 
 def _new(
     bound: dict[str, ast.expr],
+    held_in: held_optimizers.Held,
     site: Site,
     study: Study,
     proposal: Proposal,
@@ -177,8 +183,9 @@ def _new(
     if training_order.is_evaluated(study) and not (
         path and training_order.follows_model_state(site, path)
     ):
-        training_order.reshard_before(near, bound["model"], site, proposal)
-    model, optimizer = (hoisting.expression_at(bound[name], place) for name in ("model", "optim"))
+        training_order.reshard_before(near, bound["model"], site, study, proposal)
+    model = hoisting.expression_at(bound["model"], place)
+    optimizer = held_in.of(hoisting.expression_at(bound["optim"], place))
     message = "get_optimizer_state_dict"
     get = proposal.name(module, DCP, message, near)
     new = code("{g}({m}, {o})", g=get, m=model, o=optimizer)
@@ -200,8 +207,8 @@ def _new(
             f=", ".join(flags),
         )
     if message != "whole_on_cpu" and snapshots.is_kept(site, study):
-        copying = proposal.module_name(module, "copy", "copy", near)
-        new, message = code("{c}.deepcopy({n})", c=copying, n=new), f"a copy of {message}"
+        copying = proposal.name(module, "copy", "deepcopy", near)
+        new, message = code("{c}({n})", c=copying, n=new), f"a copy of {message}"
     early = training_order.comes_before_training(site.node, module, study)
     if early and not (sharded and _is_read_into(site, study)):
         new = code("({n} if {o}.state else {o}.state_dict())", n=new, o=optimizer)

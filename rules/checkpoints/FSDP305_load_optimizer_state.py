@@ -4,11 +4,13 @@ import ast
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.families.checkpoints import (
+    held_optimizers,
     optimizer_states,
     settings_in_force,
     state_dict_settings,
     training_order,
 )
+from fsdp_migrate.families.modules import freezing
 from fsdp_migrate.families.names.deletions import drop_assignment
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -66,17 +68,22 @@ def decide(site: Site, study: Study) -> Decision:
         proposal.replace(module, site.expression, new)
         return study.rewritten(site, RULE.code, message, proposal, models=models)
     model, optimizer, state = load.parts
+    held = held_optimizers.held_optimizer(optimizer, module, study)
     message = "set_optimizer_state_dict"
     path = access_path(model)
     followed = path is not None and training_order.follows_model_state(site, path)
     if training_order.may_follow_evaluation(site.node, module, study) and not followed:
-        training_order.reshard_before(site.statement, model, site, proposal)
-    _know_settings_of_schedulers(optimizer, site, study, proposal)
-    if sharded:
-        function = proposal.name(module, DCP, message, site.node)
-        new = code("{f}({m}, {o}, {s})", f=function, m=model, o=optimizer, s=state)
+        training_order.reshard_before(site.statement, model, site, study, proposal)
+    if held.problem:  # its own load_state_dict takes a state of its own parameters
+        new = _loaded_by_itself(load, site, proposal, only_rank0=only_rank0)
+        message = "optimizer_state_to_load"
     else:
-        new = _loaded(load, site, study, proposal, models, only_rank0=only_rank0)
+        _know_settings_of_schedulers(held, optimizer, site, study, proposal)
+        if sharded:
+            function = proposal.name(module, DCP, message, site.node)
+            new = code("{f}({m}, {o}, {s})", f=function, m=model, o=held.of(optimizer), s=state)
+        else:
+            new = _loaded(load, held, site, study, proposal, models, only_rank0=only_rank0)
     target = present(load.target)
     if load.branch is not None:
         proposal.replace_statement(module, present(load.assignment), new)
@@ -92,7 +99,7 @@ def decide(site: Site, study: Study) -> Decision:
 
 
 def _know_settings_of_schedulers(
-    optimizer: ast.expr, site: Site, study: Study, proposal: Proposal
+    held: held_optimizers.Held, optimizer: ast.expr, site: Site, study: Study, proposal: Proposal
 ) -> None:
     """Give the groups ``initial_lr``, which a scheduler adds: torch loads the settings that the
     optimizer has. Others are an error, or with broadcast_from_rank0 missing on all other ranks."""
@@ -101,7 +108,7 @@ def _know_settings_of_schedulers(
         return
     group = proposal.fresh(site.module, site.node, "group", loop=True)
     loop = 'for {g} in {o}.param_groups:\n    {g}.setdefault("initial_lr", {g}["lr"])'
-    proposal.insert_before(site.module, site.statement, code(loop, g=group, o=path))
+    proposal.insert_before(site.module, site.statement, code(loop, g=group, o=held.of(path)))
 
 
 def _converted(
@@ -119,8 +126,18 @@ def _converted(
     )
 
 
+def _loaded_by_itself(
+    load: optimizer_states.Load, site: Site, proposal: Proposal, *, only_rank0: bool
+) -> Code:
+    """The call of the optimizer's own method with what is converted for it."""
+    name = "optimizer_state_to_load"
+    converted = _converted(load, site, proposal, name, only_rank0=only_rank0)
+    return code("{o}.load_state_dict({c})", o=present(load.optimizer), c=converted)
+
+
 def _loaded(
     load: optimizer_states.Load,
+    held: held_optimizers.Held,
     site: Site,
     study: Study,
     proposal: Proposal,
@@ -128,16 +145,17 @@ def _loaded(
     *,
     only_rank0: bool,
 ) -> Code:
-    """The call that loads a whole state. SGD without momentum has none, which torch refuses."""
+    """The call that loads a whole state. SGD without momentum has none, which torch refuses, as it
+    does a state that lacks some parameters'; without ``strict`` it counts a step for these."""
     module = site.module
     model, optimizer, state = load.parts
-    kinds = optimizer_states.kinds(optimizer, module, study)
+    kinds = optimizer_states.kinds(held.values, study)
     given, whole = code("{s}", s=state), code("True")
+    if freezing.is_frozen_in_between(study):  # a file may lack the states of what was frozen
+        return _loaded_by_itself(load, site, proposal, only_rank0=only_rank0)
     if kinds.may_be_empty and (only_rank0 or not kinds.is_empty):
         if only_rank0 or any(isinstance(node, ast.Call) for node in ast.walk(state)):
-            name = "optimizer_state_to_load"
-            converted = _converted(load, site, proposal, name, only_rank0=only_rank0)
-            return code("{o}.load_state_dict({c})", o=optimizer, c=converted)
+            return _loaded_by_itself(load, site, proposal, only_rank0=only_rank0)
         whole = code('bool({s}["state"])', s=state)
     if kinds.counts_steps and optimizer_states.may_share_steps(models, study):
         separate = proposal.support(module, "separate_steps", site.node)
@@ -148,4 +166,6 @@ def _loaded(
         source = ", broadcast_from_rank0=True" if only_rank0 else ""
         options = code(", options={o}(full_state_dict={w}{b})", o=maker, w=whole, b=source)
     function = proposal.name(module, DCP, "set_optimizer_state_dict", site.node)
-    return code("{f}({m}, {p}, {s}{o})", f=function, m=model, p=optimizer, s=given, o=options)
+    return code(
+        "{f}({m}, {p}, {s}{o})", f=function, m=model, p=held.of(optimizer), s=given, o=options
+    )

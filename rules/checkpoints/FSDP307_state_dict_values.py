@@ -3,6 +3,7 @@
 import ast
 
 from fsdp_migrate.families.checkpoints import state_dict_settings
+from fsdp_migrate.families.names import field_removal
 from fsdp_migrate.families.names.deletions import drop_assignment
 from fsdp_migrate.families.wrapping import vocabulary
 from fsdp_migrate.fsdp1.site import Site
@@ -66,6 +67,11 @@ def decide(site: Site, study: Study) -> Decision:
                 proposal,
                 models=models,  # type: ignore[arg-type]
             )
+    removal = field_removal.remove(site, study)
+    if removal is not None:
+        proposal, served = removal
+        message = "its field goes: the calls that read it say what they mean"
+        return study.rewritten(site, RULE.code, message, proposal, models=served)
     name = site.construct.owner
     if name == "StateDictType" or study.run_time_states or study.claims.kept:
         return vocabulary.import_from_support(site, name, study, RULE.code)

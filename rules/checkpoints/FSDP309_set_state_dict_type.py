@@ -4,7 +4,8 @@ import ast
 from collections.abc import Iterable
 
 from fsdp_migrate.analysis.values import Made
-from fsdp_migrate.families.checkpoints import holders, settings_in_force, state_dict_settings
+from fsdp_migrate.families.checkpoints import holders, state_dict_settings
+from fsdp_migrate.families.checkpoints.state_dict_contexts import read_setting_at
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
@@ -39,7 +40,7 @@ def decide(site: Site, study: Study) -> Decision:
     elif model is not None and _has_parts_alone(model, site, study):
         problem = "only parts of the model are sharded, which gives and takes its state by itself"
     else:
-        setting = settings_in_force.setting_at(call, site.module, models, study)
+        setting = read_setting_at(call, site.module, study)
         problem = setting.problem
     if problem:
         return study.left(

@@ -3,7 +3,7 @@
 import ast
 
 from fsdp_migrate.analysis.flow import access_path
-from fsdp_migrate.families.checkpoints import optimizer_states, training_order
+from fsdp_migrate.families.checkpoints import held_optimizers, optimizer_states, training_order
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
@@ -35,6 +35,10 @@ def decide(site: Site, study: Study) -> Decision:
         problem = "the arguments of load_sharded_optimizer_state_dict cannot be read"
     elif load is None:
         problem = "no optim_state_dict_to_load here says for which model and optimizer this is"
+    held = held_optimizers.Held("", frozenset())
+    if load is not None and not problem:
+        held = held_optimizers.held_optimizer(present(load.optimizer), site.module, study)
+        problem = held.problem
     if problem or bound is None or load is None:
         return study.left(
             site,
@@ -47,14 +51,14 @@ def decide(site: Site, study: Study) -> Decision:
     proposal = study.proposal()
     module = site.module
     if training_order.may_follow_evaluation(call, module, study):
-        training_order.reshard_before(site.statement, model, site, proposal)
+        training_order.reshard_before(site.statement, model, site, study, proposal)
     get = proposal.name(module, DCP, "get_optimizer_state_dict", call)
     new = code(
         "{{{k}: {g}({m}, {o})}}",
         k=bound["optimizer_key"],
         g=get,
         m=ast.unparse(model),
-        o=ast.unparse(optimizer),
+        o=held.of(ast.unparse(optimizer)),
     )
     dcp = proposal.module_name(module, "torch.distributed.checkpoint", "dcp", call)
     target = _target(site)

@@ -20,12 +20,12 @@ FIXED = Version("2.11")
 
 
 def decide(site: Site, study: Study) -> Decision:
-    models = study.models(site.subject, site.module).constructors
+    models = checkpointing.checkpointed_models(site.subject, site.module, study)
     statement = site.module.table.statement(site.node)
     if any(plan.behind is statement for plan in study.plans.values()):
         return study.rewritten(site, RULE.code, "comes before the sharding", models=models)
     review = ""
-    if study.target < FIXED:
+    if study.target < FIXED and checkpointing.may_run_twice(models, study):
         review = (
             "activation checkpointing goes around the sharded modules here, and before torch 2.11 "
             "a module that runs twice before its backward can fail so; apply it before fully_shard"

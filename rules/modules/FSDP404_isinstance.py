@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis import reaching_bindings
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.modules.class_lists import decide_listed_class, is_checked_elsewhere
+from fsdp_migrate.families.modules.class_patterns import decide_class_pattern
 from fsdp_migrate.families.modules.fsdp2_branches import decide_branch, decide_version_test
 from fsdp_migrate.families.modules.isinstance_tests import decide_passed_over, decide_taken_off
 from fsdp_migrate.families.modules.quoted_annotations import NEW_NAMES, decide_quoted_annotation
-from fsdp_migrate.fsdp1 import model_attributes, unwrapping
+from fsdp_migrate.fsdp1 import model_attributes
 from fsdp_migrate.fsdp1.api import FSDP, PACKAGE
 from fsdp_migrate.fsdp1.construct import ConstructKind
 from fsdp_migrate.fsdp1.site import Site
@@ -35,6 +36,7 @@ RULE = Rule(
         "tested(FullyShardedDataParallel)",
         "listed(FullyShardedDataParallel)",
         "hasattr(FullyShardedDataParallel)",
+        "case(FullyShardedDataParallel)",
         "version",
         "annotation(MixedPrecision)",
         "annotation(CPUOffload)",
@@ -61,6 +63,8 @@ def decide(site: Site, study: Study) -> Decision:
         return _compared(site, study)
     if kind is ConstructKind.HASATTR:
         return _has_method(site, study)
+    if kind is ConstructKind.MATCHED:
+        return decide_class_pattern(site, study)
     models = study.every_constructor
     if kind is ConstructKind.ISINSTANCE and isinstance(site.node, ast.Call):
         models = study.models_of_static(site.node.args[0], site.module).constructors
@@ -106,16 +110,6 @@ def decide(site: Site, study: Study) -> Decision:
         taken_off = decide_taken_off(site, models, study)
         if taken_off is not None:
             return taken_off
-        if unwrapping.is_condition_of_loop(site.node, site.module):
-            return study.left(
-                site,
-                RULE.code,
-                "an FSDP2 model has no inner module, and a loop that takes wrappers off would not "
-                "end",
-                "take off the other wrappers alone",
-                models=models,
-                quiet=True,
-            )
     if kind is ConstructKind.ANNOTATION and is_checked_elsewhere(site, study):
         return study.left(
             site,

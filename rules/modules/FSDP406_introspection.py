@@ -67,17 +67,21 @@ def _modules(site: Site, study: Study) -> Decision:
     models = study.models_of_static(model, site.module).constructors
     root_only = bound.get("root_only") if bound else None
     flag = study.literal(root_only, site.module) if root_only is not None else None
-    if model is None or (root_only is not None and (flag is None or flag.value)):
+    if model is None or (root_only is not None and flag is None):
         return study.left(
             site,
             RULE.code,
-            "fsdp_modules(root_only=True) has no one-line form",
-            "collect the FSDPModules that lie in no other FSDPModule",
+            "whether fsdp_modules is to give roots alone is only known at run time",
+            "collect the FSDPModules that are meant",
             models=models,
             quiet=True,
         )
     proposal = study.proposal()
     call = site.call
+    if flag is not None and flag.value:
+        function = proposal.support(site.module, "root_units", site.reference)
+        proposal.replace(site.module, call, code("{f}({m})", f=function, m=model))
+        return study.rewritten(site, RULE.code, "root_units", proposal, models=models)
     kind = proposal.name(site.module, PACKAGE, "FSDPModule", site.reference)
     name = proposal.fresh(site.module, call, "m")
     new = code("[{v} for {v} in {m}.modules() if isinstance({v}, {k})]", v=name, m=model, k=kind)

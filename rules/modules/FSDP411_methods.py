@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fsdp_migrate.families.wrapping import entry_methods, forward_registration
+from fsdp_migrate.families.wrapping import entry_methods, forward_registration, outside_methods
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
@@ -16,12 +16,17 @@ def _entry_methods(study: Study) -> Iterator[Site]:
 RULE = Rule(
     code="FSDP411",
     name="methods",
-    handles=("entry method",),
-    finders=(Finder(240, in_project=_entry_methods),),
+    handles=("entry method", "method of a class outside"),
+    finders=(
+        Finder(240, in_project=_entry_methods),
+        Finder(241, outside_methods.find_outside_methods),
+    ),
 )
 
 
 def decide(site: Site, study: Study) -> Decision:
+    if site.construct == outside_methods.CONSTRUCT:
+        return _of_a_class_outside(site, study)
     entry = next(e for e in entry_methods.entries(study) if e.site is site)
     models = forward_registration.constructors(entry, study)
     reason, help = forward_registration.registration_problem(entry, study)
@@ -33,4 +38,17 @@ def decide(site: Site, study: Study) -> Decision:
         "its model has it registered",
         models=models,
         review=forward_registration.registration_review(entry, study),
+    )
+
+
+def _of_a_class_outside(site: Site, study: Study) -> Decision:
+    """What a class that is not in the given paths does in a method cannot be read."""
+    name = site.attribute.attr
+    return study.left(
+        site,
+        RULE.code,
+        f"{name}() is defined outside the given paths; if it computes with the model's layers, "
+        "they are DTensors now, where NO_SHARD left them whole",
+        f'call register_fsdp_forward_method(model, "{name}") after sharding if it does',
+        models=study.models(site.subject, site.module).constructors,
     )

@@ -13,6 +13,8 @@ RULE = Rule(
     finders=(Finder(190, replaced_modules.find_replaced_modules),),
 )
 
+HELP = "put it into the model before that is sharded"
+
 
 def decide(site: Site, study: Study) -> Decision:
     found = study.models(site.subject, site.module)
@@ -27,11 +29,21 @@ def decide(site: Site, study: Study) -> Decision:
                 "the same on every rank: draw them before the model is sharded"
             ),
         )
+    if replaced_modules.is_on_wrapper(site):
+        return study.left(
+            site,
+            RULE.code,
+            "FSDP1 set this on its wrapper, and the model inside kept its own module; now it is "
+            "replaced, by one whose gradients nobody averages",
+            HELP,
+            models=found.constructors,
+            quiet=True,
+        )
     return study.left(
         site,
         RULE.code,
-        "nobody averages the gradients of a module that comes into a sharded model",
-        "put it into the model before that is sharded",
+        "a plain module comes into a sharded model: nobody averages its gradients, as in FSDP1, "
+        "but clipping and optimizers refuse its parameters beside sharded ones",
+        HELP,
         models=found.constructors,
-        quiet=True,
     )

@@ -1,13 +1,15 @@
 """Drop FSDP1 names that are imported and never used."""
 
 import ast
+from dataclasses import replace
 
+from fsdp_migrate.families.names import bound_anew
 from fsdp_migrate.fsdp1.references import promised
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
-from fsdp_migrate.syntax import string_annotations
+from fsdp_migrate.syntax import evaluated_text, string_annotations
 
 RULE = Rule(code="FSDP100", name="imports", handles=("import",), since="2.4")
 
@@ -23,28 +25,45 @@ def decide(site: Site, study: Study) -> Decision:
     scope = site.module.table.scope_of(statement)
     offered = offered or (scope.is_class and study.project.mentions(f".{name}"))
     silenced = "noqa" in site.module.source.lines[statement.lineno - 1]
+    if not silenced and bound_anew.is_bound_anew(name, statement, site.module, study):
+        proposal = study.proposal()
+        proposal.remove_import(site.module, site.alias)
+        message = "removed, the name is bound anew below"
+        return study.rewritten(site, RULE.code, message, proposal)
     if commented and not offered:
-        return study.left(
+        return _left(
             site,
-            RULE.code,
+            study,
             f"a type comment names {name}",
             "name what the annotated code takes now, and drop the import",
         )
     if offered or silenced:
-        return study.left(
+        return _left(
             site,
-            RULE.code,
+            study,
             f"{name} is imported here for others to use",
             "drop it once nobody does",
         )
+    if evaluated_text.may_name(name, table):
+        return _left(
+            site,
+            study,
+            f"text that is evaluated here may name {name}",
+            "drop it once none does",
+        )
     if len(scope.bindings.get(name, ())) > 1:
         used = any(table.within[n].lookup(name) is scope for n in table.names_by_id.named(name))
-        return study.left(
+        return _left(
             site,
-            RULE.code,
+            study,
             f"nothing uses {name}, which is bound or deleted elsewhere as well",
             "drop it here" if used else "drop both",
         )
     proposal = study.proposal()
     proposal.remove_import(site.module, site.alias)
     return study.rewritten(site, RULE.code, "removed, nothing uses it", proposal)
+
+
+def _left(site: Site, study: Study, reason: str, help: str) -> Decision:
+    """Left without a marker: an import that nothing uses does no harm."""
+    return replace(study.left(site, RULE.code, reason, help), edits=())

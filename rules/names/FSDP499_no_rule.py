@@ -3,6 +3,7 @@
 import ast
 
 from fsdp_migrate.families.names import silent_fallbacks
+from fsdp_migrate.families.training_loop.handle_questions import decide_question
 from fsdp_migrate.families.wrapping import chosen_classes
 from fsdp_migrate.fsdp1.api import FLAT_FIELDS, FSDP, PACKAGE, UNMISTAKABLE, without_mark
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
@@ -81,6 +82,9 @@ def decide(site: Site, study: Study) -> Decision:
             models=study.every_constructor,
             quiet=True,
         )
+    answered = decide_question(site, study) if site.construct.attribute else None
+    if answered is not None:
+        return answered
     flat = kind is ConstructKind.MEMBER and named == FLAT and site.receiver is not None
     name = site.construct.attribute
     if name or flat:

@@ -8,7 +8,8 @@ from packaging.version import Version
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.parameters import whole_reads
-from fsdp_migrate.families.parameters.writes import may_be_evaluated
+from fsdp_migrate.families.training_loop.gathered_roots import may_stay_gathered, reshard_line
+from fsdp_migrate.families.training_loop.training_before import only_model_was_trained
 from fsdp_migrate.families.wrapping.computing_methods import Methods
 from fsdp_migrate.families.wrapping.entry_methods import entries
 from fsdp_migrate.fsdp1.site import Site
@@ -85,12 +86,13 @@ def _without_context(
     if study.may_ignore(models) or any(c.may_have("cpu_offload") for c in models):
         return None
     written = flags.get("writeback")
-    others = {n: v for n, v in flags.items() if n != "writeback"}
-    if not all(_is(False, v, site, study) for v in others.values()):
+    gradients = "with_grads" in flags and _is(True, flags["with_grads"], site, study)
+    read = {"writeback", "with_grads"} if gradients else {"writeback"}
+    if not all(_is(False, v, site, study) for n, v in flags.items() if n not in read):
         return None
     proposal = study.proposal()
     if written is not None and _is(False, written, site, study):
-        loop = whole_reads.read_block(block.body, model, site.module)
+        loop = whole_reads.read_block(block.body, model, site.module, gradients=gradients)
         if loop is None:
             return None
         for use in loop.uses:
@@ -99,7 +101,7 @@ def _without_context(
             line = code("{p} = {p}.full_tensor()", p=loop.variable)
             proposal.insert_before(site.module, loop.above, line)
         message = "full_tensor() in the loop"
-    elif written is None or _is(True, written, site, study):
+    elif not gradients and (written is None or _is(True, written, site, study)):
         changes = whole_reads.read_changes(block.body, model, site.module)
         if changes is None or (changes.copies and study.target < DISTRIBUTES_OWN):
             return None
@@ -119,9 +121,9 @@ def _without_context(
         message = "each rank changes its own part"
     else:
         return None
-    if may_be_evaluated(models, study):
-        reshard = proposal.support(site.module, "reshard_parameters", site.node)
-        line = code("{f}({m})", f=reshard, m=ast.unparse(model))
+    sharded = only_model_was_trained(block, model, study, site.module)
+    if not sharded and may_stay_gathered(models, study):
+        line = reshard_line(model, site.module, site.node, study, proposal)
         proposal.insert_before(site.module, block, line)
     proposal.unwrap(site.module, block, block.items.index(item))
     return study.rewritten(site, RULE.code, message, proposal, models=models)

@@ -1,8 +1,16 @@
 """Handle parameters that have their whole shape."""
 
 import ast
+from collections.abc import Iterator
 
-from fsdp_migrate.families.parameters import parameter_uses, vectors, writes
+from fsdp_migrate.families.modules import freezing
+from fsdp_migrate.families.parameters import (
+    gathered_gradients,
+    parameter_uses,
+    picked_parameters,
+    vectors,
+    writes,
+)
 from fsdp_migrate.families.parameters.parameter_loops import (
     ADDRESS,
     COUNT,
@@ -15,14 +23,17 @@ from fsdp_migrate.families.parameters.parameter_loops import (
 from fsdp_migrate.families.parameters.parameter_numbers import NUMBER, REDUCED, decide_reduced
 from fsdp_migrate.families.parameters.parameter_owners import models_concerned
 from fsdp_migrate.families.parameters.parameter_updates import decide_update
+from fsdp_migrate.families.parameters.picked_parameters import PICKED
 from fsdp_migrate.families.parameters.vectors import PIECES, VECTOR, WRITTEN, decide_vector
 from fsdp_migrate.families.parameters.writes import WRITE, decide_write
+from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Finder, Rule
 from fsdp_migrate.syntax.kinds import of_kind
+from fsdp_migrate.syntax.scopes import Kind
 
 RULE = Rule(
     code="FSDP408",
@@ -30,6 +41,7 @@ RULE = Rule(
     handles=(
         "parameter shape",
         "parameter name",
+        "parameter of a kind of module",
         "parameter count",
         "parameter address",
         "parameter memory",
@@ -37,6 +49,8 @@ RULE = Rule(
         "parameter data",
         "parameter update",
         "parameter write",
+        "parameter freezing",
+        "gathered gradients",
         "parameters in a vector",
         "parameters from a vector",
         "parameters put together",
@@ -45,7 +59,10 @@ RULE = Rule(
     ),
     finders=(
         Finder(60, parameter_uses.find_parameter_uses),
+        Finder(65, picked_parameters.find_picked_parameters),
         Finder(70, writes.find_parameter_writes),
+        Finder(75, freezing.find_freezing),
+        Finder(76, gathered_gradients.find_gathered_gradients),
         Finder(80, vectors.find_flattened_parameters),
     ),
 )
@@ -59,6 +76,10 @@ MEANINGS = {
     NAME: (
         "without use_orig_params=True FSDP1 had one flat parameter a unit here, under a name of "
         "its own; now parameters are picked by their names"
+    ),
+    PICKED: (
+        "without use_orig_params=True FSDP1 had one flat parameter a unit here; now parameters are "
+        "picked by their own modules and names"
     ),
     COUNT: "FSDP1 counted this rank's part here, now numel() is that of the whole parameter",
     MEMORY: (
@@ -75,6 +96,7 @@ MEANINGS = {
     ),
     ADDRESS: "data_ptr() of every sharded parameter is 0: tell parameters apart by id(p)",
 }
+NAMES = 4  # one for another, between a conversion and the assignment
 # Calls whose result is not what a parameter is: another dtype, another device.
 CASTS = frozenset({"to", "half", "float", "double", "bfloat16", "cpu", "cuda", "type", "type_as"})
 
@@ -85,9 +107,15 @@ def decide(site: Site, study: Study) -> Decision:
         return decide_reduced(site, study)
     if site.construct in MEANINGS:
         message, review = "kept, with another meaning", MEANINGS[site.construct]
+        if site.construct == COUNT and strategies.is_replicated(models, study):
+            message, review = "kept: NO_SHARD has all of them on every rank", ""
         return study.rewritten(site, RULE.code, message, models=models, review=review)
     if site.construct == UPDATE:
         return decide_update(site, study)
+    if site.construct == freezing.FREEZE:
+        return freezing.decide_freezing(site, study)
+    if site.construct == gathered_gradients.GATHERED:
+        return gathered_gradients.decide_gathered(site, study)
     if site.construct == WRITE:
         return decide_write(site, study)
     if site.construct in {VECTOR, PIECES}:
@@ -102,8 +130,9 @@ def decide(site: Site, study: Study) -> Decision:
             quiet=True,
         )
     statement = of_kind(site.node, ast.Assign)
-    casts = [node for node in ast.walk(statement.value) if _casts(node)]
-    if _casts(statement.value) or not all(map(_moves, casts)):  # copy_ moves what it is given
+    sources = list(_sources(statement.value, site, study))
+    casts = [node for source in sources for node in ast.walk(source) if _casts(node)]
+    if any(map(_casts, sources)) or not all(map(_moves, casts)):  # copy_ moves what it is given
         return study.left(
             site,
             RULE.code,
@@ -116,6 +145,14 @@ def decide(site: Site, study: Study) -> Decision:
     new = code("{t}.copy_({v})", t=statement.targets[0], v=statement.value)
     proposal.replace_statement(site.module, statement, new)
     return study.rewritten(site, RULE.code, "copied in place", proposal, models=models)
+
+
+def _sources(node: ast.expr, site: Site, study: Study, depth: int = NAMES) -> Iterator[ast.expr]:
+    """An expression, and what the names that it stands for were assigned."""
+    yield node
+    for definition in study.defined_by(node, site.module) if depth else ():
+        if definition.kind is Kind.ASSIGN and definition.value and not definition.unpack:
+            yield from _sources(definition.value, site, study, depth - 1)
 
 
 def _casts(node: ast.AST) -> bool:

@@ -3,8 +3,9 @@
 import ast
 from collections.abc import Iterable
 
-from fsdp_migrate.families.parameters.parameter_owners import trained_models
 from fsdp_migrate.families.parameters.parameter_updates import STALE
+from fsdp_migrate.families.training_loop.early_optimizers import trained_models
+from fsdp_migrate.families.training_loop.gathered_roots import may_stay_gathered, reshard_line
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
@@ -34,9 +35,9 @@ def decide(site: Site, study: Study) -> Decision:
         )
     call = site.call
     proposal = study.proposal()
-    reshard = proposal.support(site.module, "reshard_parameters", call)
-    lines = code("{r}({m})", r=reshard, m=ast.unparse(given[0]))
-    proposal.insert_before(site.module, site.statement, lines)
+    if may_stay_gathered(models, study):
+        line = reshard_line(given[0], site.module, call, study, proposal)
+        proposal.insert_before(site.module, site.statement, line)
     proposal.replace(site.module, call, _parameters(given[0], models, site, study, proposal))
     for attribute in flat:
         proposal.replace(site.module, attribute, code("{h}", h=attribute.value))

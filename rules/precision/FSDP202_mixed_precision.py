@@ -3,18 +3,19 @@
 import ast
 from collections.abc import Iterator
 
+from fsdp_migrate.analysis import dataclass_fields
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.precision import precision
+from fsdp_migrate.families.precision import norm_inputs, precision
 from fsdp_migrate.families.training_loop import hooks
-from fsdp_migrate.families.wrapping import model_contents
+from fsdp_migrate.families.wrapping import model_contents, tables
 from fsdp_migrate.families.wrapping.enclosing_models import Role, role
 from fsdp_migrate.fsdp1 import spelled_names
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
-from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.model import Decision, is_none
 from fsdp_migrate.planning.rule import Finder, Rule
 from fsdp_migrate.planning.shard_plan import Precision, ShardPlan, with_default
 
@@ -104,11 +105,14 @@ def _argument(site: Site, plan: ShardPlan, study: Study) -> Decision:
     value = plan.constructor.arguments["mixed_precision"]
     found, nullable = precision.read(value, site.module, study)
     if not found:
+        if not dataclass_fields.is_written_in_sight(value, site.module, study.project):
+            raise precision.Unreadable(f"{ast.unparse(value)} may be set by setattr")
         return study.dropped(site, RULE.code, "dropped, it was None")
     place = role(plan.constructor, study)
     roots = {each.casts_root(study) for each in found}
     units = {each.casts_units(study) for each in found}
-    same = units == {True} or roots == {False} or place is Role.PART
+    alike = roots == {True} and all(_casts_alike(each, study) for each in found)
+    same = units == {True} or roots == {False} or place is Role.PART or alike
     if not same and roots != {True}:
         raise precision.Unreadable(
             "the policies that reach this call differ in cast_root_forward_inputs"
@@ -117,28 +121,72 @@ def _argument(site: Site, plan: ShardPlan, study: Study) -> Decision:
     near = plan.constructor.reference
     if inline:
         study.convert(value, None, "MixedPrecisionPolicy", plan.constructor)
-        policy = precision.policy(found[0], plan.proposal, study, root=False, near=near)
+        policy = precision.policy(found[0], plan.proposal, study, root=alike, near=near)
         root = precision.policy(found[0], plan.proposal, study, root=True, near=near)
         plan.precision = Precision(policy, None if same else root, inline=True, same=same)
     else:
         for each in found:
             proposal = study.proposal()
-            precision.convert_in_place(each, proposal, study, each.call.func)
+            if each.call.lineno == each.call.end_lineno:
+                new = precision.policy(each, proposal, study, root=alike, near=each.call.func)
+                proposal.replace(each.module, each.call, new)
+            else:
+                precision.convert_in_place(each, proposal, study, each.call.func, root=alike)
             study.convert(each.call, None, "MixedPrecisionPolicy", plan.constructor, proposal)
         plan.precision = Precision(_named(plan, study, nullable=nullable), same=same)
-    plan.batch_norm = plan.constructor.has("auto_wrap_policy") and model_contents.may_contain(
-        plan.constructor.wrapped, site.module, "BatchNorm", study
-    )
+    if plan.constructor.has("auto_wrap_policy"):
+        wrapped = plan.constructor.wrapped
+        plan.batch_norm = model_contents.may_have_batch_norm(wrapped, site.module, study)
     plan.further += precision.buffer_sites(found)
+    norms = _norms(plan, study) if any(each.spelled("param_dtype") for each in found) else ""
     if place is Role.PART:
-        return study.rewritten(site, RULE.code, "mp_policy of a part, whose inputs are not cast")
+        message = "mp_policy of a part, whose inputs are not cast"
+        return study.rewritten(site, RULE.code, message, review=norms)
     unsure = place is Role.UNKNOWN and not same
+    if alike:
+        return study.rewritten(site, RULE.code, "mp_policy, which roots alone have")
     return study.rewritten(
         site,
         RULE.code,
         "mp_policy, with inputs cast by the root only",
-        review=PART if unsure else "",
+        review="; ".join(filter(None, [norms, PART if unsure else ""])),
     )
+
+
+def _norms(plan: ShardPlan, study: Study) -> str:
+    """What to look at where BatchNorm is given fp32."""
+    constructor = plan.constructor
+    if not plan.batch_norm:
+        return ""
+    found = norm_inputs.in_full_precision(constructor.wrapped, constructor.module, study)
+    where, call = next(found, (None, None))
+    if where is None or call is None:
+        return ""
+    return (
+        f"FSDP1 handed on fp32 where BatchNorm is given it, as {ast.unparse(call.func)} is "
+        f"in {where.display}; now it is cast to param_dtype. If that counts, give such layers a "
+        "policy without output_dtype"
+    )
+
+
+def _casts_alike(mixed: precision.MixedPrecision, study: Study) -> bool:
+    """Whether a policy casts nothing, or is given to roots alone, whose units have others."""
+    if mixed.spelled("param_dtype") == "":
+        return True  # nothing is cast
+    for constructor in study.constructors.values():
+        given = constructor.arguments.get("mixed_precision")
+        if given is None and not constructor.is_open:
+            continue
+        if given is None or constructor.is_open or constructor.defined_by is not None:
+            return False
+        reaches = any(v.node is mixed.call for v in study.values(given, constructor.module))
+        if not reaches:
+            continue
+        if role(constructor, study) is not Role.ROOT:
+            return False
+        if constructor.may_have("auto_wrap_policy"):  # else it is the root's alone
+            return False
+    return True
 
 
 def _named(plan: ShardPlan, study: Study, *, nullable: bool) -> Code:
@@ -148,10 +196,25 @@ def _named(plan: ShardPlan, study: Study, *, nullable: bool) -> Code:
         return code("{v}", v=value)
     default = code("{d}()", d=plan.name("torch.distributed.fsdp", "MixedPrecisionPolicy"))
     module = plan.constructor.module
+    nones = _assigned_none(value, module, study)
+    if nones:
+        for none in nones if plan.is_first("mixed_precision") else ():
+            plan.proposal.replace(module, none, default)
+        return code("{v}", v=value)
     policy = with_default(value, default, lambda v: precision.read(v, module, study)[1])
     name = plan.fresh("mp_policy")
     plan.setup.append(code("{n} = {p}", n=name, p=policy))
     return code("{n}", n=name)
+
+
+def _assigned_none(value: ast.expr, module: Module, study: Study) -> list[ast.expr]:
+    """The ``None``s that are assigned to a variable which only takes a policy to a constructor;
+    none if it may be None in another way."""
+    given, _ = tables.assigned(value, module) or ([], [])
+    leaves = [leaf for each in given for leaf in tables.leaves(each)]
+    nones = [leaf for leaf in leaves if is_none(leaf)]
+    policies = [leaf for leaf in leaves if not is_none(leaf)]
+    return [] if any(precision.read(p, module, study)[1] for p in policies) else nones
 
 
 def _origin(site: Site, study: Study) -> Decision:

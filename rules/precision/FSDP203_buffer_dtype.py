@@ -12,7 +12,6 @@ RULE = Rule(code="FSDP203", name="buffer_dtype", handles=("MixedPrecision(buffer
 
 def decide(site: Site, study: Study) -> Decision:
     constructors = precision.constructors_casting(site, study)
-    review = ""
     message = "dropped, there are no float buffers"
     for constructor in constructors:
         plan = study.plans[constructor]
@@ -21,17 +20,10 @@ def decide(site: Site, study: Study) -> Decision:
         ):
             continue
         try:
-            cast = precision.cast_buffers(plan, study)
+            precision.cast_buffers(plan, study)
         except precision.Unreadable as problem:
             return study.left(
                 site, RULE.code, str(problem), "cast the buffers by hand after sharding"
             )
         message = "buffers are cast after sharding"
-        if not cast:
-            continue
-        if model_contents.may_save_float_buffers(constructor.wrapped, constructor.module, study):
-            review = (
-                "persistent float buffers are now saved in buffer_dtype, FSDP1 saved them in "
-                "their original dtype"
-            )
-    return study.rewritten(site, RULE.code, message, models=constructors, review=review)
+    return study.rewritten(site, RULE.code, message, models=constructors)

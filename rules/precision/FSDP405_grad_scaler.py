@@ -8,6 +8,8 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code, join
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.syntax.expressions import bind_arguments
+from fsdp_migrate.syntax.kinds import of_kind
 
 RULE = Rule(
     code="FSDP405",
@@ -31,6 +33,7 @@ ARGUMENTS = (
     "enabled",
     "process_group",
 )
+ORDER = ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled")
 
 
 def decide(site: Site, study: Study) -> Decision:
@@ -38,10 +41,11 @@ def decide(site: Site, study: Study) -> Decision:
     if not models:
         return study.left(site, RULE.code, study.no_models, "use torch.amp.GradScaler")
     proposal = study.proposal()
+    module = site.module
     torch = proposal.module_name(site.module, "torch", "torch", site.reference)
     call = site.node
     if not isinstance(call, ast.Call) or call.func is not site.reference:
-        proposal.replace(site.module, site.mention, code("{t}.amp.GradScaler", t=torch))
+        proposal.replace(module, site.mention, code("{t}.amp.GradScaler", t=torch))
         review = EVERY if site.construct.kind is ConstructKind.ISINSTANCE else ""
         return study.rewritten(
             site, RULE.code, "torch.amp.GradScaler", proposal, models=models, review=review
@@ -53,11 +57,79 @@ def decide(site: Site, study: Study) -> Decision:
     bound |= {k.arg: k.value for k in call.keywords if k.arg is not None}
     further = [code("**{v}", v=k.value) for k in call.keywords if k.arg is None]
     device = bound.pop("device", None)
-    bound.pop("process_group", None)
+    group = bound.pop("process_group", None)
+    choice = module.table.parents[call]
+    other = _same(call, choice, bound, device, site, study) if not further else None
+    if other is not None:
+        proposal.replace(module, of_kind(choice, ast.IfExp), code("{o}", o=other))
+        message = "GradScaler, as for other models"
+        review = _other_ranks(group, study)
+        return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
     first = [code("{d}", d=device)] if device is not None else []
     if not first and not further:
         first = [code('"cuda"')]
     rest = [code("{n}={v}", n=name, v=value) for name, value in bound.items()]
     arguments = join(", ", [*first, *rest, *further])
-    proposal.replace(site.module, call, code("{t}.amp.GradScaler({a})", t=torch, a=arguments))
-    return study.rewritten(site, RULE.code, "torch.amp.GradScaler", proposal, models=models)
+    proposal.replace(module, call, code("{t}.amp.GradScaler({a})", t=torch, a=arguments))
+    return study.rewritten(
+        site,
+        RULE.code,
+        "torch.amp.GradScaler",
+        proposal,
+        models=models,
+        review=_other_ranks(group, study),
+    )
+
+
+def _other_ranks(group: ast.expr | None, study: Study) -> str:
+    """What is to be judged where ranks agree on overflows that do not shard the models."""
+    if group is None or (isinstance(group, ast.Constant) and group.value is None):
+        return ""
+    sharding = [c.arguments.get("process_group") for c in study.constructors.values()]
+    spelled = ast.unparse(group)
+    if spelled.endswith("WORLD") or all(s and ast.unparse(s) == spelled for s in sharding):
+        return ""
+    return (
+        f"ranks agreed on overflows over {spelled}; now those do that share a model's shards. "
+        "Reduce found_inf over others by hand if they differ"
+    )
+
+
+SCALERS = {
+    "torch.cuda.amp.GradScaler": ORDER,
+    "torch.cuda.amp.grad_scaler.GradScaler": ORDER,
+    "torch.amp.GradScaler": ("device", *ORDER),
+    "torch.amp.grad_scaler.GradScaler": ("device", *ORDER),
+}
+# What a condition may be made of that nobody misses.
+HARMLESS = (ast.Name, ast.Attribute, ast.Constant, ast.Subscript, ast.Compare, ast.BoolOp)
+
+
+def _same(
+    call: ast.Call,
+    choice: ast.AST,
+    bound: dict[str, ast.expr],
+    device: ast.expr | None,
+    site: Site,
+    study: Study,
+) -> ast.Call | None:
+    """torch's own scaler in the other arm of ``ShardedGradScaler() if fsdp else GradScaler()``, if
+    it is given the same."""
+    if not isinstance(choice, ast.IfExp) or choice.test is call:
+        return None
+    other = choice.orelse if choice.body is call else choice.body
+    names = study.external(other.func, site.module) if isinstance(other, ast.Call) else frozenset()
+    orders = {SCALERS.get(name) for name in names}
+    order = orders.pop() if len(orders) == 1 else None
+    if order is None or not isinstance(other, ast.Call):
+        return None
+    given = bind_arguments(other, order)
+    tests = [n for n in ast.walk(choice.test) if isinstance(n, ast.expr)]
+    if given is None or not all(isinstance(n, (*HARMLESS, ast.UnaryOp, ast.List)) for n in tests):
+        return None
+    own = {**bound, **({"device": device} if device is not None else {})}
+    return other if _values(own) == _values(given) else None
+
+
+def _values(given: dict[str, ast.expr]) -> dict[str, str]:
+    return {"device": repr("cuda"), **{name: ast.unparse(value) for name, value in given.items()}}

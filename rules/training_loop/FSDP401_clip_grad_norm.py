@@ -3,12 +3,15 @@
 import ast
 from collections.abc import Iterable
 
-from fsdp_migrate.families.parameters.parameter_uses import CLIP, CLIP_LIST
+from fsdp_migrate.families.parameters import clips
+from fsdp_migrate.families.parameters.parameter_owners import models_concerned
+from fsdp_migrate.families.training_loop import reductions
+from fsdp_migrate.families.wrapping import frozen_modules, strategies
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
 from fsdp_migrate.planning.model import Constructor, Decision
-from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.planning.rule import Finder, Rule
 from fsdp_migrate.syntax.expressions import bind_arguments
 
 RULE = Rule(
@@ -19,13 +22,14 @@ RULE = Rule(
         "torch.nn.utils.clip_grad_norm_(parameters)",
         "torch.nn.utils.clip_grad_norm_(list)",
     ),
+    finders=(Finder(58, clips.find_clips),),
 )
 
 
 def decide(site: Site, study: Study) -> Decision:
-    if site.construct == CLIP:
+    if site.construct == clips.CLIP:
         return _torchs_own(site, study)
-    if site.construct == CLIP_LIST:
+    if site.construct == clips.CLIP_LIST:
         return _of_a_list(site, study)
     models = study.models(site.subject, site.module).constructors
     call = site.node
@@ -99,17 +103,18 @@ def _torchs_own(site: Site, study: Study) -> Decision:
         "the norm of all ranks",
         proposal,
         models=found.constructors,
-        review=LOCAL if found.certain else "",
+        review=_local(site, found.constructors, study),
     )
 
 
 def _of_a_list(site: Site, study: Study) -> Decision:
     """torch's own clipping of a list with some of a model's parameters."""
-    found = study.models(site.subject, site.module)
-    models = found.constructors
+    models = models_concerned(site, study)
     if _is_alternative(site):
         message = "kept: it is for models that are not FSDP's"
         return study.rewritten(site, RULE.code, message, models=models)
+    if site.doubt:
+        return _in_doubt(site, study)
     bound = bind_arguments(site.call, ("parameters", "max_norm", "norm_type"))
     if bound is None or not _is_finite(bound.get("norm_type"), site, study):
         return study.left(
@@ -123,11 +128,34 @@ def _of_a_list(site: Site, study: Study) -> Decision:
     proposal = study.proposal()
     ignores = study.may_ignore(models)
     used = not isinstance(site.module.table.parents[site.call], ast.Expr)
-    if used and found.certain and not ignores:
+    if used and not ignores and _is_certain(site, study):
         proposal.replace(site.module, site.call, _whole(site.call))
     return study.rewritten(
-        site, RULE.code, "the norm of all ranks", proposal, models=models, review=LOCAL
+        site,
+        RULE.code,
+        "the norm of all ranks",
+        proposal,
+        models=models,
+        review=_local(site, models, study),
     )
+
+
+def _in_doubt(site: Site, study: Study) -> Decision:
+    """Parameters of what may be an FSDP1 model, or another one, which goes on as it did."""
+    models = frozenset(study.reached_from(site.module))
+    review = ""
+    if local := _local(site, models, study):
+        review = f"if this is an FSDP model ({site.doubt}): {local}"
+        if not isinstance(site.module.table.parents[site.call], ast.Expr):
+            review += ", and the norm is a DTensor"
+    return study.rewritten(site, RULE.code, "kept", models=models, review=review)
+
+
+def _is_certain(site: Site, study: Study) -> bool:
+    """Whether all that is clipped are parameters of FSDP1 models."""
+    given = site.call.args[0] if site.call.args else site.call.keywords[0].value
+    owners = clips.owners_of(given, study, site.module)
+    return bool(owners) and all(study.models(m, where).certain for m, where in owners)
 
 
 def _whole(call: ast.Call) -> Code:
@@ -143,7 +171,15 @@ def _emulation(
     """The support function that clips where torch's own cannot; nothing where it can."""
     if not _is_finite(norm_type, site, study):
         return "clip_any_grad_norm_"
-    return "clip_grad_norm_" if study.may_ignore(models) else ""
+    return "clip_grad_norm_" if frozen_modules.may_ignore_trained(models, study) else ""
+
+
+def _local(site: Site, models: frozenset[Constructor], study: Study) -> str:
+    """What differs, unless every rank had all parameters."""
+    if strategies.is_replicated(models, study):
+        return ""
+    reduced = reductions.is_reduced(site.call, study, site.module)
+    return f"{LOCAL}: do not add it up over the ranks" if reduced else LOCAL
 
 
 LOCAL = "FSDP1 clipped by the norm of each rank's own part here; this clips by the norm of all"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdp_migrate.families.precision import precision
-from fsdp_migrate.families.wrapping import strategy
+from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of, sentences
@@ -32,7 +32,7 @@ UNSEEN = (
 def decide(site: Site, study: Study) -> Decision:
     found = study.models(site.subject, site.module)
     models = found.constructors
-    keeps = {_keeps(strategy.strategies_of(c, study)) for c in models}
+    keeps = {_keeps(strategies.strategies_of(c, study)) for c in models}
     if len(keeps) > 1:
         return study.left(
             site,
@@ -42,7 +42,7 @@ def decide(site: Site, study: Study) -> Decision:
             models=models,
         )
     proposal = study.proposal()
-    only_fsdp2 = found.certain and all(strategy.strategies_of(c, study) for c in models)
+    only_fsdp2 = found.certain and all(strategies.strategies_of(c, study) for c in models)
     alone = only_fsdp2 and not _may_train_elsewhere(site, models, study)
     chosen = _last_micro_batch(site) if alone else None
     if chosen is not None:
@@ -51,19 +51,17 @@ def decide(site: Site, study: Study) -> Decision:
     else:
         message = _context(site, proposal, unsharded=keeps == {True}, only_fsdp2=only_fsdp2)
     reviews = []
-    may_keep = any(strategy.strategies_of(c, study) & strategy.RESHARD_NEVER for c in models)
+    may_keep = any(strategies.strategies_of(c, study) & strategies.RESHARD_NEVER for c in models)
     if may_keep and keeps == {False}:
         message += ", SHARD_GRAD_OP gathers parameters again for every micro-batch"
-    if not all(strategy.strategies_of(c, study) for c in models):
+    unknown = not all(strategies.strategies_of(c, study) for c in models)
+    if unknown and strategies.may_reshard_never(study):
         reviews.append(
             "if the strategy is SHARD_GRAD_OP, pass keep_unsharded=True here, or parameters are "
             "gathered again for every micro-batch"
         )
     if any(_accumulates_wider(c, study) for c in models):
-        reviews.append(
-            "unsynchronised gradients are now accumulated in reduce_dtype, which is more "
-            "precise than FSDP1's param_dtype"
-        )
+        message += ", which accumulates in reduce_dtype"
     if any(map(_gives_up, ast.walk(enclosing_function(site.module, site.expression)))):
         reviews.append(
             "zero_grad() no longer drops gradients that wait for their reduction: where a step is "
@@ -249,4 +247,4 @@ def _keeps(chosen: frozenset[str]) -> bool:
 
     Under a strategy that is one of several it gathers them again, which trains the same.
     """
-    return bool(chosen) and chosen <= strategy.RESHARD_NEVER
+    return bool(chosen) and chosen <= strategies.RESHARD_NEVER

@@ -5,9 +5,9 @@ import ast
 from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.parameters import attributes, early_parameters
 from fsdp_migrate.families.training_loop import early_optimizers, late_optimizers
+from fsdp_migrate.families.training_loop.gathered_roots import reshard_line
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Finder, Rule
 from fsdp_migrate.syntax.kinds import of_kind, present
@@ -109,8 +109,7 @@ def _early(site: Site, call: ast.Call, study: Study) -> Decision:
 def _late(site: Site, call: ast.Call, study: Study) -> Decision:
     found = present(late_optimizers.read_late_optimizer(call, site.module, study))
     proposal = study.proposal()
-    function = proposal.support(site.module, "reshard_parameters", found.before)
-    lines = [code("{f}({m})", f=function, m=ast.unparse(model)) for model in found.models]
+    lines = [reshard_line(m, site.module, found.before, study, proposal) for m in found.models]
     proposal.insert_before(site.module, found.before, *lines)
     models = {c for m in found.models for c in study.models(m, site.module).constructors}
     return study.rewritten(site, RULE.code, "resharded first", proposal, models=models)

@@ -55,7 +55,7 @@ def decide(site: Site, study: Study) -> Decision:
     plan = study.plans[constructor]
     plan_registration(plan, study)
     if not plan.is_compact:
-        problem = placement_problem(constructor)
+        problem = placement_problem(constructor, plan.once)
         if problem:
             return study.left(
                 site,

@@ -7,7 +7,7 @@ from fsdp_migrate.families.wrapping.enclosing_models import Role, role
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.planning.model import Constructor, Decision, KnownContext
 from fsdp_migrate.planning.rendering import render_context
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import ShardPlan, placement_problem
@@ -26,11 +26,28 @@ OF_EACH_UNIT = frozenset(
 
 def decide(site: Site, study: Study) -> Decision:
     constructor = study.constructors.get(site.node)
+    known = study.wrapping.known.get(site.node)
+    if known is not None:
+        return _goes(site, known, study)
+    for context in study.wrapping.known.values():
+        if context.made_of is site.reference:
+            message = "goes with the context that it is for"
+            return study.rewritten(site, RULE.code, message, models=context.wraps)
     if constructor is None:
         return _outside(site, study)
     if constructor.is_context:
         return _context(site, constructor, study)
     return _wrap(site, constructor, study)
+
+
+def _goes(site: Site, known: KnownContext, study: Study) -> Decision:
+    """A context that each ``wrap`` in it has its arguments from."""
+    proposal = study.proposal()
+    proposal.unwrap(site.module, known.statement, known.index)
+    for statement in known.dictionary:
+        proposal.delete(site.module, statement)
+    message = "goes: what it gives is written where wrap was called"
+    return study.rewritten(site, RULE.code, message, proposal, models=known.wraps)
 
 
 def _outside(site: Site, study: Study) -> Decision:

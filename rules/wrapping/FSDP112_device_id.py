@@ -2,7 +2,7 @@
 
 import ast
 
-from fsdp_migrate.families.wrapping import device_code, devices, strategy
+from fsdp_migrate.families.wrapping import device_code, devices, strategies
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
@@ -23,7 +23,7 @@ def decide(site: Site, study: Study) -> Decision:
     made_current = device_code.make_current(plan, study)
     if not device.is_accelerator and not has_mesh:
         asked = plan.constructor.has("sharding_strategy")
-        at_run_time = asked and not strategy.strategies_of(plan.constructor, study)
+        at_run_time = asked and not strategies.strategies_of(plan.constructor, study)
         if "mesh" not in plan.everywhere and not at_run_time:  # sharding_kwargs makes its own
             _explicit_mesh(plan, study)
         return study.rewritten(site, RULE.code, "the mesh says which device")

@@ -3,6 +3,7 @@
 import ast
 
 from fsdp_migrate.analysis.values import Constant, Unknown
+from fsdp_migrate.families.wrapping import frozen_modules
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
@@ -62,4 +63,5 @@ def decide(site: Site, study: Study) -> Decision:
     plan.setup.append(code("{n} = {p}", n=name, p=parameters))
     plan.everywhere["ignored_params"] = code("{n}", n=name)
     plan.ignored = modules
-    return study.rewritten(site, RULE.code, "ignored_params", review=REVIEW)
+    review = "" if frozen_modules.are_frozen(value, site.module, study) else REVIEW
+    return study.rewritten(site, RULE.code, "ignored_params", review=review)

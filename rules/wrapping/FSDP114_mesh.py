@@ -3,7 +3,7 @@
 import ast
 
 from fsdp_migrate.analysis.values import Constant, Unknown
-from fsdp_migrate.families.wrapping import device_code, meshes, strategy
+from fsdp_migrate.families.wrapping import device_code, meshes, strategies
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -33,9 +33,9 @@ def decide(site: Site, study: Study) -> Decision:
 
 def _mesh(site: Site, study: Study) -> Decision:
     plan, value, _ = study.argument(site)
-    chosen = strategy.strategies_of(plan.constructor, study)
+    chosen = strategies.strategies_of(plan.constructor, study)
     found = meshes.read(value, site.module, study)
-    if found.dimensions == {2} and strategy.is_over_all(plan.constructor, study):
+    if found.dimensions == {2} and strategies.is_over_all(plan.constructor, study):
         return study.left(
             site,
             RULE.code,
@@ -45,7 +45,7 @@ def _mesh(site: Site, study: Study) -> Decision:
     if found.dimensions and max(found.dimensions) > 2:
         reason = "the mesh has more than two dimensions"
         return study.left(site, RULE.code, reason, "pass a slice of it", final=True)
-    if found.dimensions == {1} and chosen and chosen <= strategy.HYBRID:
+    if found.dimensions == {1} and chosen and chosen <= strategies.HYBRID:
         reason = f"{' or '.join(chosen)} on a mesh of one dimension is an error in FSDP1"
         help_ = "build a 2-D mesh, or shard over the one that is given"
         return study.left(site, RULE.code, reason, help_, final=True)
@@ -60,7 +60,7 @@ def _group(site: Site, study: Study) -> Decision:
     plan, value, _ = study.argument(site)
     if study.external(value, site.module) & meshes.WORLD:
         return study.dropped(site, RULE.code, "dropped, the default mesh is WORLD")
-    chosen = strategy.strategies_of(plan.constructor, study)
+    chosen = strategies.strategies_of(plan.constructor, study)
     if not chosen and not isinstance(value, ast.Tuple):
         return study.left(
             site,
@@ -69,7 +69,7 @@ def _group(site: Site, study: Study) -> Decision:
             "run time",
             "build the mesh that is meant with DeviceMesh.from_group or init_device_mesh",
         )
-    if isinstance(value, ast.Tuple) or not chosen or chosen & strategy.HYBRID:
+    if isinstance(value, ast.Tuple) or not chosen or chosen & strategies.HYBRID:
         return study.left(
             site,
             RULE.code,

@@ -4,8 +4,11 @@ import ast
 from collections.abc import Callable
 from functools import partial
 
+from fsdp_migrate.analysis.dataclass_fields import is_written_in_sight
 from fsdp_migrate.analysis.flow import access_path
-from fsdp_migrate.analysis.values import Constant, Made, Value
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Constant, Made
+from fsdp_migrate.families.wrapping import offloading
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
@@ -15,6 +18,7 @@ from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import ShardPlan
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.kinds import of_kind
 
 RULE = Rule(
@@ -24,14 +28,12 @@ RULE = Rule(
 )
 
 
+INIT = "init_process_group"
+HELP = "pass offload_policy=CPUOffloadPolicy() by hand"
 REVIEW = (
     "parameters live on the CPU: clipping and checkpoints need a CPU backend, "
     'init_process_group("cpu:gloo,cuda:nccl")'
 )
-
-
-class Unreadable(Exception):
-    pass
 
 
 def decide(site: Site, study: Study) -> Decision:
@@ -39,34 +41,42 @@ def decide(site: Site, study: Study) -> Decision:
         return _origin(site, study)
     plan, value, _ = study.argument(site)
     try:
-        flags = [_flag(v, study) for v in study.values(value, site.module)]
-    except Unreadable as problem:
-        return study.left(
-            site, RULE.code, str(problem), "pass offload_policy=CPUOffloadPolicy() by hand"
-        )
-    if all(flag is False for flag in flags):
+        flags = [offloading.flag(v, study) for v in study.values(value, site.module)]
+    except offloading.Unreadable as problem:
+        return study.left(site, RULE.code, str(problem), HELP)
+    inside = {*ast.walk(value)}
+    written = [v for v in study.values(value, site.module) if isinstance(v, Made)]
+    if all(flag is False for flag in flags) and all(v.node in inside for v in written):
         return study.dropped(site, RULE.code, "dropped, nothing was offloaded")
-    plan.offloads = _condition(value, plan, study)
+    if not any(flags) and not is_written_in_sight(value, site.module, study.project):
+        return study.left(site, RULE.code, f"{ast.unparse(value)} may be set by setattr", HELP)
+    if any(flags):
+        plan.offloads = _condition(value, plan, study)
     plan.everywhere["offload_policy"] = _converted(value, plan, study)
-    return study.rewritten(site, RULE.code, "offload_policy", review=REVIEW)
+    if not any(flags):
+        return study.rewritten(site, RULE.code, "offload_policy, by which nothing is offloaded")
+    review = REVIEW if _may_lack_cpu_backend(study) else ""
+    return study.rewritten(site, RULE.code, "offload_policy", review=review)
 
 
-def _flag(value: Value, study: Study) -> bool | ast.expr:
-    """Whether a value offloads: known, or the expression that says so at run time."""
-    match value:
-        case Constant(value=None):
-            return False
-        case Made(node=ast.Call() as call) if fsdp1.canonical(value.made_by) == "CPUOffload":
-            node = call.args[0] if call.args else None
-            for keyword in call.keywords:
-                if keyword.arg != "offload_params":
-                    raise Unreadable("the arguments of CPUOffload cannot be read")
-                node = keyword.value
-            if node is None:
-                return False
-            constant = study.literal(node, value.module)
-            return bool(constant.value) if constant is not None else node
-    raise Unreadable(study.unknown([value]) or "cpu_offload is not a CPUOffload value")
+def _may_lack_cpu_backend(study: Study) -> bool:
+    """Whether a process group of the project may be made for other devices alone."""
+    found = [
+        (call, module)
+        for module in study.project.modules
+        if module.mentions(INIT)
+        for call in module.table.calls
+        if last_name(call.func) == INIT
+    ]
+    return not found or any(_names_other_devices(call, module, study) for call, module in found)
+
+
+def _names_other_devices(call: ast.Call, module: Module, study: Study) -> bool:
+    named = [k.value for k in call.keywords if k.arg == "backend"] or call.args[:1]
+    if not named:  # then there is one for each kind of device
+        return any(keyword.arg is None for keyword in call.keywords)
+    backends = {v.value if isinstance(v, Constant) else "" for v in study.values(named[0], module)}
+    return not all(b is None or "cpu:" in str(b) or b in {"gloo", "mpi"} for b in backends)
 
 
 def _converted(node: ast.expr, plan: ShardPlan, study: Study) -> Code:
@@ -82,12 +92,17 @@ def _converted(node: ast.expr, plan: ShardPlan, study: Study) -> Code:
     values = study.values(node, module)
     direct = len(values) == 1 and next(iter(values)).node is node
     if direct:
-        return _policy(_flag(next(iter(values)), study), partial(plan.name, fsdp1.PACKAGE))
+        return _policy(
+            offloading.flag(next(iter(values)), study), partial(plan.name, fsdp1.PACKAGE)
+        )
     nullable = any(isinstance(v, Constant) for v in values)
     for value in values:
         if isinstance(value, Made):
             proposal = study.proposal()
-            new = _policy(_flag(value, study), partial(_name_at, value, proposal))
+            name_of = partial(_name_at, value, proposal)
+            new = _policy(offloading.flag(value, study), name_of)
+            if not isinstance(value.node, ast.Call):  # what a field calls to make its default
+                new = code(name_of("OffloadPolicy"))
             study.convert(value.node, new, "offload policy", plan.constructor, proposal)
     if nullable:
         nothing = plan.name(fsdp1.PACKAGE, "OffloadPolicy")
@@ -103,13 +118,13 @@ def _condition(node: ast.expr, plan: ShardPlan, study: Study) -> Code:
     """Whether the parameters are offloaded, as an expression."""
     if isinstance(node, ast.IfExp):
         branches = [study.values(b, plan.constructor.module) for b in (node.body, node.orelse)]
-        flags = [{_flag(v, study) for v in values} for values in branches]
+        flags = [{offloading.flag(v, study) for v in values} for values in branches]
         if flags == [{True}, {False}]:
             return code("{t}", t=node.test)
         if flags == [{False}, {True}]:
             return code("not ({t})", t=node.test)
     values = study.values(node, plan.constructor.module)
-    only = {_flag(v, study) for v in values}
+    only = {offloading.flag(v, study) for v in values}
     if only == {True}:
         return code("True")
     flag = next(iter(only))

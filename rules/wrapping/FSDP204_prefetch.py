@@ -2,8 +2,8 @@
 
 import ast
 
-from fsdp_migrate.families.wrapping import vocabulary
-from fsdp_migrate.fsdp1.api import canonical
+from fsdp_migrate.families.names import field_removal
+from fsdp_migrate.families.wrapping import prefetch, vocabulary
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
@@ -24,14 +24,19 @@ RULE = Rule(
 
 def decide(site: Site, study: Study) -> Decision:
     if site.construct.owner == "BackwardPrefetch":
+        removal = field_removal.remove(site, study)
+        if removal is not None:
+            proposal, models = removal
+            message = "its field goes: FSDP2 prefetches by itself"
+            return study.rewritten(site, RULE.code, message, proposal, models=models)
         return vocabulary.import_from_support(site, "BackwardPrefetch", study, RULE.code)
-    _, value, name = study.argument(site)
+    plan, value, name = study.argument(site)
     if name == "forward_prefetch":
         return study.dropped(site, RULE.code, "dropped, FSDP2 prefetches itself")
-    names = {canonical(q) for q in study.external(value, site.module)}
-    if names == {"BackwardPrefetch.BACKWARD_PRE"}:
+    prefetch.remove_table(value, site.module, study, plan.proposal)
+    if prefetch.may_be_default(value, site.module, study):
         return study.dropped(site, RULE.code, "dropped, FSDP2 does BACKWARD_PRE")
-    shown = "None" if isinstance(value, ast.Constant) else ast.unparse(value)
+    shown = ast.unparse(value)
     return study.dropped(
         site,
         RULE.code,

@@ -162,8 +162,14 @@ def test_a_missing_rule_directory_is_an_error(here: Path, run: Command) -> None:
         ("[tool.ruff]\nline-length = 120\n", 120),
         ("[tool.black]\nline-length = 88\n", 88),
         ("[tool.ruff]\nline-length = 120\n[tool.fsdp-migrate]\nline-length = 79\n", 79),
-        ("[tool.ruff]\nline-length = 'long'\n", 100),
-        ("[tool.ruff.lint]\nselect = ['E']\n", 100),
+        ("[tool.ruff]\nline-length = 'long'\n", 88),
+        ("[tool.ruff.lint]\nselect = ['E']\n", 88),
+        ("[tool.black]\n", 88),
+        ("[tool.black]\ntarget-version = ['py311']\n[tool.ruff]\nline-length = 110\n", 110),
+        ("[tool.ruff]\n[tool.black]\nline-length = 95\n", 95),
+        ("[tool.isort]\nline_length = 79\n", 79),
+        ("[tool.pytest.ini_options]\n", 100),
+        ("[tool]\nblack = 1\nruff = []\nisort = 'x'\n", 100),
     ],
 )
 def test_the_line_length_is_the_formatters(tmp_path: Path, text: str, length: int) -> None:
@@ -241,6 +247,10 @@ def test_before_the_public_fully_shard_sites_say_what_they_need(
 def test_a_pin_and_a_low_bound_are_mentioned(here: Path, run: Command) -> None:
     (here / "requirements.txt").write_text("torch>=2.0\n")
     answer = run("rewrite", "--dry-run", ".")
+    assert "FSDP501  rewrote  requirements.txt:1  torch>=2.0 -> torch>=2.7" in answer.err
+    answer = run("check", ".")
+    assert "note: requirements.txt allows torch>=2.0: the migrated code needs >=2.7" in answer.err
+    answer = run("rewrite", "--dry-run", "--ignore", "FSDP501", ".")
     assert "note: requirements.txt allows torch>=2.0: the migrated code needs >=2.7" in answer.err
     (here / "requirements.txt").write_text("torch==2.1.2\n")
     answer = run("check", ".")

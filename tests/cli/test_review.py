@@ -207,3 +207,33 @@ def test_not_with_dry_run(tmp_path: Path) -> None:
     assert answer.code == 2
     assert "leave --dry-run out" in answer.out
     assert now(tmp_path) == given
+
+
+REQUIRED = '[project]\ndependencies = ["torch>=2.0"]  # the framework\n'
+
+
+def test_the_requirement_of_torch_is_a_change_of_its_own(tmp_path: Path) -> None:
+    lay(tmp_path, SPLIT)
+    (tmp_path / "pyproject.toml").write_text(REQUIRED)
+    answer = at_terminal(tmp_path, "rewrite", ".", "--review", answers="mn")
+    assert "2 of 2: what the project requires of torch (1 change in 1 file)" in answer.out
+    assert '+dependencies = ["torch>=2.7"]  # the framework' in answer.out
+    assert "fully_shard" in now(tmp_path)["build.py"]
+    assert (tmp_path / "pyproject.toml").read_text() == REQUIRED
+
+
+def test_the_requirement_of_torch_is_taken(tmp_path: Path) -> None:
+    lay(tmp_path, SPLIT)
+    (tmp_path / "pyproject.toml").write_text(REQUIRED)
+    at_terminal(tmp_path, "rewrite", ".", "--review", answers="my")
+    assert '"torch>=2.7"' in (tmp_path / "pyproject.toml").read_text()
+    at_terminal(tmp_path, "undo", answers="")
+    assert (tmp_path / "pyproject.toml").read_text() == REQUIRED
+
+
+def test_where_no_migration_is_taken_the_requirement_is_not_asked_about(tmp_path: Path) -> None:
+    lay(tmp_path, SPLIT)
+    (tmp_path / "pyproject.toml").write_text(REQUIRED)
+    answer = at_terminal(tmp_path, "rewrite", ".", "--review", answers="n")
+    assert answer.code == 1
+    assert (tmp_path / "pyproject.toml").read_text() == REQUIRED

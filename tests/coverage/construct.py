@@ -169,6 +169,14 @@ ROWS = (
     ),
     rewritten(
         "1",
+        "arguments that a function or method puts together",
+        "written where it puts them, what needs more at the call",
+        "FSDP101",
+        "arguments that a function puts together",
+        program("put_together --half 1 --prefetch post"),
+    ),
+    rewritten(
+        "1",
         "FSDP(m, **settings)",
         "shard(m, **settings)",
         "FSDP101",
@@ -609,7 +617,31 @@ ROWS = (
     ),
     rewritten(
         "2.1",
-        "a strategy by name, or from a ladder of branches",
+        "a table of strategies by name",
+        "the table of what they mean, the mesh by a condition on the name",
+        "FSDP201",
+        "a table by name, some of whose strategies need a mesh",
+        program("put_together --strategy none --sync 1"),
+    ),
+    rewritten(
+        "2.1",
+        "a strategy by a name of the command line's choices",
+        "a table of these names",
+        "FSDP201",
+        "names that the command line has a list of",
+        program("put_together --strategy none --judge NO_SHARD on 4 ranks"),
+    ),
+    rewritten(
+        "2.1",
+        "a function that chooses a strategy",
+        "it returns what the strategies mean",
+        "FSDP201",
+        "a function that chooses one of two",
+        program("put_together --strategy full --sync 0"),
+    ),
+    rewritten(
+        "2.1",
+        "a strategy by any name, or from a ladder of branches",
         "sharding_kwargs, which refuses names it does not know",
         "FSDP201",
         "a name from the command line",
@@ -775,7 +807,15 @@ ROWS = (
     ),
     rewritten(
         "3",
-        "enable_wrap(wrapper_cls=FSDP, ...), wrap(x)",
+        "wrap(x) in the with enable_wrap(...) around it",
+        "as the constructor with the arguments of both; the with goes",
+        "FSDP104",
+        "a context around what it is for",
+        program("enabled --how by_hand --half 1"),
+    ),
+    rewritten(
+        "3",
+        "enable_wrap(wrapper_cls=FSDP, ...), wrap(x) elsewhere",
         "enable_wrap(wrapper_cls=fully_shard, ...), or shard; wrap(x) stays",
         "FSDP104",
         "one unit a layer, and the rest",
@@ -896,10 +936,10 @@ ROWS = (
     ),
     nothing("4.1", "dtype of the optimizer's parameters", "the original one in both"),
     nothing("4.1", "fp16 reduction", "divided before and after in both"),
-    review(
+    rewritten(
         "4.1",
         "gradients accumulated without synchronisation",
-        "marked: in reduce_dtype now",
+        "in reduce_dtype now, which the page says",
         "FSDP402",
         "gradients reduced in another dtype than they are computed in",
         "test_programs.py::test_the_demo_trains_evaluates_and_resumes_the_same",
@@ -909,10 +949,10 @@ ROWS = (
         "all parameters frozen at the first forward, trained later",
         "loud: RuntimeError in the first backward",
     ),
-    review(
+    rewritten(
         "4.2",
         "buffer_dtype",
-        "buffers are cast once, after sharding; saved ones in the new dtype are marked",
+        "buffers are cast once, after sharding; saved ones have the new dtype, which the page says",
         "FSDP203",
         "a buffer dtype of its own",
         arguments("bf16_buffers"),
@@ -924,6 +964,14 @@ ROWS = (
         "FSDP202",
         "a model that may hold BatchNorm layers",
         units("Normed, classes"),
+    ),
+    review(
+        "4.3",
+        "BatchNorm that is given fp32 hands on fp32",
+        "it hands on the dtype around it; marked where it is given fp32 in sight",
+        "FSDP202",
+        "a BatchNorm that is given fp32",
+        "test_norm_inputs.py::test_fp32_is_marked_and_mended_as_the_marker_says[float]",
     ),
     # -- meta --
     rewritten(
@@ -1203,7 +1251,7 @@ ROWS = (
     rewritten(
         "9.1",
         "the optimizer after a forward",
-        "reshard_parameters(model) first",
+        "model.reshard() first",
         "FSDP403",
         "the model is evaluated first",
         program("ordering --kind late"),
@@ -1309,10 +1357,10 @@ ROWS = (
     ),
     nothing("11", "parameters kept elsewhere", "see 7"),
     nothing("11", "parameter subclasses, attributes, hooks", "see 7"),
-    review(
+    rewritten(
         "11",
         "dtype of saved low-precision buffers",
-        "marked",
+        "buffer_dtype, with the same values; the page says so",
         "FSDP203",
         "a buffer dtype of its own",
     ),

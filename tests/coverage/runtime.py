@@ -54,7 +54,7 @@ ROWS = (
     rewritten(
         "0",
         "an optimizer made after an evaluation (the root's parameters are whole until a backward)",
-        "reshard_parameters before it",
+        "model.reshard() before it, of all units where they stay gathered",
         "FSDP403",
         "the model is evaluated first",
         support("an_optimizer_built_after_an_evaluation_trains_everything"),
@@ -75,7 +75,7 @@ ROWS = (
     review(
         "0",
         "parameters written to after an evaluation",
-        "reshard_parameters before it",
+        "model.reshard() before it, of all units where they stay gathered",
         "FSDP408",
         "an exponential moving average",
         program("averaging --kind data"),
@@ -83,7 +83,7 @@ ROWS = (
     review(
         "0",
         "one parameter written to after an evaluation (an FSDP2 root loses it, FSDP1 was late)",
-        "reshard_parameters before it",
+        "model.reshard() before it, of all units where they stay gathered",
         "FSDP408",
         "one parameter is changed in place",
     ),
@@ -333,7 +333,7 @@ ROWS = (
         "the same with strict; load_full_model where what was missing is asked",
         "FSDP303",
         state("what was missing is asked"),
-        support("torch_says_nothing_of_missing_keys"),
+        support("missing_keys_are_an_error_with_a_broadcast_alone"),
     ),
     rewritten(
         "1.2",
@@ -425,17 +425,17 @@ ROWS = (
         "torch fills it with shards: a copy is passed where it is read again",
         support("a_dictionary_that_is_loaded_is_filled_with_shards"),
     ),
-    unseen(
+    nothing(
         "1.3",
         "missing keys, strict",
-        "silent: torch fills holes with the model's own values; said on the page",
-        support("torch_says_nothing_of_missing_keys"),
+        "an error on all ranks in both, by broadcast_from_rank0; with a process group see the page",
+        support("missing_keys_are_an_error_with_a_broadcast_alone"),
     ),
     nothing(
         "1.3",
         "unexpected keys, strict",
         "an error on all ranks in both",
-        support("torch_says_nothing_of_missing_keys"),
+        support("missing_keys_are_an_error_with_a_broadcast_alone"),
     ),
     nothing("1.3", "a wrong prefix in the keys", "an error on all ranks in both"),
     nothing(
@@ -594,7 +594,7 @@ ROWS = (
         "1.5",
         "keys with _orig_mod or module in them",
         "loud: unexpected keys, in both",
-        support("torch_says_nothing_of_missing_keys"),
+        support("missing_keys_are_an_error_with_a_broadcast_alone"),
     ),
     # -- what an optimizer's state is --
     nothing(
@@ -1044,10 +1044,10 @@ ROWS = (
         program("loop --kind plain"),
     ),
     nothing("5", "forward inside, backward outside", "reduced in both"),
-    review(
+    rewritten(
         "5",
         "gradients reduced in another dtype than computed in",
-        "the marker says that FSDP2 adds them up in the dtype of the reduction",
+        "the page says that FSDP2 adds them up in the dtype of the reduction",
         "FSDP402",
         "gradients reduced in another dtype than they are computed in",
     ),
@@ -1147,12 +1147,20 @@ ROWS = (
         "the units of a model",
         STATICS,
     ),
-    left(
+    rewritten(
         "7.1",
-        "fsdp_modules(root_only=True), or without a call",
-        "left, the model with it",
+        "FSDP.fsdp_modules(model, root_only=True)",
+        "root_units(model)",
         "FSDP406",
         "roots only",
+        STATICS,
+    ),
+    left(
+        "7.1",
+        "fsdp_modules(root_only=x), or without a call",
+        "left, the model with it",
+        "FSDP406",
+        "roots alone, or not",
         STATICS,
     ),
     rewritten(
@@ -1338,7 +1346,7 @@ ROWS = (
     review(
         "7.2",
         "averages in place, of a twin that is sharded alike",
-        "kept, after reshard_parameters of both",
+        "kept, after both are resharded",
         "FSDP408",
         "an exponential moving average",
         program("averaging --kind in place"),
@@ -1630,7 +1638,7 @@ ROWS = (
     rewritten(
         "13",
         "reshard_all",
-        "reshard_parameters",
+        "reshard(), reshard_parameters for models whose units stay gathered too",
         "FSDP403",
         "parameters are sorted into groups after a forward",
         support("an_optimizer_built_after_an_evaluation_trains_everything"),
@@ -1665,7 +1673,7 @@ ROWS = (
         "load_full_model",
         "FSDP303",
         "a whole state",
-        support("torch_says_nothing_of_missing_keys"),
+        support("missing_keys_are_an_error_with_a_broadcast_alone"),
     ),
     rewritten(
         "13",

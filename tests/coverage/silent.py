@@ -98,9 +98,9 @@ ROWS = (
         program("states --kind kept"),
     ),
     Silent(
-        "set_model_state_dict, strict",
+        "set_model_state_dict without broadcast_from_rank0, strict",
         "missing keys are filled with the model's own values",
-        support("torch_says_nothing_of_missing_keys"),
+        support("missing_keys_are_an_error_with_a_broadcast_alone"),
     ),
     Silent(
         "set_model_state_dict of states that differ by rank",

@@ -80,6 +80,7 @@ def training() -> frozenset[str]:
         test_groups,
         test_guarded,
         test_holders,
+        test_norm_inputs,
         test_programs,
         test_replicated_states,
         test_weights,
@@ -104,6 +105,8 @@ def training() -> frozenset[str]:
     found += [f"{first}[{strategy}]" for strategy in test_replicated_states.STRATEGIES]
     writes = "test_group_writes.py::test_they_are_seen_when_fsdp1_saw_them"
     found += [f"{writes}[NO_SHARD-{how}]" for how in test_group_writes.WRITES]
+    norms = "test_norm_inputs.py::test_fp32_is_marked_and_mended_as_the_marker_says"
+    found += [f"{norms}[{name}]" for name in test_norm_inputs.FULL]
     given = "test_devices.py::test_a_device_that_is_given_is_trained_on"
     found += [f"{given}[{needed}]" for needed in test_devices.NEEDED]
     found.append("test_guarded.py::test_gathered_where_it_stands_two_ranks_hang")

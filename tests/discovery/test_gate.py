@@ -95,15 +95,17 @@ def test_files_that_meet_an_fsdp_model_are_read_with_it(tmp_path: Path) -> None:
             "wrapping.py": USE,
             "train.py": "from wrapping import build\nimport loop\n\nloop.run(build(net))\n",
             "loop.py": "def run(model):\n    model.clip_grad_norm_(1.0)\n",
-            "unrelated.py": "def run(model):\n    model.clip_grad_norm_(1.0)\n",
+            "beside.py": "def run(model):\n    model.clip_grad_norm_(1.0)\n",
+            "saves.py": "def run(model):\n    return model.state_dict()\n",
+            "other/unrelated.py": "def run(model):\n    model.clip_grad_norm_(1.0)\n",
             "plain.py": "x = 1\n",
         },
     )
     found = search.find([tmp_path])
     assert {p.name for p in found.candidates} == {"wrapping.py"}
-    assert {p.name for p in found.others} == {"train.py", "loop.py"}
-    assert {Path(p).name for p in found.library} == {"unrelated.py", "plain.py"}
-    assert found.seen == 5
+    assert {p.name for p in found.others} == {"train.py", "loop.py", "beside.py"}
+    assert {Path(p).name for p in found.library} == {"saves.py", "unrelated.py", "plain.py"}
+    assert found.seen == 7
 
 
 def test_files_that_hand_a_model_on_are_read(tmp_path: Path) -> None:
@@ -399,7 +401,7 @@ def test_a_package_does_not_join_what_has_nothing_in_common(tmp_path: Path) -> N
         {
             "pkg/__init__.py": "from .wrapping import build\nfrom .tools import step\n",
             "pkg/wrapping.py": USE,
-            "pkg/tools.py": CLIPS,
+            "pkg/tools.py": "def step(model):\n    return model.state_dict()\n",
             "main.py": "from pkg import step\nimport pkg\npkg.step(model)\n",
         },
     )

@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from fsdp_migrate.migration.engine import Options
 from fsdp_migrate.planning.outcome import Outcome
-from tests.helpers.migrating import migrate, worst
+from tests.helpers.migrating import migrate
 
 HEAD = """\
 import argparse
@@ -31,7 +31,8 @@ def migrated(source: str, target: str = "2.7") -> str:
     options = Options(target=Version(target))
     result, after = migrate({"example.py": HEAD + source}, options)
     assert not result.problems
-    assert worst(result) is not Outcome.LEFT
+    left = {d.code for d in result.decisions if d.outcome is Outcome.LEFT}
+    assert left <= {"FSDP100"}  # an unused import, which text that is run may name
     return after["example.py"].split("ModuleWrapPolicy\n")[-1]
 
 

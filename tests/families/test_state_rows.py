@@ -34,6 +34,7 @@ def build(net):
 FULL = "StateDictType.FULL_STATE_DICT"
 SHARDED = "StateDictType.SHARDED_STATE_DICT"
 WHOLE = "StateDictOptions(full_state_dict=True)"
+FROM_FIRST = "StateDictOptions(full_state_dict=True, broadcast_from_rank0=True"
 ON_CPU = "StateDictOptions(full_state_dict=True, cpu_offload=True)"
 
 
@@ -124,7 +125,7 @@ MODEL = (
     Row(
         "loading a whole state",
         within(FULL, body="model.load_state_dict(torch.load('model.pt'))"),
-        (f"set_model_state_dict(model, torch.load('model.pt'), options={WHOLE})",),
+        (f"set_model_state_dict(model, torch.load('model.pt'), options={FROM_FIRST}",),
     ),
     Row(
         "loading a whole state, not strictly",
@@ -142,12 +143,12 @@ MODEL = (
     Row(
         "loading a state that is read again",
         "model.load_state_dict(saved)\nprint(saved)",
-        (f"set_model_state_dict(model, dict(saved), options={WHOLE})",),
+        (f"set_model_state_dict(model, dict(saved), options={FROM_FIRST}",),
     ),
     Row(
         "loading a state that nothing else reads",
         "file = torch.load('model.pt')\nmodel.load_state_dict(file['model'])\nprint(file['step'])",
-        (f"set_model_state_dict(model, file['model'], options={WHOLE})",),
+        (f"set_model_state_dict(model, file['model'], options={FROM_FIRST}",),
     ),
     Row(
         "loading after an evaluation",
@@ -167,7 +168,7 @@ MODEL = (
     Row(
         "loading a whole state without a context",
         "model.load_state_dict(torch.load('model.pt'))",
-        (f"set_model_state_dict(model, torch.load('model.pt'), options={WHOLE})",),
+        (f"set_model_state_dict(model, torch.load('model.pt'), options={FROM_FIRST}",),
     ),
     Row(
         "loading by assignment",
@@ -189,7 +190,7 @@ MODEL = (
         "best = model.state_dict()\ntrain(model)\nmodel.load_state_dict(best)",
         (
             f"best = copy.deepcopy(get_model_state_dict(model, options={WHOLE}))",
-            f"set_model_state_dict(model, best, options={WHOLE})",
+            f"set_model_state_dict(model, best, options={FROM_FIRST}",
         ),
     ),
     Row(
@@ -393,6 +394,17 @@ OPTIMIZER = (
         "shard_full_optim_state_dict without the optimizer",
         "optim.load_state_dict(FSDP.shard_full_optim_state_dict(saved, model))",
         (f"set_optimizer_state_dict(model, optim, separate_steps(saved), options={WHOLE})",),
+    ),
+    Row(
+        "in whose place another may be loaded",
+        "if plain:\n    state = saved\n"
+        "else:\n    state = FSDP.optim_state_dict_to_load(model, optim, saved)\n"
+        "optim.load_state_dict(state)",
+        (
+            "if plain:\n    state = saved\n"
+            "else:\n    state = optimizer_state_to_load(model, optim, saved)\n"
+            "optim.load_state_dict(state)",
+        ),
     ),
     Row(
         "flatten_sharded_optim_state_dict",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.migrating import migrate
+from tests.helpers.migrating import migrate, unmarked
 
 HEAD = """\
 import torch
@@ -155,6 +155,73 @@ def unwrap(model):
         return model.module
     return model
 """,
+    "cases": """\
+    match model:
+        case DDP():
+            b = model.module.state_dict()
+        case FSDP():
+            a = model.state_dict()
+        case _:
+            b = model.state_dict()
+""",
+    "a case of several classes": """\
+    match model:
+        case FSDP() | DDP():
+            a = model.state_dict()
+        case torch.nn.Module():
+            b = model.state_dict()
+""",
+    "a case that names what it matches": """\
+    match model:
+        case DDP() | torch.nn.DataParallel() as other:
+            b = other.module.state_dict()
+        case FSDP() as sharded:
+            a = sharded.state_dict()
+        case other:
+            b = other.state_dict()
+""",
+    "a case with a guard": """\
+    match model:
+        case FSDP() if torch:
+            a = model.state_dict()
+        case torch.nn.Module() if not isinstance(model, FSDP):
+            b = model.state_dict()
+        case _:
+            a = model.state_dict()
+""",
+    "a case with parts": """\
+    match model:
+        case FSDP(training=True):
+            a = model.state_dict()
+        case _:
+            a = model.state_dict()
+""",
+    "cases of two things": """\
+    match sharded, model:
+        case True, FSDP() as found:
+            a = model.state_dict()
+            a = found.state_dict()
+        case _, DDP():
+            b = model.state_dict()
+        case _:
+            a = model.state_dict()
+""",
+    "behind cases": """\
+    match model:
+        case FSDP():
+            return
+        case None:
+            print("none")
+    b = model.state_dict()
+""",
+    "a case that assigns": """\
+    match model:
+        case FSDP():
+            model = model
+        case _:
+            model = FSDP(model)
+    a = model.state_dict()
+""",
     "compiled": """\
     if sharded:
         model = torch.compile(model)
@@ -201,7 +268,7 @@ class Trainer:
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 def test_uses_behind_tests(body: str) -> None:
-    source = f"{HEAD}def use(model):\n{body}"
+    source = f"{HEAD}def use(model, sharded=True):\n{body}"
     result, _ = migrate({"train.py": source})
     assert not result.problems
     found = {
@@ -233,3 +300,216 @@ def save(model):
     assert not result.problems
     assert after["train.py"].count("get_model_state_dict(model, ") == 1
     assert after["train.py"].endswith("\n    return model.state_dict()\n")
+
+
+FOUND = {
+    "an if": """\
+    if isinstance(model, FSDP):
+        return model.clip_grad_norm_(1.0)
+    return None
+""",
+    "an early return": """\
+    if not isinstance(model, FSDP):
+        return None
+    return model.clip_grad_norm_(1.0)
+""",
+    "an assertion": """\
+    assert isinstance(model, FSDP), "only FSDP"
+    return model.clip_grad_norm_(1.0)
+""",
+    "an operand": """\
+    return isinstance(model, FSDP) and model.clip_grad_norm_(1.0)
+""",
+    "a name for the test": """\
+    sharded = isinstance(model, FSDP)
+    return model.clip_grad_norm_(1.0) if sharded else None
+""",
+}
+FOUND |= {
+    "a function that asks": """\
+    if is_sharded(model):
+        return model.clip_grad_norm_(1.0)
+    return None
+""",
+    "a function that asks another, and more": """\
+    if not trains(model):
+        return None
+    return model.clip_grad_norm_(1.0)
+""",
+    "a name for what a function says": """\
+    sharded = named(model)
+    return model.clip_grad_norm_(1.0) if sharded else None
+""",
+    "a method that asks": """\
+    return Asking().is_sharded(model) and model.clip_grad_norm_(1.0)
+""",
+}
+UNFOUND = {
+    "no test": "    return model.clip_grad_norm_(1.0)\n",
+    "another class": """\
+    if isinstance(model, Clipping):
+        return model.clip_grad_norm_(1.0)
+    return isinstance(model, FSDP)
+""",
+    "the other branch": """\
+    if isinstance(model, FSDP):
+        return None
+    return model.clip_grad_norm_(1.0)
+""",
+    "a function that says no": """\
+    if is_sharded(model):
+        return None
+    return model.clip_grad_norm_(1.0)
+""",
+    "a function that asks for one of two": """\
+    if is_either(model):
+        return model.clip_grad_norm_(1.0)
+    return None
+""",
+    "a function that asks for no FSDP": """\
+    if is_plain(model):
+        return model.clip_grad_norm_(1.0)
+    return None
+""",
+    "a function that does more": """\
+    if logs(model):
+        return model.clip_grad_norm_(1.0)
+    return None
+""",
+    "another model is asked about": """\
+    if is_sharded(torch):
+        return model.clip_grad_norm_(1.0)
+    return None
+""",
+    "one of two classes": """\
+    if isinstance(model, (FSDP, Clipping)):
+        return model.clip_grad_norm_(1.0)
+    return None
+""",
+}
+
+
+@pytest.mark.parametrize("given", ["Clipping()", "torch.nn.Linear(2, 2)", "None", "missing()"])
+@pytest.mark.parametrize("body", (FOUND | UNFOUND).values(), ids=FOUND | UNFOUND)
+def test_a_test_tells_whatever_callers_are_known(body: str, given: str) -> None:
+    source = f"""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Clipping:
+    def clip_grad_norm_(self, limit):
+        return limit
+
+
+def build(net):
+    return FSDP(net)
+
+
+def is_sharded(x):
+    \"\"\"Whether it is.\"\"\"
+    return isinstance(x, FSDP)
+
+
+def trains(module):
+    return is_sharded(module) and module.training
+
+
+named = lambda m: is_sharded(m)
+
+
+class Asking:
+    def is_sharded(self, m):
+        return isinstance(m, FSDP)
+
+
+def is_either(x):
+    return is_sharded(x) or isinstance(x, Clipping)
+
+
+def is_plain(x):
+    return not isinstance(x, FSDP)
+
+
+def logs(x):
+    x = x.inner
+    return isinstance(x, FSDP)
+
+
+def clip(model):
+{body}
+
+print(clip({given}))
+"""
+    result, after = migrate({"train.py": source})
+    assert not result.problems
+    assert ("torch.nn.utils.clip_grad_norm_(" in after["train.py"]) is (body in FOUND.values())
+    assert ("model.clip_grad_norm_(1.0)" in after["train.py"]) is (body in UNFOUND.values())
+
+
+CASES = {
+    "a class": ("case FSDP():", "case FSDPModule():"),
+    "one of two": ("case DDP() | FSDP():", "case DDP() | FSDPModule():"),
+    "a dotted name": (
+        "case torch.distributed.fsdp.FullyShardedDataParallel():",
+        "case FSDPModule():",
+    ),
+    "what it is": (
+        "case FSDP(training=True) as sharded:",
+        "case FSDPModule(training=True) as sharded:",
+    ),
+    "in a list": ("case [FSDP(), *_]:", "case [FSDPModule(), *_]:"),
+}
+CASE_FILE = """\
+import torch
+import torch.distributed.fsdp
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def build(net):
+    return FSDP(net)
+
+
+def name(model):
+    match model:
+        CASE
+            return "sharded"
+        case _:
+            return "plain"
+
+
+print(name(build(torch.nn.Linear(2, 2))))
+"""
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_pattern_asks_for_the_new_class(case: str) -> None:
+    before, wanted = CASES[case]
+    result, after = migrate({"train.py": CASE_FILE.replace("CASE", before)})
+    assert not result.problems
+    assert f"        {wanted}\n" in after["train.py"]
+    assert "fully_shard(net)" in after["train.py"]
+
+
+LEFT_CASES = {
+    "what is inside": "case FSDP(module=inner):",
+    "the class itself": "case torch.distributed.fsdp.FullyShardedDataParallel:",
+    "FSDP2's models too": """case FSDP():
+            return "first"
+        case FSDPModule():""",
+}
+
+
+@pytest.mark.parametrize("case", LEFT_CASES.values(), ids=LEFT_CASES)
+def test_a_pattern_that_would_not_match_holds_the_model_back(case: str) -> None:
+    source = CASE_FILE.replace("CASE", case)
+    result, after = migrate({"train.py": source})
+    assert unmarked(after["train.py"]) == source
+    assert any(d.outcome.name == "LEFT" and d.code == "FSDP404" for d in result.decisions)
+
+
+def test_patterns_of_other_classes_stay() -> None:
+    result, after = migrate({"train.py": CASE_FILE.replace("CASE", "case DDP() | FSDPModule():")})
+    assert not result.problems
+    assert "        case DDP() | FSDPModule():\n" in after["train.py"]

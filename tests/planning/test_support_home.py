@@ -386,6 +386,36 @@ LAYOUTS = {
         [script("train.py")],
         ["."],
     ),
+    "examples with settings of their own for a package that is installed": Layout(
+        {
+            "pyproject.toml": '[tool.hatch.build.targets.wheel]\npackages = ["src/tool"]\n',
+            "src/tool/__init__.py": "",
+            "src/tool/check.py": CHECK,
+            "src/tool/pipeline.py": (
+                f"{HEAD}\nfrom tool.check import is_full\n\n\ndef main(net, settings):\n"
+                "    assert is_full(settings)\n"
+                "    return FSDP(net, sharding_strategy=settings.strategy)\n"
+            ),
+            **{
+                f"examples/{name}/{path}": text
+                for name in "ab"
+                for path, text in {
+                    "settings.py": CONFIG,
+                    "train.py": "from tool.pipeline import main\nfrom settings import Settings\n\n"
+                    "main(None, Settings)\n",
+                }.items()
+            },
+            "examples/c/settings.py": CONFIG,
+            "examples/c/train.py": "from tool.pipeline import main\n\nprint(main)\n",
+        },
+        [
+            script("examples/a/train.py", ".", "src"),
+            script("train.py", "examples/b", "../../src"),
+            imported("settings", "src", "examples/c"),
+        ],
+        ["src/tool"],
+        {f"examples/{name}/settings.py": "tool.fsdp2_support" for name in "abc"},
+    ),
     "two projects in one repository": Layout(
         {
             f"{name}/{path}": text
@@ -636,7 +666,7 @@ NOT_BOTH = {
 def test_where_no_import_works_in_every_way_it_is_left(tree: Mapping[str, str]) -> None:
     result, after = migrate(tree)
     left = [d for d in result.decisions if d.outcome is Outcome.LEFT]
-    assert [d.message for d in left if not d.held] == [engine.UNPROVED[0]]
+    assert [d.message.split(":")[0] for d in left if not d.held] == [engine.UNPROVED[0]]
     assert len(left) == len(result.decisions)
     assert not any("fsdp2_support" in text for text in (*after, *after.values()))
     again, same = migrate(after)
@@ -647,6 +677,65 @@ def test_where_no_import_works_in_every_way_it_is_left(tree: Mapping[str, str]) 
     result, after = migrate(proved)
     assert all(d.outcome is Outcome.REWRITTEN for d in result.decisions)
     assert source_of(after["pkg/a.py"]) == ["pkg.fsdp2_support"]
+
+
+APART = {
+    "src/tool/__init__.py": "",
+    "src/tool/check.py": CHECK,
+    "examples/settings.py": CONFIG,
+    "examples/train.py": "from settings import Settings\nfrom tool.check import is_full\n"
+    "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+    "def main(net):\n    return FSDP(net, sharding_strategy=Settings.strategy)\n",
+}
+INSTALLED = {"pyproject.toml": '[tool.hatch.build.targets.wheel]\npackages = ["src/tool"]\n'}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},  # nothing tells that the package is installed
+        {**INSTALLED, "examples/show.py": "from settings import Settings\n\nprint(Settings)\n"},
+        {**INSTALLED, "src/tool/early.py": "from settings import Settings\n\nprint(Settings)\n"},
+    ],
+)
+def test_settings_import_from_a_package_only_where_all_that_load_them_do(
+    more: Mapping[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    write({**APART, **more}, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    answer = answering(capfdbinary)("rewrite", ".", "--allow-dirty")
+    assert "ShardingStrategy must be the same here and in" in answer.out
+    after = files(tmp_path)
+    assert after.keys() == {name for name in {**APART, **more} if name.endswith(".py")}
+    assert "from tool" not in after["examples/settings.py"]
+
+
+def test_why_no_place_is_known_names_what_loads_a_file_by_two_names() -> None:
+    result, _ = migrate(NOT_BOTH["a script that is imported as a part of its package"])
+    reason = next(d.message for d in result.decisions if not d.held)
+    assert reason == (
+        f"{engine.UNPROVED[0]}: no import of it works by every name of this file: pkg/a.py is "
+        "loaded as a (started as a script) and as pkg.a (from main.py)"
+    )
+    result, _ = migrate(APART)
+    reasons = {d.site.module.path.name: d.message for d in result.decisions if not d.held}
+    assert reasons["check.py"] == (
+        f"{engine.UNPROVED[0]}: ShardingStrategy must be the same here and in "
+        "examples/settings.py, and no file is imported by one name in both: examples/settings.py "
+        "is loaded as settings (from examples/train.py); src/tool/check.py is loaded as tool.check "
+        "(from examples/train.py)"
+    )
+
+
+def test_what_shares_no_class_is_not_held_back_with_what_does() -> None:
+    tree = NOT_BOTH["a script that is imported as a part of its package"]
+    shared = f"from pkg.a import whole\n{USER.replace('whole', 'other')}"
+    result, _ = migrate({**tree, "lib/__init__.py": "", "lib/b.py": shared})
+    outcomes = {d.site.module.path.name: d.outcome for d in result.decisions}
+    assert outcomes == {"a.py": Outcome.LEFT, "b.py": Outcome.REWRITTEN}
 
 
 def test_a_script_of_a_package_starts_in_both_ways_as_before(

@@ -37,7 +37,7 @@ def build(net, body, batches):
     with net.no_sync():
         for batch in batches:
             net(batch).sum().backward()
-    return net, other
+    net.zero_grad(); return net, other
 
 
 legacy = FSDP(old)  # fsdp-migrate: ignore[FSDP101] <b>@someone</b>

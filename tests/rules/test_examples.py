@@ -177,7 +177,9 @@ def test_comes_back_byte_for_byte(rule: LoadedRule, keep: Keep) -> None:
         assert result.decisions
         assert all(d.outcome is Outcome.LEFT for d in result.decisions)
         assert unmarked(after["example.py"]) == keep.source
-        assert "# TODO(fsdp-migrate FSDP" in after["example.py"]
+        harmless = {"FSDP100"}  # an import that nothing uses
+        marked = {d.code for d in result.decisions} - harmless
+        assert bool(marked) == ("# TODO(fsdp-migrate FSDP" in after["example.py"])
         assert not migrate(after)[0].changes, "the marker must not be added twice"
     else:
         assert not result.decisions
@@ -217,7 +219,7 @@ def test_a_rule_is_documented_and_restrained(rule: LoadedRule) -> None:
     assert not missing, f"{rule.code}.md has no {missing}"
     needed = max(3, len(rule.examples))
     assert len(rule.keep) >= needed, f"{rule.code}.md needs {needed} keeps: one for each example"
-    if rule.rule.handles != ("*",) and rule.code != "FSDP990":  # about comments, not sites
+    if rule.rule.handles != ("*",) and rule.code not in {"FSDP501", "FSDP990"}:  # about no sites
         assert len(rule.examples) >= 3
 
 

@@ -184,8 +184,9 @@ def test_what_is_put_back_is_listed_harmlessly(hostile: Path, run: Command) -> N
     assert run("rewrite", ".").code == 2
     answer = run("undo")
     assert answer.code == 0
-    assert answer.out.count("restored ") == len(NAMES)
-    assert len(answer.out.splitlines()) == len(NAMES)
+    restored = len(NAMES) + 1  # and the requirements
+    assert answer.out.count("restored ") == restored
+    assert len(answer.out.splitlines()) == restored
     assert harmless(answer.out)
 
 
@@ -247,7 +248,7 @@ def test_names_are_quoted_as_git_quotes_them(hostile: Path, run: Command) -> Non
         for text in (patch, listed)
     )
     assert gits <= ours
-    assert len(gits) == 3 * len(NAMES)
+    assert len(gits) == 3 * (len(NAMES) + 1)  # and the requirements
 
 
 @pytest.mark.parametrize("colour", [False, True])
@@ -258,9 +259,20 @@ def test_on_a_terminal_patches_are_escaped(hostile: Path, colour: bool) -> None:
 
 
 def test_changes_to_review_are_escaped(hostile: Path) -> None:
-    answer = at_terminal(hostile, "rewrite", "--review", ".", answers="m" * len(NAMES) + "m")
+    answer = at_terminal(hostile, "rewrite", "--review", ".", answers="m" * len(NAMES) + "mm")
     assert harmless(answer.out)
     assert "\n::error" not in answer.out
+
+
+@pytest.mark.parametrize("target", ["pr.md", "-"])
+def test_the_description_of_a_pull_request_is_harmless(
+    hostile: Path, run: Command, target: str
+) -> None:
+    answer = run("rewrite", ".", "--dry-run", "--summary", target)
+    written = (hostile / target).read_text() if target != "-" else answer.out
+    assert harmless(written)
+    assert "<script" not in re.sub(r"`+.*?`+|\\<", "", written)
+    assert "@me" not in re.sub(r"`+.*?`+", "", written)
 
 
 # -- data -----------------------------------------------------------------------------------------

@@ -851,6 +851,19 @@ def test_requirements_are_not_read_through_a_link(world: World) -> None:
     assert (world.repo / "train.py").read_text() == SHARDS
 
 
+@pytest.mark.parametrize("name", ["../outside/pins.txt", "link.txt", "folder/pins.txt", "pipe"])
+def test_files_that_requirements_name_stay_in_the_project(world: World, name: str) -> None:
+    (world.outside / "pins.txt").write_text("torch==2.1.0\ntorch>=2.0\n")
+    (world.repo / "link.txt").symlink_to("../outside/pins.txt")
+    (world.repo / "folder").symlink_to("../outside")
+    os.mkfifo(world.repo / "pipe")
+    (world.repo / "requirements.txt").write_text(f"-r {name}\n")
+    with world.untouched():
+        answer = world.run("rewrite", ".")
+    assert f"FSDP501  left     requirements.txt:1  {name}: it " in answer.out
+    assert (world.repo / "train.py").read_text() == SHARDS
+
+
 def test_requirements_are_read_through_a_link_inside(world: World) -> None:
     (world.repo / "pins").mkdir()
     (world.repo / "pins" / "all.txt").write_text("torch==2.1.0\n")

@@ -1,12 +1,14 @@
 """Renew what is generated in docs/: ``python -m tests.tools.documents [PART ...]``.
 
-``rules`` are the tables of rules, ``coverage`` those of ``tests/coverage``. ``corpus`` runs the
-tool on the published packages of ``tests/corpus/requirements.txt`` and takes minutes;
-``FSDP_MIGRATE_CORPUS`` names a directory to keep the downloads in.
+``rules`` are the tables of rules, ``coverage`` those of ``tests/coverage``, ``torchtitan`` is the
+code that is set beside torchtitan's. ``corpus`` runs the tool on the published packages of
+``tests/corpus/requirements.txt`` and takes minutes; ``FSDP_MIGRATE_CORPUS`` names a directory to
+keep the downloads in.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 import tempfile
@@ -17,12 +19,15 @@ from pathlib import Path
 from fsdp_migrate.planning.pages import Page, pages
 from tests.corpus import packages
 from tests.coverage import OUTCOMES, Row, construct, runtime, silent
+from tests.helpers.migrating import migrated
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 CORPUS = ROOT / "docs" / "corpus.md"
 COVERAGE = ROOT / "docs" / "coverage.md"
 RULES = ROOT / "docs" / "rules.md"
+TORCHTITAN = ROOT / "docs" / "torchtitan.md"
+DECODER = ROOT / "fixtures" / "by_hand" / "lm_pretrain" / "before"
 
 
 def between(name: str, text: str, new: str) -> str:
@@ -117,6 +122,15 @@ def corpus_reasons(rows: Sequence[packages.Row]) -> str:
     return "\n\n".join(parts)
 
 
+def with_torchtitan(document: str) -> str:
+    """What the migration of a decoder's program writes, without the rest of the program."""
+    source = migrated(DECODER)["train.py"]
+    functions = {n.name: n for n in ast.parse(source).body if isinstance(n, ast.FunctionDef)}
+    names = ("build_model", "save_checkpoint", "load_checkpoint")
+    shown = [ast.get_source_segment(source, functions[name]) or "" for name in names]
+    return between("torchtitan", document, "```python\n" + "\n\n\n".join(shown) + "\n```")
+
+
 def renew_corpus() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         wheels = packages.download(Path(scratch))
@@ -135,6 +149,9 @@ def main(parts: Sequence[str]) -> None:
         RULES.write_text(with_rules(RULES.read_text(encoding="utf-8")), encoding="utf-8")
     if not parts or "coverage" in parts:
         COVERAGE.write_text(with_coverage(COVERAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    if not parts or "torchtitan" in parts:
+        text = with_torchtitan(TORCHTITAN.read_text(encoding="utf-8"))
+        TORCHTITAN.write_text(text, encoding="utf-8")
     if not parts or "corpus" in parts:
         renew_corpus()
 

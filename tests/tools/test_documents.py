@@ -33,7 +33,7 @@ from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
 class Block(nn.Module):
     def forward(self, x):
-        return x
+        return x.float()
 
 
 def build():
@@ -96,3 +96,8 @@ def test_modules_that_are_named_exist(document: Path) -> None:
     """`rewriting/check.py` is one of the package, `tests/test_house.py` one of the repository."""
     for path in re.findall(r"`([\w.]+/[\w./]+\.py)(?:::\w+)?`", document.read_text("utf-8")):
         assert (ROOT / path).exists() or (ROOT / "fsdp_migrate" / path).exists(), path
+
+
+def test_the_code_beside_torchtitans_is_what_is_written() -> None:
+    text = documents.TORCHTITAN.read_text(encoding="utf-8")
+    assert documents.with_torchtitan(text) == text

@@ -527,7 +527,7 @@ def a_dictionary_that_is_loaded_is_filled_with_shards() -> None:
 
 
 @check
-def torch_says_nothing_of_missing_keys() -> None:
+def missing_keys_are_an_error_with_a_broadcast_alone() -> None:
     source = Net().state_dict()
     missing = {n: v for n, v in source.items() if n != "block.0.weight"}
     unexpected = {**source, "stranger": torch.zeros(1)}
@@ -539,6 +539,10 @@ def torch_says_nothing_of_missing_keys() -> None:
         assert found == ((["block.0.weight"], []) if state is missing else ([], ["stranger"]))
     assert not raised(lambda: load_whole(sharded(), missing))
     assert raised(lambda: load_whole(sharded(), unexpected)) == "RuntimeError"
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    for state in (missing, unexpected):
+        error = raised(lambda s=dict(state): set_model_state_dict(sharded(), s, options=options))  # type: ignore[misc]
+        assert on_all_ranks(error) == ["RuntimeError"] * 2
 
 
 # -- optimizer states -----------------------------------------------------------------------------
@@ -1486,6 +1490,22 @@ def inputs_of_units_are_cast_unless_told_otherwise() -> None:
         fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
         model(torch.ones(2, 4))
     assert seen == [torch.bfloat16, torch.float32]
+
+
+@check
+def roots_are_those_of_fsdp1() -> None:
+    cpu = torch.device("cpu")
+    old, new = (nn.Sequential(*(nn.Sequential(nn.Linear(2, 2)) for _ in range(3))) for _ in "ab")
+    for index in (0, 2):
+        old[index][0] = FSDP(old[index][0], device_id=cpu)
+        old[index] = FSDP(old[index], device_id=cpu)
+        fully_shard(new[index][0])
+        fully_shard(new[index])
+    assert len(FSDP.fsdp_modules(old, root_only=True)) == 2
+    assert support.root_units(new) == [new[0], new[2]]
+    around: nn.Module = fully_shard(new)
+    assert support.root_units(around) == [around]
+    assert support.root_units(nn.Linear(2, 2)) == []
 
 
 @check

@@ -81,8 +81,8 @@ def test_without_resharding_a_replicated_model_misses_them(
 ) -> None:
     both = written({"train.py": PROGRAM.replace("STRATEGY", "NO_SHARD").encode()}, tmp_path)
     text = both.text()
-    assert "reshard_parameters(model)" in text
-    both.after.write_text(text.replace("reshard_parameters(model)", "pass"))
+    assert "model.reshard()" in text
+    both.after.write_text(text.replace("model.reshard()", "pass"))
     before = launcher.script(both.before, "mul", fsdp1="allow")
     naive = launcher.script(both.after, "mul", fsdp1="forbid")
     assert before.numbers("before") != pytest.approx(naive.numbers("before"), rel=1e-3)

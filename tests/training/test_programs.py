@@ -50,7 +50,13 @@ CASES = (
     *(Case("configured", ("--strategy", s)) for s in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD")),
     *(Case("contexts", ("--half", half), HALF if half == "1" else 1e-6) for half in "01"),
     Case("declared"),
+    Case("left_alone"),
     Case("derived", (), HALF),
+    *(
+        Case("enabled", ("--how", how, "--half", half), HALF if half == "1" else 1e-6)
+        for how in ("by_hand", "by_policy", "made", "by_dictionary")
+        for half in "01"
+    ),
     *(
         Case("entered", ("--how", how))
         for how in ("manager", "FULL_STATE_DICT", "SHARDED_STATE_DICT", "function", "stack")
@@ -96,6 +102,8 @@ CASES = (
         for kind in ("device", "world", "group", "slice", "hybrid", "zero2", "none")
     ),
     *(Case("meshes", ("--kind", kind), ranks=4) for kind in ("device", "hybrid", "zero2", "none")),
+    Case("named"),
+    Case("named", ("--low", "1"), HALF),
     *(Case("older", ("--zero2", zero2)) for zero2 in "01"),
     *(Case("ordering", ("--kind", kind)) for kind in ("early", "listed", "late", "trainer")),
     Case("parts", (), HALF),
@@ -106,6 +114,12 @@ CASES = (
         for policy in ("classes", "lambda", "custom", "or", "size")
     ),
     Case("precision", (), HALF),
+    *(
+        Case("put_together", ("--strategy", strategy, "--sync", sync))
+        for strategy, sync in (("full", "0"), ("grads", "1"), ("none", "1"))
+    ),
+    Case("put_together", ("--strategy", "none", "--judge", "NO_SHARD"), ranks=4),
+    Case("put_together", ("--half", "1", "--prefetch", "post"), HALF),
     *(Case("rank0", ("--sync", sync)) for sync in "01"),
     Case("replicated"),
     Case("selected"),

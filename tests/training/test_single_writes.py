@@ -91,7 +91,8 @@ def test_it_is_kept(
 ) -> None:
     program = PROGRAM.replace("STRATEGY", strategy).replace("WRITE", WRITES[how])
     both = written({"train.py": program.encode()}, tmp_path)
-    assert "reshard_parameters(model)" in both.text()
+    units = strategy == "SHARD_GRAD_OP"  # stay gathered as the root does
+    assert ("reshard_parameters(model)" if units else "model.reshard()") in both.text()
     before = launcher.script(both.before, evaluated, fsdp1="allow")
     after = launcher.script(both.after, evaluated, fsdp1="forbid")
     assert compare(before, after, tolerance=1e-5) == 12
@@ -100,7 +101,25 @@ def test_it_is_kept(
 def test_without_resharding_it_is_lost(launcher: Launcher, tmp_path: Path) -> None:
     program = PROGRAM.replace("STRATEGY", "FULL_SHARD").replace("WRITE", WRITES["data"])
     both = written({"train.py": program.encode()}, tmp_path)
-    both.after.write_text(both.text().replace("reshard_parameters(model)", "pass"))
+    both.after.write_text(both.text().replace("model.reshard()", "pass"))
     before = launcher.script(both.before, "yes", fsdp1="allow")
     naive = launcher.script(both.after, "yes", fsdp1="forbid")
     assert before.numbers("written") != pytest.approx(naive.numbers("written"), rel=1e-3)
+
+
+def test_a_model_that_is_only_trained_is_sharded(launcher: Launcher, tmp_path: Path) -> None:
+    program = PROGRAM.replace("STRATEGY", "FULL_SHARD").replace(
+        "WRITE",
+        "for p in model.parameters():\n            p.data.mul_(0.9)\n"
+        "        nn.init.constant_(model.scale, 0.5 + step)\n"
+        "        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)",
+    )
+    start = program.index('        if evaluated == "yes"')
+    program = program[:start] + program[program.index("        for p in", start) :]
+    start = program.index("        with torch.no_grad():\n            print")
+    program = program[:start] + program[program.index("        model(inputs)", start) :]
+    both = written({"train.py": program.encode()}, tmp_path)
+    assert "reshard" not in both.text()
+    before = launcher.script(both.before, "no", fsdp1="allow")
+    after = launcher.script(both.after, "no", fsdp1="forbid")
+    assert compare(before, after, tolerance=1e-5) == 6

@@ -91,6 +91,25 @@ def load(model, path):
     state = torch.load(path)
     model.load_state_dict(state, strict=True) if sharded else model.load_state_dict(state)
 """,
+    "matched": """\
+def save(model, path):
+    match model:
+        case DDP():
+            state = model.module.state_dict(prefix="module.")
+        case FSDP() as sharded:
+            state = sharded.state_dict()
+    if dist.get_rank() == 0:
+        torch.save(state, path)
+
+
+def load(model, path):
+    state = torch.load(path)
+    match model, state:
+        case FSDP(), _:
+            model.load_state_dict(state)
+        case _, {}:
+            model.load_state_dict(state)
+""",
     "not tested": """\
 def save(model, path):
     state = model.state_dict()

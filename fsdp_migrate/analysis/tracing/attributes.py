@@ -24,6 +24,7 @@ from fsdp_migrate.analysis.values import (
     Unknown,
     Value,
 )
+from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.syntax.scopes import Binding, Kind
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
@@ -75,8 +76,21 @@ class Attributes:
             case Class():
                 return self.of_instance(value, attr, node, module)
             case Unknown():
-                return [Unknown(node, module, why=value.why)]
+                stored = self._stored_under_path(node, module)
+                return [*stored, Unknown(node, module, why=value.why)]
         return [Unknown(node, module, why=f"the attribute {attr} is set outside these paths")]
+
+    def _stored_under_path(self, node: ast.AST, module: Module) -> Iterator[Value]:
+        """What methods of the class around assign to the same path: ``self.trainer.model``."""
+        path = access_path(node) if isinstance(node, ast.Attribute) else None
+        if path is None or not isinstance(node, ast.Attribute) or not path.startswith("self."):
+            return
+        here = None
+        for store, where in self.index.attribute_stores.get(node.attr, ()):
+            if where is module and access_path(store) == path:
+                here = here or _class_around(node, module)
+                if here is not None and _class_around(store, module) is here:
+                    yield from self._stored_value(store, module)
 
     def of_instance(self, cls: Class, attr: str, node: ast.AST, module: Module) -> list[Value]:
         """The values of an attribute of a class and its instances."""
@@ -127,7 +141,33 @@ class Attributes:
             return [function]
         if binding.value is None and binding.kind is Kind.ASSIGN:
             return []  # an annotation without a default
+        if isinstance(binding.value, ast.Call) and is_dataclass(cls.node):
+            default = self._field_default(binding.value, cls)
+            if default is not None:
+                return default
         return self.names.from_binding(binding, cls.module)
+
+    def _field_default(self, call: ast.Call, cls: Class) -> list[Value] | None:
+        """What a field of a dataclass is if nobody gives it, where ``field(...)`` says so; None if
+        it does not."""
+        module = cls.module
+        made = self.evaluate(call, module)
+        if not all(isinstance(v, Made) and v.made_by == "dataclasses.field" for v in made):
+            return None
+        given = {keyword.arg: keyword.value for keyword in call.keywords}
+        if "default" in given:
+            return list(self.evaluate(given["default"], module))
+        match given.get("default_factory"):
+            case None:
+                return None if None in given or call.args else []
+            case ast.Lambda(body=body):
+                return list(self.evaluate(body, module))
+            case factory:
+                values = list(self.evaluate(factory, module))
+        match values:
+            case [External(name=name) as callee] if fsdp1.canonical(name):
+                return [Made(factory, module, callee=callee)]
+        return None
 
     def _stores(self, cls: Class, attr: str) -> list[tuple[Method, Definition]]:
         """Every ``self.attr = ...`` in the methods of a class."""
@@ -143,11 +183,15 @@ class Attributes:
             for each in self.classes.family(cls)
         )
 
+    def stores(self, cls: Class, attr: str) -> Iterator[tuple[Class, Method, Definition]]:
+        """What methods of a class, its bases and its subclasses assign to ``self.attr``."""
+        for related in self.classes.family(cls):
+            for method, definition in self._stores(related, attr):
+                yield related, method, definition
+
     def assigning(self, cls: Class, attr: str) -> Iterator[Method]:
         """The methods of a class, its bases and its subclasses that assign ``self.attr``."""
-        for related in self.classes.family(cls):
-            for method, _ in self._stores(related, attr):
-                yield method
+        return (method for _, method, _ in self.stores(cls, attr))
 
     def _find_stores(self, cls: Class, attr: str) -> Iterator[tuple[Method, Definition]]:
         for method in cls.node.body:
@@ -205,3 +249,7 @@ class Attributes:
             if attr in fields and fields.index(attr) < len(call.args):
                 result += self.evaluate(call.args[fields.index(attr)], module)
         return result
+
+
+def _class_around(node: ast.AST, module: Module) -> ast.AST | None:
+    return next((p for p in module.table.ancestors(node) if isinstance(p, ast.ClassDef)), None)

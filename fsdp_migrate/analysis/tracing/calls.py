@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.branches_taken import BranchesTaken
 from fsdp_migrate.analysis.tracing.call_graph import CallGraph
+from fsdp_migrate.analysis.tracing.containers import Containers
 from fsdp_migrate.analysis.tracing.evaluator import Evaluator
 from fsdp_migrate.analysis.tracing.functions import (
-    argument_of,
+    CallSite,
     class_of_method,
     default_of,
     exits,
@@ -17,6 +19,7 @@ from fsdp_migrate.analysis.tracing.functions import (
     is_static,
 )
 from fsdp_migrate.analysis.tracing.registries import BUILDS, Registries
+from fsdp_migrate.analysis.tracing.sequences import THROUGH_STARS, Missing
 from fsdp_migrate.analysis.values import (
     Class,
     Computed,
@@ -48,11 +51,21 @@ TRANSPARENT_CALLS = frozenset({"torch.compile", "torch._dynamo.optimize"})
 class Calls:
     """Follows calls into functions, and parameters back to the arguments of callers."""
 
-    def __init__(self, tracer: Evaluator, graph: CallGraph, registries: Registries) -> None:
+    def __init__(
+        self,
+        tracer: Evaluator,
+        graph: CallGraph,
+        registries: Registries,
+        branches: BranchesTaken,
+        containers: Containers,
+    ) -> None:
         self.tracer = tracer
+        self.branches = branches
         self.evaluate = tracer.evaluate
         self.graph = graph
         self.registries = registries
+        self.containers = containers
+        self.sequences = containers.sequences
         self._frames: dict[tuple[ast.Call, FunctionNode, Frame | None], Frame] = {}
 
     def result(self, node: ast.Call, module: Module, frame: Frame | None) -> list[Value]:
@@ -66,6 +79,8 @@ class Calls:
                     result.append(Made(node, module, frame, callee))
                 case External(name=name) if name in TRANSPARENT_CALLS and node.args:
                     result += self.evaluate(node.args[0], module, frame)
+                case External(name="typing.cast") if len(node.args) == 2:
+                    result += self.evaluate(node.args[1], module, frame)
                 case External():
                     result.append(Made(node, module, frame, callee))
                 case Made(made_by="functools.partial", node=ast.Call(args=[bound, *_])):
@@ -118,6 +133,8 @@ class Calls:
         for statement in returns:
             if statement in self.tracer.outdated:
                 continue
+            if self.branches.passes_by(context, statement, function.module):
+                continue
             if statement.value is None:
                 result.append(Constant(statement, function.module, context, None))
             else:
@@ -139,16 +156,54 @@ class Calls:
         default = default_of(arg, function)
         if frame is not None and frame.function is function:
             bound = owner is not None and not is_static(function)
-            passed = argument_of(frame.call, function, arg.arg, bound=bound)
-            if passed is not None:
-                return list(self.evaluate(passed, frame.module, frame.parent))
-            if gives_unknown_arguments(frame.call):
-                why = "it is passed through *args or **kwargs"
-                return [Unknown(frame.call, frame.module, frame.parent, why)]
-            return list(self.evaluate(default, module)) if default is not None else []
+            site = CallSite(frame.call, frame.module, bound)
+            if arg not in (function.args.vararg, function.args.kwarg):
+                return self._given(site, arg, function, default, module, frame.parent)
         if arg in (function.args.vararg, function.args.kwarg):
-            return [Unknown(arg, module, None, f"{arg.arg} collects whatever is passed")]
+            return [Unknown(arg, module, frame, f"{arg.arg} collects whatever is passed")]
         return self._from_callers(arg, function, default, module)
+
+    def _given(
+        self,
+        site: CallSite,
+        arg: ast.arg,
+        function: FunctionNode,
+        default: ast.expr | None,
+        module: Module,
+        frame: Frame | None = None,
+    ) -> list[Value]:
+        """What one call gives a parameter: by itself, with a star, or by leaving it out."""
+        passed = site.argument(function, arg.arg)
+        if passed is not None:
+            return list(self.evaluate(passed, site.module, frame))
+        result: list[Value] = []
+        left_out = True
+        if gives_unknown_arguments(site.call) or site.spawned:
+            asked = Unknown(site.call, site.module, frame, THROUGH_STARS)
+            place, left_out = site.place(function, arg.arg), False
+            for sequence in self.sequences.spread(site.positional, site.module, frame):
+                try:
+                    if place is None:
+                        raise Missing
+                    result += self.sequences.at(sequence, place, asked)
+                except Missing:
+                    named = self._named(site, arg.arg, frame)
+                    result += [asked] if named is None else named
+                    left_out = left_out or named == []
+        if left_out and default is not None:
+            result += self.evaluate(default, module)
+        return result
+
+    def _named(self, site: CallSite, name: str, frame: Frame | None) -> list[Value] | None:
+        """What ``**dictionaries`` of a call have under a name; None if one cannot be read."""
+        result: list[Value] = []
+        for keyword in site.call.keywords:
+            if keyword.arg is None:
+                found = self.containers.named(keyword.value, name, site.module, frame)
+                if found is None:
+                    return None
+                result += found
+        return result
 
     def _from_callers(
         self, arg: ast.arg, function: FunctionNode, default: ast.expr | None, module: Module
@@ -157,14 +212,7 @@ class Calls:
         result: list[Value] = []
         sites = self.graph.callers(function, module)
         for site in sites:
-            passed = site.argument(function, arg.arg)
-            if passed is not None:
-                result += self.evaluate(passed, site.module)
-            elif gives_unknown_arguments(site.call):
-                why = "it is passed through *args or **kwargs"
-                result.append(Unknown(site.call, site.module, None, why))
-            elif default is not None:
-                result += self.evaluate(default, module)
+            result += self._given(site, arg, function, default, module)
         if not sites:
             name = getattr(function, "name", "a lambda")
             why = f"{arg.arg} is a parameter of {name}, which nothing here calls"

@@ -10,6 +10,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.class_hierarchy import ClassHierarchy
 from fsdp_migrate.analysis.tracing.evaluator import Evaluator
 from fsdp_migrate.analysis.tracing.project_index import ProjectIndex
+from fsdp_migrate.analysis.tracing.sequences import Sequences
 from fsdp_migrate.analysis.values import (
     Class,
     Computed,
@@ -40,10 +41,17 @@ DICTS = MODULE_DICTS | {"builtins.dict", "collections.OrderedDict", "collections
 class Containers:
     """Follows elements into what containers were made with, and what was added to them."""
 
-    def __init__(self, tracer: Evaluator, index: ProjectIndex, classes: ClassHierarchy) -> None:
+    def __init__(
+        self,
+        tracer: Evaluator,
+        index: ProjectIndex,
+        classes: ClassHierarchy,
+        sequences: Sequences,
+    ) -> None:
         self.evaluate = tracer.evaluate
         self.index = index
         self.classes = classes
+        self.sequences = sequences
 
     def elements(self, definition: Definition, module: Module, frame: Frame | None) -> list[Value]:
         """The values that a loop variable takes."""
@@ -67,10 +75,10 @@ class Containers:
     def _if_models(self, elements: Iterable[Value]) -> list[Value] | None:
         """The elements of a container of FSDP1 models alone, else None.
 
-        Of others too little is told by where they were made: a loop may put a wrapped module in
-        the place of each.
+        None may be among them. Of others too little is told by where they were made: a loop may
+        put a wrapped module in the place of each.
         """
-        found = list(elements)
+        found = [v for v in elements if not (isinstance(v, Constant) and v.value is None)]
         return found if found and all(map(self._is_wrapped, found)) else None
 
     def _contents(
@@ -116,7 +124,12 @@ class Containers:
                 yield from self.evaluate(element, mapping.module, mapping.frame)
 
     def _put_into(self, container: Value) -> Iterator[Value]:
-        """What is added to a list or a dict after it is made, under the name it is given there."""
+        """What is added to a list or a dict after it is made."""
+        for element, module in self.additions(container):
+            yield from self.evaluate(element, module)
+
+    def additions(self, container: Value) -> Iterator[tuple[ast.expr, Module]]:
+        """As it is written, what is added to a list or a dict under the name it is given there."""
         parents = container.module.table.parents
         parent = parents.get(container.node)
         match parent, parents.get(parent) if parent is not None else None:
@@ -131,7 +144,7 @@ class Containers:
                 return
         for owner, element, module in self.index.additions.get(name, ()):
             if any(v.node is container.node for v in self.evaluate(owner, module)):
-                yield from self.evaluate(element, module)
+                yield element, module
 
     def _is_wrapped(self, value: Value) -> bool:
         """Whether a value is, or may turn out to be, an FSDP1 model."""
@@ -158,7 +171,7 @@ class Containers:
                     result += [External(node, module, name=f"{value.name}.{n}") for n in names]
                 else:
                     result.append(External(node, module, name=f"{value.name}.*"))
-            elif (kept := self._element(node, value)) is not None:
+            elif (kept := self._element(node, value) or self._placed(node, value)) is not None:
                 result += kept
             else:
                 why = value.why if isinstance(value, Unknown) else "the container is not a literal"
@@ -170,6 +183,46 @@ class Containers:
         if isinstance(node.slice, ast.Slice):
             return None
         return self._if_models((*self._contents(container, ()), *self._entered(container)))
+
+    def _placed(self, node: ast.Subscript, container: Value) -> list[Value] | None:
+        """What stands at a place of a tuple, which nobody changes, or of ``*args``."""
+        match node.slice:
+            case ast.Constant(value=int(place)):
+                pass
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(place))):
+                place = -place
+            case _:
+                return None
+        if isinstance(container.node, ast.List):
+            return None
+        return self.sequences.part(container, place)
+
+    def named(
+        self, mapping: ast.expr, name: str, module: Module, frame: Frame | None
+    ) -> list[Value] | None:
+        """What a dictionary that is written out has under a name; None of others."""
+        result: list[Value] = []
+        for value in self.evaluate(mapping, module, frame):
+            match value.node:
+                case ast.Dict(keys=keys, values=given):
+                    written = {
+                        k.value: v
+                        for k, v in zip(keys, given, strict=True)
+                        if isinstance(k, ast.Constant)
+                    }
+                    is_open = len(written) < len(keys)
+                case ast.Call(args=[], keywords=keywords) if (
+                    isinstance(value, Made) and value.made_by == "builtins.dict"
+                ):
+                    written = {k.arg: k.value for k in keywords if k.arg is not None}
+                    is_open = len(written) < len(keywords)
+                case _:
+                    return None
+            if name in written:
+                result += self.evaluate(written[name], value.module, value.frame)
+            elif is_open or self.sequences.grows(value.node, value.module):
+                return None
+        return result
 
     def _entries(self, value: Display, keys: Values) -> list[Value]:
         """Entries of a dict display under any of ``keys``; all of them when a key is unknown."""
@@ -191,6 +244,6 @@ def _iterated(call: ast.Call, name: str, unpack: tuple[int, ...]) -> ast.expr | 
             return given[0]
         case (1,) if name == "builtins.enumerate" and given:
             return given[0]
-        case (index,) if name == "builtins.zip" and index < len(given):
+        case (index,) if name == "builtins.zip" and 0 <= index < len(given):
             return None if any(isinstance(g, ast.Starred) for g in given) else given[index]
     return None

@@ -8,7 +8,8 @@ from typing import Protocol
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
-from fsdp_migrate.analysis.values import Frame, Value, Values
+from fsdp_migrate.analysis.tracing.functions import CallSite
+from fsdp_migrate.analysis.values import Frame, FunctionNode, Value, Values
 from fsdp_migrate.syntax.scopes import Scope
 
 
@@ -25,6 +26,9 @@ class Evaluator(Protocol):
         self, arg: ast.arg, scope: Scope, module: Module, frame: Frame | None
     ) -> list[Value]:
         """The values that callers, or the call of ``frame``, give a parameter."""
+
+    def callers(self, function: FunctionNode, module: Module) -> list[CallSite]:
+        """Every call in the project that may run ``function``."""
 
     def attribute_at(self, node: ast.Attribute, module: Module, frame: Frame | None) -> list[Value]:
         """The values of ``owner.name`` that those of ``owner`` tell."""

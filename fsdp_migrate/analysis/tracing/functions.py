@@ -46,13 +46,18 @@ def argument_of(
     for keyword in call.keywords:
         if keyword.arg == name:
             return keyword.value
-    positional = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
-    if name not in positional:
-        return None
-    index = positional.index(name) - (1 if bound else 0)
-    if index < 0 or any(isinstance(a, ast.Starred) for a in call.args[: index + 1]):
+    index = _place(function, name, bound=bound)
+    if index is None or any(isinstance(a, ast.Starred) for a in call.args[: index + 1]):
         return None
     return call.args[index] if index < len(call.args) else None
+
+
+def _place(function: FunctionNode, name: str, *, bound: bool) -> int | None:
+    """Which positional argument is for a parameter; None if none is."""
+    positional = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+    if name not in positional[1 if bound else 0 :]:
+        return None
+    return positional.index(name) - (1 if bound else 0)
 
 
 def default_of(arg: ast.arg, function: FunctionNode) -> ast.expr | None:
@@ -85,11 +90,24 @@ class CallSite:
     def argument(self, function: FunctionNode, name: str) -> ast.expr | None:
         if not self.spawned:
             return argument_of(self.call, function, name, bound=self.bound)
-        names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+        given, index = self.positional, self.place(function, name)
+        if index is None or any(isinstance(a, ast.Starred) for a in given[: index + 1]):
+            return None
+        return given[index] if index < len(given) else None
+
+    @property
+    def positional(self) -> list[ast.expr]:
+        """The positional arguments that the function gets."""
+        if not self.spawned:
+            return self.call.args
         packed = next((k.value for k in self.call.keywords if k.arg == "args"), None)
         if packed is None and len(self.call.args) > 1:
             packed = self.call.args[1]
-        if isinstance(packed, ast.Tuple) and name in names[1:]:
-            index = names.index(name) - 1
-            return packed.elts[index] if index < len(packed.elts) else None
-        return self.call.args[0] if name in names[:1] else None
+        if isinstance(packed, ast.Tuple):
+            return [self.call.args[0], *packed.elts]
+        rest = [] if packed is None else [ast.Starred(packed)]
+        return [self.call.args[0], *rest]
+
+    def place(self, function: FunctionNode, name: str) -> int | None:
+        """Which positional argument is for a parameter; None if none is."""
+        return _place(function, name, bound=self.bound)

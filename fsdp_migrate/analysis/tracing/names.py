@@ -7,11 +7,12 @@ import builtins
 
 from fsdp_migrate.analysis.flow import ELSEWHERE, Definition
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.branches_taken import BranchesTaken
 from fsdp_migrate.analysis.tracing.containers import Containers
 from fsdp_migrate.analysis.tracing.evaluator import Evaluator
+from fsdp_migrate.analysis.tracing.sequences import Sequences
 from fsdp_migrate.analysis.values import (
     Class,
-    Display,
     External,
     Frame,
     Function,
@@ -27,10 +28,18 @@ from fsdp_migrate.syntax.trees import FUNCTIONS, last_part
 class Names:
     """Follows names and dotted paths to what defines them."""
 
-    def __init__(self, tracer: Evaluator, containers: Containers) -> None:
+    def __init__(
+        self,
+        tracer: Evaluator,
+        containers: Containers,
+        sequences: Sequences,
+        branches: BranchesTaken,
+    ) -> None:
         self.tracer = tracer
+        self.branches = branches
         self.evaluate = tracer.evaluate
         self.containers = containers
+        self.sequences = sequences
         self._importing: set[tuple[Module, str]] = set()
 
     def path(
@@ -48,9 +57,12 @@ class Names:
         reaching = module.flow(here).reaching.get(node)
         result: list[Value] = []
         if reaching:
+            passed = [d for d in reaching if self.branches.passes_by(frame, d.node, module)]
             for definition in reaching:
-                if definition is not ELSEWHERE:
+                if definition is not ELSEWHERE and definition not in passed:
                     result += self.defined(definition, here, module, frame)
+            if len(passed) == len(reaching):
+                return []
             if ELSEWHERE in reaching and isinstance(node, ast.Attribute):
                 result += self.tracer.attribute_at(node, module, frame)
             return result or [Unknown(node, module, frame, "it is never given a value")]
@@ -195,16 +207,10 @@ class Names:
         for index in definition.unpack:
             following: list[Value] = []
             for value in current:
-                if isinstance(value, Display) and isinstance(value.node, (ast.Tuple, ast.List)):
-                    elements = value.node.elts
-                    starred = any(isinstance(e, ast.Starred) for e in elements[: index + 1])
-                    if index < len(elements) and not starred:
-                        following += self.evaluate(elements[index], value.module, value.frame)
-                        continue
+                part = self.sequences.part(value, index)
                 origin = definition.value or definition.node
-                following.append(
-                    Unknown(origin, module, frame, "it is one part of an unpacked value")
-                )
+                why = "it is one part of an unpacked value"
+                following += part or [Unknown(origin, module, frame, why)]
             current = following
         return current
 

@@ -16,6 +16,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.analysis.tracing.answers import Answers
 from fsdp_migrate.analysis.tracing.attributes import Attributes
+from fsdp_migrate.analysis.tracing.branches_taken import BranchesTaken
 from fsdp_migrate.analysis.tracing.call_graph import CallGraph
 from fsdp_migrate.analysis.tracing.calls import Calls
 from fsdp_migrate.analysis.tracing.class_hierarchy import ClassHierarchy
@@ -25,6 +26,7 @@ from fsdp_migrate.analysis.tracing.names import Names
 from fsdp_migrate.analysis.tracing.names_only import ClassAttributes, NoCalls
 from fsdp_migrate.analysis.tracing.project_index import ProjectIndex
 from fsdp_migrate.analysis.tracing.registries import Registries
+from fsdp_migrate.analysis.tracing.sequences import Sequences
 from fsdp_migrate.analysis.values import (
     Class,
     Computed,
@@ -60,23 +62,27 @@ class Tracer:
         classes = ClassHierarchy(
             self, answers, index, lambda: Tracer(project, ClassAttributes, NoCalls).lineage
         )
-        self._containers = Containers(self, index, classes)
-        self._names = Names(self, self._containers)
+        sequences = Sequences(self, index)
+        self._containers = Containers(self, index, classes, sequences)
+        self._branches = BranchesTaken(self)
+        self._names = Names(self, self._containers, sequences, self._branches)
         self._attributes = attributes(self, answers, index, classes, self._names)
         graph = CallGraph(self, index, classes, self._attributes)
         registries = Registries(self, index, classes)
-        self._calls = calls(self, graph, registries)
+        self._calls = calls(self, graph, registries, self._branches, self._containers)
         # What is asked of the parts.
         self.lineage: Callable[[Class], list[Class]] = classes.lineage
         self.family = classes.family
         self.subclasses, self.derived = classes.subclasses, classes.derived
         self.external_bases = classes.external_bases
         self.has_attribute = self._attributes.has_attribute
-        self.assigning = self._attributes.assigning
+        self.assigning, self.stores = self._attributes.assigning, self._attributes.stores
         self.attribute_at, self.attribute_of = self._attributes.at, self._attributes.of_value
         self.parameter = self._calls.parameter
         self.callers, self.calls_named = graph.callers, index.calls_named
         self.built = registries.built
+        self.additions = self._containers.additions
+        self.defines_method: Callable[[str], bool] = lambda name: name in index.method_counts
 
     def evaluate(self, node: ast.expr, module: Module, frame: Frame | None = None) -> Values:
         """The values ``node`` may have. An empty set means unreachable or purely recursive."""
@@ -109,7 +115,9 @@ class Tracer:
             case ast.Call():
                 return self._calls.result(node, module, frame)
             case ast.IfExp():
-                return self._union([node.body, node.orelse], module, frame)
+                taken = self._branches.answer(node.test, module, frame)
+                parts = [node.body] * (taken is not False) + [node.orelse] * (taken is not True)
+                return self._union(parts, module, frame)
             case ast.BoolOp():
                 return self._union(node.values, module, frame)
             case ast.NamedExpr() | ast.Await() | ast.Starred():

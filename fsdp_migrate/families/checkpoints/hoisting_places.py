@@ -8,7 +8,14 @@ from dataclasses import dataclass
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, Constant, FunctionNode, Made, Value
+from fsdp_migrate.analysis.values import (
+    Class,
+    Constant,
+    Function,
+    FunctionNode,
+    Made,
+    Value,
+)
 from fsdp_migrate.families.checkpoints import holders, ranks, state_dict_settings
 from fsdp_migrate.families.checkpoints.shared_conditions import (
     conditions_between,
@@ -148,7 +155,7 @@ def _called_under(
     function = references.enclosing_function(module, node)
     if not isinstance(function, FUNCTIONS):
         return "", False
-    defined = ranks.decorator(function) or ranks.guard(function, module)
+    defined = _decorator(function, module, study) or ranks.guard(function, module)
     if defined is not None:
         return defined, True
     if depth == 0:
@@ -166,6 +173,29 @@ def _called_under(
         conditions.append(here)
     named = [c for c in conditions if c is not None]
     return (named[0] if named else ""), bool(named) and len(named) == len(conditions)
+
+
+def _decorator(function: ast.AST, module: Module, study: Study) -> str | None:
+    """The decorator that lets only some ranks run a function, as written.
+
+    One of the project is read: what it is given may call the function on every rank.
+    """
+    found = ranks.decorator(function)
+    if found is None:
+        return None
+    node, shown = found
+    called = node.func if isinstance(node, ast.Call) else node
+    values = study.values(called, module)
+    for value in values:
+        if not isinstance(value, Function):
+            return shown
+        table = value.module.table
+        inside = {n for n in ast.walk(value.node) if isinstance(n, FUNCTIONS)}
+        given = {a.arg for each in inside for a in each.args.args[:1]}
+        calls = [c for c in table.calls_in(value.node) if getattr(c.func, "id", "") in given]
+        if not calls or any(ranks.guard(call, value.module) for call in calls):
+            return shown
+    return None if values else shown
 
 
 def _parameter(model: ast.expr | None, function: FunctionNode, study: Study, module: Module) -> str:

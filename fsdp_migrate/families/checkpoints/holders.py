@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Display, Made, Value
+from fsdp_migrate.families.checkpoints.plain_models import is_plain_yet
 from fsdp_migrate.families.wrapping import enclosing_models
 from fsdp_migrate.fsdp1 import model_attributes, model_values, references
 from fsdp_migrate.fsdp1.construct import Construct
@@ -68,6 +69,8 @@ def sharded_parts(node: ast.expr, module: Module, study: Study) -> Held:
         return Held()
     calls = {call for value in values for call in _parts(value, study)}
     made = [c for call, c in study.constructors.items() if call in calls]
+    if made and is_plain_yet(node, module, study):
+        return Held()
     found = (s for c in made if not _comes_later(c, node, module) for s in study.settings_of(c))
     return Held(frozenset(found), all(_is_certain(v, study) for v in values))
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fsdp_migrate.analysis.flow import access_path
-from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Made, Value
+from fsdp_migrate.analysis.values import Made, Value, Values
 from fsdp_migrate.families.checkpoints import state_dict_settings
 from fsdp_migrate.families.parameters import attributes
+from fsdp_migrate.fsdp1 import model_values
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -20,6 +20,7 @@ from fsdp_migrate.syntax.kinds import method_of, present
 
 NEW_ORDER = ("model", "optim", "optim_state_dict", "is_named_optimizer", "load_directly", "group")
 OLD_ORDER = ("optim_state_dict", "model", "optim", "is_named_optimizer", "load_directly", "group")
+OTHERS_TOO = "a state that was not converted may be loaded in its place"
 NOT_HANDED = "its result is not handed to load_state_dict"
 ARGUMENTS = {
     "scatter_full_optim_state_dict": (
@@ -122,6 +123,8 @@ def _paired(
     if not isinstance(consumer, ast.Call) or not _loads(consumer):
         return Load(model, optimizer, state, problem=NOT_HANDED)
     branch = _only_for_some(parent, consumer, site)
+    if branch is None and _takes_others(uses[0], parent, site):
+        return Load(model, optimizer, state, problem=OTHERS_TOO)
     return Load(model, optimizer or _receiver(consumer), state, consumer, parent, branch)
 
 
@@ -135,6 +138,12 @@ def _only_for_some(assignment: ast.Assign, load: ast.Call, site: Site) -> ast.If
     beside = table.parents[branch] is table.parents[statement]
     is_elif = isinstance(table.parents[branch], ast.If) and not beside
     return branch if is_last and beside and not is_elif else None
+
+
+def _takes_others(use: ast.expr, assignment: ast.Assign, site: Site) -> bool:
+    """Whether what another assignment gives is loaded there as well."""
+    reaching = model_values.definitions(use, site.module)
+    return any(definition.node is not assignment for definition in reaching)
 
 
 def _uses(assignment: ast.Assign, path: str, site: Site) -> list[ast.expr]:
@@ -168,9 +177,9 @@ class Kinds:
     is_empty: bool
 
 
-def kinds(optimizer: ast.expr, module: Module, study: Study) -> Kinds:
+def kinds(values: Values, study: Study) -> Kinds:
     """What an optimizer may be, as far as seen: one that counts steps where nothing is."""
-    found = [_momentum(value, study) for value in study.values(optimizer, module)] or [None]
+    found = [_momentum(value, study) for value in values] or [None]
     return Kinds(None in found, False in found, set(found) == {False})
 
 

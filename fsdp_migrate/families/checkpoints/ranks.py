@@ -88,11 +88,11 @@ def _keeps_apart(test: ast.expr, *, holds: bool) -> bool:
     return mentions_rank(test)
 
 
-def decorator(function: ast.AST) -> str | None:
-    """The decorator that lets only some ranks run a function, as written."""
+def decorator(function: ast.AST) -> tuple[ast.expr, str] | None:
+    """The decorator that may let only some ranks run a function, and how it is written."""
     for each in getattr(function, "decorator_list", ()):
         if mentions_rank(each):
-            return f"@{ast.unparse(each)}"
+            return each, f"@{ast.unparse(each)}"
     return None
 
 

@@ -11,6 +11,7 @@ import ast
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import Enum, auto
 
+from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.checkpoints.state_dict_contexts import (
     MIXED,
@@ -27,7 +28,7 @@ from fsdp_migrate.families.checkpoints.state_dict_settings import (
     models_concerned,
 )
 from fsdp_migrate.fsdp1.references import enclosing_function
-from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.context import Study, block_of
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import first_argument
 from fsdp_migrate.syntax.trees import FUNCTIONS
@@ -44,12 +45,74 @@ def setting_at(
     found = setting_of_context(node, module, models, study, depth)
     if found is not None:
         return found
+    nearest = None if study.run_time_states else _last_set(node, module, models, study)
+    if nearest is not None:
+        return nearest
     fixed = _set_globally(node, module, models, study)
     if fixed:
         if len(set(fixed)) > 1:
             return Setting(problem="set_state_dict_type is called with different settings")
         return fixed[0]
     return DEFAULT
+
+
+def _last_set(
+    node: ast.AST, module: Module, models: frozenset[Constructor], study: Study
+) -> Setting | None:
+    """The setting that a statement above ``node`` always makes, and that nothing in between may
+    change; None if there is no such statement in the function."""
+    statement = node
+    for parent in module.table.ancestors(node):
+        for earlier in _statements_above(statement, parent):
+            setter = earlier.value if isinstance(earlier, ast.Expr) else None
+            if not isinstance(setter, ast.Call) or setter not in setters(study):
+                if _may_set(earlier, module, study):
+                    return None
+            elif models_concerned(first_argument(setter), module, study) & models:
+                return read_setting_at(setter, module, study)
+        if isinstance(parent, FUNCTIONS) or _may_set(parent, module, study):
+            return None
+        statement = parent
+    return None
+
+
+def _statements_above(node: ast.AST, parent: ast.AST) -> list[ast.stmt]:
+    """Those of the same block, the nearest first."""
+    block = block_of(parent, node) if isinstance(node, ast.stmt) else None
+    return block[: block.index(node)][::-1] if block and isinstance(node, ast.stmt) else []
+
+
+def _may_set(node: ast.AST, module: Module, study: Study) -> bool:
+    """Whether something in ``node`` sets a model to a kind of state, or may call what does."""
+    names = study.cache(_setting_functions)
+    calls = [each for each in ast.walk(node) if isinstance(each, ast.Call)]
+    return any(c in setters(study) or _is_named(c, names, module, study) for c in calls)
+
+
+def _setting_functions(study: Study) -> frozenset[str]:
+    """The names of functions that call ``set_state_dict_type``, however indirectly."""
+    found: set[str] = set()
+    new = {_name_of_function(call, module) for call, module in setters(study).items()}
+    while new - found:
+        found |= new
+        new = {
+            _name_of_function(call, module)
+            for module in study.project.modules
+            if any(map(module.mentions, found))
+            for call in module.table.calls
+            if _is_named(call, found, module, study)
+        }
+    return frozenset(found)
+
+
+def _is_named(call: ast.Call, names: Collection[str], module: Module, study: Study) -> bool:
+    """Whether a function of the project with one of these names may be called."""
+    name = (access_path(call.func) or "").rpartition(".")[2]
+    return name in names and not study.external(call.func, module)
+
+
+def _name_of_function(node: ast.AST, module: Module) -> str:
+    return getattr(enclosing_function(module, node), "name", "")
 
 
 def _set_globally(

@@ -8,11 +8,13 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, replace
 
+from fsdp_migrate.analysis import dataclass_fields
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Constant, External, Made
 from fsdp_migrate.families.checkpoints import holders
-from fsdp_migrate.families.wrapping import strategy
+from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1 import model_values
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
@@ -61,6 +63,9 @@ def read_setting(call: ast.Call, module: Module, study: Study) -> Setting:
     bound = bind_arguments(call, TYPE_ARGUMENTS)
     if bound is None or "state_dict_type" not in bound:
         return Setting(problem="its arguments cannot be read")
+    for given in list(bound.values())[1:]:
+        if not dataclass_fields.is_written_in_sight(given, module, study.project):
+            return Setting(problem=f"{ast.unparse(given)} is only known at run time")
     kinds = set()
     for value in study.values(bound["state_dict_type"], module):
         name = fsdp1.canonical(value.name) if isinstance(value, External) else None
@@ -85,8 +90,8 @@ def _configured(
     setting: Setting, node: ast.expr, module: Module, study: Study, *, optim: bool
 ) -> Setting:
     """The setting with what a ``FullStateDictConfig(...)``, or one of its kind, says."""
-    offload = setting.optim_offload if optim else setting.offload
-    rank0 = False
+    default = setting.optim_offload if optim else setting.offload
+    found: set[tuple[bool, bool]] = set()
     for value in study.values(node, module):
         if isinstance(value, Constant) and value.value is None:
             continue
@@ -94,18 +99,22 @@ def _configured(
         if name is None or not name.endswith("StateDictConfig"):
             return replace(setting, problem=f"{ast.unparse(node)} is only known at run time")
         second = "rank0_only" if name.startswith("Full") else "_use_dtensor"
-        bound = bind_arguments(of_kind(value.node, ast.Call), ("offload_to_cpu", second))
+        is_call = isinstance(value.node, ast.Call)  # or a class that a field calls
+        names = ("offload_to_cpu", second)
+        bound = bind_arguments(of_kind(value.node, ast.Call), names) if is_call else {}
         if bound is None:
             return replace(setting, problem=f"the arguments of {name} cannot be read")
+        flags = {"offload_to_cpu": default, "rank0_only": False}
         for field, expression in bound.items():
             flag = study.literal(expression, value.module)
             if flag is None or not isinstance(flag.value, bool):
                 spelled = ast.unparse(expression)
                 return replace(setting, problem=f"{field}={spelled} is only known at run time")
-            if field == "offload_to_cpu":
-                offload = flag.value
-            elif field == "rank0_only":
-                rank0 = flag.value
+            flags[field] = flag.value
+        found.add((flags["offload_to_cpu"], flags["rank0_only"]))
+    if len(found) > 1:
+        return replace(setting, problem=f"{ast.unparse(node)} is only known at run time")
+    offload, rank0 = found.pop() if found else (default, False)
     if optim:
         return replace(setting, optim_offload=offload, optim_rank0_only=rank0)
     return replace(setting, offload=offload, rank0_only=rank0)
@@ -121,7 +130,7 @@ def effective_setting(setting: Setting, models: frozenset[Constructor], study: S
 
     Under NO_SHARD FSDP1 gave the whole state to every rank and moved it nowhere, whatever was set.
     """
-    return DEFAULT if strategy.is_replicated(models, study) and not setting.problem else setting
+    return DEFAULT if strategies.is_replicated(models, study) and not setting.problem else setting
 
 
 def is_context(node: ast.expr, module: Module, study: Study) -> bool:
@@ -138,7 +147,10 @@ def is_static_call(call: ast.Call, name: str, module: Module, study: Study) -> b
         return True
     if not isinstance(func, ast.Attribute) or func.attr != name:
         return False
-    return bool(study.models(func.value, module).constructors)
+    if study.models(func.value, module).constructors:
+        return True
+    found = study.values(func.value, module)
+    return any(model_values.is_class_of_models(v, study.tracer) for v in found)
 
 
 def models_concerned(node: ast.expr | None, module: Module, study: Study) -> frozenset[Constructor]:

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.checkpoints.snapshots import LOOPS, training_calls
+from fsdp_migrate.families.training_loop.gathered_roots import may_stay_gathered, reshard_line
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
-from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.proposal import Proposal
 
 DEPTH = 3  # how many callers up calls are looked for
@@ -97,10 +97,11 @@ def follows_model_state(site: Site, path: str) -> bool:
 _STATES = ("state_dict", "load_state_dict")
 
 
-def reshard_before(statement: ast.stmt, model: ast.expr, site: Site, proposal: Proposal) -> None:
-    """Shard the parameters of ``model`` again in front of a statement."""
-    path = access_path(model)
-    if path is not None:
-        function = proposal.support(site.module, "reshard_parameters", statement)
-        line = code("{f}({m})", f=function, m=path)
+def reshard_before(
+    statement: ast.stmt, model: ast.expr, site: Site, study: Study, proposal: Proposal
+) -> None:
+    """Shard the parameters of ``model`` again in front of a statement, if they may be whole."""
+    models = study.models(model, site.module).constructors
+    if access_path(model) is not None and may_stay_gathered(models, study):
+        line = reshard_line(model, site.module, statement, study, proposal)
         proposal.insert_before(site.module, statement, line)

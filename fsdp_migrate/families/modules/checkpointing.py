@@ -16,19 +16,32 @@ from dataclasses import dataclass
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Function, Made, Value
+from fsdp_migrate.families.checkpoints import holders
+from fsdp_migrate.families.wrapping.model_contents import contents
 from fsdp_migrate.families.wrapping.policy_loops import class_tuple
 from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.planning.shard_plan import ShardPlan
-from fsdp_migrate.syntax.expressions import names_in
+from fsdp_migrate.syntax.expressions import last_name, names_in
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 LATE = Construct.parse("late activation checkpointing")
 PACKAGE = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
 APPLY = frozenset({f"{PACKAGE}.apply_activation_checkpointing"})
 WRAPPER = f"{PACKAGE}.checkpoint_wrapper"
+CONDITIONS = (ast.If, ast.IfExp, ast.For, ast.While, ast.Try, ast.Match, ast.Lambda, *FUNCTIONS)
+# What neither changes a model nor draws a number.
+QUIET = (
+    "logging.",
+    "torch.distributed.barrier",
+    "torch.cuda.empty_cache",
+    "torch.cuda.synchronize",
+)
+NO_GRADIENTS = frozenset({"no_grad", "inference_mode"})
 
 
 def find_late_checkpointing(study: Study, module: Module) -> Iterator[Site]:
@@ -38,8 +51,15 @@ def find_late_checkpointing(study: Study, module: Module) -> Iterator[Site]:
     for call in module.table.calls:
         if study.external(call.func, module) & APPLY:
             model = _argument(call, 0, "model")
-            if model is not None and study.traced(model, module):
+            if model is not None and checkpointed_models(model, module, study):
                 yield Site(LATE, module, call, call, model)
+
+
+def checkpointed_models(model: ast.expr, module: Module, study: Study) -> frozenset[Constructor]:
+    """The models that are checkpointed with a module: itself, or those that it holds."""
+    if study.traced(model, module):
+        return study.models(model, module).constructors
+    return holders.sharded_parts(model, module, study).constructors
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +85,31 @@ def following_checkpointing(constructor: Constructor, study: Study) -> Checkpoin
         call = other.value if isinstance(other, ast.Expr) else None
         if isinstance(call, ast.Call) and study.external(call.func, module) & APPLY:
             return _read(call, other, target, module, study)
-        if not isinstance(other, (ast.Assign, ast.FunctionDef, ast.Import, ast.ImportFrom)):
+        if not _leaves_models(other, module, study):
             return None
         if _touches(other, target, bound):
             return None
     return None
+
+
+def _leaves_models(statement: ast.stmt, module: Module, study: Study) -> bool:
+    """Whether a statement does nothing to a model that it does not name: it defines something, says
+    something, or waits."""
+    match statement:
+        case ast.Assign() | ast.FunctionDef() | ast.Import() | ast.ImportFrom() | ast.Pass():
+            return True
+        case ast.If(body=body, orelse=orelse):
+            return all(_leaves_models(each, module, study) for each in (*body, *orelse))
+        case ast.Expr(value=ast.Constant()):
+            return True
+        case ast.Expr(value=ast.Call(func=ast.Name(id="print"))):
+            return True
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner) as called)):
+            names = study.external(called, module)
+            made = [getattr(v, "made_by", "") for v in study.values(owner, module)]
+            logs = bool(made) and all(name == "logging.getLogger" for name in made)
+            return logs or (bool(names) and all(n.startswith(QUIET) for n in names))
+    return False
 
 
 def move_sharding_behind(plan: ShardPlan, found: Checkpointing, study: Study) -> None:
@@ -90,6 +130,75 @@ def move_sharding_behind(plan: ShardPlan, found: Checkpointing, study: Study) ->
     )
     targets.may_be_root = False
     plan.behind = found.statement
+
+
+def may_run_twice(models: frozenset[Constructor], study: Study) -> bool:
+    """Whether a module of these models may run twice before a backward; True when unsure."""
+    found = [
+        (call, module)
+        for module in study.project.modules
+        for call in module.table.calls
+        if study.models(call.func, module).constructors & models
+    ]
+    trained = [(c, m) for c, m in found if not _without_gradients(c, m)]
+    functions = [enclosing_function(m, c) for c, m in trained]
+    if not trained or len(set(functions)) < len(functions):
+        return True
+    if not all(_has_backward_of_its_own(c, m) for c, m in trained):
+        return True
+    made = [contents(model.wrapped, model.module, study) for model in models]
+    if not all(each.complete or each.from_library for each in made):
+        return True
+    return any(_runs_a_part_twice(cls.node) for each in made for cls in each.classes)
+
+
+def _without_gradients(call: ast.Call, module: Module) -> bool:
+    """Whether a call stands under ``torch.no_grad()``, as a decorator or a context."""
+    for parent in module.table.ancestors(call):
+        around: list[ast.expr] = []
+        if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            around = parent.decorator_list
+        elif isinstance(parent, ast.With):
+            around = [item.context_expr for item in parent.items]
+        if any(last_name(e.func) in NO_GRADIENTS for e in around if isinstance(e, ast.Call)):
+            return True
+    return False
+
+
+def _has_backward_of_its_own(call: ast.Call, module: Module) -> bool:
+    """Whether a backward follows in the same function and, in a loop, in the same turn of it."""
+    around = list(module.table.ancestors(call))
+    for parent in around:
+        if isinstance(parent, (ast.For, ast.While, *FUNCTIONS)):
+            return any(
+                isinstance(node, ast.Attribute)
+                and node.attr == "backward"
+                and node.lineno >= call.lineno
+                and all(
+                    above in around or not isinstance(above, CONDITIONS)
+                    for above in module.table.ancestors(node)
+                )
+                for node in ast.walk(parent)
+            )
+    return False
+
+
+def _runs_a_part_twice(cls: ast.ClassDef) -> bool:
+    """Whether a method calls a module of ``self`` in two places, or in every turn of a loop."""
+    for method in cls.body:
+        if not isinstance(method, ast.FunctionDef):
+            continue
+        called: set[str] = set()
+        loops = [n for n in ast.walk(method) if isinstance(n, (ast.For, ast.While))]
+        looped = {n for loop in loops for n in ast.walk(loop)}
+        for node in ast.walk(method):
+            path = access_path(node.func) if isinstance(node, ast.Call) else None
+            if path is None or not path.startswith("self.") or path.count(".") > 1:
+                continue
+            if path in called or node in looped:
+                return True
+            called.add(path)
+    return False
 
 
 def _touches(statement: ast.stmt, target: str, bound: set[str]) -> bool:

@@ -20,7 +20,7 @@ def decide_listed_class(
 ) -> Decision | None:
     """A class in a tuple for ``isinstance`` that FSDPModule cannot simply take the place of."""
     checks = unwrapping.listed_for(site.mention, site.module)
-    takes_off = [check for check in checks if unwrapping.takes_off(check, site.module)]
+    takes_off = [c for c in checks if unwrapping.takes_off(c, site.module, study.tracer)]
     holder = unwrapping.classes_around(site.mention, site.module)
     is_tuple = isinstance(holder, ast.Tuple)
     elsewhere = _is_imported(site, study) if is_tuple else is_checked_elsewhere(site, study)

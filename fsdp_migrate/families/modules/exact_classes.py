@@ -189,7 +189,16 @@ def is_visited(node: ast.expr, study: Study, module: Module) -> bool:
 
     In FSDP1 a wrapper came first, and then the module in it, which was no FSDP module.
     """
-    return _visited(node, study, module, _handed_on(study, module)) is not None
+    return is_handed(node, study, module) or _visited(node, study, module, {}) is not None
+
+
+def is_handed(node: ast.expr, study: Study, module: Module) -> bool:
+    """Whether ``node`` is what a function that is called for every module of a model is given.
+
+    Any model: where it has no FSDP modules, they are not met.
+    """
+    handed = _handed_on(study, module, of_any=True)
+    return any(d.node in handed for d in definitions(node, module) if d.kind is Kind.PARAMETER)
 
 
 def read_test(node: ast.Compare, module: Module) -> Test:
@@ -269,17 +278,18 @@ def _recurs(node: ast.expr, module: Module) -> bool:
     return False
 
 
-def _handed_on(study: Study, module: Module) -> dict[ast.AST, ast.expr]:
+def _handed_on(study: Study, module: Module, *, of_any: bool = False) -> dict[ast.AST, ast.expr]:
     """The first parameters of functions that are called for every module, and of which model."""
     found: dict[ast.AST, ast.expr] = {}
     for call in module.table.calls_by_name.of(("apply", "apply_activation_checkpointing")):
         model, function = None, None
         if isinstance(call.func, ast.Attribute) and call.func.attr == "apply" and call.args:
             model, function = call.func.value, call.args[0]
-        elif last_name(call.func) == "apply_activation_checkpointing" and call.args:
-            model = call.args[0]
-            function = next((k.value for k in call.keywords if k.arg == "check_fn"), None)
-        if model is None or function is None or not study.traced(model, module):
+        elif last_name(call.func) == "apply_activation_checkpointing":
+            given = dict(zip(("model", "wrapper", "check_fn"), call.args, strict=False))
+            given |= {k.arg: k.value for k in call.keywords if k.arg}
+            model, function = given.get("model"), given.get("check_fn")
+        if model is None or function is None or not (of_any or study.traced(model, module)):
             continue
         for value in study.values(function, module):
             if isinstance(value, Function) and isinstance(value.node, FUNCTIONS):

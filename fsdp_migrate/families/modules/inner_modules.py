@@ -33,10 +33,12 @@ def decide_inner_module(site: Site, study: Study) -> Decision:
     around = {c for c in study.constructors.values() if c.keeps_class}
     if not around.isdisjoint(found.constructors or study.constructors.values()):
         return _of_a_class(site, around, study)
-    if unwrapping.is_in_loop(site.attribute, site.module):
+    if unwrapping.is_taken_off_again(site.attribute, site.module, study.tracer):
         message = "kept for other wrappers: no FSDP2 model comes here"
         models = found.constructors or study.every_constructor
         return study.rewritten(site, RULE, message, models=models)
+    if unwrapping.comes_back(site.attribute, site.module, study.tracer):
+        return _of_recursion(site, found.constructors or study.every_constructor, study)
     # Nothing but FSDP1's wrapper has that attribute: where the line runs, it is one.
     only_fsdp1s = site.attribute.attr == "_fsdp_wrapped_module" and bool(study.constructors)
     if not found.certain and not (only_fsdp1s and not _asks_inner_state(site, study)):
@@ -45,6 +47,31 @@ def decide_inner_module(site: Site, study: Study) -> Decision:
     proposal = study.proposal()
     proposal.replace(site.module, site.attribute, code("{m}", m=site.subject))
     return study.rewritten(site, RULE, "the model itself", proposal, models=models)
+
+
+def _of_recursion(site: Site, models: frozenset[Constructor], study: Study) -> Decision:
+    """``return unwrap(m.module)`` in ``unwrap``, under no test of classes: it would not end."""
+    if _asks_first(site) or _may_fail(site):
+        message = "kept: an FSDP2 model has no inner module, which is asked first"
+        return study.rewritten(site, RULE, message, models=models)
+    reason = (
+        "an FSDP2 model has no inner module, and taking wrappers off by recursion would not end"
+    )
+    help_ = "take off the other wrappers alone"
+    return study.left(site, RULE, reason, help_, models=models, quiet=True)
+
+
+def _may_fail(site: Site) -> bool:
+    """Whether ``m.module`` stands in a ``try`` for what has none."""
+    child: ast.AST = site.node
+    for parent in site.module.table.ancestors(site.node):
+        if isinstance(parent, FUNCTIONS):
+            return False
+        if isinstance(parent, ast.Try) and child in parent.body:
+            named = (n for h in parent.handlers if h.type for n in ast.walk(h.type))
+            return any(getattr(n, "id", "") == "AttributeError" for n in named)
+        child = parent
+    return False
 
 
 def _of_a_class(site: Site, around: set[Constructor], study: Study) -> Decision:
@@ -57,7 +84,7 @@ def _of_a_class(site: Site, around: set[Constructor], study: Study) -> Decision:
             "the model may be of a class derived from FSDP's, which keeps the module in it, or not",
             "ask by class which it is",
             models=concerned,
-            quiet=unwrapping.is_in_loop(site.attribute, site.module),
+            quiet=unwrapping.is_taken_off_again(site.attribute, site.module, study.tracer),
         )
     proposal = study.proposal()
     if site.attribute.attr != "module":

@@ -14,7 +14,7 @@ from fsdp_migrate.planning.edits import code, join
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.syntax.kinds import of_kind
-from fsdp_migrate.syntax.trees import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS, block_of
 
 RULE = "FSDP404"
 
@@ -49,48 +49,108 @@ def decide_passed_over(site: Site, models: frozenset[Constructor], study: Study)
     In FSDP1 the loop met each wrapper and the module in it, and the test passed over the wrapper.
     In FSDP2 there is one module, which the loop is for.
     """
-    check, table = site.call, site.module.table
-    holder = table.parents[check]
-    negated = isinstance(holder, ast.UnaryOp) and isinstance(holder.op, ast.Not)
-    passes = (
-        isinstance(holder, ast.If)
-        and holder.test is check
-        and not holder.orelse
-        and isinstance(holder.body[0], ast.Continue)
-    )
-    asked = check.args[1]
-    named = asked.elts if isinstance(asked, ast.Tuple) else [asked]
-    if site.reference not in named:
-        return None
-    others = [e for e in named if e is not site.reference]
-    if not (negated or passes):
-        return None
+    check = site.call
+    holder = site.module.table.parents[check]
     if not exact_classes.is_visited(check.args[0], study, site.module):
+        return None
+    handed = exact_classes.is_handed(check.args[0], study, site.module)
+    if not (_is_negated(check, site.module) or _passes(check, holder, handed=handed)):
         return None
     if _stops_there(holder, site.module):
         return None
     proposal = study.proposal()
     message = "gone: no module comes by as a wrapper and once more inside of it"
-    around = table.parents[holder]
+    if write_as_false(check, site, proposal):
+        return study.rewritten(site, RULE, message, proposal, models=models)
+    return study.left(
+        site,
+        RULE,
+        "this is about the modules inside of FSDP1's wrappers, and there are no wrappers now",
+        "drop the test where it only kept wrappers out",
+        models=models,
+        quiet=True,
+    )
+
+
+def _is_negated(check: ast.expr, module: Module) -> bool:
+    node, negated = check, False
+    while isinstance(node := module.table.parents[node], (ast.UnaryOp, ast.BoolOp)):  # type: ignore[assignment]
+        negated ^= isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+    return negated
+
+
+def _passes(check: ast.expr, holder: ast.AST, *, handed: bool) -> bool:
+    """Whether nothing is done for what a test holds for: a loop goes on, or ``handed`` a module, a
+    function says no."""
+    match holder:
+        case ast.If(test=test, body=[ast.Continue(), *_], orelse=[]):
+            return test is check
+        case ast.If(test=test, body=[ast.Return(value=None | ast.Constant() as said)]):
+            return test is check and handed and not (said and said.value)
+        case ast.IfExp(test=test, body=ast.Constant(value=value)):
+            return test is check and handed and not value
+    return False
+
+
+def write_as_false(check: ast.Call, site: Site, proposal: Proposal) -> bool:
+    """Write what is left of a test, and of what it is asked for, where nothing is FSDP1's wrapper.
+
+    The classes beside FSDP1's are asked for as before. Returns False where no form is known.
+    """
+    others = unwrapping.others(check, site.reference)
     if others:
         _ask_for(others, check, site, proposal)
-    elif passes:
-        holder = of_kind(holder, ast.If)
-        proposal.delete(site.module, holder)
-        proposal.claims.gone.add(holder)
-    elif isinstance(around, ast.BoolOp) and isinstance(around.op, ast.And):
-        rest = [code("{v}", v=value) for value in around.values if value is not holder]
-        proposal.replace(site.module, around, join(" and ", rest))
-    else:
-        return study.left(
-            site,
-            RULE,
-            "this is about the modules inside of FSDP1's wrappers, and there are no wrappers now",
-            "drop the test where it only kept wrappers out",
-            models=models,
-            quiet=True,
-        )
-    return study.rewritten(site, RULE, message, proposal, models=models)
+        return True
+    module, table = site.module, site.module.table
+    node, value = _settled(check, module)
+    holder = table.parents[node]
+    match holder:
+        case ast.BoolOp(op=op, values=values):
+            rest = [code("{v}", v=each) for each in values if each is not node]
+            word = " and " if isinstance(op, ast.And) else " or "
+            proposal.replace(module, holder, join(word, rest))
+            proposal.claims.gone.add(node)
+        case ast.IfExp(test=test) if test is node:
+            kept, gone = (holder.body, holder.orelse) if value else (holder.orelse, holder.body)
+            proposal.replace(module, holder, code("{v}", v=kept))
+            proposal.claims.gone |= {node, gone}
+        case ast.While(test=test, orelse=[]) if test is node and not value:
+            proposal.delete(module, holder)
+            proposal.claims.gone.add(holder)
+        case ast.If(test=test) if test is node and not value:
+            above = table.parents[holder]
+            is_part = holder.orelse or getattr(above, "orelse", None) == [holder]
+            if is_part and (holder.orelse or isinstance(above, ast.If)):
+                proposal.drop_branch(module, holder)
+            else:
+                proposal.delete(module, holder)
+            proposal.claims.gone |= {node, *holder.body}
+        case ast.If(test=test, body=[ast.Return(value=ast.expr() as returned)]) if test is node:
+            block = block_of(table.parents[holder], holder)
+            proposal.replace_statement(module, holder, code("return {v}", v=returned))
+            for statement in () if holder.orelse else block[block.index(holder) + 1 :]:
+                proposal.delete(module, statement)
+                proposal.claims.gone.add(statement)
+            proposal.claims.gone |= {node, *holder.orelse}
+        case ast.Lambda() | ast.Return() | ast.Assign() | ast.keyword():
+            proposal.replace(module, node, code(str(value)))
+            proposal.claims.gone.add(node)
+        case _:
+            return False
+    return True
+
+
+def _settled(check: ast.expr, module: Module) -> tuple[ast.expr, bool]:
+    """The widest condition that is decided where ``check`` is false, and whether it holds then."""
+    node, value = check, False
+    while True:
+        match module.table.parents[node]:
+            case ast.UnaryOp(op=ast.Not()) as parent:
+                node, value = parent, not value
+            case ast.BoolOp(op=op) as parent if isinstance(op, ast.And) is not value:
+                node = parent
+            case _:
+                return node, value
 
 
 def _ask_for(
@@ -104,23 +164,24 @@ def _ask_for(
 
 def decide_taken_off(site: Site, models: frozenset[Constructor], study: Study) -> Decision | None:
     """``while isinstance(m, (FSDP, DDP)): m = m.module``: only the others are taken off."""
-    check = site.expression
-    holder = unwrapping.around(check, site.module)
-    if holder is None:
+    check = of_kind(site.expression, ast.Call)
+    found = unwrapping.of(check, site.module, study.tracer)
+    if found is None:
         return None
-    check = of_kind(check, ast.Call)
     others = unwrapping.others(check, site.reference)
-    if not isinstance(holder, ast.While) and (
-        not others or study.traced(check.args[0], site.module)
-    ):
+    if not found.again and (not others or study.traced(check.args[0], site.module)):
         return None
     proposal = study.proposal()
-    if others:
-        _ask_for(others, check, site, proposal)
-        message = "kept for the other wrappers: an FSDP2 model has no inner module"
-    else:
-        holder = of_kind(holder, ast.While)
-        proposal.delete(site.module, holder)
-        proposal.claims.gone.add(holder)
+    if found.alone and write_as_false(check, site, proposal):
         message = "an FSDP2 model has no inner module"
-    return study.rewritten(site, RULE, message, proposal, models=models)
+        if others:
+            message = f"kept for the other wrappers: {message}"
+        return study.rewritten(site, RULE, message, proposal, models=models)
+    return study.left(
+        site,
+        RULE,
+        "an FSDP2 model has no inner module, and what takes wrappers off one by one would not end",
+        "take off the other wrappers alone",
+        models=models,
+        quiet=True,
+    )

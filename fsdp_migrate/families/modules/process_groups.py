@@ -6,7 +6,7 @@ import ast
 
 from fsdp_migrate.analysis.values import Constant, Unknown
 from fsdp_migrate.families.names import silent_fallbacks
-from fsdp_migrate.families.wrapping import strategy
+from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
@@ -81,7 +81,7 @@ def _group_in_scope(
         return None
     if constructor.is_context or constructor.may_have("device_mesh"):
         return None
-    if not strategy.is_over_all(constructor, study):
+    if not strategies.is_over_all(constructor, study):
         return None
     table = site.module.table
     for parent in table.ancestors(constructor.call):
@@ -101,6 +101,6 @@ def _over_all_ranks(constructor: Constructor, study: Study) -> bool:
     given = constructor.may_have("process_group") or constructor.has("device_mesh")
     if constructor.is_context or given:
         return False
-    return strategy.is_over_all(constructor, study) or strategy.is_replicated(
+    return strategies.is_over_all(constructor, study) or strategies.is_replicated(
         frozenset({constructor}), study
     )

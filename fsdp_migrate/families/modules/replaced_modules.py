@@ -16,6 +16,7 @@ from fsdp_migrate.analysis.values import Class, External, Made
 from fsdp_migrate.families.modules.exact_classes import model_in
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.families.wrapping.gathered import is_gathered
+from fsdp_migrate.fsdp1 import unwrapping
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.model_values import definitions
 from fsdp_migrate.fsdp1.site import Site
@@ -50,6 +51,13 @@ def find_replaced_modules(study: Study, module: Module) -> Iterator[Site]:
         model = _model_of(call.args[0], study, module)
         if model is not None and not is_gathered(call, study, module):
             yield Site(DRAWN, module, call, call, model)
+
+
+def is_on_wrapper(site: Site) -> bool:
+    """Whether what is assigned is an attribute of FSDP1's wrapper, not of the model inside."""
+    target = site.reference
+    is_attribute = isinstance(target, ast.Attribute) and target.value is site.subject
+    return is_attribute and getattr(site.subject, "attr", "") not in unwrapping.INNER
 
 
 def _stores(module: Module) -> Iterator[tuple[ast.Attribute | ast.Subscript, ast.expr]]:

@@ -24,6 +24,7 @@ DATA = Construct.parse("parameter data")
 UPDATE = Construct.parse("parameter update")
 METHODS = frozenset({"parameters", "named_parameters"})
 SHAPES = frozenset({"ndim", "shape", "dim", "size"})
+COUNTS = frozenset({"numel", "nelement"})
 # What DTensor gives for the whole parameter, by communication; of other numbers, such as norm() and
 # sum(), each rank has its own, as in FSDP1.
 OF_WHOLE = frozenset({"std", "var", "median", "nanmedian", "quantile", "argmax", "argmin"})
@@ -94,7 +95,7 @@ def uses_of_variables(
         for node in walk(part):
             if isinstance(node, ast.Attribute) and node.attr in SHAPES:
                 looked |= isinstance(node.value, ast.Name) and node.value.id in names
-            if isinstance(node, ast.Attribute) and node.attr in {"numel", "nelement"}:
+            if isinstance(node, ast.Attribute) and node.attr in COUNTS:
                 counted |= isinstance(node.value, ast.Name) and node.value.id in names
             if isinstance(node, ast.Attribute) and node.attr == "data_ptr":
                 addressed |= _variable(node.value) in names
@@ -102,7 +103,7 @@ def uses_of_variables(
                 measured |= _asked(node.value) in names
             if isinstance(node, ast.Attribute) and node.attr in STORAGES:
                 stored |= _variable(node.value) in names
-            for test in _tests(node):
+            for test in tests_of(node):
                 named |= any(isinstance(n, ast.Name) and n.id == first for n in walk(test))
         for statement, target in data_assignments(part):
             if isinstance(target.value, ast.Name) and target.value.id in names:
@@ -121,7 +122,7 @@ def uses_of_variables(
         yield loop, COUNT
 
 
-def _tests(node: ast.AST) -> list[ast.expr]:
+def tests_of(node: ast.AST) -> list[ast.expr]:
     """The conditions that a node decides by: of ``if``, ``x if y else z``, ``[... if ...]``."""
     if isinstance(node, (ast.If, ast.IfExp)):
         return [node.test]

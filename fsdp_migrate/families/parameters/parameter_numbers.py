@@ -69,7 +69,7 @@ def reduction(site: Site, study: Study) -> reductions.Reduction:
 def decide_reduced(site: Site, study: Study) -> Decision:
     """Give the program this rank's number, because it adds the numbers of all ranks up."""
     found = study.models(site.subject, site.module)
-    models = models_concerned(site, study)
+    models = models_concerned(site, study) or frozenset(study.reached_from(site.module))
     reduced = reduction(site, study)
     traced = study.traced(site.subject, site.module) and found.certain
     ignores = study.may_ignore(models)
@@ -86,6 +86,8 @@ def decide_reduced(site: Site, study: Study) -> Decision:
         review = EMPTY
     elif reduced.is_mean:
         review = OTHERS
+    elif reductions.adds_up_roots(reduced, study, site.module):
+        review = ROOTS
     message = "of this rank's part, which the program adds up"
     return study.rewritten(site, RULE, message, proposal, models=models, review=review)
 
@@ -93,5 +95,9 @@ def decide_reduced(site: Site, study: Study) -> Decision:
 EMPTY = (
     "a rank that has no row of a parameter has no largest or smallest number of it, and fails; "
     "FSDP1 had no gradient there"
+)
+ROOTS = (
+    "norms of the ranks are added up here, not their squares: that number depends on how "
+    "parameters are parted, and FSDP1 parted them otherwise"
 )
 OTHERS = "this rank's part has other elements of the parameter than FSDP1's piece, and another mean"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, Made
+from fsdp_migrate.analysis.values import Class, Made, Unknown, Value
 from fsdp_migrate.families.parameters.parameter_loops import AROUND, METHODS
 from fsdp_migrate.families.training_loop import early_optimizers, reductions
 from fsdp_migrate.families.wrapping import enclosing_models
@@ -22,10 +22,12 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import given_arguments, names_in
 from fsdp_migrate.syntax.kinds import method_of
+from fsdp_migrate.syntax.scopes import Kind
 from fsdp_migrate.syntax.trees import walk
 
 GROUPS = "param_groups"
 MEMBERS = "params"
+OF_SHARDED = frozenset({"DTensor", "to_local", "_local_tensor", "full_tensor", "ShardedTensor"})
 NESTED = 4  # lists in lists of parameters
 
 
@@ -186,12 +188,26 @@ def parameters_in(
             inner = [left, right]
         case ast.Subscript(slice=ast.Constant(value="params")):
             yield node, module
-        case ast.Name() | ast.Attribute() | ast.Call() if depth:
+        case ast.Name() | ast.Attribute() | ast.Call() | ast.Subscript() if depth:
             for value in study.values(node, module):
                 if value.node is not node and isinstance(value.node, ast.expr):
                     yield from parameters_in(value.node, study, value.module, depth - 1)
+                if isinstance(value.node, (ast.List, ast.Set)):
+                    yield from _filled(value, study, depth - 1)
     for each in inner:
         yield from parameters_in(each, study, module, depth)
+
+
+def _filled(
+    container: Value, study: Study, depth: int
+) -> Iterator[tuple[ast.Call | ast.Subscript, Module]]:
+    """As :func:`parameters_in`, of what a loop adds to a list: ``found.append(p)``."""
+    for element, module in study.tracer.additions(container):
+        parts = reductions.reduced_parts(element, names_in(element))
+        looped = [n for part in parts for n in walk(part) if isinstance(n, ast.Name)]
+        for definition in (d for name in looped for d in study.defined_by(name, module)):
+            if definition.kind is Kind.ELEMENT and definition.value is not None:
+                yield from parameters_in(definition.value, study, module, depth)
 
 
 def is_flat(model: ast.expr, module: Module, study: Study) -> bool:
@@ -205,6 +221,22 @@ def is_flat(model: ast.expr, module: Module, study: Study) -> bool:
     return False
 
 
+def may_be_sharded(model: ast.expr, study: Study, module: Module) -> bool:
+    """Whether a model of which nothing but tests tells may be one of the project's sharded ones,
+    in code that knows no sharded parameters yet."""
+    island = study.project.island(module)
+    if not any(study.project.island(c.module) == island for c in study.every_constructor):
+        return False
+    if study.tracer.told(model, module) is False:
+        return False
+    found = study.values(model, module)
+    if not all(isinstance(v, Unknown) or v.module.is_test for v in found):
+        return False
+    around = walk(enclosing_function(module, model))
+    names = {getattr(n, "attr", getattr(n, "id", "")) for n in around}
+    return names.isdisjoint(OF_SHARDED)
+
+
 def models_looped_over(iterated: ast.expr, study: Study, module: Module) -> dict[str, ast.expr]:
     """The models whose parameters a loop goes over, by their paths: ``self.model``."""
     found: dict[str, ast.expr] = {}
@@ -215,16 +247,3 @@ def models_looped_over(iterated: ast.expr, study: Study, module: Module) -> dict
             if path is not None and study.traced(method.value, module):
                 found.setdefault(path, method.value)
     return found
-
-
-def trained_models(study: Study) -> frozenset[Constructor]:
-    """The models whose parameters an optimizer gets."""
-    found: set[Constructor] = set()
-    for module in study.project.modules:
-        for call in early_optimizers.given_parameters(module):
-            if any(
-                early_optimizers.is_optimizer(v, study) for v in study.values(call.func, module)
-            ):
-                for given in early_optimizers.parameter_calls(call):
-                    found |= study.models(method_of(given).value, module).constructors
-    return frozenset(found)

@@ -14,12 +14,12 @@ from fsdp_migrate.families.parameters.parameter_owners import (
     models_concerned,
     models_looped_over,
     owner_of_groups,
-    trained_models,
 )
-from fsdp_migrate.families.wrapping import strategy
+from fsdp_migrate.families.training_loop.early_optimizers import trained_models
+from fsdp_migrate.families.training_loop.gathered_roots import may_stay_gathered, reshard_line
+from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.syntax.expressions import names_in
 from fsdp_migrate.syntax.trees import walk
@@ -69,13 +69,16 @@ def decide_update(site: Site, study: Study) -> Decision:
     if not study.traced(site.subject, site.module):
         return _update_of_optimizer(site, site.subject, study)
     proposal = study.proposal()
-    function = proposal.support(site.module, "reshard_parameters", site.expression)
     looped = models_looped_over(site.expression, study, site.module)
-    lines = [code("{f}({m})", f=function, m=model) for model in looped]
-    proposal.insert_before(site.module, site.statement, *lines)
     # Parameters of an FSDP1 model and of an FSDP2 model do not mix: all of them or none.
     together = (site.subject, *looped.values())
     models = frozenset(c for m in together for c in study.models(m, site.module).constructors)
+    if not may_stay_gathered(models, study):
+        return study.kept_as_is(site, RULE, "kept, on sharded parameters", models=models)
+    lines = [
+        reshard_line(m, site.module, site.expression, study, proposal) for m in looped.values()
+    ]
+    proposal.insert_before(site.module, site.statement, *lines)
     changed = [
         study.models(m, site.module).constructors
         for m in models_changed(site.expression, site.module)
@@ -92,13 +95,14 @@ def _update_of_optimizer(site: Site, optimizer: ast.expr, study: Study) -> Decis
     FSDP1 computed with the very parameters that the optimizer has.
     """
     models = models_concerned(site, study)
+    if models and not may_stay_gathered(models, study):
+        return study.kept_as_is(site, RULE, "kept, on sharded parameters", models=models)
     model = model_of(optimizer, study, site.module)
-    if model is None or not strategy.is_replicated(models, study):
+    if model is None or not strategies.is_replicated(models, study):
         message = "kept, and not seen in every case"
         return study.rewritten(site, RULE, message, models=models, review=UNSEEN)
     proposal = study.proposal()
-    function = proposal.support(site.module, "reshard_parameters", site.node)
-    line = code("{f}({m})", f=function, m=ast.unparse(model))
+    line = reshard_line(model, site.module, site.node, study, proposal)
     proposal.insert_before(site.module, groups_loop(site), line)
     return study.rewritten(site, RULE, "resharded first", proposal, models=models)
 

@@ -9,11 +9,13 @@ tensors: what is written to them is lost.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.parameters.parameter_loops import (
     AROUND,
+    COUNT,
+    COUNTS,
     DATA,
     LOOPED,
     METHODS,
@@ -24,33 +26,28 @@ from fsdp_migrate.families.parameters.parameter_loops import (
     loop_over,
     uses_in_loop,
 )
-from fsdp_migrate.families.parameters.parameter_numbers import find_numbers
+from fsdp_migrate.families.parameters.parameter_numbers import REDUCED, find_numbers
 from fsdp_migrate.families.parameters.parameter_owners import (
     GROUPS,
     MEMBERS,
     is_flat,
+    may_be_sharded,
     models_of_list,
     models_of_optimizer,
     optimizer_of_group,
 )
 from fsdp_migrate.families.training_loop import reductions
-from fsdp_migrate.families.wrapping import strategy
+from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.families.wrapping.gathered import is_gathered
-from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import names_in
-
-CLIP_LIST = Construct.parse("torch.nn.utils.clip_grad_norm_(list)")
-CLIP = Construct.parse("torch.nn.utils.clip_grad_norm_(parameters)")
-TORCH_CLIP = frozenset(
-    {"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"}
-)
+from fsdp_migrate.syntax.trees import walk
 
 
 def find_parameter_uses(study: Study, module: Module) -> Iterator[Site]:
-    """Sites for loops over parameters, assignments to ``.data``, and torch's own clipping."""
+    """Sites for loops over parameters, and assignments to ``.data``."""
     found: set[ast.AST] = set()
     for site in _find(study, module):
         if site.node not in found:
@@ -70,17 +67,11 @@ def _of_models(study: Study, module: Module) -> Iterator[Site]:
         method = call.func
         if not isinstance(method, ast.Attribute):
             continue
-        if not study.traced(method.value, module) or is_gathered(call, study, module):
+        if not study.traced(method.value, module):
+            yield from _of_unknown(call, method.value, study, module)
             continue
-        outer = module.table.parents[call]
-        if isinstance(outer, ast.Call) and outer.args[:1] == [call]:
-            names = study.external(outer.func, module)
-            if names & TORCH_CLIP:
-                yield Site(CLIP, module, outer, outer, method.value)
-        for clip in _listed_for_clipping(call, study, module):
-            if clip not in found:
-                found.add(clip)
-                yield Site(CLIP_LIST, module, clip, clip, method.value)
+        if is_gathered(call, study, module):
+            continue
         for node, construct in uses_in_loop(call, module):
             if construct == NAME and not is_flat(method.value, module, study):
                 continue
@@ -96,6 +87,15 @@ def _of_models(study: Study, module: Module) -> Iterator[Site]:
             if study.traced(owner, module) and not is_gathered(statement, study, module):
                 found.add(statement)
                 yield Site(DATA, module, statement, statement, owner)
+
+
+def _of_unknown(call: ast.Call, model: ast.expr, study: Study, module: Module) -> Iterator[Site]:
+    """Sites for numbers that are added up over the ranks, of what may be a sharded model."""
+    if loop_over(call, module) is None or not may_be_sharded(model, study, module):
+        return
+    numbers = [n for n in find_numbers(call, model, study, module) if n.construct == REDUCED]
+    if numbers and not is_gathered(call, study, module):
+        yield from numbers
 
 
 def _of_optimizers(study: Study, module: Module) -> Iterator[Site]:
@@ -135,7 +135,7 @@ def _may_be_replicated(optimizer: ast.expr, study: Study, module: Module) -> boo
     if isinstance(optimizer, ast.Name) and optimizer.id == "self":
         return False
     chosen = [
-        strategy.strategies_of(c, study) for c in models_of_optimizer(optimizer, study, module)
+        strategies.strategies_of(c, study) for c in models_of_optimizer(optimizer, study, module)
     ]
     return any(not found or "NO_SHARD" in found for found in chosen)
 
@@ -157,7 +157,9 @@ def _named(iterated: ast.expr, module: Module) -> Iterator[ast.Name]:
 def _of_lists(study: Study, module: Module) -> Iterator[Site]:
     """Loops over lists and arguments that hold parameters of sharded models, or gradients."""
     parents, assigns_data = module.table.parents, has_data_assignments(module)
-    for name in module.table.names:
+    counts = module.mentions("numel", "nelement")
+    named: list[ast.Name | ast.Attribute] = [*module.table.names, *module.table.attributes]
+    for name in named:
         around = parents[name]
         if isinstance(around, ast.Call) and getattr(around.func, "id", "") not in AROUND:
             continue  # as nearly always
@@ -166,7 +168,7 @@ def _of_lists(study: Study, module: Module) -> Iterator[Site]:
         loop = loop_over(name, module)
         if loop is None:
             continue
-        target, region, _ = loop
+        target, region, whole = loop
         names = names_in(target)
         assigned = [
             statement
@@ -174,42 +176,29 @@ def _of_lists(study: Study, module: Module) -> Iterator[Site]:
             for statement, each in data_assignments(part)
             if isinstance(each.value, ast.Name) and each.value.id in names
         ]
-        if not assigned and not reductions.find_reductions(names, region, study, module):
+        counted = counts and _is_counted_over_ranks(names, region, study, module)
+        reduced = assigned or counted or reductions.find_reductions(names, region, study, module)
+        if not reduced:
             continue
         if is_gathered(name, study, module) or not models_of_list(name, study, module):
             continue
         for statement in assigned:
             yield Site(DATA, module, statement, statement, name)
+        if counted:
+            yield Site(COUNT, module, whole, whole, name)
         yield from find_numbers(name, name, study, module)
 
 
-def _listed_for_clipping(call: ast.Call, study: Study, module: Module) -> Iterator[ast.Call]:
-    """torch's own clipping of a list made from ``model.parameters()``, in place or by name."""
-    table = module.table
-    child: ast.AST = call
-    for parent in table.ancestors(call):
-        if isinstance(parent, (ast.ListComp, ast.GeneratorExp, ast.comprehension)):
-            child = parent
-            continue
-        if isinstance(parent, ast.Call) and getattr(parent.func, "id", "") in AROUND:
-            child = parent
-            continue
-        if child is call:
-            return  # the parameters themselves
-        if isinstance(parent, ast.Call):
-            yield from _clips(child, parent, study, module)
-        elif isinstance(parent, ast.Assign) and parent.value is child:
-            target = parent.targets[0]
-            if not isinstance(target, ast.Name):
-                return
-            for name in table.names:
-                user = table.parents[name]
-                same = name.id == target.id and table.within[name] is table.within[target]
-                if same and isinstance(user, ast.Call):
-                    yield from _clips(name, user, study, module)
-        return
-
-
-def _clips(given: ast.AST, call: ast.Call, study: Study, module: Module) -> Iterator[ast.Call]:
-    if call.args[:1] == [given] and study.external(call.func, module) & TORCH_CLIP:
-        yield call
+def _is_counted_over_ranks(
+    names: set[str], region: Sequence[ast.AST], study: Study, module: Module
+) -> bool:
+    """Whether a loop counts elements of its variables that the program adds up over the ranks."""
+    return any(
+        reductions.is_reduced(node, study, module)
+        for part in region
+        for node in walk(part)
+        if isinstance(node, ast.Attribute)
+        and node.attr in COUNTS
+        and isinstance(node.value, ast.Name)
+        and node.value.id in names
+    )

@@ -16,6 +16,7 @@ from fsdp_migrate.families.parameters.parameter_owners import (
     models_looped_over,
     models_of_list,
 )
+from fsdp_migrate.families.training_loop.gathered_roots import may_stay_gathered, reshard_line
 from fsdp_migrate.families.training_loop.reductions import reduced_parts
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.construct import Construct
@@ -23,7 +24,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
-from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.expressions import last_name, names_in
 from fsdp_migrate.syntax.kinds import present
 
 RULE = "FSDP408"
@@ -50,7 +51,7 @@ def find_flattened_parameters(study: Study, module: Module) -> Iterator[Site]:
             construct, given = WRITTEN, call.args[1]
         elif name in {"cat", "concat", "concatenate"} and call.args:
             construct, given = PIECES, call.args[0]
-            if flattened(given) is None:
+            if not flattened(given, study, module):
                 continue
         else:
             continue
@@ -62,12 +63,27 @@ def find_flattened_parameters(study: Study, module: Module) -> Iterator[Site]:
             yield Site(construct, module, call, call, given)
 
 
-def flattened(given: ast.expr) -> ast.expr | None:
-    """``p.grad`` of ``[p.grad.flatten() for p in model.parameters()]``."""
-    if not isinstance(given, (ast.ListComp, ast.GeneratorExp)):
-        return None
-    names = {n.id for g in given.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
-    node, flat = given.elt, False
+def flattened(given: ast.expr, study: Study, module: Module) -> list[ast.expr]:
+    """``p.grad`` of ``[p.grad.flatten() for p in model.parameters()]``, also under a name, and of
+    ``flat.append(p.grad.flatten())``; what else a list has is not."""
+    parts: list[tuple[ast.expr, set[str]]] = []
+    made = [given]
+    if isinstance(given, ast.Name):
+        found = study.values(given, module)
+        made = [v.node for v in found if v.module is module and isinstance(v.node, ast.expr)]
+        for value in found:
+            for element, _ in study.tracer.additions(value):
+                parts.append((element, names_in(element)))
+    for each in made:
+        if isinstance(each, (ast.ListComp, ast.GeneratorExp)):
+            parts.append((each.elt, {n for g in each.generators for n in names_in(g.target)}))
+    bases = [_base(element, names) for element, names in parts]
+    return [base for base in bases if base is not None]
+
+
+def _base(element: ast.expr, names: set[str]) -> ast.expr | None:
+    """``p.grad`` of ``p.grad.detach().flatten()``."""
+    node, flat = element, False
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         if node.func.attr not in FLATTENING | PASSING:
             return None
@@ -82,16 +98,19 @@ def decide_vector(site: Site, study: Study) -> Decision:
     given = present(site.receiver)
     proposal = study.proposal()
     function = proposal.support(site.module, "own_part", given)
-    base = flattened(given) if site.construct == PIECES else None
-    if base is not None:
+    bases = flattened(given, study, site.module) if site.construct == PIECES else []
+    for base in bases:
         proposal.replace(site.module, base, code("{f}({b})", f=function, b=base))
-    else:
+    if not bases:
         proposal.replace(site.module, given, code("map({f}, {g})", f=function, g=given))
-    if "grad" not in ast.unparse(base or given):  # which are sharded after an evaluation too
-        for path in models_looped_over(given, study, site.module):
-            reshard = proposal.support(site.module, "reshard_parameters", site.node)
-            line = code("{f}({m})", f=reshard, m=path)
-            proposal.insert_before(site.module, site.statement, line)
+    if not all(
+        "grad" in ast.unparse(base) for base in bases or [given]
+    ):  # which are sharded after an evaluation too
+        for model in models_looped_over(given, study, site.module).values():
+            looped = study.models(model, site.module).constructors
+            if may_stay_gathered(looped, study):
+                line = reshard_line(model, site.module, site.node, study, proposal)
+                proposal.insert_before(site.module, site.statement, line)
     return study.rewritten(
         site,
         RULE,

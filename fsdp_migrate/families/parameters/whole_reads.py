@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.syntax.expressions import names_in
+from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.trees import COMPREHENSIONS, walk
 
 # What a DTensor tells of the whole parameter, without communication.
@@ -20,8 +21,11 @@ KNOWN = frozenset({"requires_grad", "ndim", "shape", "dim", "size", "numel", "dt
 # What only the parameter itself has.
 ITS_OWN = frozenset({"grad", "grad_fn", "is_leaf", "register_hook", "backward"})
 ELEMENTWISE = frozenset({"add_", "sub_", "mul_", "div_", "clamp_", "zero_", "fill_"})
+# What a condition may be made of that every rank finds the same.
+SHARED = frozenset({"any", "all", "len", "max", "min", "abs"})
+OF_RANK = frozenset({"device", "data_ptr", "get_device"})  # what each rank has another of
 # Where code does not run, or not on every rank: what is gathered must be gathered on all.
-CONDITIONAL = (ast.If, ast.IfExp, ast.BoolOp, ast.Lambda, ast.While, ast.For, ast.Try, ast.With)
+OTHERWISE = (ast.Lambda, ast.While, ast.For, ast.Try, ast.With)
 
 
 @dataclass(frozen=True)
@@ -33,8 +37,13 @@ class Loop:
     variable: str = ""
 
 
-def read_block(body: Sequence[ast.stmt], model: ast.expr, module: Module) -> Loop | None:
+def read_block(
+    body: Sequence[ast.stmt], model: ast.expr, module: Module, *, gradients: bool = False
+) -> Loop | None:
     """The one loop that a block consists of, if it goes over a model's parameters and reads them.
+
+    Args:
+        gradients: the block has whole gradients too, and may read them.
 
     Returns:
         None for a block that does something else, or of which nobody knows.
@@ -43,7 +52,8 @@ def read_block(body: Sequence[ast.stmt], model: ast.expr, module: Module) -> Loo
         return None
     statement = body[0]
     if isinstance(statement, ast.For):
-        variable = _variable(statement.target, statement.iter, model)
+        target = statement.target
+        variable = _variable(target, statement.iter, model)
         if not variable or statement.orelse or _leaves(statement):
             return None
         region: list[ast.AST] = [*statement.body]
@@ -52,20 +62,30 @@ def read_block(body: Sequence[ast.stmt], model: ast.expr, module: Module) -> Loo
         if len(over) != 1 or len(over[0].generators) != 1 or isinstance(over[0], ast.DictComp):
             return None
         generator = over[0].generators[0]
-        variable = _variable(generator.target, generator.iter, model)
-        if not variable or _is_conditional(over[0], statement, module):
+        target = generator.target
+        variable = _variable(target, generator.iter, model)
+        if not variable or _is_conditional(over[0], statement, set(), module):
             return None
         region = [over[0].elt, *generator.ifs]
     else:
         return None
-    uses = list(_uses(variable, region, module))
+    uses = list(_uses(variable, region, module, gradients=gradients))
     if not uses or any(use is None for use in uses):
         return None
     found = [use for use in uses if use is not None and not _is_known(use, module)]
     loop = statement if isinstance(statement, ast.For) else over[0]
-    skips = any(isinstance(n, ast.Continue) for n in ast.walk(loop))
-    if len(found) == 1 and not skips and not _is_conditional(found[0], loop, module):
-        return Loop(uses=(found[0],))
+    names = _own_names(target, loop)
+    skips = any(
+        isinstance(n, ast.Continue) and _is_conditional(n, loop, names, module)
+        for n in ast.walk(loop)
+    )
+    filters = generator.ifs if loop is not statement else []
+    skips |= not all(_is_shared(test, names) for test in filters)
+    once = len({ast.unparse(use) for use in found}) == len(found)
+    if once and not skips and not any(_is_conditional(u, loop, names, module) for u in found):
+        return Loop(uses=tuple(found))
+    if gradients:
+        return None
     if isinstance(statement, ast.For) and found and not any(_needs_own(u, module) for u in uses):
         return Loop(above=statement.body[0], variable=variable)
     return None
@@ -108,7 +128,8 @@ def read_changes(body: Sequence[ast.stmt], model: ast.expr, module: Module) -> C
                 return None
             elif not _is_known(node, module):
                 uses.append(node)
-    if len(uses) > 1 or any(_is_conditional(use, loop, module) for use in uses):
+    names = _own_names(target, loop)
+    if len(uses) > 1 or any(_is_conditional(use, loop, names, module) for use in uses):
         return None
     skips = any(isinstance(n, ast.Continue) for n in ast.walk(loop))
     return None if uses and skips else Changes(tuple(uses), tuple(copies))
@@ -156,12 +177,22 @@ def _leaves(loop: ast.For) -> bool:
     return any(isinstance(n, leaving) for n in ast.walk(loop))
 
 
-def _uses(variable: str, region: Sequence[ast.AST], module: Module) -> Iterator[ast.Name | None]:
-    """Where the parameter is read; None for a use that is not known to be reading."""
+def _uses(
+    variable: str, region: Sequence[ast.AST], module: Module, *, gradients: bool = False
+) -> Iterator[ast.expr | None]:
+    """Where the parameter, or its gradient, is read; None for what is not known to be reading."""
     for node in (n for part in region for n in ast.walk(part)):
         if not isinstance(node, ast.Name) or node.id != variable:
             continue
-        parent = module.table.parents[node]
+        read: ast.expr = node
+        parent = module.table.parents[read]
+        if gradients and isinstance(parent, ast.Attribute) and parent.attr == "grad":
+            if not isinstance(parent.ctx, ast.Load):
+                yield None
+                continue
+            read, parent = parent, module.table.parents[parent]
+            if _is_compared(read, module):
+                continue
         if isinstance(parent, ast.Attribute):
             method = parent
             if parent.attr == "data":
@@ -169,28 +200,66 @@ def _uses(variable: str, region: Sequence[ast.AST], module: Module) -> Iterator[
                 method = outer if isinstance(outer, ast.Attribute) else parent
             changes = method.attr.endswith("_") or method.attr in ITS_OWN
             stores = not isinstance(parent.ctx, ast.Load) or not isinstance(method.ctx, ast.Load)
-            yield None if changes or stores else node
+            yield None if changes or stores else read
         elif isinstance(parent, ast.Call) and isinstance(parent.func, ast.Attribute):
-            yield node
+            yield read
         else:
             yield None
 
 
-def _is_known(use: ast.Name, module: Module) -> bool:
+def _is_compared(gradient: ast.expr, module: Module) -> bool:
+    """``p.grad is None``, which is the same of a sharded gradient."""
+    match module.table.parents[gradient]:
+        case ast.Compare(left=left, ops=[ast.Is() | ast.IsNot()], comparators=[ast.Constant()]):
+            return left is gradient
+    return False
+
+
+def _is_known(use: ast.expr, module: Module) -> bool:
     parent = module.table.parents[use]
     return isinstance(parent, ast.Attribute) and parent.attr in KNOWN
 
 
-def _needs_own(use: ast.Name | None, module: Module) -> bool:
+def _needs_own(use: ast.expr | None, module: Module) -> bool:
     parent = module.table.parents[use] if use is not None else None
     return isinstance(parent, ast.Attribute) and parent.attr == "requires_grad"
 
 
-def _is_conditional(node: ast.AST, within: ast.AST, module: Module) -> bool:
-    """Whether code may run on some ranks only, of what runs on all."""
+def _is_conditional(node: ast.AST, within: ast.AST, names: set[str], module: Module) -> bool:
+    """Whether code may run on some ranks only, of what runs on all.
+
+    Args:
+        names: the loop's variables, which are the same on every rank, and so are conditions on them
+    """
+    child = node
     for parent in module.table.ancestors(node):
         if parent is within:
             return False
-        if isinstance(parent, (*CONDITIONAL, *COMPREHENSIONS)):
+        tests: list[ast.expr] = []
+        if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test:
+            tests = [parent.test]
+        elif isinstance(parent, ast.BoolOp):
+            tests = parent.values[: parent.values.index(of_kind(child, ast.expr))]
+        elif isinstance(parent, (*OTHERWISE, *COMPREHENSIONS)):
             return True
+        if not all(_is_shared(test, names) for test in tests):
+            return True
+        child = parent
     return True
+
+
+def _own_names(target: ast.expr, loop: ast.AST) -> set[str]:
+    """The variables of a loop that nothing in it gives another value."""
+    stored = [n.id for n in ast.walk(loop) if isinstance(n, ast.Name) and not _is_loaded(n)]
+    return {name for name in names_in(target) if stored.count(name) == 1}
+
+
+def _is_loaded(name: ast.Name) -> bool:
+    return isinstance(name.ctx, ast.Load)
+
+
+def _is_shared(test: ast.expr, names: set[str]) -> bool:
+    """Whether a condition is only about the loop's variables: ``name.endswith("weight")``."""
+    used = {n.id for n in ast.walk(test) if isinstance(n, ast.Name)}
+    asked = {n.attr for n in ast.walk(test) if isinstance(n, ast.Attribute)}
+    return used <= {*names, *SHARED} and asked.isdisjoint(OF_RANK)

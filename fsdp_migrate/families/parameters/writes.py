@@ -12,14 +12,18 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.training_loop.gathered_roots import (
+    may_be_evaluated,
+    may_stay_gathered,
+    reshard_line,
+)
+from fsdp_migrate.families.training_loop.training_before import just_trained
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
-from fsdp_migrate.planning.context import Study, block_of
-from fsdp_migrate.planning.edits import code
-from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.syntax.expressions import last_name
-from fsdp_migrate.syntax.trees import FUNCTIONS
 
 RULE = "FSDP408"
 
@@ -39,7 +43,6 @@ IN_PLACE = frozenset(
 SAME = frozenset({"data", "detach"})
 INIT = "torch.nn.init."
 BUFFERS = frozenset({"running_mean", "running_var", "num_batches_tracked"})
-EVALUATING = frozenset({"no_grad", "inference_mode"})
 
 
 def find_parameter_writes(study: Study, module: Module) -> Iterator[Site]:
@@ -55,9 +58,10 @@ def find_parameter_writes(study: Study, module: Module) -> Iterator[Site]:
         if model is None or _is_buffer(parameter, study) or is_gathered(target, study, module):
             continue
         path = access_path(model)
-        if path is None or _follows_training(statement, path, study, module, handled):
+        done = {each for each, written in handled.items() if written == path}
+        if path is None or statement in done:
             continue
-        if handled.get(statement) == path:
+        if just_trained(statement, study, module, resharded=done):
             continue
         if not any(isinstance(parent, ast.Lambda) for parent in table.ancestors(target)):
             handled[statement] = path
@@ -73,46 +77,6 @@ def models_of(site: Site, study: Study) -> dict[str, ast.expr]:
         if owner is not None and path is not None and study.traced(owner, site.module):
             found.setdefault(path, owner)
     return found
-
-
-def may_be_evaluated(models: frozenset[Constructor], study: Study) -> bool:
-    """Whether a model may be evaluated: by ``eval()``, without gradients, or out of sight."""
-    called = False
-    for module in study.project.modules:
-        for call in module.table.calls:
-            method = call.func
-            if isinstance(method, ast.Attribute) and method.attr == "eval" and not call.args:
-                if _is_one_of(method.value, models, study, module):
-                    return True
-            elif isinstance(method, (ast.Name, ast.Attribute)):
-                if not _is_one_of(method, models, study, module):
-                    continue
-                called = True
-                if _is_without_gradients(call, module):
-                    return True
-    return not called
-
-
-def _is_one_of(
-    node: ast.expr, models: frozenset[Constructor], study: Study, module: Module
-) -> bool:
-    if not study.traced(node, module):
-        return False
-    return not study.models(node, module).constructors.isdisjoint(models)
-
-
-def _is_without_gradients(node: ast.AST, module: Module) -> bool:
-    for parent in module.table.ancestors(node):
-        around: list[ast.expr] = []
-        if isinstance(parent, (ast.With, ast.AsyncWith)):
-            around = [item.context_expr for item in parent.items]
-        elif isinstance(parent, FUNCTIONS) and not isinstance(parent, ast.Lambda):
-            around = parent.decorator_list
-        for each in around:
-            name = each.func if isinstance(each, ast.Call) else each
-            if last_name(name) in EVALUATING:
-                return True
-    return False
 
 
 def _targets(study: Study, module: Module) -> Iterator[ast.expr]:
@@ -187,49 +151,6 @@ def _is_buffer(parameter: ast.expr, study: Study) -> bool:
     return False
 
 
-def _follows_training(
-    statement: ast.stmt, path: str, study: Study, module: Module, handled: dict[ast.stmt, str]
-) -> bool:
-    """Whether the model is certainly sharded here: it was just made, trained, or resharded."""
-    table = module.table
-    while True:
-        parent = table.parents[statement]
-        block = block_of(parent, statement)
-        if block is None:
-            return False
-        for earlier in reversed(block[: block.index(statement)]):
-            if handled.get(earlier) == path:
-                return True
-            calls = [n for n in ast.walk(earlier) if isinstance(n, ast.Call)]
-            if any(_makes_or_trains(call, study) for call in calls):
-                return isinstance(earlier, (ast.Expr, ast.Assign))
-            if not all(map(_is_harmless, calls)):
-                return False
-        if not isinstance(parent, (ast.With, ast.If)):
-            return False
-        statement = parent
-
-
-def _makes_or_trains(call: ast.Call, study: Study) -> bool:
-    if call in study.constructors:
-        return True
-    method = call.func
-    if not isinstance(method, ast.Attribute):
-        return False
-    if method.attr == "backward":
-        return True
-    owner = last_name(method.value).lower()
-    return method.attr == "step" and ("opt" in owner or "scaler" in owner)
-
-
-HARMLESS = frozenset({"print", "zero_grad", "item", "len", "float", "int", "barrier", "no_grad"})
-
-
-def _is_harmless(call: ast.Call) -> bool:
-    name = last_name(call.func)
-    return name in HARMLESS or name in IN_PLACE
-
-
 def decide_write(site: Site, study: Study) -> Decision:
     """Reshard the model before one of its parameters is written to.
 
@@ -256,13 +177,16 @@ def decide_write(site: Site, study: Study) -> Decision:
             quiet=True,
         )
     proposal = study.proposal()
-    function = proposal.support(site.module, "reshard_parameters", site.expression)
     together = models_of(site, study)
-    lines = [code("{f}({m})", f=function, m=path) for path in together]
-    proposal.insert_before(site.module, site.statement, *lines)
     models = frozenset(
         c for m in together.values() for c in study.models(m, site.module).constructors
     )
+    if not may_stay_gathered(models, study):
+        return study.kept_as_is(site, RULE, "kept, on sharded parameters", models=models)
+    lines = [
+        reshard_line(m, site.module, site.expression, study, proposal) for m in together.values()
+    ]
+    proposal.insert_before(site.module, site.statement, *lines)
     late = may_be_evaluated(changed, study)
     return study.rewritten(
         site, RULE, "resharded first", proposal, models=models, review=LATE if late else ""

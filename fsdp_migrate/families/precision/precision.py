@@ -159,9 +159,10 @@ def policy(
 
 
 def convert_in_place(
-    mixed: MixedPrecision, proposal: Proposal, study: Study, near: ast.AST
+    mixed: MixedPrecision, proposal: Proposal, study: Study, near: ast.AST, *, root: bool = False
 ) -> None:
-    """Turn a call into the units' ``MixedPrecisionPolicy``, its layout and comments kept."""
+    """Turn a call into the ``MixedPrecisionPolicy`` of the units, or of the root, its layout and
+    comments kept."""
     name = proposal.name(mixed.module, fsdp1.PACKAGE, "MixedPrecisionPolicy", near)
     proposal.replace(mixed.module, mixed.call.func, code("{n}", n=name))
     for argument in mixed.call.args[2:]:
@@ -169,7 +170,8 @@ def convert_in_place(
     for keyword in mixed.call.keywords:
         if keyword.arg not in FIELDS[:2]:
             proposal.remove_argument(mixed.module, mixed.call, keyword)
-    if not mixed.casts_units(study) and not mixed.is_empty:
+    casts = mixed.casts_root(study) if root else mixed.casts_units(study)
+    if not casts and not mixed.is_empty:
         proposal.add_keyword(mixed.module, mixed.call, "cast_forward_inputs", code("False"))
 
 
@@ -216,29 +218,20 @@ def cast_buffers(plan: ShardPlan, study: Study) -> bool:
         return False
     plan.casts_buffers = True
     name = plan.fresh("buffer")
+    asked = [code("{b}.is_floating_point()", b=name)]
+    template = "for {b} in {m}.buffers():\n    if {t}:\n        {b}.data = {b}.to({d})"
+    layer = plan.fresh("layer") if plan.batch_norm or plan.ignored is not None else ""
+    if layer:
+        template = "for {l} in {m}.modules():\n    " + template.replace("\n", "\n    ")
+        template = template.replace("{m}.buffers()", "{l}.buffers(recurse=False)")
+    if plan.ignored is not None:  # which FSDP1 left alone
+        plan.asks_ignored = True
+        asked.append(code("{l} not in {i}", l=layer, i=plan.fresh("ignored")))
     if plan.batch_norm:
         norm = plan.name("torch.nn.modules.batchnorm", "_BatchNorm")
-        layer = plan.fresh("layer")
-        loop = code(
-            "for {l} in {m}.modules():\n"
-            "    for {b} in {l}.buffers(recurse=False):\n"
-            "        if {b}.is_floating_point() and not isinstance({l}, {n}):\n"
-            "            {b}.data = {b}.to({d})",
-            l=layer,
-            m=plan.model,
-            b=name,
-            n=norm,
-            d=dtype,
-        )
-    else:
-        loop = code(
-            "for {b} in {m}.buffers():\n"
-            "    if {b}.is_floating_point():\n"
-            "        {b}.data = {b}.to({d})",
-            b=name,
-            m=plan.model,
-            d=dtype,
-        )
+        asked.append(code("not isinstance({l}, {n})", l=layer, n=norm))
+    test = join(" and ", asked)
+    loop = code(template, l=layer, m=plan.model, b=name, t=test, d=dtype)
     if condition is not None:
         nested = Code(loop.template.replace("\n", "\n    "), loop.parts)
         loop = code("if {c}:\n    {l}", c=condition, l=nested)

@@ -19,6 +19,7 @@ from fsdp_migrate.fsdp1 import model_values
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, block_of
+from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
 from fsdp_migrate.syntax.kinds import method_of, of_kind
 from fsdp_migrate.syntax.scopes import Scope
@@ -230,3 +231,14 @@ def _handed(call: ast.Call) -> set[str]:
         func = func.value
     given = [func if func is not call.func else None, *given_arguments(call)]
     return {g.id for g in given if isinstance(g, ast.Name)}
+
+
+def trained_models(study: Study) -> frozenset[Constructor]:
+    """The models whose parameters an optimizer gets."""
+    found: set[Constructor] = set()
+    for module in study.project.modules:
+        for call in given_parameters(module):
+            if any(is_optimizer(v, study) for v in study.values(call.func, module)):
+                for given in parameter_calls(call):
+                    found |= study.models(method_of(given).value, module).constructors
+    return frozenset(found)

@@ -8,13 +8,12 @@ puts away again: an optimizer built from them never trains the model, without an
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, Display, External, Function, Made, Unknown
+from fsdp_migrate.analysis.values import Class, Display, External, Made
 from fsdp_migrate.families.training_loop.early_optimizers import (
     PARAMETER_METHODS,
     function_scope,
@@ -23,6 +22,8 @@ from fsdp_migrate.families.training_loop.early_optimizers import (
     is_optimizer_name,
     named_like_an_optimizer,
 )
+from fsdp_migrate.families.training_loop.gathered_roots import may_stay_gathered
+from fsdp_migrate.families.training_loop.model_runs import Runs, calls_in
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
@@ -34,19 +35,8 @@ from fsdp_migrate.syntax.scopes import Scope
 from fsdp_migrate.syntax.trees import walk
 
 CONSTRUCT = Construct.parse("late optimizer")
-# Methods of a model that run it, and others through which it may be called.
-RUNNING = frozenset({"forward", "module", "generate", "sample", "predict", "encode", "decode"})
-# What functions outside the project that are given a model do with it, as their names say.
-NOT_RUNNING = re.compile(
-    r"^_*(apply|broadcast|build|configure|convert|count|create|freeze|get|init|is|load|log|make"
-    r"|num|patch|prepare|print|register|replace|restore|resume|save|set|shard|sync|unwrap|watch"
-    r"|wrap)(_|[A-Z]|$)|[Pp]aram"
-)
-MEASURING = re.compile(r"flop|macs|complexity|profil", re.I)  # which they do with a forward
 ADDING = "add_param_group"
-QUIET_PACKAGES = ("torch.", "builtins.", "fsdp2_support.")
 SELECTORS = PARAMETER_METHODS | {"modules", "named_modules", "children", "named_children"}
-CALLS_DEEP = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,10 +84,12 @@ def read_late_optimizer(
     if not asked:
         return None
     models = {c for _, node in asked for c in study.models(node, module).constructors}
+    if not may_stay_gathered(frozenset(models), study):
+        return None
     runs = runs or Runs(study)
     earlier = [
         module.table.statement(run)
-        for run in _calls_in(scope, module)
+        for run in calls_in(scope, module)
         if run is not call and runs.may_be(run, module, models)
     ]
     late = [
@@ -132,17 +124,12 @@ def _called_late(
     for caller in study.tracer.callers(method, module):
         where = caller.module
         then = where.table.statement(caller.call)
-        for run in _calls_in(function_scope(caller.call, where), where):
+        for run in calls_in(function_scope(caller.call, where), where):
             first = where.table.statement(run)
             comes_first = first is not then and may_follow(first, then, where)
             if comes_first and runs.may_be(run, where, models):
                 return True
     return False
-
-
-def _calls_in(scope: Scope, module: Module) -> Iterator[ast.Call]:
-    """The calls of a function or module, without those in functions inside of it."""
-    yield from module.table.own_calls.get(scope, ())
 
 
 def _gives_optimizer(call: ast.Call, module: Module, study: Study) -> bool:
@@ -238,84 +225,6 @@ def _is_asked(node: ast.expr, module: Module) -> bool:
             name = last_name(parent.func)
             return name in SELECTORS or "param" in name.lower() or "group" in name.lower()
     return False
-
-
-Given = Mapping[str, frozenset[Constructor]]  # parameters of a function that are models
-NOTHING: frozenset[Constructor] = frozenset()
-
-
-@dataclass(eq=False)
-class Runs:
-    """Which calls may run a model."""
-
-    study: Study
-    _known: dict[tuple[ast.AST, frozenset[object]], frozenset[Constructor]] = field(
-        default_factory=dict
-    )
-
-    def may_be(self, call: ast.Call, module: Module, models: set[Constructor]) -> bool:
-        return not models.isdisjoint(self._of(call, module, {}, CALLS_DEEP))
-
-    def _models(self, node: ast.expr, module: Module, given: Given) -> frozenset[Constructor]:
-        """The models that an expression may be, by what the function's parameters stand for."""
-        if isinstance(node, ast.Name) and node.id in given:
-            return given[node.id]
-        if access_path(node) is None or not self.study.traced(node, module):
-            return NOTHING
-        return self.study.models(node, module).constructors
-
-    def _of(
-        self, call: ast.Call, module: Module, given: Given, depth: int
-    ) -> frozenset[Constructor]:
-        """The models that a call may run."""
-        method = call.func
-        called = self._models(method, module, given)
-        if called:
-            return called
-        if isinstance(method, ast.Attribute):
-            owner = self._models(method.value, module, given)
-            if owner:
-                return owner if method.attr in RUNNING else NOTHING
-        found: set[Constructor] = set()
-        for callee in self.study.values(method, module):
-            if isinstance(callee, Function) and depth:
-                found |= self._inside(callee, self._passed(call, callee, module, given), depth - 1)
-            elif isinstance(callee, (External, Unknown)):
-                found |= self._outside(call, callee, module, given)
-        return frozenset(found)
-
-    def _passed(self, call: ast.Call, callee: Function, module: Module, given: Given) -> Given:
-        """The parameters of a function for which a call gives models."""
-        args = callee.node.args
-        found: dict[str, frozenset[Constructor]] = {}
-        for parameter in (*args.posonlyargs, *args.args, *args.kwonlyargs):
-            bound = callee.owner is not None
-            value = self.study.tracer.argument(call, callee.node, parameter.arg, bound=bound)
-            models = self._models(value, module, given) if value is not None else NOTHING
-            if models:
-                found[parameter.arg] = models
-        return found
-
-    def _inside(self, function: Function, given: Given, depth: int) -> frozenset[Constructor]:
-        key = function.node, frozenset(given.items())
-        if key not in self._known:
-            self._known[key] = NOTHING  # of a recursive call: nothing more
-            module = function.module
-            scope = module.table.scopes[function.node]
-            inner = [self._of(c, module, given, depth) for c in _calls_in(scope, module)]
-            self._known[key] = NOTHING.union(*inner)
-        return self._known[key]
-
-    def _outside(
-        self, call: ast.Call, callee: External | Unknown, module: Module, given: Given
-    ) -> frozenset[Constructor]:
-        """The models that a function outside the project is given and may run."""
-        name = callee.name if isinstance(callee, External) else ""
-        last = last_name(call.func)
-        quiet = NOT_RUNNING.search(last) and not MEASURING.search(last)
-        if f"{name}.".startswith(QUIET_PACKAGES) or quiet:
-            return NOTHING
-        return NOTHING.union(*(self._models(a, module, given) for a in given_arguments(call)))
 
 
 def may_follow(first: ast.stmt, then: ast.stmt, module: Module) -> bool:

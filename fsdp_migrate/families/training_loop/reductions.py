@@ -18,7 +18,7 @@ from fsdp_migrate.analysis.values import Function
 from fsdp_migrate.fsdp1 import references
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import given_arguments
-from fsdp_migrate.syntax.trees import FUNCTIONS, walk
+from fsdp_migrate.syntax.trees import FUNCTIONS, position, walk
 
 NORMS = frozenset({"norm", "vector_norm"})
 EXTREMES = frozenset({"max", "min", "amax", "amin"})
@@ -54,6 +54,7 @@ class Reduction:
     bases: tuple[ast.expr, ...]
     is_extreme: bool = False  # there is none of an empty piece
     is_mean: bool = False
+    is_root: bool = False  # a norm of which powers have to be added up
 
 
 def find_reductions(
@@ -154,7 +155,9 @@ def _read(call: ast.Call, names: Collection[str], study: Study, module: Module) 
         return None
     order = [*settings, *(k.value for k in call.keywords if k.arg != "dtype")]
     infinite = name in NORMS and any("inf" in ast.unparse(o).lower() for o in order)
-    return Reduction(call, tuple(found), name in EXTREMES or infinite, name == "mean")
+    root = name in NORMS | OF_LISTS and not infinite
+    root = root and not any(isinstance(o, ast.Constant) and o.value == 1 for o in order)
+    return Reduction(call, tuple(found), name in EXTREMES or infinite, name == "mean", root)
 
 
 def _listed(call: ast.Call, names: Collection[str]) -> list[ast.expr]:
@@ -187,11 +190,46 @@ def is_reduced(node: ast.AST, study: Study, module: Module) -> bool:
     return _Following(study).reduces(node, frozenset(), module, node, DEEP)
 
 
+def adds_up_roots(reduction: Reduction, study: Study, module: Module) -> bool:
+    """Whether norms go to the other ranks as they are. Of the squares of parts the sum is that of
+    the whole; the sum of their norms depends on how parameters are parted."""
+    if not reduction.is_root:
+        return False
+    nodes = list(walk(references.enclosing_function(module, reduction.node)))
+    held = _Following._spread(nodes, set(), reduction.node)
+    norms = [
+        node
+        for node in nodes
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "attr", getattr(node.func, "id", "")) in NORMS
+        and any(_holds(given, held, reduction.node) for given in node.args)
+    ]
+    last = norms[0] if norms else reduction.node  # of norms of single gradients
+    following = _Following(study)
+    following.reduces(last, frozenset(), module, last, DEEP)
+    return not following.raised
+
+
+def _is_power(node: ast.AST, held: set[str], start: ast.AST | None) -> bool:
+    """Whether something is squared, or raised to the norm's order, that is held."""
+    match node:
+        case ast.BinOp(left=base, op=ast.Pow()):
+            return _holds(base, held, start)
+        case ast.AugAssign(target=base, op=ast.Pow()):
+            return _holds(base, held, start)
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return _holds(left, held, start) and _holds(right, held, start)
+        case ast.Call(func=ast.Attribute(value=base, attr="pow" | "square" | "pow_" | "square_")):
+            return any(_holds(each, held, start) for each in (base, *node.args[:1]))
+    return False
+
+
 class _Following:
     """Follows a value through names, returns and calls, to a reduction over ranks."""
 
     def __init__(self, study: Study) -> None:
         self.study = study
+        self.raised = False  # a power of it was taken on the way
         self.seen: set[tuple[ast.AST, ast.AST | None, frozenset[str]]] = set()
 
     def reduces(
@@ -211,9 +249,12 @@ class _Following:
         self.seen.add((around, start, names))
         nodes = list(walk(around))
         held = self._spread(nodes, set(names), start)
+        powers = [position(node) for node in nodes if _is_power(node, held, start)]
         for node in nodes:
             if isinstance(node, ast.Call) and self._call(node, held, start, module, depth):
+                self.raised |= any(place <= (node.end_lineno or node.lineno, 0) for place in powers)
                 return True
+        self.raised |= bool(powers)
         returned = any(
             isinstance(n, ast.Return) and n.value is not None and _holds(n.value, held, start)
             for n in nodes

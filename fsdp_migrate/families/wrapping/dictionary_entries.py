@@ -6,13 +6,15 @@ import ast
 import re
 from dataclasses import dataclass, field
 
-from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.values import Class, Function
+from fsdp_migrate.families.wrapping import prefetch, returned_dictionaries
+from fsdp_migrate.families.wrapping.entries_at_call import AtCall
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Entry, KeywordDictionary
 from fsdp_migrate.planning.rendering import root_policy
-from fsdp_migrate.planning.shard_plan import Precision, ShardPlan
+from fsdp_migrate.planning.shard_plan import FULLY_SHARD, Precision, ShardPlan
 from fsdp_migrate.syntax.kinds import of_kind, present
 
 SILENT = frozenset({"forward_prefetch", "limit_all_gathers"})  # nothing is to be said of them
@@ -48,68 +50,152 @@ class Added:
         self.is_more = self._others() != self.others
 
 
+Pairs = dict[Entry, list[tuple[str, Code]]]  # what an entry becomes: keys and values
+Lines = dict[Entry, list[Code]]  # what stands in front of an entry
+
+
+DIFFERENT = "the calls that share the dictionary need different ones"
+
+
+class Unwritable(Exception):
+    """The entries cannot be written down; the message says why."""
+
+
 def write(plan: ShardPlan, added: dict[str, Added], study: Study) -> str:
     """Write the entries of the constructor's dictionary down, or say why they cannot be.
 
     Args:
         added: what each argument's rule added to the plan.
     """
-    constructor = plan.constructor
-    dictionary = constructor.dictionary
+    dictionary = plan.constructor.dictionary
     if dictionary is None:
         return ""
-    kept: dict[Entry, tuple[str, Code]] = {}
-    setup: dict[Entry, list[Code]] = {}
+    if dictionary.is_context:  # it goes, whatever becomes of what it has
+        for each in dictionary.constructors:
+            present(each.dictionary).written = {}
+        return ""
+    try:
+        _write(plan, dictionary, added, study)
+    except Unwritable as problem:
+        return str(problem)
+    return ""
+
+
+def _write(
+    plan: ShardPlan, dictionary: KeywordDictionary, added: dict[str, Added], study: Study
+) -> None:
+    kept, setup = _kept(plan, dictionary, added, study)
+    moved = [c for lines in setup.values() for c in lines]
+    moved += [value for pairs in kept.values() for _, value in pairs]
+    going = {line for entry in setup for line in added[entry.name].setup}
+    staying = [line for line in plan.setup if line not in going]
+    _check_places(moved, staying, plan, dictionary)
+    _check_order(setup, kept)
+    plan.setup = staying
+    for key in (key for pairs in kept.values() for key, _ in pairs):
+        plan.everywhere.pop(key, None)
+    handed_over: frozenset[Entry] = frozenset()
+    if dictionary.function is not None:
+        at_call = AtCall(plan, [e for e in dictionary.entries if e not in kept], study)
+        if problem := at_call.rewrite():
+            raise Unwritable(problem)
+        if at_call.words & _bound(moved):
+            raise Unwritable("the call needs what the dictionary is made of")
+        handed_over = frozenset(at_call.taken)
+        has_precision = any(entry.name == "mixed_precision" for entry in kept)
+        if kept or handed_over or moved or not returned_dictionaries.is_only_for(dictionary):
+            at_call.name_dictionary(is_read=has_precision and not _is_same(plan))
+        else:
+            if dictionary.written:
+                raise Unwritable(DIFFERENT)
+            returned_dictionaries.remove(plan, first=dictionary.written is None)
+            dictionary.written = {}
+            return
+    elif kept:
+        plan.spread = code(dictionary.name)
+    _take_precision_from(plan, kept)
+    written = {
+        e.name: ", ".join(f"{key}={value.preview()}" for key, value in pairs)
+        for e, pairs in kept.items()
+    }
+    written |= {entry.name: "" for entry in handed_over}
+    if dictionary.written not in (None, written):
+        raise Unwritable(DIFFERENT)
+    if dictionary.written is None:
+        dictionary.written = written
+        bound = _bound(moved)
+        dictionary.names = {w: n for w, n in plan.names.items() if n in bound}
+        _edit(dictionary, kept, setup, handed_over, plan, study)
+
+
+def _kept(
+    plan: ShardPlan, dictionary: KeywordDictionary, added: dict[str, Added], study: Study
+) -> tuple[Pairs, Lines]:
+    """What stays in the dictionary under other names, and the statements that it needs in front.
+
+    Raises:
+        Unwritable: an entry that the dictionary may lack needs more than that.
+    """
+    kept: Pairs = {}
+    setup: Lines = {}
     for entry in () if dictionary.is_partial else dictionary.entries:
         new = added[entry.name]
         if entry.name == "mixed_precision" and plan.precision is not None:
-            if _is_precision_at_call(plan):
-                if entry.is_conditional:
-                    return "the precision of some parts depends on whether the dictionary has one"
+            if entry.is_conditional and (new.is_more or plan.batch_norm):
+                why = "what else the precision needs depends on whether the dictionary has one"
+                raise Unwritable(why)
+            if _is_precision_at_call(plan, entry):
                 continue
-            if entry.is_conditional and (new.is_more or not _is_same(plan)):
-                return "what else the precision needs depends on whether the dictionary has one"
             policy = _shared_policy(plan)
             if len(new.setup) == 1 and new.setup[0].preview().startswith(f"{policy.preview()} = "):
                 line = new.setup[0]  # a name for it, which the dictionary makes superfluous
                 policy = Code(line.template.removeprefix("{n} = "), line.parts)
                 plan.setup.remove(line)
                 new.setup = []
-            kept[entry] = "mp_policy", policy
-        elif new.is_more or len(new.everywhere) > 1 or _is_too_early(entry, new, plan, study):
-            if entry.is_conditional:
-                return f"{entry.name} needs more than an entry of the dictionary"
+            kept[entry] = [("mp_policy", policy)]
+        elif new.is_more or "**" in new.everywhere or _is_too_early(entry, new, plan, study):
+            if entry.is_conditional or (dictionary.function and _is_named_there(new, plan)):
+                raise Unwritable(f"{entry.name} needs more than an entry of the dictionary")
             continue
         elif new.everywhere:
-            kept[entry] = next(iter(new.everywhere.items()))
-        setup[entry] = new.setup
-    for entry, lines in setup.items():
+            kept[entry] = list(new.everywhere.items())
         converted = any(node in study.conversions for node in ast.walk(entry.value))
-        if converted and any(entry.value in _taken_over(line) for line in lines):
-            return f"{entry.name} is made and asked for at once"
-        setup[entry] = [_spelled_out(line, entry, _text(entry, plan)) for line in lines]
-    moved = [c for lines in setup.values() for c in lines] + [c for _, c in kept.values()]
-    going = {line for entry in setup for line in added[entry.name].setup}
-    staying = [line for line in plan.setup if line not in going]
-    if problem := _misplaced(moved, staying, plan, dictionary):
-        return problem
-    plan.setup = staying
-    for key, _ in kept.values():
-        plan.everywhere.pop(key, None)
-    plan.spread = dictionary.name if kept else ""
-    plan.spread_precision = any(key == "mp_policy" for key, _ in kept.values())
-    if plan.spread_precision:
-        policy = code('{d}["mp_policy"]', d=dictionary.name)
-        plan.precision = Precision(policy, same=_is_same(plan))
-    written = {e.name: f"{key}={value.preview()}" for e, (key, value) in kept.items()}
-    if dictionary.written is not None:
-        differ = dictionary.written != written
-        return "the calls that share the dictionary need different ones" if differ else ""
-    dictionary.written = written
-    bound = _bound(moved)
-    dictionary.names = {w: n for w, n in plan.names.items() if n in bound}
-    _edit(dictionary, kept, setup, plan)
-    return ""
+        if converted and any(entry.value in _taken_over(line) for line in new.setup):
+            raise Unwritable(f"{entry.name} is made and asked for at once")
+        setup[entry] = [_spelled_out(line, entry, _text(entry, plan)) for line in new.setup]
+    return kept, setup
+
+
+def _is_named_there(new: Added, plan: ShardPlan) -> bool:
+    """Whether what an argument is has a new name that only the dictionary's function binds."""
+    words = {w for value in new.everywhere.values() for w in re.findall(r"\w+", value.flatten([]))}
+    return bool(words & {*plan.names.values()} - _bound(new.setup))
+
+
+def _take_precision_from(plan: ShardPlan, kept: Pairs) -> None:
+    """Let the plan's precision be the one that its dictionary has."""
+    entry = next((e for e in kept if e.name == "mixed_precision"), None)
+    plan.spread_precision = entry is not None
+    if entry is None:
+        return
+    spread = present(plan.spread)
+    policy = code('{d}["mp_policy"]', d=spread)
+    if entry.is_conditional and not _is_same(plan):
+        default = plan.name(FULLY_SHARD, "MixedPrecisionPolicy")
+        policy = code('{d}.get("mp_policy", {c}())', d=spread, c=default)
+    plan.precision = Precision(policy, same=_is_same(plan))
+
+
+def _check_order(setup: Lines, kept: Pairs) -> None:
+    """Refuse an entry that needs what another one's statements only bind later, or not at all."""
+    for entry, lines in setup.items():
+        bound = _bound(lines)
+        for other in setup:
+            written = [*setup[other], *(value for _, value in kept.get(other, ()))]
+            words = {w for c in written for w in re.findall(r"\w+", c.flatten([]))}
+            is_before = other.statement.lineno < entry.statement.lineno or entry.is_conditional
+            if other is not entry and is_before and bound & words:
+                raise Unwritable(f"{other.name} needs what is made for {entry.name}")
 
 
 def _is_too_early(entry: Entry, new: Added, plan: ShardPlan, study: Study) -> bool:
@@ -117,10 +203,11 @@ def _is_too_early(entry: Entry, new: Added, plan: ShardPlan, study: Study) -> bo
     an argument needs, as a mesh does, asks for them."""
     if not new.setup:
         return False
+    made = plan.constructor.maker or entry.statement
     module = plan.constructor.module
     within = module.table.scope_of(plan.constructor.call).home()
     for call in module.table.calls:
-        between = entry.statement.lineno < call.lineno < plan.constructor.call.lineno
+        between = made.lineno < call.lineno < plan.constructor.call.lineno
         if not between or module.table.within[call].home() is not within:
             continue
         if "torch.distributed.init_process_group" in study.external(call.func, module):
@@ -145,9 +232,10 @@ def _is_same(plan: ShardPlan) -> bool:
     return present(plan.precision).same or not (_has_units(plan) or _is_shared(plan))
 
 
-def _is_precision_at_call(plan: ShardPlan) -> bool:
+def _is_precision_at_call(plan: ShardPlan, entry: Entry) -> bool:
     """Whether the calls need several policies, which are written in front of them."""
-    return plan.batch_norm or not (_is_same(plan) or _is_shared(plan))
+    stays = _is_shared(plan) or entry.is_conditional or plan.constructor.maker is not None
+    return plan.batch_norm or not (_is_same(plan) or stays)
 
 
 def _shared_policy(plan: ShardPlan) -> Code:
@@ -177,23 +265,26 @@ def _spelled_out(line: Code, entry: Entry, text: str) -> Code:
     return Code(line.template, parts)
 
 
-def _misplaced(
+def _check_places(
     moved: list[Code], staying: list[Code], plan: ShardPlan, dictionary: KeywordDictionary
-) -> str:
-    """Why code that the arguments need cannot stand where the dictionary is made."""
+) -> None:
+    """Refuse code that cannot stand where the dictionary is made."""
     table = plan.constructor.module.table
     later = _bound(staying)
     texts = [line.flatten([]) for line in moved]
     nodes = [node for line in moved for node in _taken_over(line)]
-    if any(later & set(re.findall(r"\w+", text)) for text in texts):
-        return "the dictionary is made before what its entries need"
     inside = {entry.statement for entry in dictionary.entries}
-    if any(table.statement(node) not in inside for node in nodes):
-        return "the dictionary is made before what its entries need"
+    if any(later & set(re.findall(r"\w+", text)) for text in texts) or any(
+        table.statement(node) not in inside for node in nodes
+    ):
+        raise Unwritable("the dictionary is made before what its entries need")
     scope, at_call = table.scope_of(dictionary.statement), table.scope_of(plan.constructor.call)
-    if scope.home() is not at_call.home() and (_bound(moved) or not _is_global(plan)):
-        return "the dictionary is made in another function"
-    return ""
+    if scope.home() is at_call.home():
+        return
+    own = {binding.scope for binding in table.imports} & {*scope.outwards(), *at_call.outwards()}
+    is_known = _is_global(plan) and not own - {table.module}
+    if not is_known or (_bound(moved) and dictionary.function is None):
+        raise Unwritable("the dictionary is made in another function")
 
 
 def _is_global(plan: ShardPlan) -> bool:
@@ -211,39 +302,88 @@ def _bound(lines: list[Code]) -> set[str]:
 
 def _edit(
     dictionary: KeywordDictionary,
-    kept: dict[Entry, tuple[str, Code]],
-    setup: dict[Entry, list[Code]],
+    kept: Pairs,
+    setup: Lines,
+    handed_over: frozenset[Entry],
     plan: ShardPlan,
+    study: Study,
 ) -> None:
+    """Write the entries down, where they stand.
+
+    Args:
+        handed_over: those that stay as they are, and that the call takes out of the dictionary.
+    """
     module, proposal = plan.constructor.module, plan.proposal
+    staying = {entry.statement for entry in (*kept, *handed_over)}
+    if dictionary.function is not None or kept:
+        staying.add(dictionary.statement)
     for entry in dictionary.entries:
         lines = setup.get(entry, ())
         if lines:
             proposal.insert_before(module, entry.statement, *lines)
         if entry in kept:
-            key, value = kept[entry]
-            if isinstance(entry.key, ast.keyword):
-                made = of_kind(dictionary.made, ast.Call)
-                proposal.rename_keyword(module, made, entry.key, key)
-            else:
-                proposal.replace(module, entry.key, code('"{k}"', k=key))
-            if value.preview() != ast.unparse(entry.value):
-                proposal.replace(module, entry.value, value)
-        elif entry.statement is not dictionary.statement:
-            proposal.delete(module, _condition_of(entry, module) or entry.statement)
-        elif isinstance(entry.node, ast.keyword) and kept:
-            proposal.remove_argument(module, of_kind(dictionary.made, ast.Call), entry.node)
-        elif kept:
-            proposal.remove_item(module, of_kind(dictionary.made, ast.Dict), entry.value)
-    if not kept:
+            _write_entry(entry, kept[entry], dictionary, plan)
+        elif entry in handed_over:
+            pass
+        elif entry.statement not in staying:
+            only = _condition_of(entry, plan, study)
+            proposal.delete(module, only or entry.statement)
+            staying.add(entry.statement)  # it goes once
+        elif isinstance(entry.node, ast.keyword):
+            proposal.remove_argument(module, of_kind(entry.display, ast.Call), entry.node)
+        elif entry.display is not None:
+            proposal.remove_item(module, of_kind(entry.display, ast.Dict), entry.value)
+    if dictionary.statement not in staying:
         proposal.delete(module, dictionary.statement)
 
 
-def _condition_of(entry: Entry, module: Module) -> ast.If | None:
+def _write_entry(
+    entry: Entry, pairs: list[tuple[str, Code]], dictionary: KeywordDictionary, plan: ShardPlan
+) -> None:
+    """Give an entry its new name and value, with what else belongs to it."""
+    module, proposal = plan.constructor.module, plan.proposal
+    (key, value), *others = pairs
+    if isinstance(entry.key, ast.keyword):
+        proposal.rename_keyword(module, of_kind(entry.display, ast.Call), entry.key, key)
+    else:
+        proposal.replace(module, entry.key, code('"{k}"', k=key))
+    if value.preview() != ast.unparse(entry.value):
+        proposal.replace(module, entry.value, value)
+    for name, added in others:
+        if isinstance(entry.display, ast.Dict):
+            proposal.add_item(module, entry.display, name, added)
+        elif entry.display is not None:
+            proposal.add_keyword(module, entry.display, name, added)
+        else:
+            line = code('{d}["{k}"] = {v}', d=dictionary.name, k=name, v=added)
+            proposal.insert_after(module, entry.statement, line)
+
+
+def _only_asks(test: ast.expr) -> bool:
+    """Whether a test has no effect but its answer."""
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return _only_asks(operand)
+        case ast.Compare(left=left, comparators=others):
+            return all(map(_only_asks, (left, *others)))
+    return isinstance(test, ast.Constant) or access_path(test) is not None
+
+
+def _condition_of(entry: Entry, plan: ShardPlan, study: Study) -> ast.If | None:
     """The ``if`` that stands there for nothing but an argument that goes without a word."""
+    module = plan.constructor.module
     parents = module.table.parents
     match parents[entry.statement]:
-        case ast.If(test=ast.Name() | ast.Attribute(), body=[_], orelse=[]) as only:
+        case ast.If(body=[_], orelse=[]) as only if _only_asks(only.test):
             is_elif = getattr(parents[only], "orelse", None) == [only]
-            return None if is_elif or entry.name not in SILENT else only
+            is_none = entry.name == "mixed_precision" and plan.precision is None
+            is_silent = (
+                entry.name in SILENT
+                or is_none
+                or (
+                    entry.name == "backward_prefetch"
+                    and prefetch.may_be_default(entry.value, module, study)
+                )
+            )
+            return only if is_silent and not is_elif else None
     return None

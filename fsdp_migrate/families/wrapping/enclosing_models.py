@@ -14,7 +14,7 @@ from enum import Enum, auto
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, Display, Made
+from fsdp_migrate.analysis.values import Class, Display, Made, Value
 from fsdp_migrate.families.wrapping import wrap_contexts
 from fsdp_migrate.families.wrapping.model_contents import contents
 from fsdp_migrate.planning.context import Study
@@ -171,6 +171,9 @@ def _holders(node: ast.expr, module: Module, study: Study, depth: int) -> Iterat
 def _put_into(holder: ast.expr, module: Module, study: Study, depth: int) -> Iterator[Holder]:
     """The objects that a part is added to; for a list, what is made of the list."""
     values = study.values(holder, module)
+    if values and all(_keeps_no_argument(v, study) for v in values):
+        yield None, module  # a method of the project's own: ema.update(model)
+        return
     is_list = bool(values) and all(isinstance(v, Display) for v in values)
     targets = [
         node
@@ -183,6 +186,40 @@ def _put_into(holder: ast.expr, module: Module, study: Study, depth: int) -> Ite
         yield holder, module
     for target in named if depth else ():
         yield from _used(target, module, study, depth - 1)
+
+
+def _keeps_no_argument(value: Value, study: Study) -> bool:
+    """Whether it is an instance of a class of the project's own, neither module nor container,
+    whose methods called like those that add something only use what they are given."""
+    owner = value.callee if isinstance(value, Made) else None
+    if not isinstance(owner, Class) or study.tracer.external_bases(owner) - {"builtins.object"}:
+        return False
+    methods = [
+        (node, related.module)
+        for related in study.tracer.family(owner)
+        for node in related.node.body
+        if isinstance(node, ast.FunctionDef) and node.name in ADDERS
+    ]
+    return bool(methods) and all(_only_uses_arguments(m, where) for m, where in methods)
+
+
+def _only_uses_arguments(method: ast.FunctionDef, module: Module) -> bool:
+    given = {a.arg for a in (*method.args.args[1:], *method.args.kwonlyargs)}
+    if method.args.vararg is not None or method.args.kwarg is not None:
+        return False
+    for node in ast.walk(method):
+        if not isinstance(node, ast.Name) or node.id not in given:
+            continue
+        parent = module.table.parents[node]
+        asked = isinstance(parent, ast.Attribute) and isinstance(node.ctx, ast.Load)
+        passed = (
+            isinstance(parent, ast.Call)
+            and _receiver(parent) is None
+            and isinstance(module.table.parents[parent], (ast.Expr, ast.withitem))
+        )
+        if not asked and not passed:
+            return False
+    return True
 
 
 def _receiver(call: ast.Call) -> ast.expr | None:

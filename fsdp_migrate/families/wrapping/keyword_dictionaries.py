@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1 import api as fsdp1
@@ -35,8 +35,8 @@ def register(study: Study) -> None:
     _register_partials(study)
     given: dict[tuple[Scope, str], list[Constructor]] = defaultdict(list)
     for constructor in study.constructors.values():
-        name = _spread_name(constructor, study)
-        if name is not None:
+        name = spread_of(constructor, study)
+        if isinstance(name, ast.Name):
             scope = constructor.module.table.scope_of(name).lookup(name.id)
             if scope is not None and not scope.is_class:
                 given[scope, name.id].append(constructor)
@@ -45,12 +45,17 @@ def register(study: Study) -> None:
             dictionary = _read(spelled, scope, constructors, study)
         except Unreadable:
             continue
-        for constructor in constructors:
-            constructor.dictionary = dictionary
-            constructor.problem, constructor.is_open = "", False
-            constructor.arguments |= {e.name: e.value for e in dictionary.entries}
-        study.entries |= {entry.node: constructors[0] for entry in dictionary.entries}
-        study.entries |= {entry.value: constructors[0] for entry in dictionary.entries}
+        give(dictionary, constructors, study)
+
+
+def give(dictionary: KeywordDictionary, constructors: Sequence[Constructor], study: Study) -> None:
+    """Let constructors have the arguments of a dictionary."""
+    for constructor in constructors:
+        constructor.dictionary = dictionary
+        constructor.problem, constructor.is_open = "", False
+        constructor.arguments |= {e.name: e.value for e in dictionary.entries}
+    study.entries |= {entry.node: constructors[0] for entry in dictionary.entries}
+    study.entries |= {entry.value: constructors[0] for entry in dictionary.entries}
 
 
 def _register_partials(study: Study) -> None:
@@ -90,7 +95,7 @@ def _read_partial(constructor: Constructor, study: Study) -> tuple[ast.Call, Key
     if (
         len(scope.bindings[name]) != 1
         or scope.is_class
-        or _is_known_elsewhere(name, scope, module, study)
+        or is_known_elsewhere(name, scope, module, study)
     ):
         raise Unreadable("its name has several values")
     match [table.parents[use] for use in table.reads(name, scope)]:
@@ -100,26 +105,26 @@ def _read_partial(constructor: Constructor, study: Study) -> tuple[ast.Call, Key
             pass
         case _:
             raise Unreadable("it is not just called once, with a model")
-    entries = tuple(_items(partial, statement, module))
+    entries = tuple(items_of(partial, statement))
     if not {entry.name for entry in entries} <= set(fsdp1.CONSTRUCTOR_ARGUMENTS[1:]):
         raise Unreadable("it has what is no argument")
     if call.lineno <= partial.lineno or table.scope_of(call).home() is not scope.home():
         raise Unreadable("it is called elsewhere")
     constructor.call = call
     for entry in entries:
-        _check_names(entry, scope, constructor)
+        check_names(entry, scope, constructor)
     shared = frozenset({constructor})
     return call, KeywordDictionary(name, statement, partial, entries, shared, is_partial=True)
 
 
-def _is_known_elsewhere(name: str, scope: Scope, module: Module, study: Study) -> bool:
+def is_known_elsewhere(name: str, scope: Scope, module: Module, study: Study) -> bool:
     """Whether another file may read or change what has a name at the top of a file."""
     return scope is module.table.module and any(
         other is not module and other.mentions(name) for other in study.project.modules
     )
 
 
-def _spread_name(constructor: Constructor, study: Study) -> ast.Name | None:
+def spread_of(constructor: Constructor, study: Study) -> ast.expr | None:
     """``params``, where ``**params`` is all that cannot be read at a call."""
     if constructor.call in study.run_time or constructor in study.wrapping.constructors:
         return None
@@ -128,11 +133,10 @@ def _spread_name(constructor: Constructor, study: Study) -> ast.Name | None:
     if any(isinstance(argument, ast.Starred) for argument in constructor.call.args):
         return None
     opened = [k.value for k in constructor.call.keywords if k.arg is None]
-    name = opened[0] if len(opened) == 1 else None
-    is_all = (
-        constructor.problem == f"its keyword arguments come from **{name and ast.unparse(name)}"
-    )
-    return name if isinstance(name, ast.Name) and is_all else None
+    if len(opened) != 1:
+        return None
+    only = f"its keyword arguments come from **{ast.unparse(opened[0])}"
+    return opened[0] if constructor.problem == only else None
 
 
 def _read(
@@ -144,40 +148,64 @@ def _read(
         Unreadable: it is made, changed or read in another way, or has what is no argument.
     """
     module = constructors[0].module
-    if _is_known_elsewhere(name, scope, module, study):
+    if is_known_elsewhere(name, scope, module, study):
         raise Unreadable("another file may change it")
-    statement, made = _made(name, scope)
-    entries = list(_items(made, statement, module))
+    statement, made = made_by(name, scope)
     calls = {constructor.call for constructor in constructors}
-    for use in module.table.names_by_id.named(name):
-        if module.table.within[use].lookup(name) is not scope:
-            continue
-        parent = module.table.parents[use]
-        if isinstance(parent, ast.keyword) and module.table.parents[parent] in calls:
-            continue
-        if parent is not statement:
-            entries.append(_set_item(parent, statement, module))
-    names = [entry.name for entry in entries]
+    readers = {k for call in calls for k in call.keywords}
+    entries = tuple(entries_of(name, scope, readers, module))
     last = max(e.statement.end_lineno or e.statement.lineno for e in entries) if entries else 0
-    written = {name for c in constructors for name in c.arguments}
+    if any(call.lineno <= last for call in calls):
+        raise Unreadable("it changes after the call")
+    check(entries, constructors)
+    for entry in entries:
+        for constructor in constructors:
+            check_names(entry, scope, constructor)
+    return KeywordDictionary(name, statement, made, entries, frozenset(constructors))
+
+
+def check(entries: tuple[Entry, ...], constructors: Iterable[Constructor]) -> None:
+    """Refuse entries that are not arguments which each constructor is given once.
+
+    Raises:
+        Unreadable: they are not.
+    """
+    names = [entry.name for entry in entries]
+    written = {name for constructor in constructors for name in constructor.arguments}
     if (
         not entries
         or len(set(names)) < len(names)
         or not set(names) <= set(fsdp1.CONSTRUCTOR_ARGUMENTS[1:]) - written
-        or any(call.lineno <= last for call in calls)
     ):
-        raise Unreadable("it does not have each argument once, before the calls")
+        raise Unreadable("it does not have each argument once")
     for entry in entries:
         if entry.is_conditional and entry.name not in OPTIONAL:
             raise Unreadable(f"it may lack {entry.name}")
-        for constructor in constructors:
-            _check_names(entry, scope, constructor)
-    return KeywordDictionary(name, statement, made, tuple(entries), frozenset(constructors))
 
 
-def _made(name: str, scope: Scope) -> tuple[ast.stmt, ast.Call | ast.Dict]:
+def entries_of(
+    name: str, scope: Scope, readers: Collection[ast.AST], module: Module
+) -> Iterator[Entry]:
+    """The entries of the dictionary that has a name in a scope.
+
+    Args:
+        readers: what may read it as a whole.
+
+    Raises:
+        Unreadable: it is made, changed or read in another way.
+    """
+    statement, made = made_by(name, scope)
+    yield from items_of(made, statement)
+    for use in module.table.names_by_id.named(name):
+        parent = module.table.parents[use]
+        is_meant = module.table.within[use].lookup(name) is scope
+        if is_meant and parent not in readers and parent is not statement:
+            yield from _changes(use, statement, module)
+
+
+def made_by(name: str, scope: Scope) -> tuple[ast.stmt, ast.Call | ast.Dict]:
     """The only statement that gives the name a value, and the dictionary made there."""
-    match scope.bindings[name]:
+    match [b for b in scope.bindings[name] if b.kind is not Kind.AUGMENT]:
         case [binding] if binding.kind is Kind.ASSIGN and not binding.unpack:
             pass
         case _:
@@ -186,48 +214,88 @@ def _made(name: str, scope: Scope) -> tuple[ast.stmt, ast.Call | ast.Dict]:
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     if len(targets) != 1 and not isinstance(statement, ast.AnnAssign):
         raise Unreadable("it has several names")
+    return of_kind(statement, ast.stmt), display(made, scope)
+
+
+def display(made: object, scope: Scope) -> ast.Call | ast.Dict:
+    """A dictionary that is written out.
+
+    Raises:
+        Unreadable: it is something else.
+    """
     match made:
         case ast.Dict():
-            return of_kind(statement, ast.stmt), made
+            return made
         case ast.Call(func=ast.Name(id="dict"), args=[]) if scope.lookup("dict") is None:
-            return of_kind(statement, ast.stmt), made
+            return made
     raise Unreadable("it is made in another way")
 
 
-def _items(made: ast.Call | ast.Dict, statement: ast.stmt, module: Module) -> Iterator[Entry]:
-    """The entries that are written where the dictionary is made."""
+def items_of(
+    made: ast.Call | ast.Dict, statement: ast.stmt, *, conditional: bool = False
+) -> Iterator[Entry]:
+    """The entries of ``dict(...)`` or ``{...}``."""
+    pairs: list[tuple[object, ast.keyword | ast.expr, ast.expr, ast.keyword | ast.expr]] = []
     if isinstance(made, ast.Call):
-        for keyword in made.keywords:
-            name = _argument(keyword.arg)
-            yield Entry(name, keyword, keyword.value, keyword, statement, is_conditional=False)
-        return
-    for key, value in zip(made.keys, made.values, strict=True):
-        name = _argument(key.value if isinstance(key, ast.Constant) else None)
-        yield Entry(name, value, value, present(key), statement, is_conditional=False)
+        pairs = [(k.arg, k, k.value, k) for k in made.keywords]
+    else:
+        for key, value in zip(made.keys, made.values, strict=True):
+            name = key.value if isinstance(key, ast.Constant) else None
+            pairs.append((name, value, value, value if key is None else key))
+    for said, node, value, key_node in pairs:
+        yield Entry(_argument(said), node, value, key_node, statement, conditional, made)
 
 
-def _set_item(node: ast.AST, made: ast.stmt, module: Module) -> Entry:
-    """``params["name"] = value``, in the dictionary's own block or under an ``if`` of it."""
-    statement = module.table.parents[node]
-    match node, statement:
-        case ast.Subscript(slice=ast.Constant(value=key)), ast.Assign(targets=[target]) if (
-            target is node
+def _changes(use: ast.Name, made: ast.stmt, module: Module) -> Iterator[Entry]:
+    """What a statement adds: ``params["name"] = value``, ``params.update(name=value)`` or ``|=``.
+
+    It stands in the dictionary's own block or under an ``if`` of it.
+    """
+    node = module.table.parents[use]
+    statement = module.table.statement(use)
+    conditional = _is_conditional(statement, made, module)
+    match statement:
+        case ast.Assign(targets=[ast.Subscript(value=target, slice=ast.Constant(value=key))]) if (
+            target is use
         ):
-            name = _argument(key)
+            name, value = _argument(key), statement.value
+            yield Entry(
+                name, value, value, of_kind(node, ast.Subscript).slice, statement, conditional
+            )
+        case ast.AugAssign(target=target, op=ast.BitOr(), value=ast.Dict() as added) if (
+            target is use
+        ):
+            yield from items_of(added, statement, conditional=conditional)
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=target, attr="update")) as call) if (
+            target is use
+        ):
+            match call:
+                case ast.Call(args=[]):
+                    yield from items_of(call, statement, conditional=conditional)
+                case ast.Call(args=[ast.Dict() as added], keywords=[]):
+                    yield from items_of(added, statement, conditional=conditional)
+                case _:
+                    raise Unreadable("it is updated from elsewhere")
         case _:
             raise Unreadable("it is used for something else")
+
+
+def _is_conditional(statement: ast.stmt, made: ast.stmt, module: Module) -> bool:
+    """Whether a later statement is under an ``if`` that the dictionary is not.
+
+    Raises:
+        Unreadable: it is under something else, or runs before.
+    """
     block = block_of(module.table.parents[made], made)
-    child: ast.stmt = statement
-    while block_of(module.table.parents[child], child) is not block:
+    child: ast.AST = statement
+    while block_of(module.table.parents[child], of_kind(child, ast.stmt)) is not block:
         parent = module.table.parents[child]
         if not isinstance(parent, ast.If):
             raise Unreadable("it changes under more than a condition")
         child = parent
     if statement.lineno <= (made.end_lineno or 0):
         raise Unreadable("it changes before it is made")
-    conditional = child is not statement
-    value = statement.value
-    return Entry(name, value, value, of_kind(node, ast.Subscript).slice, statement, conditional)
+    return child is not statement
 
 
 def _argument(key: object) -> str:
@@ -237,7 +305,7 @@ def _argument(key: object) -> str:
     return fsdp1.EARLIER_NAMES.get(key, key)
 
 
-def _check_names(entry: Entry, scope: Scope, constructor: Constructor) -> None:
+def check_names(entry: Entry, scope: Scope, constructor: Constructor) -> None:
     """Refuse a value that would be another if it was asked for at the call."""
     table = constructor.module.table
     at_call = table.scope_of(constructor.call)

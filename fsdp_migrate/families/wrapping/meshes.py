@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Constant, Made
-from fsdp_migrate.families.wrapping import strategy
+from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -85,7 +85,7 @@ def is_sharded_by_all(constructor: Constructor, study: Study) -> bool:
     if constructor.is_open:
         words = ("process_group", "device_mesh", "HYBRID_SHARD", "NO_SHARD")
         return not study.project.mentions(*words)
-    if not strategy.is_over_all(constructor, study):
+    if not strategies.is_over_all(constructor, study):
         return False
     for name in ("process_group", "device_mesh"):
         node = constructor.arguments.get(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.module import Module
@@ -15,11 +16,16 @@ from fsdp_migrate.planning.context import Study
 # persistent float buffers (transformers registers its rotary tables with persistent=False).
 LANGUAGE_MODELS = re.compile(
     r"^transformers\..*(ForCausalLM|LMHeadModel|ForConditionalGeneration|ForSequenceClassification"
-    r"|ForMaskedLM|ForTokenClassification)(\.|$)"
+    r"|ForMaskedLM|ForTokenClassification|EncoderModel|TextModel(WithProjection)?)(\.|$)"
 )
 WRAPPERS = frozenset({"peft.get_peft_model", "peft.PeftModel.from_pretrained"})
-HARMLESS_ROOTS = frozenset({"torch", "builtins", "math", "functools", "typing", "dataclasses"})
+# Packages that have no BatchNorm, but for torch's own, which has the word in its name.
+HARMLESS_ROOTS = sys.stdlib_module_names | {
+    *("torch", "numpy", "einops", "triton"),
+    *("flash_attn", "sageattention", "xformers"),
+}
 BUFFERED_LAYERS = ("BatchNorm", "InstanceNorm", "SpectralNorm", "spectral_norm")
+CONVOLUTIONAL = ("timm", "torch_geometric", "monai", "resnet", "ResNet")
 WHOLE = frozenset(f"torch.{name}" for name in ("bool", "uint8", "int32", "int64", "int", "long"))
 
 
@@ -125,26 +131,42 @@ def may_contain(node: ast.expr, module: Module, layer: str, study: Study) -> boo
     found = contents(node, module, study)
     if any(layer in name for name in found.externals):
         return True
-    outside = {n.split(".", maxsplit=1)[0] for n in found.externals} - HARMLESS_ROOTS
-    return bool(outside) or not found.complete
+    return _is_from_outside(found) or not found.complete
 
 
-def may_save_float_buffers(node: ast.expr, module: Module, study: Study) -> bool:
-    """Whether a model may have persistent floating-point buffers; True when unsure."""
-    found = contents(node, module, study)
-    outside = {n.split(".", maxsplit=1)[0] for n in found.externals} - HARMLESS_ROOTS
-    if outside or not found.complete:
-        return True
-    if any(layer in name for name in found.externals for layer in BUFFERED_LAYERS):
-        return True
-    return any(_registers_persistent(cls.node) for cls in found.classes)
+def _is_from_outside(found: Contents) -> bool:
+    """Whether something of a library whose layers are not known is in a model."""
+    return not HARMLESS_ROOTS.issuperset(n.split(".", maxsplit=1)[0] for n in found.externals)
+
+
+def may_have_batch_norm(node: ast.expr, module: Module, study: Study) -> bool:
+    """Whether a model may have BatchNorm layers.
+
+    Where not all that makes it can be followed, it may if some file speaks of them, or of a
+    library whose models have them: without either, what FSDP1 does for them is not written.
+    """
+    if not may_contain(node, module, "BatchNorm", study):
+        return False
+    from_outside = _is_from_outside(contents(node, module, study))
+    spoken_of = study.project.mentions("BatchNorm", *CONVOLUTIONAL)
+    return from_outside or spoken_of or _has_vision_models(study)
+
+
+def _has_vision_models(study: Study) -> bool:
+    """Whether some file takes models, not only images, from torchvision."""
+    return any(
+        any(binding.qualified.startswith("torchvision.models") for binding in table.imports)
+        or any(
+            ast.unparse(a) == "torchvision.models" for a in table.attributes_by_name.named("models")
+        )
+        for table in (m.table for m in study.project.modules if m.mentions("torchvision"))
+    )
 
 
 def may_have_float_buffers(node: ast.expr, module: Module, study: Study) -> bool:
     """Whether a model may have floating-point buffers, saved or not; True when unsure."""
     found = contents(node, module, study)
-    outside = {n.split(".", maxsplit=1)[0] for n in found.externals} - HARMLESS_ROOTS
-    if outside or not found.complete or found.from_library:
+    if _is_from_outside(found) or not found.complete or found.from_library:
         return True
     suspects = (*BUFFERED_LAYERS, ".load", ".Buffer")
     if any(part in name for name in found.externals for part in suspects):
@@ -161,18 +183,3 @@ def _is_whole(call: ast.Call) -> bool:
         return True
     dtypes = [ast.unparse(k.value) for k in value.keywords if k.arg == "dtype"]
     return bool(dtypes) and dtypes[0] in WHOLE
-
-
-def _registers_persistent(node: ast.ClassDef) -> bool:
-    for call in ast.walk(node):
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
-            continue
-        if call.func.attr != "register_buffer":
-            continue
-        persistent = call.args[2] if len(call.args) > 2 else None
-        for keyword in call.keywords:
-            if keyword.arg == "persistent":
-                persistent = keyword.value
-        if not (isinstance(persistent, ast.Constant) and persistent.value is False):
-            return True
-    return False

@@ -18,7 +18,7 @@ from fsdp_migrate.analysis.values import Constant, Display, External, Function, 
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
-from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.expressions import last_name, names_in
 
 
 class Kind(Enum):
@@ -41,13 +41,14 @@ class NoPolicy(Unreadable):
 @dataclass(frozen=True, eq=False)
 class Policy:
     """One policy value. ``node`` is its origin; ``argument`` what defines it there: the classes,
-    the predicate, or the list of joined policies."""
+    the predicate, or the list of joined policies. ``parts`` are those, or what a function asks."""
 
     kind: Kind
     module: Module
     node: ast.AST
     argument: ast.expr | None = None
     parts: tuple[tuple[Policy, ...], ...] = field(default=())
+    looks_everywhere: bool = False  # of a function that walks: it only tests modules
 
     @property
     def needs_walk(self) -> bool:
@@ -87,13 +88,30 @@ def _read_one(value: Value, study: Study) -> Policy:
         case External(name=name):
             return _named(fsdp1.canonical(name), value)
         case Function():
-            return Policy(Kind.WALK, value.module, value.node)
+            looks = _looks_everywhere(value) and not _minds_order(value, study)
+            parts = _asked_by(value, study)
+            return Policy(Kind.WALK, value.module, value.node, None, parts, looks_everywhere=looks)
         case Made(node=ast.Call() as call):
             return _made(value, call, study)
         case Display():
             raise NoPolicy("FSDP1 takes no collection of classes for a policy")
     why = study.unknown([value])
     raise Unreadable(f"the policy: {why}" if why else "the policy is made in a way not known")
+
+
+def _asked_by(function: Function, study: Study) -> tuple[tuple[Policy, ...], ...]:
+    """The policies of torch that a policy function calls, by themselves or as they were made."""
+    found = []
+    module = function.module
+    for call in ast.walk(function.node):
+        values = study.values(call.func, module) if isinstance(call, ast.Call) else ()
+        for value in _ordered(values):
+            if isinstance(value, External) and fsdp1.canonical(value.name) in fsdp1.POLICIES:
+                found.append((Policy(Kind.WALK, module, call),))
+            elif isinstance(value, Made):
+                with contextlib.suppress(Unreadable):
+                    found.append((_read_one(value, study),))
+    return tuple(found)
 
 
 def _named(name: str | None, value: Value) -> Policy:
@@ -197,6 +215,35 @@ def _answers(function: Function) -> list[ast.expr]:
     return [r.value for r in ast.walk(node) if isinstance(r, ast.Return) and r.value is not None]
 
 
+def _looks_everywhere(function: Function) -> bool:
+    """Whether a policy looks into every module, and counts no parameters.
+
+    ``if recurse: return True``, then a test of the module; or ``return recurse or ...``.
+    """
+    node = function.node
+    match [node.body] if isinstance(node, ast.Lambda) else node.body:
+        case [ast.Expr(value=ast.Constant()), *rest] | rest:
+            pass
+    match rest:
+        case [ast.If(test=ast.Name(id="recurse"), body=[ast.Return(value=answer)]), *_]:
+            looks = isinstance(answer, ast.Constant) and answer.value is True
+        case [ast.Return(value=ast.BoolOp(op=ast.Or(), values=[ast.Name(id="recurse"), *_]))]:
+            looks = True
+        case [ast.BoolOp(op=ast.Or(), values=[ast.Name(id="recurse"), *_])]:
+            looks = True
+        case _:
+            looks = False
+    arguments = node.args
+    accepted = {a.arg for a in (*arguments.args, *arguments.kwonlyargs)} - {"self", "cls"}
+    known = accepted <= ASKED and (accepted == ASKED or arguments.kwarg is not None)
+    asked = [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in SIZES]
+    once = sum(isinstance(n, ast.Name) and n.id == "recurse" for n in ast.walk(node)) == 1
+    kept = arguments.kwarg is None or arguments.kwarg.arg not in names_in(node)
+    return looks and known and once and kept and not asked
+
+
+ASKED = frozenset({"module", "recurse", "nonwrapped_numel"})  # what FSDP1 gives a policy
+SIZES = frozenset({"nonwrapped_numel"})
 # Calls that change what the next answer may be.
 CHANGES = frozenset({"add", "append", "discard", "extend", "next", "pop", "remove", "update"})
 

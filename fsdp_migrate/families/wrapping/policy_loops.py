@@ -27,6 +27,7 @@ from fsdp_migrate.syntax.trees import FUNCTIONS
 
 # Earlier releases refuse every list of modules, unless it stands in a list.
 TAKES_LISTS = Version("2.12")
+KEPT = "kept: shard_by_policy asks it as FSDP1 did"
 LONGEST_TEST = 60  # columns of a class tuple in a condition; a longer one gets a name
 
 
@@ -57,9 +58,11 @@ def express_policy(argument: ast.expr, plan: ShardPlan, study: Study) -> PolicyU
     nullable = len(real) < len(found)
     if not real:
         return PolicyUse("dropped, there is no policy")
-    if any(p.needs_walk for p in real):
+    if len(found) == 1 and real[0].looks_everywhere:
+        result = _asked_in_loop(argument, real[0], plan, study)
+    elif any(p.needs_walk for p in real):
         return _walked(argument, real, plan, study, nullable=nullable)
-    if len(found) == 1 and _is_local(argument, real[0], plan):
+    elif len(found) == 1 and _is_local(argument, real[0], plan):
         result = _inlined(argument, real[0], plan, study)
     else:
         result = _by_value(argument, real, plan, study, nullable=nullable)
@@ -306,11 +309,36 @@ def _walked(
     return PolicyUse(message, walk=walk, may_be_none=nullable, setup=setup)
 
 
-def _keep(policy: Policy, plan: ShardPlan, study: Study) -> None:
-    study.convert(policy.node, None, "kept: shard_by_policy asks it as FSDP1 did", plan.constructor)
+def _asked_in_loop(argument: ast.expr, policy: Policy, plan: ShardPlan, study: Study) -> PolicyUse:
+    """A policy function that looks everywhere is asked for each module, as it is."""
+    _keep(policy, plan, study, "kept: the loop asks it for every module")
+    policy_code, setup = _under_a_name(argument, plan)
+
+    def test(variable: str) -> Code:
+        given = f"module={variable}, recurse=False, nonwrapped_numel=0"
+        return code(f"{{p}}({given})", p=policy_code)
+
+    targets = Targets(test, by_class=_asks_for_classes(policy.node))
+    return PolicyUse("loop over the modules it picks", targets=targets, setup=setup)
+
+
+def _asks_for_classes(function: ast.AST) -> bool:
+    """Whether a policy function asks nothing of a module but its class."""
+    asked = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == "module"]
+    classes = [
+        n.args[0]
+        for n in ast.walk(function)
+        if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "isinstance" and n.args
+    ]
+    return all(name in classes for name in asked)
+
+
+def _keep(policy: Policy, plan: ShardPlan, study: Study, message: str = KEPT) -> None:
+    if not study.convert(policy.node, None, message, plan.constructor):
+        raise Unreadable("another constructor uses the same policy differently")
     for part in policy.parts:
         for each in part:
-            _keep(each, plan, study)
+            _keep(each, plan, study, message)
 
 
 def _by_class(policy: Policy) -> bool:

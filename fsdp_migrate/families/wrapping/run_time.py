@@ -107,6 +107,8 @@ def construct(site: Site, study: Study) -> list[Decision]:
         reference = of_kind(constructor.reference, ast.expr)
         name = proposal.support(site.module, FUNCTION, reference)
         proposal.replace(site.module, reference, code("{n}", n=name))
+    for entry in constructor.from_context:
+        proposal.add_keyword(site.module, constructor.call, entry.name, code("{v}", v=entry.value))
     for keyword in constructor.call.keywords:
         if keyword.arg in fsdp1.EARLIER_NAMES:
             name = fsdp1.EARLIER_NAMES[keyword.arg]

@@ -8,162 +8,151 @@ when the argument is left out; SHARD_GRAD_OP frees parameters after backward lik
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Set
+from dataclasses import replace
 
 from packaging.version import Version
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Constant, External, Value
-from fsdp_migrate.families.wrapping import device_code, devices, vocabulary
-from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.families.wrapping import device_code, devices, strategies, tables, vocabulary
+from fsdp_migrate.families.wrapping.strategies import Choice, Rows
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
-from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.shard_plan import ShardPlan
+from fsdp_migrate.syntax.kinds import of_kind
 
-RESHARD_NEVER = frozenset({"SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"})
-HYBRID = frozenset({"HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"})
-ENUM = "ShardingStrategy"
 # Earlier releases reduce-scatter over a group of one with AVG, which torch's comments distrust.
 CLEAN_REPLICATION = Version("2.10")
-OVER_ALL = frozenset({"FULL_SHARD", "SHARD_GRAD_OP"})  # of which every rank holds a part
-MEMBERS = frozenset({*OVER_ALL, "NO_SHARD", *HYBRID})
-# True makes the root reshard as well since then; None is the default.
-NONE_IS_DEFAULT = Version("2.8")
 OPPOSITES = {ast.Eq: "!=", ast.NotEq: "==", ast.In: "not in", ast.NotIn: "in"}
-
-
-def member(value: Value) -> str | None:
-    """The strategy's name, ``FULL_SHARD`` for None, or None when it is not one member."""
-    if isinstance(value, Constant) and value.value is None:
-        return "FULL_SHARD"
-    if isinstance(value, External):
-        name = fsdp1.canonical(value.name) or ""
-        found = name.removeprefix("ShardingStrategy.")
-        return found if found in MEMBERS else None
-    return None
-
-
-def strategy_of(constructor: Constructor, study: Study) -> str | None:
-    """The strategy of a constructor when it is written at the call; None when it varies."""
-    node = constructor.arguments.get("sharding_strategy")
-    if node is None:
-        return None if constructor.is_open else "FULL_SHARD"
-    direct = isinstance(node, ast.Constant) or study.external(node, constructor.module)
-    if not direct:
-        return None
-    found = {member(v) for v in study.values(node, constructor.module)}
-    return found.pop() if len(found) == 1 else None
-
-
-def strategies_of(constructor: Constructor, study: Study) -> frozenset[str]:
-    """The strategies that a constructor chooses from, or none if they are not all in sight."""
-    certain = strategy_of(constructor, study)
-    if certain is not None:
-        return frozenset({certain})
-    choice = _choice(constructor, study)
-    return frozenset() if choice is None else frozenset(choice.mentions.values())
-
-
-def is_over_all(constructor: Constructor, study: Study) -> bool:
-    """Whether the strategy certainly is one that shards over all ranks."""
-    found = strategies_of(constructor, study)
-    return bool(found) and found <= OVER_ALL
-
-
-def is_replicated(models: frozenset[Constructor], study: Study) -> bool:
-    """Whether every rank has all of the models, as far as their strategies are written."""
-    return {strategy_of(model, study) for model in models} == {"NO_SHARD"}
-
-
-# -- strategies to choose from ----------------------------------------------------------------
-
-
-@dataclass(eq=False)
-class Choice:
-    """FULL_SHARD or SHARD_GRAD_OP, as an expression that can say ``reshard_after_forward``.
-
-    ``mentions`` are the expressions that name a strategy. ``names`` are those of the variable that
-    takes the choice to the constructor.
-    """
-
-    mentions: dict[ast.expr, str]
-    names: list[ast.Name]
-
-
-def _choice(constructor: Constructor, study: Study) -> Choice | None:
-    """What a constructor chooses from: ``SHARD_GRAD_OP if args.zero2 else FULL_SHARD``."""
-    node = constructor.arguments.get("sharding_strategy")
-    if node is None:
-        return None
-    given, names = _assigned(node, constructor.module) or ([node], [])
-    mentions = {}
-    for expression in given:
-        for leaf in _leaves(expression):
-            direct = isinstance(leaf, ast.Constant) or study.external(leaf, constructor.module)
-            found = {member(v) for v in study.values(leaf, constructor.module)} if direct else {""}
-            if len(found) != 1 or not found <= OVER_ALL:
-                return None
-            mentions[leaf] = str(found.pop())
-    return Choice(mentions, names)
-
-
-def _leaves(node: ast.expr) -> Iterator[ast.expr]:
-    """What an expression may be: both branches of a condition, the values of a table."""
-    match node:
-        case ast.IfExp(body=body, orelse=orelse):
-            yield from _leaves(body)
-            yield from _leaves(orelse)
-        case ast.Subscript(value=ast.Dict(keys=keys, values=values)) if None not in keys:
-            for value in values:
-                yield from _leaves(value)
-        case _:
-            yield node
-
-
-def _assigned(node: ast.expr, module: Module) -> tuple[list[ast.expr], list[ast.Name]] | None:
-    """What a variable is assigned that only takes a value to ``node``, and all its names."""
-    table = module.table
-    scope = table.scope_of(node)
-    if not isinstance(node, ast.Name) or not scope.is_function or node.id not in scope.bindings:
-        return None
-    given, names = [], [node]
-    for binding in scope.bindings[node.id]:
-        statement = binding.node
-        if not isinstance(statement, ast.Assign) or not isinstance(binding.value, ast.expr):
-            return None
-        target = statement.targets[0]
-        if len(statement.targets) > 1 or not isinstance(target, ast.Name):
-            return None
-        given.append(binding.value)
-        names.append(target)
-    used = [n for n in table.names_by_id.named(node.id) if table.within[n].lookup(n.id) is scope]
-    return (given, names) if set(used) == set(names) else None
 
 
 def _reshard(choice: Choice, plan: ShardPlan, value: ast.expr, study: Study) -> Code:
     """``reshard_after_forward`` for a choice: ``not args.zero2``."""
-    short = _condition(value) if study.target < NONE_IS_DEFAULT and not choice.names else None
+    short = (
+        _condition(value)
+        if study.target < strategies.NONE_IS_DEFAULT and not choice.names
+        else None
+    )
     if short is not None:
         return short
-    full = "True" if study.target < NONE_IS_DEFAULT else "None"
-    module = plan.constructor.module
-    for leaf, name in choice.mentions.items():
-        new = code(full if name == "FULL_SHARD" else "False")
-        if choice.names:
-            study.convert(leaf, new, "reshard_after_forward", plan.constructor)
-        else:
-            plan.proposal.replace(module, leaf, new)
-    if not choice.names and not plan.constructor.has("auto_wrap_policy"):
+    constructor = plan.constructor
+    inside = set(ast.walk(value)) - {*choice.names}
+    for leaf, (name, where) in choice.mentions.items():
+        _say(leaf, leaf, code(_spelled(name, study)), where, inside, plan, study)
+    for leaf, rows in choice.by_name.items():
+        items = [code(f'"{key}": {_spelled(name, study)}') for key, name in rows.strategies.items()]
+        table = code("{{{i}}}[{k}]", i=join(", ", items), k=rows.key)
+        enum = next(iter(ast.iter_child_nodes(leaf)))
+        enum = leaf.args[0] if isinstance(leaf, ast.Call) else enum
+        _say(leaf, enum, table, rows.module, inside, plan, study)
+    for rows in choice.lookups.values():
+        statement = rows.module.table.parents[rows.table] if rows.table is not None else None
+        if isinstance(statement, ast.AnnAssign):
+            _retype(statement.annotation, rows.module, plan, study)
+    for function, module in choice.functions.items():
+        _retype(function.returns, module, plan, study)
+    in_dictionary = constructor.dictionary is not None and constructor.dictionary.is_spread
+    if not choice.names and (in_dictionary or not constructor.has("auto_wrap_policy")):
         return code("{v}", v=value)
     name = plan.fresh("reshard_after_forward")
     if not choice.names:
         plan.setup.append(code("{n} = {v}", n=name, v=value))
     for each in choice.names[1:]:
-        plan.proposal.replace(module, each, code(name))
+        plan.proposal.replace(constructor.module, each, code(name))
+        statement = constructor.module.table.parents[each]
+        if isinstance(statement, ast.AnnAssign):
+            _retype(statement.annotation, constructor.module, plan, study)
     return code(name)
+
+
+def _say(
+    node: ast.expr,
+    mention: ast.AST,
+    new: Code,
+    module: Module,
+    inside: Set[ast.AST],
+    plan: ShardPlan,
+    study: Study,
+) -> None:
+    """Write what an expression means that names strategies, in the argument or elsewhere."""
+    constructor = plan.constructor
+    if node not in inside:
+        proposal = study.proposal()
+        proposal.replace(module, node, new)
+        study.convert(mention, None, "reshard_after_forward", constructor, proposal)
+    elif plan.is_first("sharding_strategy"):
+        plan.proposal.replace(module, node, new)
+
+
+def _retype(
+    annotation: ast.expr | None,
+    module: Module,
+    plan: ShardPlan,
+    study: Study,
+    *,
+    gone: bool = False,
+) -> None:
+    """Correct the type of a table or a function: ``dict[str, ShardingStrategy]``.
+
+    Args:
+        gone: the type is removed with what it is of.
+    """
+    for node in ast.walk(annotation) if annotation is not None else ():
+        if isinstance(node, (ast.Name, ast.Attribute)) and strategies.is_enum(node, module, study):
+            word = "bool" if study.target < strategies.NONE_IS_DEFAULT else "bool | None"
+            new = None if gone else code(word)
+            study.convert(node, new, "the type of reshard_after_forward", plan.constructor)
+
+
+def _choose_mesh(rows: Rows, plan: ShardPlan, study: Study) -> None:
+    """Make the mesh that some of the strategies need, if it is one of them."""
+    init = plan.name("torch.distributed.device_mesh", "init_device_mesh")
+    world = code("{d}.get_world_size()", d=plan.dist())
+    shapes = {"NO_SHARD": code("({w}, 1)", w=world)}
+    chosen = set(rows.strategies.values())
+    if chosen & strategies.HYBRID:
+        count = device_code.count_code(plan, study)
+        shape = code("({w} // {c}, {c})", w=world, c=count)
+        shapes |= dict.fromkeys(strategies.HYBRID, shape)
+    kind = device_code.type_code(plan, study)
+    name = plan.fresh("mesh")
+    default = None
+    if not devices.read(plan.constructor, study).is_accelerator:
+        default = code("{i}({k}, ({w},))", i=init, k=kind, w=world)
+    branches = []
+    for shape in dict.fromkeys(shapes.values()):
+        keys = [k for k, strategy in rows.strategies.items() if shapes.get(strategy) is shape]
+        if keys:
+            make = '{i}({k}, {s}, mesh_dim_names=("replicate", "shard"))'
+            mesh = code(make, i=init, k=kind, s=shape)
+            branches.append(
+                code("if {t}:\n    {n} = {m}", t=_is_one(rows.key, keys), n=name, m=mesh)
+            )
+    template = "\nel".join(f"{{b{i}}}" for i in range(len(branches)))
+    if default is None:
+        template = "{n} = None\n" + template
+    else:
+        template += "\nelse:\n    {n} = {d}"
+    parts = {f"b{i}": branch for i, branch in enumerate(branches)}
+    plan.setup.append(Code(template, {"n": name, "d": default or "", **parts}))
+    plan.everywhere["mesh"] = code(name)
+
+
+def _is_one(key: ast.expr, words: list[object]) -> Code:
+    """The test whether a key is one of some words."""
+    spelled = [json.dumps(w) if isinstance(w, str) else repr(w) for w in words]
+    if len(spelled) == 1:
+        return code("{k} == {w}", k=key, w=spelled[0])
+    return code("{k} in ({w})", k=key, w=", ".join(spelled))
+
+
+def _spelled(name: str, study: Study) -> str:
+    """What a strategy means for ``reshard_after_forward``."""
+    full = "True" if study.target < strategies.NONE_IS_DEFAULT else "None"
+    return "False" if name in strategies.RESHARD_NEVER else full
 
 
 def _condition(value: ast.expr) -> Code | None:
@@ -193,35 +182,52 @@ def _negated(test: ast.expr) -> Code:
 def decide_argument(site: Site, study: Study, rule: str) -> Decision:
     """Decide the constructor's ``sharding_strategy`` argument."""
     plan, value, _ = study.argument(site)
-    name = strategy_of(plan.constructor, study)
+    name = strategies.strategy_of(plan.constructor, study)
     if name is None:
-        choice = _choice(plan.constructor, study)
+        choice = strategies.read_choice(plan.constructor, study)
         if choice is None:
             return _at_run_time(site, plan, value, study, rule)
-        plan.everywhere["reshard_after_forward"] = _reshard(choice, plan, value, study)
+        if not choice.is_full_by_name:
+            plan.everywhere["reshard_after_forward"] = _reshard(choice, plan, value, study)
+        if choice.rows is not None and not choice.strategies <= strategies.OVER_ALL:
+            _choose_mesh(choice.rows, plan, study)
         return study.rewritten(site, rule, "the strategies -> reshard_after_forward")
     problem = apply_strategy(name, plan, study)
+    _remove_variable(plan, value, study)
     if problem:
         help = "build a 2-D device mesh and pass it as device_mesh"
         return study.left(site, rule, problem, help, final=True)
     if name == "NO_SHARD":
-        review = "NO_SHARD became a (world_size, 1) mesh; torch recommends DDP or replicate()"
+        review = ""
         if study.target < CLEAN_REPLICATION:
-            review += (
-                f", and before {CLEAN_REPLICATION} NCCL may reduce wrongly over the one rank that "
-                "shards"
+            review = (
+                f"NO_SHARD became a (world_size, 1) mesh: before {CLEAN_REPLICATION} NCCL may "
+                "reduce wrongly over the one rank that shards, which DDP does not"
             )
         return study.rewritten(site, rule, "NO_SHARD -> a mesh that only replicates", review=review)
-    if name in RESHARD_NEVER:
+    if name in strategies.RESHARD_NEVER:
         return study.rewritten(site, rule, f"{name} -> reshard_after_forward=False")
     return study.rewritten(site, rule, f"dropped, {name} is the default")
+
+
+def _remove_variable(plan: ShardPlan, value: ast.expr, study: Study) -> None:
+    """Remove the variable that takes the one strategy to the argument, and nowhere else."""
+    module = plan.constructor.module
+    given, names = tables.assigned(value, module) or ([], [])
+    for strategy, name in zip(given, names[1:], strict=True):
+        statement = module.table.parents[name]
+        if plan.is_first("sharding_strategy"):
+            plan.proposal.delete(module, of_kind(statement, ast.stmt))
+        study.convert(strategy, None, "said by reshard_after_forward", plan.constructor)
+        if isinstance(statement, ast.AnnAssign):
+            _retype(statement.annotation, module, plan, study, gone=True)
 
 
 def apply_strategy(name: str, plan: ShardPlan, study: Study) -> str:
     """Put a strategy into a plan, or return why it cannot be."""
     has_mesh = plan.constructor.has("device_mesh")
     has_group = plan.constructor.has("process_group")
-    if name in HYBRID and not has_mesh and not has_group:
+    if name in strategies.HYBRID and not has_mesh and not has_group:
         if not plan.constructor.has("auto_wrap_policy"):
             return f"{name} without a policy, group or mesh is an error in FSDP1"
         count = device_code.count_code(plan, study)
@@ -230,7 +236,7 @@ def apply_strategy(name: str, plan: ShardPlan, study: Study) -> str:
         if has_mesh or has_group:
             return "NO_SHARD over a given mesh or group has no plain FSDP2 form"
         _mesh(plan, study, code("({d}.get_world_size(), 1)", d=plan.dist()))
-    if name in RESHARD_NEVER:
+    if name in strategies.RESHARD_NEVER:
         plan.everywhere["reshard_after_forward"] = code("False")
     return ""
 
@@ -270,9 +276,9 @@ def _at_run_time(site: Site, plan: ShardPlan, value: ast.expr, study: Study, rul
         arguments.append(code("mesh={m}", m=mesh))
     plan.everywhere["**"] = code("{f}({a})", f=function, a=join(", ", arguments))
     decision = study.rewritten(site, rule, "sharding_kwargs chooses at run time")
-    names = vocabulary.mentions(value, ENUM, site, study)
+    names = vocabulary.mentions(value, strategies.ENUM, site, study)
     for name in names:
-        vocabulary.take_over(name, ENUM, site, study, plan.proposal)
+        vocabulary.take_over(name, strategies.ENUM, site, study, plan.proposal)
     # The enum's import goes: every model that is built with it goes along or none.
     return replace(decision, models=study.every_constructor) if names else decision
 
@@ -286,4 +292,4 @@ def decide_mention(site: Site, study: Study, rule: str) -> Decision:
     for node in (site.reference, site.node):
         if node in study.conversions:
             return study.converted(site, rule, study.conversions[node])
-    return vocabulary.import_from_support(site, ENUM, study, rule)
+    return vocabulary.import_from_support(site, strategies.ENUM, study, rule)

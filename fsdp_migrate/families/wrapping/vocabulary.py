@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from typing import Final
 
+from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
@@ -27,6 +28,7 @@ SETTINGS: Final = {
 }
 """What ``shard`` of the support module takes, and the rule that answers for it."""
 
+FOLLOWED = 2  # names that a value is assigned to, one after the other
 HARMLESS = frozenset({"builtins", "dataclasses", "typing", "argparse", "click", "functools"})
 
 
@@ -98,20 +100,30 @@ def _plain_import(node: ast.expr, name: str, site: Site, study: Study) -> ast.al
 
 def _given_to_stranger(site: Site, study: Study) -> str:
     """The outside callable that receives the value, if one does."""
-    child: ast.AST = site.reference
-    for parent in site.module.table.ancestors(child):
-        stays = parent in study.constructors or parent in study.claims.kept
-        if isinstance(parent, ast.stmt) or stays:
+    return _stranger(site.reference, site.module, study, FOLLOWED)
+
+
+def _stranger(value: ast.AST, module: Module, study: Study, depth: int) -> str:
+    child, table = value, module.table
+    for parent in table.ancestors(child):
+        match parent:
+            case ast.Assign(targets=[ast.Name(id=name)]) if depth:
+                owner = table.scope_of(parent).lookup(name)
+                uses = (_stranger(n, module, study, depth - 1) for n in table.reads(name, owner))
+                return next(filter(None, uses), "")
+            case ast.stmt() | ast.Compare():
+                return ""  # what comes of a comparison is no such value
+            case ast.IfExp() if child is parent.test:
+                return ""
+        if parent in study.constructors or parent in study.claims.kept:
             return ""
-        if isinstance(parent, ast.Compare) or (
-            isinstance(parent, ast.IfExp) and child is parent.test
-        ):
-            return ""  # what comes of it is no such value
         settled = study.settled.get(parent)
         if settled is not None and settled.outcome is not Outcome.LEFT:
             return ""  # another call stands there then
         if isinstance(parent, ast.Call) and child is not parent.func:
-            names = study.external(parent.func, site.module)
+            names = study.external(parent.func, module)
+            if any(map(fsdp1.canonical, names)):
+                return ""  # a site of its own
             outside = [n for n in names if n.split(".", maxsplit=1)[0] not in HARMLESS]
             return outside[0] if outside else ""
         child = parent

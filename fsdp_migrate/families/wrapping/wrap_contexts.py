@@ -12,8 +12,10 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from fsdp_migrate.analysis.values import Class, External, Function
+from fsdp_migrate.families.wrapping import known_contexts
+from fsdp_migrate.families.wrapping.known_contexts import CLASS, WRAP
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.planning import support_library
 from fsdp_migrate.planning.model import Constructor, successor
 from fsdp_migrate.syntax.kinds import present
@@ -24,11 +26,7 @@ if TYPE_CHECKING:
     from fsdp_migrate.planning.context import Study
 
 CONTEXT = Construct.parse("enable_wrap")
-WRAP = Construct.parse("wrap")
 CONSTRUCTS = frozenset({CONTEXT, WRAP})
-CLASS = "wrapper_cls"
-MAKES = Construct(ConstructKind.CONSTRUCTOR, fsdp1.FSDP)
-
 
 TWICE = (
     "the module is wrapped already, and fully_shard takes a module only once",
@@ -62,11 +60,12 @@ def register_contexts(found: list[Site], study: Study) -> list[Site]:
 
     Returns:
         ``found`` without sites that are not FSDP1's: contexts of other wrappers and what runs in
-        them; and without the classes given to contexts, which belong to these.
+        them; and without the classes given to contexts, which belong to these. As it is where all
+        contexts stand around what they are for (``known_contexts.py``).
     """
     contexts = [s for s in found if s.construct == CONTEXT]
     wraps = [s for s in found if s.construct == WRAP]
-    if not contexts:
+    if not contexts or known_contexts.register(contexts, wraps, study):
         return found
     has_fsdp1 = any(s.construct.name == fsdp1.FSDP and not s.construct.part for s in found)
     kinds = {site: _kind(site, study, has_fsdp1=has_fsdp1) for site in contexts}
@@ -75,6 +74,12 @@ def register_contexts(found: list[Site], study: Study) -> list[Site]:
     found = _without_classes(found, enabled)
     by_node: dict[ast.AST, Site] = {site.node: site for site in contexts}
     around = {site: _around(site, by_node) for site in wraps}
+    if any(_around(site, by_node) is not None for site in contexts):
+        study.wrapping.problem = (
+            "torch refuses one enable_wrap inside of another",
+            "open one context only",
+        )
+        return found
     if Kind.UNKNOWN in kinds.values():
         study.wrapping.problem = (
             "what enable_wrap wraps with is not written at the call",

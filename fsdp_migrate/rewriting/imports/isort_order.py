@@ -20,9 +20,16 @@ class Neighbour:
 
 
 def find_neighbour(
-    statements: list[ImportStatement], need: Import, local: frozenset[str]
+    statements: list[ImportStatement],
+    need: Import,
+    local: frozenset[str],
+    *,
+    by_name: bool = False,
 ) -> Neighbour | None:
-    """The import beside which a new one keeps isort's order, as far as the file has it."""
+    """The import beside which a new one keeps isort's order, as far as the file has it.
+
+    ``by_name``: names of one module have a statement each, and an order.
+    """
     if not statements:
         return None
     plain = [s for s in statements if s.col_offset == statements[0].col_offset]
@@ -33,7 +40,7 @@ def find_neighbour(
         family = need.source.split(".", maxsplit=1)[0]
         related = [s for s in alike if source_of(s).split(".", maxsplit=1)[0] == family]
         pool = related or alike or peers
-        smaller = [s for s in pool if source_of(s) <= need.source]
+        smaller = [s for s in pool if _comes_first(s, need, by_name=by_name)]
         if smaller:
             return Neighbour(smaller[-1])
         if pool is peers or not need.name:
@@ -43,6 +50,13 @@ def find_neighbour(
     if later:
         return Neighbour(later[0], before=True)
     return Neighbour(plain[-1])
+
+
+def _comes_first(statement: ImportStatement, need: Import, *, by_name: bool) -> bool:
+    source = source_of(statement)
+    if by_name and need.name and source == need.source:
+        return name_order(statement.names[0].name) <= name_order(need.name)
+    return source <= need.source
 
 
 def section_of(source: str, local: frozenset[str]) -> int:

@@ -13,7 +13,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.edits import Import, Mark
 from fsdp_migrate.rewriting import comments
 from fsdp_migrate.rewriting.imports.import_statements import edit_names, new_statement
-from fsdp_migrate.rewriting.imports.isort_order import group_by_source, section_of, source_of
+from fsdp_migrate.rewriting.imports.isort_order import section_of, source_of
 from fsdp_migrate.rewriting.imports.plan import ImportPlan
 from fsdp_migrate.rewriting.layout import Line
 
@@ -83,7 +83,7 @@ class ImportLines:
         """New import lines with their sections, sections in order."""
         made: list[tuple[Line, int]] = [
             (self._new_line(group, indent), section_of(group[0].source, self.plan.local))
-            for group in group_by_source(needs)
+            for group in self.plan.grouped(needs)
         ]
         return sorted(made, key=lambda item: item[1])
 
@@ -94,7 +94,7 @@ class ImportLines:
         """Imports for a module that has none: after its docstring and ``__future__`` lines."""
         if not self.plan.first:
             return tree
-        new = [self._new_line(group) for group in group_by_source(self.plan.first)]
+        new = [self._new_line(group) for group in self.plan.grouped(self.plan.first)]
         body = list(tree.body)
         if self.module.source.excerpt is not None:  # the first statement begins the first cell
             return tree.with_changes(body=[*body[:1], *new, *body[1:]])

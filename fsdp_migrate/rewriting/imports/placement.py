@@ -16,10 +16,10 @@ from fsdp_migrate.analysis.load_order import ImportStatement
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.edits import Import
-from fsdp_migrate.rewriting.imports.isort_order import section_of
+from fsdp_migrate.rewriting.imports.import_path import ImportPath
 from fsdp_migrate.syntax import string_annotations
 from fsdp_migrate.syntax.scopes import Kind, Scope
-from fsdp_migrate.syntax.trees import last_part
+from fsdp_migrate.syntax.trees import last_part, position
 
 if TYPE_CHECKING:
     from fsdp_migrate.syntax.notebook_sources import Excerpt
@@ -43,7 +43,7 @@ class Placement:
         self.module = module
         self.removed = removed
         self.halved = halved
-        self.local = local
+        self.paths = ImportPath(module, removed, local)
         self.fsdp1_imports = [
             s for s in self._imports_of(module.table.module) if self._imports_fsdp1(s)
         ]
@@ -64,8 +64,10 @@ class Placement:
         """The statements for a need, in the order of the file: those that serve all places which
         need the same name, if there are any."""
         scope, table = self.scopes[need], self.module.table
+        set_at = self.paths.position(need, scope)
         if scope is not table.module:
-            return [] if need in self.lazy.get(scope, ()) else self._already_run(need)
+            found = [] if need in self.lazy.get(scope, ()) else self._already_run(need)
+            return [s for s in found if position(s) > set_at]
         every = self._imports_of(scope)
         if need.source.partition(".")[0] != "torch":
             every = [s for s in every if not self.module.loading.may_fail(s)]
@@ -75,15 +77,18 @@ class Placement:
         loading = self.module.loading
         for group in (alike, [need]):
             sure = [s for s in every if all(loading.has_run(s, n.near) for n in group)]
-            sure = [s for s in sure if _position(s) > self._path_position(need)] or (
-                [] if self.first_user(need) else sure
-            )
+            sure = [s for s in sure if position(s) > set_at]
             if self.module.source.excerpt is not None:
                 sure = self._in_first_cell(group[0], sure, self.module.source.excerpt)
             if sure:
                 return sure
         # Beside the import of what it replaces, which is as sure.
-        return [s for s in every if self._imports_fsdp1(s) and loading.is_used(s, need.near)]
+        beside = [s for s in every if self._imports_fsdp1(s) and loading.is_used(s, need.near)]
+        return [s for s in beside if position(s) > set_at]
+
+    def path_setter(self, need: Import) -> ast.stmt | None:
+        """The statement that sets ``sys.path`` for a need which no import below it can join."""
+        return self.paths.setter(need, self.scopes[need])
 
     def first_user(self, need: Import) -> ast.stmt | None:
         """The statement that needs a name first: the import goes in front of it where no import
@@ -115,7 +120,7 @@ class Placement:
             if self.module.table.parents[s] is self.module.table.parents[guards[0]]
             and self._is_one_block([s, guards[0]])
             and (types or loading.serves(s, need.near))
-            and _position(s) > self._path_position(need)
+            and position(s) > self.paths.position(need, self.module.table.module)
         ]
         return serving if any(s in guards for s in serving) else []
 
@@ -187,20 +192,6 @@ class Placement:
             inner = outer
         return False
 
-    def _path_position(self, need: Import) -> tuple[int, int]:
-        """Where ``sys.path`` is set last before a need of the project's own modules: only behind
-        that can they be imported."""
-        if section_of(need.source, self.local) != 3 or need.source.startswith("."):
-            return _START
-        first = self.module.loading.first(need.near)
-        table = self.module.table
-        found = [_START]
-        for node in table.attributes_by_name.named("path"):
-            own = isinstance(node.value, ast.Name) and node.value.id == "sys"
-            if own and table.within[node].function() is None:
-                found.append(_position(table.statement(node)))
-        return max(p for p in found if first is None or p < _position(first))
-
     def _find_scope(self, need: Import) -> Scope:
         """The scope that imports the FSDP names used at ``need.near``: a function that imports
         lazily keeps doing so."""
@@ -221,7 +212,7 @@ class Placement:
     def _imports_of(self, scope: Scope) -> list[ImportStatement]:
         table = self.module.table
         every = [s for s in table.import_statements if s not in self.removed]
-        return sorted((s for s in every if table.scope_of(s) is scope), key=_position)
+        return sorted((s for s in every if table.scope_of(s) is scope), key=position)
 
     def _imports_fsdp1(self, statement: ImportStatement) -> bool:
         bindings = (b for b in self.module.table.imports if b.node in statement.names)
@@ -236,10 +227,3 @@ class Placement:
         chosen = [s for s in before if self._imports_fsdp1(s)] or before
         cells = [excerpt.piece(s.lineno) for s in chosen]
         return [s for s in before if excerpt.piece(s.lineno) is cells[0]]
-
-
-_START = (0, 0)
-
-
-def _position(statement: ast.stmt) -> tuple[int, int]:
-    return statement.lineno, statement.col_offset

@@ -47,11 +47,20 @@ class ImportPlan:
     above: dict[ast.stmt, list[Import]] = field(  # in front of other statements, which need them
         default_factory=lambda: defaultdict(list)
     )
+    below: dict[ast.stmt, list[Import]] = field(  # behind what sets the path for them
+        default_factory=lambda: defaultdict(list)
+    )
     local: frozenset[str] = frozenset()
+    single_line: bool = False  # each name has a statement of its own
 
-    def new_code(self, statement: ast.stmt) -> list[Code]:
-        """The imports in front of a statement that is no import."""
-        return [Code(import_text(group), {}) for group in group_by_source(self.above[statement])]
+    def new_code(self, needs: Sequence[Import]) -> list[Code]:
+        """The imports beside a statement that is no import."""
+        return [Code(import_text(group), {}) for group in self.grouped(needs)]
+
+    def grouped(self, needs: Sequence[Import]) -> list[list[Import]]:
+        """Imports that one statement brings in each."""
+        groups = group_by_source(needs)
+        return [[need] for group in groups for need in group] if self.single_line else groups
 
     def new_from_same_source(self, need: Import) -> Iterator[tuple[ast.stmt, list[Import]]]:
         """The new ``from`` imports of the same module, and what each stands beside."""
@@ -59,7 +68,7 @@ class ImportPlan:
             for new in (plan.preceding, plan.following):
                 if _has_source(new, need):
                     yield of_kind(statement, ast.stmt), new
-        for statement, new in self.above.items():
+        for statement, new in (*self.above.items(), *self.below.items()):
             if _has_source(new, need):
                 yield statement, new
 
@@ -74,13 +83,15 @@ def plan_imports(
     needed: Sequence[Import],
     local: frozenset[str] = frozenset(),
     asked_for: frozenset[str] = frozenset(),
+    *,
+    single_line: bool = False,
 ) -> ImportPlan:
     """Decide where each needed name is imported and which imports have lost their last use.
 
     ``local`` are the top-level names of the project's own packages, which come last. ``asked_for``
     are the names that other modules import from this one.
     """
-    plan = ImportPlan(local=local)
+    plan = ImportPlan(local=local, single_line=single_line)
     unused = [binding.node for binding in unused_after(module, edits, asked_for)]
     for alias in (*(e.alias for e in edits if isinstance(e, RemoveImport)), *unused):
         plan.statements[module.table.parents[alias]].dropped.add(of_kind(alias, ast.alias))
@@ -120,16 +131,22 @@ def _find_list(
     it is needed, if there are any."""
     for statement in statements:
         named = need.name and isinstance(statement, ast.ImportFrom)
-        if named and source_of(statement) == need.source and not _is_star(statement):
+        joins = named and not plan.single_line and not _is_star(statement)
+        if joins and source_of(statement) == need.source:
             return plan.statements[statement].added
     loading = placement.module.loading
     for beside, new in plan.new_from_same_source(need):
         if beside in statements or (
-            beside in plan.above and loading.has_run(beside, need.near, itself=True)
+            new is plan.above.get(beside) and loading.has_run(beside, need.near, itself=True)
         ):
             return new
-    neighbour = find_neighbour(statements, need, plan.local)
+        if new is plan.below.get(beside) and beside is placement.path_setter(need):
+            return new
+    neighbour = find_neighbour(statements, need, plan.local, by_name=plan.single_line)
     if neighbour is None:
+        setter = placement.path_setter(need)
+        if setter is not None:
+            return plan.below[setter]
         user = placement.first_user(need)
         return plan.first if user is None else plan.above[user]
     beside_it = plan.statements[neighbour.statement]

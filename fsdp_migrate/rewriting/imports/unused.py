@@ -21,7 +21,7 @@ from fsdp_migrate.planning.edits import (
     Unwrap,
 )
 from fsdp_migrate.rewriting.edit_plan import new_code
-from fsdp_migrate.syntax import string_annotations
+from fsdp_migrate.syntax import evaluated_text, string_annotations
 from fsdp_migrate.syntax.scopes import Binding, Kind, differ
 from fsdp_migrate.syntax.trees import children
 
@@ -56,6 +56,8 @@ def unused_after(module: Module, edits: Sequence[Edit], asked_for: frozenset[str
         if not lost or len(lost) < len(uses):
             continue
         if binding.name in mentioned or binding.name in exported:
+            continue
+        if evaluated_text.names(binding.name, table):
             continue
         statement = table.parents[alias]
         assert isinstance(statement, (ast.Import, ast.ImportFrom))

@@ -1,0 +1,53 @@
+"""Every place of a project that may use what a name is given in one of its files."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.project import Project
+from fsdp_migrate.syntax.scopes import Scope
+
+Use = ast.Name | ast.Attribute
+
+
+def uses_of(
+    name: str, scope: Scope, home: Module, project: Project
+) -> list[tuple[Use, Module]] | None:
+    """The uses of ``name`` as ``scope`` of the file ``home`` has it, those that bind it among them.
+
+    An attribute of that name counts, whatever it is an attribute of. None if some use may not be
+    seen: an import that renames it, one that only hands it on, a string that says it, such as one
+    of ``__all__``.
+    """
+    found: list[tuple[Use, Module]] = []
+    for module in project.read if scope is home.table.module or scope.is_class else [home]:
+        if not module.mentions(name):
+            continue
+        table = module.table
+        if any(string.value == name for string in table.strings) or any(_renamed(name, module)):
+            return None
+        names = [n for n in table.names_by_id.named(name) if _means(n, scope, module, home)]
+        if any(binding.name == name for binding in table.imports) and not names:
+            return None
+        found += [(each, module) for each in names]
+        if not scope.is_function:
+            found += [(attribute, module) for attribute in table.attributes_by_name.named(name)]
+    return found
+
+
+def _renamed(name: str, module: Module) -> Iterator[bool]:
+    """For every import of a name, whether it gives it another one."""
+    for statement in module.table.import_statements:
+        yield from (a.name == name and a.asname not in (None, name) for a in statement.names)
+
+
+def _means(use: ast.Name, scope: Scope, module: Module, home: Module) -> bool:
+    """Whether a name may mean what the scope has by it."""
+    meant = module.table.within[use].lookup(use.id)
+    if module is home:
+        return meant is scope
+    if meant is None:
+        return bool(module.table.stars)
+    return any(isinstance(binding.node, ast.alias) for binding in meant.bindings[use.id])

@@ -1,0 +1,214 @@
+"""What stands at a place of a sequence: in a tuple, a part of one, or among arguments with a star.
+
+``step(3, *state[:2])`` gives the second parameter of ``step`` what ``state`` has first.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from itertools import product
+from typing import NamedTuple
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.evaluator import Evaluator
+from fsdp_migrate.analysis.tracing.functions import class_of_method, is_static
+from fsdp_migrate.analysis.tracing.project_index import ProjectIndex
+from fsdp_migrate.analysis.values import Display, Frame, Made, Unknown, Value, Values
+from fsdp_migrate.syntax.trees import FUNCTIONS
+
+MAX_READ = 32  # sequences that one is made of
+MAX_ALTERNATIVES = 16  # of what a sequence may be
+AS_THEY_ARE = frozenset({"builtins.tuple", "builtins.list"})
+THROUGH_STARS = "it is passed through *args or **kwargs"
+
+
+class Element(NamedTuple):
+    """An expression, and where it stands."""
+
+    node: ast.expr
+    module: Module
+    frame: Frame | None
+
+
+class Sequence(NamedTuple):
+    """The first elements of a sequence; if it is open, more may follow that nobody knows."""
+
+    elements: tuple[Element, ...] = ()
+    is_open: bool = False
+
+
+Known = dict[tuple[ast.AST, Frame | None], list[Sequence]]
+
+
+class Missing(Exception):
+    """A sequence is too short to have an element at the place asked for."""
+
+
+OPEN = Sequence(is_open=True)
+
+
+class Sequences:
+    """Reads tuples, lists and arguments element by element."""
+
+    def __init__(self, tracer: Evaluator, index: ProjectIndex) -> None:
+        self.tracer = tracer
+        self.evaluate = tracer.evaluate
+        self.index = index
+
+    def at(self, sequence: Sequence, place: int, asked: Value) -> Values:
+        """The values at a place, which counts from the end if it is negative."""
+        elements = sequence.elements
+        if sequence.is_open and not 0 <= place < len(elements):
+            why = asked.why if isinstance(asked, Unknown) else THROUGH_STARS
+            return frozenset({Unknown(asked.node, asked.module, asked.frame, why)})
+        if not -len(elements) <= place < len(elements):
+            raise Missing
+        found = elements[place]
+        return self.evaluate(found.node, found.module, found.frame)
+
+    def part(self, value: Value, place: int) -> list[Value] | None:
+        """The values at a place of one that is written out, or of ``*args``; None of others."""
+        node = value.node
+        display = isinstance(value, Display) and isinstance(node, (ast.Tuple, ast.List))
+        if not display and not isinstance(node, (ast.arg, ast.Subscript, ast.BinOp)):
+            return None
+        result: list[Value] = []
+        for sequence in self.of(value):
+            if sequence == OPEN:
+                return None
+            try:
+                result += self.at(sequence, place, value)
+            except Missing:
+                continue  # it cannot be this one
+        return result or None
+
+    def of(self, value: Value, known: Known | None = None) -> list[Sequence]:
+        """What a value may be as a sequence.
+
+        Args:
+            known: what has been read for the same question; of what is made of itself, nothing is.
+        """
+        known = {} if known is None else known
+        key = value.node, value.frame
+        if key not in known:
+            known[key] = [OPEN]
+            found = self._of(value, known) if len(known) <= MAX_READ else [OPEN]
+            known[key] = found if len(found) <= MAX_ALTERNATIVES else [OPEN]
+        return known[key]
+
+    def _of(self, value: Value, known: Known) -> list[Sequence]:
+        node, module, frame = value.node, value.module, value.frame
+        match node:
+            case ast.Tuple(elts=given) if isinstance(value, Display):
+                return self.spread(given, module, frame, known)
+            case ast.List(elts=given) if isinstance(value, Display):
+                grows = self.grows(node, module)
+                found = self.spread(given, module, frame, known)
+                return [Sequence(s.elements, s.is_open or grows) for s in found]
+            case ast.BinOp(op=ast.Add(), left=left, right=right):
+                both = [self._read(side, module, frame, known) for side in (left, right)]
+                return _joined(both)
+            case ast.Subscript(value=whole, slice=ast.Slice() as part):
+                return self._cut(self._read(whole, module, frame, known), part)
+            case ast.Call(args=[whole]) if isinstance(value, Made) and value.made_by in AS_THEY_ARE:
+                return self._read(whole, module, frame, known)
+            case ast.arg():
+                return list(self._collected(node, module, frame, known))
+        return [OPEN]
+
+    def spread(
+        self,
+        given: Iterable[ast.expr],
+        module: Module,
+        frame: Frame | None,
+        known: Known | None = None,
+    ) -> list[Sequence]:
+        """What elements that are written one by one, some with a star, may be together."""
+        known = {} if known is None else known
+        parts = []
+        for each in given:
+            if isinstance(each, ast.Starred):
+                parts.append(self._read(each.value, module, frame, known))
+            else:
+                parts.append([Sequence((Element(each, module, frame),))])
+        return _joined(parts)
+
+    def _read(
+        self, node: ast.expr, module: Module, frame: Frame | None, known: Known
+    ) -> list[Sequence]:
+        values = self.evaluate(node, module, frame)
+        return [s for value in values for s in self.of(value, known)] or [OPEN]
+
+    def grows(self, node: ast.AST, module: Module) -> bool:
+        """Whether something may be added to a list or dict, or replaced: by its name, or unseen."""
+        parent = module.table.parents.get(node)
+        match parent:
+            case ast.Starred() | ast.keyword(arg=None):
+                return False
+            case ast.Assign(targets=[ast.Name(id=name)]):
+                return bool(self.index.additions.get(name))
+        return True
+
+    def _cut(self, whole: list[Sequence], part: ast.Slice) -> list[Sequence]:
+        """The part of sequences that ``[a:b]`` takes."""
+        ends = _ends(part)
+        result = []
+        for sequence in whole:
+            from_end = ends is not None and min(ends.start or 0, ends.stop or 0) < 0
+            if ends is None or (sequence.is_open and from_end):
+                return [OPEN]
+            known = ends.stop is not None and ends.stop <= len(sequence.elements)
+            result.append(Sequence(sequence.elements[ends], sequence.is_open and not known))
+        return result
+
+    def _collected(
+        self, arg: ast.arg, module: Module, frame: Frame | None, known: Known
+    ) -> Iterator[Sequence]:
+        """What ``*args`` of a function collects, by the call of its frame or by all callers."""
+        parents = module.table.parents
+        function = parents.get(parents.get(arg, arg))
+        if not isinstance(function, FUNCTIONS) or function.args.vararg is not arg:
+            yield OPEN
+            return
+        named = len(function.args.posonlyargs) + len(function.args.args)
+        method = class_of_method(function, module) is not None and not is_static(function)
+        if frame is not None and frame.function is function:
+            calls = [(frame.call, frame.module, frame.parent, method)]
+        else:
+            sites = self.tracer.callers(function, module)
+            calls = [(s.call, s.module, None, s.bound) for s in sites if not s.spawned]
+            if len(calls) < len(sites) or not calls:
+                yield OPEN
+        for call, where, outer, bound in calls:
+            first = named - (1 if bound else 0)
+            for sequence in self.spread(call.args, where, outer, known):
+                yield Sequence(sequence.elements[first:], sequence.is_open)
+
+
+def _joined(parts: list[list[Sequence]]) -> list[Sequence]:
+    """Every way to put one of the alternatives of each part behind one another."""
+    result = []
+    for number, chosen in enumerate(product(*parts)):
+        if number == MAX_ALTERNATIVES:
+            return [OPEN]
+        elements: tuple[Element, ...] = ()
+        is_open = False
+        for sequence in chosen:
+            elements, is_open = (*elements, *sequence.elements), sequence.is_open
+            if is_open:
+                break
+        result.append(Sequence(elements, is_open))
+    return result
+
+
+def _ends(part: ast.Slice) -> slice | None:
+    """What a slice takes, if its ends are written out and it skips nothing."""
+    try:
+        lower, upper = (
+            None if e is None else ast.literal_eval(e) for e in (part.lower, part.upper)
+        )
+    except ValueError:
+        return None
+    known = all(e is None or isinstance(e, int) for e in (lower, upper))
+    return slice(lower, upper) if known and part.step is None else None

@@ -1,0 +1,323 @@
+"""What is known of a program's settings where a statement runs.
+
+``if args.fsdp: model = FSDP(net)`` in one function and ``if args.fsdp: ... else: ...`` in another
+ask the same question, and it has one answer in a run: what is made under one answer is never met
+under the other. Settings are taken to be settled before any model is made: only an assignment
+between the two is looked for.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.functions import class_of_method
+from fsdp_migrate.analysis.tracing.setting_names import OWN, SettingNames
+from fsdp_migrate.analysis.tracing.tracer import Tracer
+from fsdp_migrate.analysis.values import Function, FunctionNode
+from fsdp_migrate.syntax import conditions
+from fsdp_migrate.syntax.name_table import NameTable
+from fsdp_migrate.syntax.scopes import Kind, Scope
+from fsdp_migrate.syntax.trees import FUNCTIONS, position
+
+FALSE = frozenset({None, False, ""})
+DEPTH = 6  # definitions that are followed
+LAST = re.compile(r"\.(\w+)(?!\w*\()")  # of a setting's name: what is assigned
+
+
+@dataclass(frozen=True)
+class Member:
+    """A value that is spelled ``Mode.FSDP``; members of one class differ when their names do."""
+
+    owner: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A setting has one of some values, or none of them."""
+
+    setting: str
+    values: frozenset[object]
+    holds: bool
+
+    def contradicts(self, other: Fact) -> bool:
+        """Whether both cannot be true in one run."""
+        if self.setting != other.setting or not (self.holds or other.holds):
+            return False
+        if self.holds and other.holds:
+            return _comparable(self.values | other.values) and not self.values & other.values
+        one, none = (self, other) if self.holds else (other, self)
+        return one.values <= none.values
+
+
+Facts = frozenset[frozenset[Fact]]  # all hold: of each set, one fact at least
+NOTHING: Facts = frozenset()
+PARTS = 8  # combinations of facts that are looked at
+Place = tuple[ast.AST, Module]
+
+
+def _sure(fact: Fact) -> Facts:
+    return frozenset({frozenset({fact})})
+
+
+def _comparable(values: Iterable[object]) -> bool:
+    """Whether values are literals, or members of one class."""
+    return len({v.owner if isinstance(v, Member) else "" for v in values}) == 1
+
+
+class SettingFacts:
+    """Answers for one project, through a tracer of its own."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self.tracer = tracer
+        self.names = SettingNames(tracer)
+        self._here: dict[ast.AST, Facts] = {}
+        self._only_called: dict[FunctionNode, bool] = {}
+
+    def exclude(self, made: Place, used: Place) -> bool:
+        """Whether what is made at one place cannot be met at the other, in any run."""
+        there = self.at(*made)
+        here = self.at(*used) if there else NOTHING
+        if not _contradict(there, here, lambda setting: True):
+            return False  # as nearly always
+        return _contradict(
+            there,
+            here,
+            lambda name: _is_one_answer(name, *used) and not self._changes(name, made, used),
+        )
+
+    def at(self, node: ast.AST, module: Module) -> Facts:
+        """What is known where ``node`` runs, from the branches around it and around all calls."""
+        known = self._here.get(node)
+        if known is None:
+            self._here[node] = NOTHING  # of a function that calls itself
+            known = self._here[node] = self._around(node, module)
+        return known
+
+    def _around(self, node: ast.AST, module: Module) -> Facts:
+        found = set(self._in_module(node, module))
+        for function in module.table.ancestors(node):
+            if isinstance(function, FUNCTIONS) and self._callers_are_known(function, module):
+                callers = self.tracer.callers(function, module)
+                each = [self.at(c.call, c.module) for c in callers]
+                found |= frozenset.intersection(*each) if each else NOTHING
+        return frozenset(found)
+
+    def _callers_are_known(self, function: FunctionNode, module: Module) -> bool:
+        """Whether a function is nowhere handed on."""
+        known = self._only_called.get(function)
+        if known is None:
+            known = self._only_called[function] = self._is_only_called(function, module)
+        return known
+
+    def _is_only_called(self, function: FunctionNode, module: Module) -> bool:
+        if isinstance(function, ast.Lambda):
+            return False
+        cls, name = class_of_method(function, module), function.name
+        name = cls.name if cls is not None and name == "__init__" else name
+        for other in self.tracer.project.modules:
+            if not other.mentions(name):
+                continue
+            table = other.table
+            named: list[ast.Name | ast.Attribute] = [*table.names_by_id.named(name)]
+            for use in (*named, *table.attributes_by_name.named(name)):
+                parent = table.parents[use]
+                called = isinstance(parent, ast.Call) and parent.func is use
+                if isinstance(use.ctx, ast.Load) and not called:
+                    return False
+        return True
+
+    def _in_module(self, node: ast.AST, module: Module) -> Iterator[frozenset[Fact]]:
+        """What the branches around a node tell."""
+        for test, holds in conditions.around(node, module.table):
+            yield from self.told_by(test, module, holds=holds)
+        for parent in module.table.ancestors(node):
+            if isinstance(parent, ast.match_case):
+                yield from self._matched(parent, module)
+
+    def _matched(self, case: ast.match_case, module: Module) -> Iterator[frozenset[Fact]]:
+        """What a ``case`` tells of a setting that ``match`` looks at."""
+        match module.table.parents[case]:
+            case ast.Match(subject=subject, cases=cases) if setting := self.names.setting(
+                subject, module
+            ):
+                for each in cases[: cases.index(case) + 1]:
+                    values = _of_pattern(each.pattern)
+                    if values is not None and (each is case or each.guard is None):
+                        yield from _sure(Fact(setting, values, holds=each is case))
+
+    # -- conditions -----------------------------------------------------------------------------
+
+    def told_by(self, test: ast.expr, module: Module, *, holds: bool, depth: int = 0) -> Facts:
+        """What must be true of settings where a condition holds, or does not."""
+        if depth > DEPTH:
+            return NOTHING
+        deeper = depth + 1
+        match test:
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return self.told_by(operand, module, holds=not holds, depth=deeper)
+            case ast.BoolOp(op=op, values=values):
+                parts = [self.told_by(v, module, holds=holds, depth=deeper) for v in values]
+                if isinstance(op, ast.And) is holds:
+                    return frozenset().union(*parts)
+                return _either(parts)
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                return self._compared(left, op, right, module, holds)
+            case ast.Call(func=ast.Name(id="bool"), args=[asked], keywords=[]):
+                return self.told_by(asked, module, holds=holds, depth=deeper)
+        meant = self._meant(test, module)
+        if meant is not None:
+            return self.told_by(*meant, holds=holds, depth=deeper)
+        setting = self.names.setting(test, module)
+        return _sure(Fact(setting, FALSE, holds=not holds)) if setting else NOTHING
+
+    def _compared(
+        self, left: ast.expr, op: ast.cmpop, right: ast.expr, module: Module, holds: bool
+    ) -> Facts:
+        if isinstance(left, ast.Constant):
+            left, right = right, left
+        values: frozenset[object] | None = None
+        match op:
+            case ast.Eq() | ast.NotEq() | ast.Is() | ast.IsNot():
+                value = _value(right)
+                values = frozenset(value) if value else None
+            case ast.In() | ast.NotIn() if isinstance(right, (ast.List, ast.Tuple, ast.Set)):
+                each = [_value(element) for element in right.elts]
+                values = frozenset(v[0] for v in each if v) if all(each) and each else None
+        setting = self.names.setting(left, module) if values else ""
+        if not setting or values is None:
+            return NOTHING
+        same = isinstance(op, (ast.Eq, ast.Is, ast.In))
+        return _sure(Fact(setting, values, holds=same is holds))
+
+    def _meant(self, test: ast.expr, module: Module) -> tuple[ast.expr, Module] | None:
+        """The condition that a name, an attribute or a function without parameters stands for."""
+        if isinstance(test, ast.Call):
+            if test.args or test.keywords:
+                return None
+            found = self.tracer.evaluate(test.func, module)
+            function = next(iter(found)) if len(found) == 1 else None
+            if isinstance(function, Function) and isinstance(function.node, FUNCTIONS):
+                returned = function.module.table.returns.get(function.node, [])
+                if len(returned) == 1 and returned[0].value and not function.node.args.args:
+                    return returned[0].value, function.module
+            return None
+        kept = self.names.assigned(test, module)
+        if kept is None:
+            return None
+        value, where = kept
+        is_condition = isinstance(value, (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Call))
+        return kept if is_condition or self.names.setting(value, where) else None
+
+    # -- changes --------------------------------------------------------------------------------
+
+    def _changes(self, setting: str, made: Place, used: Place) -> bool:
+        """Whether a setting may be given another value after the model was made: below what leads
+        there, in the same function, or in the function that uses it."""
+        path = LAST.findall(setting.rpartition(":")[2])
+        if not path:
+            return False  # a name that is bound once
+        leading = self._leading_to(*made)
+        here = used[1].table.scope_of(used[0]).function()
+        for module in self.tracer.project.modules:
+            table = module.table
+            for store in _stores(path[-1], module):
+                scope = table.scope_of(store).function() or table.module
+                calls = leading.get(scope, [])
+                if any(_may_follow(store, call, table) for call in calls):
+                    return True
+                if not calls and scope is here:
+                    return True
+        return False
+
+    def _leading_to(self, node: ast.AST, module: Module) -> dict[Scope, list[ast.AST]]:
+        """What runs so that ``node`` runs: itself, and the calls that lead there, by function."""
+        found: dict[Scope, list[ast.AST]] = {}
+        waiting: list[Place] = [(node, module)]
+        for each, where in waiting:
+            scope = where.table.scope_of(each).function() or where.table.module
+            new = scope not in found
+            found.setdefault(scope, []).append(each)
+            if new and isinstance(scope.node, FUNCTIONS):
+                waiting += [(c.call, c.module) for c in self.tracer.callers(scope.node, where)]
+        return found
+
+
+def _is_one_answer(setting: str, node: ast.AST, module: Module) -> bool:
+    """Whether a model met at ``node`` was made under the answer that a setting has there.
+
+    That of one call, or of one object, says nothing of a model that comes from another.
+    """
+    if not setting.startswith(OWN):
+        return True
+    match node:
+        case ast.Attribute(value=ast.Name(id="self")):
+            return True
+        case ast.Name(id=name):
+            owner = module.table.scope_of(node).lookup(name)
+            bindings = owner.bindings.get(name, []) if owner is not None else []
+            return all(binding.kind is not Kind.PARAMETER for binding in bindings)
+    return False
+
+
+def _either(parts: list[Facts]) -> Facts:
+    """What is known where one of several conditions holds."""
+    if not all(parts) or math.prod(map(len, parts)) > PARTS:
+        return NOTHING
+    return frozenset(frozenset().union(*each) for each in itertools.product(*parts))
+
+
+def _contradict(one: Facts, other: Facts, settled: Callable[[str], bool]) -> bool:
+    """Whether not all of two sets of facts can hold, going by settings that do not change."""
+    for sure, asked in ((one, other), (other, one)):
+        known = [fact for each in sure if len(each) == 1 for fact in each]
+        for each in asked:
+            if all(any(k.contradicts(f) and settled(k.setting) for k in known) for f in each):
+                return True
+    return False
+
+
+def _value(node: ast.expr) -> tuple[object] | None:
+    """A literal or a member of a class, which a setting is compared with."""
+    match node:
+        case ast.Constant(value=str() | int() | float() | None as value):
+            return (value,)
+        case ast.Attribute(attr=name) if (owner := access_path(node.value)) is not None:
+            return (Member(owner, name),) if name[:1].isupper() else None
+    return None
+
+
+def _of_pattern(pattern: ast.pattern) -> frozenset[object] | None:
+    """The values that a pattern matches; None where that cannot be said."""
+    match pattern:
+        case ast.MatchValue(value=node) if (value := _value(node)) is not None:
+            return frozenset(value)
+        case ast.MatchSingleton(value=constant):
+            return frozenset({constant})
+        case ast.MatchOr(patterns=patterns):
+            each = [_of_pattern(p) for p in patterns]
+            known = [values for values in each if values is not None]
+            return frozenset().union(*known) if len(known) == len(each) else None
+    return None
+
+
+def _stores(last: str, module: Module) -> Iterator[ast.expr]:
+    """Where an attribute or an item of that name is assigned, on whatever object."""
+    if module.mentions(last):
+        table = module.table
+        yield from (a for a in table.stored_attributes if a.attr == last)
+        stored = (item for item in table.subscripts if not isinstance(item.ctx, ast.Load))
+        yield from (s for s in stored if getattr(s.slice, "value", None) == last)
+
+
+def _may_follow(store: ast.expr, call: ast.AST, table: NameTable) -> bool:
+    """Whether an assignment may run after a call in the same function."""
+    loops = {n for n in table.ancestors(call) if isinstance(n, (ast.For, ast.While))}
+    return position(store) > position(call) or bool(loops & set(table.ancestors(store)))

@@ -1,0 +1,109 @@
+"""What a program's settings are called, wherever they are used.
+
+``args.fsdp`` in one function and ``self.options.fsdp`` in a method are one setting if ``args`` was
+given there as ``options``. Names, parameters and attributes that are assigned once are followed to
+what they stand for. Of what cannot be followed, what is spelled alike is taken for the same.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from fsdp_migrate.analysis.flow import Definition
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.functions import class_of_method
+from fsdp_migrate.analysis.tracing.tracer import Tracer
+from fsdp_migrate.analysis.values import Class
+from fsdp_migrate.syntax.scopes import Binding, Kind
+from fsdp_migrate.syntax.trees import FUNCTIONS
+
+DEPTH = 6  # definitions and calls that are followed
+UNCHANGED = frozenset({"lower", "upper", "strip"})  # of text, with no argument
+READERS = frozenset({"os.getenv", "os.environ.get"})
+OWN = "own:"  # begins the name of a setting that each call of a function, or each object, has
+
+
+class SettingNames:
+    """Answers for one project, through its tracer."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self.tracer = tracer
+
+    def setting(self, node: ast.expr, module: Module, depth: int = 0) -> str:
+        """What a path is called wherever it is used; empty where that cannot be said."""
+        if depth > DEPTH:
+            return ""
+        match node:
+            case ast.Name():
+                return self._named(node, module, depth)
+            case ast.Attribute(value=base, attr=last):
+                kept = self.assigned(node, module)
+                if kept is not None and (found := self.setting(*kept, depth + 1)):
+                    return found
+            case ast.Subscript(value=base, slice=ast.Constant(value=str(last))):
+                pass
+            case ast.Call(
+                func=ast.Name(id="getattr"), args=[base, ast.Constant(value=str(last)), *_]
+            ):
+                pass
+            case ast.Call(func=func, args=[ast.Constant(value=str(last)), *_]) if (
+                self.tracer.project.external(func, module) & READERS
+            ):
+                return f"os.environ.{last}"
+            case ast.Call(
+                func=ast.Attribute(value=base, attr="get"), args=[ast.Constant(value=str(last)), *_]
+            ):
+                pass
+            case ast.Call(func=ast.Name(id="int" | "str" as kind), args=[inner], keywords=[]):
+                read = self.setting(inner, module, depth + 1)
+                return f"{kind}({read})" if read else ""
+            case ast.Call(func=ast.Attribute(value=base, attr=name), args=[], keywords=[]) if (
+                name in UNCHANGED
+            ):
+                last = f"{name}()"
+            case _:
+                return ""
+        owner = self.setting(base, module, depth + 1)
+        return f"{owner}.{last}" if owner else ""
+
+    def _named(self, node: ast.Name, module: Module, depth: int) -> str:
+        """What a name stands for: what all callers give, or what it was assigned."""
+        owner = module.table.scope_of(node).lookup(node.id)
+        bindings = owner.bindings.get(node.id, []) if owner is not None else []
+        if owner is None or len(bindings) != 1:
+            return ""
+        binding, function = bindings[0], owner.node
+        own = f"{OWN}{module.name}:{getattr(function, 'name', '')}:{node.id}"
+        if binding.kind is Kind.IMPORT:
+            return binding.qualified
+        if binding.kind is Kind.ASSIGN and binding.value is not None and not binding.unpack:
+            found = self.setting(binding.value, module, depth + 1)
+            return found or (node.id if owner.is_function else f"{module.name}:{node.id}")
+        if binding.kind is not Kind.PARAMETER or not isinstance(function, FUNCTIONS):
+            return ""
+        cls = class_of_method(function, module)
+        if cls is not None and node.id in {"self", "cls"}:
+            return f"{OWN}{module.name}:{cls.name}:self"
+        callers = self.tracer.callers(function, module)
+        given = [(c.argument(function, node.id), c.module) for c in callers]
+        names = {self.setting(a, m, depth + 1) if a is not None else "" for a, m in given}
+        return (names.pop() if len(names) == 1 else "") or (own if given else node.id)
+
+    def assigned(self, node: ast.expr, module: Module) -> tuple[ast.expr, Module] | None:
+        """The only value that a name, or an attribute of ``self``, is ever given."""
+        scope = module.table.scope_of(node)
+        kept: list[tuple[Binding | Definition, Module]] = []
+        match node:
+            case ast.Name(id=name):
+                owner = scope.lookup(name)
+                kept = [(b, module) for b in owner.bindings.get(name, [])] if owner else []
+            case ast.Attribute(value=ast.Name(id="self"), attr=attr):
+                here = scope.function()
+                cls = module.table.parents.get(here.node) if here is not None else None
+                if isinstance(cls, ast.ClassDef):
+                    stores = self.tracer.stores(Class(cls, module), attr)
+                    kept = [(definition, related.module) for related, _, definition in stores]
+        match kept:
+            case [(only, where)] if only.kind is Kind.ASSIGN and only.value and not only.unpack:
+                return only.value, where
+        return None

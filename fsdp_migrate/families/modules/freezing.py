@@ -1,0 +1,137 @@
+"""Code that freezes or unfreezes parameters of a sharded model: ``p.requires_grad = False``.
+
+FSDP1's parameters stay the same objects. FSDP2's are others while they are gathered, as they are
+after an evaluation, and what is set on those is forgotten with the next backward
+(torch/distributed/fsdp/_fully_shard/_fsdp_param.py, ``to_sharded``).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.checkpoints.training_order import may_follow_evaluation
+from fsdp_migrate.families.training_loop.gathered_roots import may_stay_gathered, reshard_line
+from fsdp_migrate.families.wrapping.computing_methods import Methods
+from fsdp_migrate.families.wrapping.wrapped_modules import models_made, unwrapped
+from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.syntax.expressions import last_name, names_in
+from fsdp_migrate.syntax.kinds import of_kind
+from fsdp_migrate.syntax.trees import walk
+
+RULE = "FSDP408"
+FREEZE = Construct.parse("parameter freezing")
+SETTERS = frozenset({"requires_grad", "requires_grad_"})
+
+
+def find_freezing(study: Study, module: Module) -> Iterator[Site]:
+    """A site for every statement that freezes parameters of a sharded model after a forward."""
+    if not study.constructors or not study.project.mentions(*SETTERS):
+        return
+    methods = Methods(study)
+    handled: set[tuple[ast.stmt, str]] = set()
+    for node, model in _settings(study, module, methods):
+        statement = _whole_loop(node, model, module)
+        key = statement, ast.unparse(model)
+        if key in handled or not may_follow_evaluation(statement, module, study):
+            continue
+        if may_stay_gathered(study.models(model, module).constructors, study):
+            handled.add(key)
+            yield Site(FREEZE, module, node, statement, model)
+
+
+def is_frozen_in_between(study: Study) -> bool:
+    """Whether some parameters may be trained at one time and frozen at another."""
+    return study.cache(_any_site)
+
+
+def _any_site(study: Study) -> bool:
+    return any(site for module in study.project.modules for site in find_freezing(study, module))
+
+
+def _settings(
+    study: Study, module: Module, methods: Methods
+) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What sets ``requires_grad`` of parameters, and the model that they are of."""
+    for node in module.table.attributes:
+        model = _model_of(node.value, study, module) if _is_set(node) else None
+        if model is not None:
+            yield node, model
+    for call in module.table.calls:
+        if not isinstance(call.func, ast.Attribute):
+            continue
+        owner, name = unwrapped(call.func.value), call.func.attr
+        for made in models_made(owner, module, study) if name in study.cache(_freezing) else ():
+            classes = methods.classes(made)
+            if not classes or any(methods.find(cls, name) for cls in classes):
+                yield call, owner
+                break
+
+
+def _freezing(study: Study) -> frozenset[str]:
+    """The names of methods that set ``requires_grad`` of something, or call one that does."""
+    functions = [
+        node
+        for module in study.project.modules
+        for node in module.table.scopes
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    ]
+    direct = {f.name for f in functions if any(map(_is_set, ast.walk(f)))}
+    return frozenset(
+        f.name
+        for f in functions
+        if f.name in direct
+        or any(isinstance(n, ast.Call) and last_name(n.func) in direct for n in ast.walk(f))
+    )
+
+
+def _is_set(node: ast.AST) -> bool:
+    """Whether a node is ``p.requires_grad = ...`` or ``p.requires_grad_``."""
+    if not isinstance(node, ast.Attribute) or node.attr not in SETTERS:
+        return False
+    return node.attr == "requires_grad_" or isinstance(node.ctx, ast.Store)
+
+
+def _model_of(node: ast.expr, study: Study, module: Module) -> ast.expr | None:
+    """The model of ``model.head.weight``, or of the loop that ``node`` is the variable of."""
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        if study.traced(node, module):
+            return node
+        node = node.value
+    if study.traced(node, module):
+        return node
+    for parent in module.table.ancestors(node) if isinstance(node, ast.Name) else ():
+        match parent:
+            case ast.For() | ast.AsyncFor() if ast.unparse(node) in names_in(parent.target):
+                return _looped_over(parent.iter, study, module)
+    return None
+
+
+def _looped_over(iterated: ast.expr, study: Study, module: Module) -> ast.expr | None:
+    for node in walk(iterated):
+        method = node.func if isinstance(node, ast.Call) else None
+        if isinstance(method, ast.Attribute) and "parameters" in method.attr:
+            return _model_of(unwrapped(method.value), study, module)
+    return None
+
+
+def _whole_loop(node: ast.expr, model: ast.expr, module: Module) -> ast.stmt:
+    """The outermost loop over the model's parameters around ``node``, or its statement."""
+    statement = module.table.statement(node)
+    for parent in module.table.ancestors(node):
+        if isinstance(parent, (ast.For, ast.AsyncFor)) and model in set(ast.walk(parent.iter)):
+            return parent
+    return statement
+
+
+def decide_freezing(site: Site, study: Study) -> Decision:
+    """Reshard the model before, so that what is set is set on what stays."""
+    proposal = study.proposal()
+    models = study.models(site.subject, site.module).constructors
+    line = reshard_line(site.subject, site.module, site.node, study, proposal)
+    proposal.insert_before(site.module, of_kind(site.reference, ast.stmt), line)
+    return study.rewritten(site, RULE, "resharded first", proposal, models=models)

@@ -1,0 +1,70 @@
+"""Imports whose name the file gives something else before anybody can use it."""
+
+from __future__ import annotations
+
+import ast
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.trees import block_of, walk
+
+
+def is_bound_anew(name: str, statement: ast.stmt, module: Module, study: Study) -> bool:
+    """Whether a definition or assignment further down in the same run of statements binds the name
+    of an import, and nothing in between may use it."""
+    block = block_of(module.table.parents[statement], statement)
+    for other in block[block.index(statement) + 1 :]:
+        value = _bound_to(name, other)
+        if value is not None:
+            return not any(_mentions(name, part) for part in value)
+        if _mentions(name, other) or (
+            _may_come_back(other) and _is_asked_early(name, module, study)
+        ):
+            return False
+    return False
+
+
+def _bound_to(name: str, statement: ast.stmt) -> list[ast.AST] | None:
+    """What is evaluated while a statement surely binds a name; None if it does not bind it."""
+    match statement:
+        case ast.FunctionDef(name=bound) | ast.AsyncFunctionDef(name=bound) if bound == name:
+            given = [statement.args, *statement.decorator_list]
+            return [*given, statement.returns] if statement.returns is not None else given
+        case ast.ClassDef(name=bound) if bound == name:
+            bases = [*statement.bases, *(keyword.value for keyword in statement.keywords)]
+            return [*bases, *statement.decorator_list, *statement.body]
+        case ast.Assign(targets=[ast.Name(id=bound)], value=value) if bound == name:
+            return [value]
+        case ast.AnnAssign(target=ast.Name(id=bound), value=ast.expr() as value) if bound == name:
+            return [value, statement.annotation]
+        case ast.Import(names=names) | ast.ImportFrom(names=names):
+            here = {a.asname or a.name.partition(".")[0] for a in names}
+            return [] if name in here else None
+    return None
+
+
+def _mentions(name: str, part: ast.AST) -> bool:
+    """Whether code has a name, or a string of it: for ``globals()[...]`` and quoted types."""
+    return any(
+        name in (getattr(node, "id", ""), getattr(node, "value", ""), getattr(node, "name", ""))
+        for node in walk(part)
+    )
+
+
+def _may_come_back(statement: ast.stmt) -> bool:
+    """Whether other files may be loaded, which may import this one."""
+    return any(isinstance(node, (ast.Import, ast.ImportFrom)) for node in walk(statement))
+
+
+def _is_asked_early(name: str, module: Module, study: Study) -> bool:
+    """Whether another file takes the name while it is loaded itself."""
+    if name not in study.project.asked_for(module):
+        return False
+    for importer in study.project.modules:
+        if not importer.mentions(name):
+            continue
+        for binding in importer.table.imports:
+            resolved = study.project.resolve(binding.qualified, importer)
+            if resolved == (module, name) and not binding.scope.is_function:
+                return True
+    return False

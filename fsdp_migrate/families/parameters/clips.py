@@ -1,0 +1,78 @@
+"""torch's own clipping, of parameters that are, or may be, those of a sharded model.
+
+Of FSDP1's pieces it computed each rank's own norm, of ``DTensor`` gradients that of all ranks.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.parameters.parameter_owners import models_of_list, parameters_in
+from fsdp_migrate.families.wrapping.gathered import is_gathered
+from fsdp_migrate.fsdp1 import possible_models
+from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.kinds import method_of
+from fsdp_migrate.syntax.trees import walk
+
+CLIP_LIST = Construct.parse("torch.nn.utils.clip_grad_norm_(list)")
+CLIP = Construct.parse("torch.nn.utils.clip_grad_norm_(parameters)")
+TORCH_CLIP = frozenset(
+    {"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"}
+)
+
+
+def find_clips(study: Study, module: Module) -> Iterator[Site]:
+    """A site for every call of torch's function that clips, or may clip, a model's gradients."""
+    if not study.constructors:
+        return
+    renamed = [b.name for b in module.table.imports if b.qualified in TORCH_CLIP]
+    for call in module.table.calls_by_name.of({"clip_grad_norm_", *renamed}):
+        given = _given(call)
+        if given is None or study.external(call.func, module).isdisjoint(TORCH_CLIP):
+            continue
+        if is_gathered(call, study, module):
+            continue
+        owners = owners_of(given, study, module)
+        if models_of_list(given, study, module):
+            here = [m for m, where in owners if where is module]
+            whole = isinstance(given, ast.Call) and here == [getattr(given.func, "value", None)]
+            receiver = here[0] if len(here) == len(owners) == 1 else given
+            yield Site(CLIP if whole else CLIP_LIST, module, call, call, receiver)
+        elif not _is_for_others(call, owners, module):
+            for model, where in owners:
+                doubt = possible_models.may_be(model, where, study.tracer)
+                if doubt:
+                    yield Site(CLIP_LIST, module, call, call, given, doubt)
+                    break
+
+
+def owners_of(given: ast.expr, study: Study, module: Module) -> list[tuple[ast.expr, Module]]:
+    """The models whose parameters an argument holds."""
+    found = parameters_in(given, study, module)
+    return [(method_of(held).value, where) for held, where in found if isinstance(held, ast.Call)]
+
+
+def _given(call: ast.Call) -> ast.expr | None:
+    named = [k.value for k in call.keywords if k.arg == "parameters"]
+    return next(iter([*call.args, *named]), None)
+
+
+def _is_for_others(call: ast.Call, owners: list[tuple[ast.expr, Module]], module: Module) -> bool:
+    """Whether the other branch clips the same models by FSDP's own method."""
+    paths = {access_path(model) for model, where in owners if where is module}
+    child: ast.AST = call
+    for parent in module.table.ancestors(call):
+        if isinstance(parent, ast.If):
+            other = parent.body if child in parent.orelse else parent.orelse
+            for node in (n for statement in other for n in walk(statement)):
+                match node:
+                    case ast.Call(func=ast.Attribute(value=model, attr="clip_grad_norm_")):
+                        if access_path(model) in paths:
+                            return True
+        child = parent
+    return False

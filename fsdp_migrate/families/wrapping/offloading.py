@@ -1,0 +1,61 @@
+"""Read FSDP1's ``CPUOffload``."""
+
+from __future__ import annotations
+
+import ast
+
+from fsdp_migrate.analysis.values import Constant, Made, Value
+from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Constructor
+
+
+class Unreadable(Exception):
+    """It cannot be converted; the message says why."""
+
+
+def flag(value: Value, study: Study) -> bool | ast.expr:
+    """Whether a value offloads: known, or the expression that says so at run time.
+
+    Raises:
+        Unreadable: it may be something else, or its flag is read or set later.
+    """
+    if isinstance(value, Constant) and value.value is None:
+        return False
+    if not isinstance(value, Made) or fsdp1.canonical(value.made_by) != "CPUOffload":
+        raise Unreadable(study.unknown([value]) or "cpu_offload is not a CPUOffload value")
+    if _is_used(value, study):
+        raise Unreadable("its offload_params is used later, which an FSDP2 policy does not have")
+    node = None
+    if isinstance(value.node, ast.Call):
+        node = value.node.args[0] if value.node.args else None
+        for keyword in value.node.keywords:
+            if keyword.arg != "offload_params":
+                raise Unreadable("the arguments of CPUOffload cannot be read")
+            node = keyword.value
+    if node is None:
+        return False
+    constant = study.literal(node, value.module)
+    return bool(constant.value) if constant is not None else node
+
+
+def _is_used(value: Made, study: Study) -> bool:
+    """Whether something asks the object for its flag, or sets it."""
+    return any(
+        each.node is value.node
+        for module in study.project.modules
+        for attribute in module.table.attributes_by_name.named("offload_params")
+        for each in study.values(attribute.value, module)
+    )
+
+
+def may_offload(constructor: Constructor, study: Study) -> bool:
+    """Whether parameters of a model may be kept on the CPU."""
+    given = constructor.arguments.get("cpu_offload")
+    if given is None:
+        return constructor.is_open
+    try:
+        flags = [flag(value, study) for value in study.values(given, constructor.module)]
+    except Unreadable:
+        return True
+    return any(each is not False for each in flags)

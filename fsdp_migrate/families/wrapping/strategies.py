@@ -1,0 +1,260 @@
+"""Which sharding strategies an expression may be: one, or a choice of several that are in sight.
+
+A choice is a condition, a table by name, ``ShardingStrategy[name]`` for a name that the command
+line has a list of, or a local variable for one of these. Each is read for nothing but constructors,
+so that what they are in FSDP2 can stand in their place.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from packaging.version import Version
+
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Constant, External, Value
+from fsdp_migrate.families.wrapping import command_line, tables
+from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.kinds import method_of, of_kind
+
+ENUM = "ShardingStrategy"
+# True makes the root reshard as well since then; None is the default.
+NONE_IS_DEFAULT = Version("2.8")
+RESHARD_NEVER = frozenset({"SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"})
+HYBRID = frozenset({"HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"})
+OVER_ALL = frozenset({"FULL_SHARD", "SHARD_GRAD_OP"})  # of which every rank holds a part
+MEMBERS = frozenset({*OVER_ALL, "NO_SHARD", *HYBRID})
+
+
+def member(value: Value) -> str | None:
+    """The strategy's name, ``FULL_SHARD`` for None, or None when it is not one member."""
+    if isinstance(value, Constant) and value.value is None:
+        return "FULL_SHARD"
+    if isinstance(value, External):
+        name = fsdp1.canonical(value.name) or ""
+        found = name.removeprefix(f"{ENUM}.")
+        return found if found in MEMBERS else None
+    return None
+
+
+def is_enum(node: ast.expr, module: Module, study: Study) -> bool:
+    """Whether an expression is the class of the strategies."""
+    return {fsdp1.canonical(name) for name in study.external(node, module)} == {ENUM}
+
+
+def strategy_of(constructor: Constructor, study: Study) -> str | None:
+    """The strategy of a constructor when it is written at the call, or is all that a variable for
+    it is assigned; None when it varies."""
+    node = constructor.arguments.get("sharding_strategy")
+    if node is None:
+        return None if constructor.is_open else "FULL_SHARD"
+    given, _ = tables.assigned(node, constructor.module) or ([node], [])
+    return _written(given[0], constructor.module, study) if len(given) == 1 else None
+
+
+def _written(node: ast.expr, module: Module, study: Study) -> str | None:
+    """The strategy that is written at a place."""
+    direct = isinstance(node, ast.Constant) or study.external(node, module)
+    if not direct:
+        return None
+    found = {member(v) for v in study.values(node, module)}
+    return found.pop() if len(found) == 1 else None
+
+
+def strategies_of(constructor: Constructor, study: Study) -> frozenset[str]:
+    """The strategies that a constructor chooses from, or none if they are not all in sight."""
+    certain = strategy_of(constructor, study)
+    if certain is not None:
+        return frozenset({certain})
+    choice = read_choice(constructor, study)
+    return frozenset() if choice is None else choice.strategies
+
+
+def may_reshard_never(study: Study) -> bool:
+    """Whether the project names a strategy of ``RESHARD_NEVER``, or may choose one by its name or
+    number."""
+    words = RESHARD_NEVER | {"ShardingStrategy[", "ShardingStrategy(", "getattr(ShardingStrategy"}
+    return any(
+        any(word in module.source.text for word in words)
+        for module in study.project.modules
+        if module.mentions("ShardingStrategy", *RESHARD_NEVER)
+    )
+
+
+def is_over_all(constructor: Constructor, study: Study) -> bool:
+    """Whether the strategy certainly is one that shards over all ranks."""
+    found = strategies_of(constructor, study)
+    return bool(found) and found <= OVER_ALL
+
+
+def is_replicated(models: frozenset[Constructor], study: Study) -> bool:
+    """Whether every rank has all of the models, as far as their strategies are written."""
+    return {strategy_of(model, study) for model in models} == {"NO_SHARD"}
+
+
+# -- strategies to choose from ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What is looked up by a key: a strategy for each."""
+
+    key: ast.expr
+    strategies: dict[object, str]
+    module: Module  # where they are written
+    table: ast.Dict | None = None  # that stands elsewhere, and has a name
+
+
+@dataclass(eq=False)
+class Choice:
+    """Several strategies, as an expression that can say ``reshard_after_forward``.
+
+    ``mentions`` are the expressions that name a strategy, each with its file. ``names`` are those
+    of the variable that takes the choice to the constructor, and ``given`` what that is assigned.
+    ``by_name`` are the lookups ``ShardingStrategy[name]``, ``functions`` those that return one of
+    these.
+    """
+
+    given: list[ast.expr]
+    names: list[ast.Name]
+    mentions: dict[ast.expr, tuple[str, Module]] = field(default_factory=dict)
+    lookups: dict[ast.expr, Rows] = field(default_factory=dict)
+    by_name: dict[ast.expr, Rows] = field(default_factory=dict)
+    functions: dict[ast.FunctionDef, Module] = field(default_factory=dict)
+
+    @property
+    def strategies(self) -> frozenset[str]:
+        rows = (*self.lookups.values(), *self.by_name.values())
+        looked_up = {name for each in rows for name in each.strategies.values()}
+        return frozenset({*looked_up, *(name for name, _ in self.mentions.values())})
+
+    @property
+    def is_full_by_name(self) -> bool:
+        """Whether the argument asks for a strategy by its name, and all of them reshard."""
+        return not (
+            self.mentions or self.names or self.functions or self.strategies & RESHARD_NEVER
+        )
+
+    @property
+    def rows(self) -> Rows | None:
+        """What the whole of the choice is looked up in."""
+        only = self.given[0] if len(self.given) == 1 else None
+        return {**self.lookups, **self.by_name}.get(only) if only is not None else None
+
+
+def read_choice(constructor: Constructor, study: Study) -> Choice | None:
+    """What a constructor chooses from: ``SHARD_GRAD_OP if args.zero2 else FULL_SHARD``.
+
+    Strategies that need a mesh are only read where a condition can say when: in a lookup.
+    """
+    choice = _read(constructor, study)
+    if choice is None:
+        return None
+    named = [rows.table for rows in choice.lookups.values() if rows.table is not None]
+    if not all(tables.is_for(table, "sharding_strategy", study) for table in named):
+        return None
+    if choice.strategies <= OVER_ALL:
+        return choice
+    rows = choice.rows
+    needs_units = bool(choice.strategies & HYBRID) and not constructor.has("auto_wrap_policy")
+    if rows is None or needs_units or not says_the_same(rows.key, constructor):
+        return None
+    is_placed = constructor.has("device_mesh") or constructor.has("process_group")
+    return None if is_placed else choice
+
+
+def _read(constructor: Constructor, study: Study) -> Choice | None:
+    node, module = constructor.arguments.get("sharding_strategy"), constructor.module
+    if node is None:
+        return None
+    given, names = tables.assigned(node, module) or ([node], [])
+    choice = Choice(given, names)
+    for expression in given:
+        for leaf in tables.leaves(expression):
+            if not _read_leaf(leaf, module, choice, study):
+                return None
+    return choice
+
+
+def _read_leaf(leaf: ast.expr, module: Module, choice: Choice, study: Study) -> bool:
+    """Add what an expression may be to a choice; False if that is not in sight."""
+    written = _written(leaf, module, study)
+    is_none = isinstance(leaf, ast.Constant) and bool(choice.names or choice.functions)
+    if written is not None and not (is_none and study.target < NONE_IS_DEFAULT):
+        choice.mentions[leaf] = written, module
+        return True
+    named = _by_name(leaf, module, study)
+    if named is not None:
+        choice.by_name[leaf] = named
+        return True
+    chosen = tables.returned_for(leaf, "sharding_strategy", module, study)
+    if chosen is not None:
+        function, home, returned = chosen
+        choice.functions[function] = home
+        return all(_read_leaf(each, home, choice, study) for each in returned)
+    looked_up = tables.lookup(leaf)
+    if looked_up is None:
+        return False
+    table, key, default = looked_up
+    if default is not None:
+        strategy = None if isinstance(default, ast.Constant) else _written(default, module, study)
+        if strategy not in OVER_ALL:
+            return False
+        choice.mentions[default] = str(strategy), module
+    found = tables.table_of(table, module, study)
+    if found is None:
+        return False
+    display, where = found
+    strategies: dict[object, str] = {}
+    for name, value in zip(display.keys, display.values, strict=True):
+        strategy = None if isinstance(value, ast.Constant) else _written(value, where, study)
+        if not isinstance(name, ast.Constant) or strategy is None:
+            return False
+        strategies[name.value] = strategy
+        choice.mentions[value] = strategy, where
+    choice.lookups[leaf] = Rows(key, strategies, where, None if table is display else display)
+    return True
+
+
+def _by_name(node: ast.expr, module: Module, study: Study) -> Rows | None:
+    """The strategies of ``ShardingStrategy[name]`` or ``getattr(ShardingStrategy, name)``, if the
+    command line has a list of the names."""
+    match node:
+        case ast.Subscript(value=enum, slice=key):
+            pass
+        case ast.Call(func=ast.Name(id="getattr"), args=[enum, key], keywords=[]):
+            pass
+        case _:
+            return None
+    if not is_enum(enum, module, study):
+        return None
+    upper = isinstance(key, ast.Call) and last_name(key.func) == "upper" and not key.args
+    asked = method_of(of_kind(key, ast.Call)).value if upper else key
+    names = command_line.choices(asked, module, study)
+    strategies: dict[object, str] = {n: n.upper() if upper else n for n in names}
+    if not names or not set(strategies.values()) <= MEMBERS:
+        return None
+    return Rows(asked, strategies, module)
+
+
+def says_the_same(key: ast.expr, constructor: Constructor) -> bool:
+    """Whether a path can be asked once more in front of the constructor: nothing of this file sets
+    it between the two."""
+    path = access_path(key)
+    if path is None:
+        return False
+    table = constructor.module.table
+    root = next(n for n in ast.walk(key) if isinstance(n, ast.Name))
+    scope = table.within[root].lookup(root.id)
+    between = range(key.lineno, constructor.call.lineno + 1)
+    bound = scope.bindings[root.id] if scope is not None else []
+    if any(getattr(b.node, "lineno", 0) in between and b.node is not root for b in bound):
+        return False
+    read = {node.attr for node in ast.walk(key) if isinstance(node, ast.Attribute)}
+    stored = (a for a in table.stored_attributes if a.attr in read)
+    return not any(a.lineno in between for a in stored)

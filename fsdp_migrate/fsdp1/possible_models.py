@@ -1,0 +1,140 @@
+"""Receivers of methods that only FSDP1's models have, of which nothing else tells what they are.
+
+``def step(model): model.clip_grad_norm_(1.0)``, which nobody here calls, is given an FSDP1 model by
+a registry or a plugin. What is traced to something else is none of FSDP1's.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.sequences import THROUGH_STARS
+from fsdp_migrate.analysis.tracing.tracer import Tracer
+from fsdp_migrate.analysis.values import Class, Computed, Constant, Made, Unknown, Value
+from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.syntax.expressions import bind_arguments, last_name
+from fsdp_migrate.syntax.kinds import method_of
+
+MODULES = frozenset({"torch.nn.Module", "torch.nn.modules.module.Module", "typing.Any"})
+DEEPEST = 8  # expressions that lead to one another
+
+
+def doubt(attribute: ast.Attribute, module: Module, tracer: Tracer) -> str:
+    """Why what has this method called may be an FSDP1 model; an empty text if it is none."""
+    call = module.table.parents[attribute]
+    if not isinstance(call, ast.Call) or call.func is not attribute:
+        return ""
+    if attribute.attr not in fsdp1.ONLY_MODELS or not _takes(call):
+        return ""
+    here = module.table.scope_of(attribute).function()
+    handed_on = here is not None and getattr(here.node, "name", "") == attribute.attr
+    if tracer.defines_method(attribute.attr) and not handed_on:
+        return ""  # the project's own has that name as well
+    if _is_asked_for(attribute, module):
+        return ""
+    return may_be(attribute.value, module, tracer)
+
+
+def _is_asked_for(attribute: ast.Attribute, module: Module) -> bool:
+    """Whether ``hasattr`` asks for the method first: no migrated model gets there."""
+    for parent in module.table.ancestors(attribute):
+        match getattr(parent, "test", None):
+            case ast.Call(func=ast.Name(id="hasattr"), args=[owner, ast.Constant(value=name)]):
+                if name == attribute.attr and ast.dump(owner) == ast.dump(attribute.value):
+                    return True
+    return False
+
+
+def may_be(node: ast.expr, module: Module, tracer: Tracer) -> str:
+    """Why an expression may be an FSDP1 model, as far as is known; nothing if it is something else.
+
+    It is for what no value tells to be a model.
+    """
+    return "" if tracer.told(node, module) is False else _of(node, module, tracer, DEEPEST)
+
+
+def _takes(call: ast.Call) -> bool:
+    """Whether a call gives what FSDP1's method takes; others clip parameters that they are given,
+    or take a model to ``no_sync``."""
+    match method_of(call).attr:
+        case "no_sync" | "check_is_root":
+            return not call.args and not call.keywords
+        case "clip_grad_norm_":
+            bound = bind_arguments(call, ("max_norm", "norm_type"))
+            if bound is None or "max_norm" not in bound:
+                return False
+            limit = bound["max_norm"]
+            named = last_name(limit.func if isinstance(limit, ast.Call) else limit)
+            written = isinstance(limit, (ast.Constant, ast.Name, ast.Attribute, ast.Subscript))
+            one = len(call.args) < 2 or isinstance(limit, ast.Constant)
+            return written and one and "param" not in named
+    return True
+
+
+def _of(node: ast.expr, module: Module, tracer: Tracer, depth: int) -> str:
+    """Why an expression may be a model."""
+    found = [v for v in tracer.evaluate(node, module) if not _is_none(v)]
+    reasons = [_why(v, node, tracer, depth) for v in found] if depth else []
+    return reasons[0] if reasons and all(reasons) else ""
+
+
+def _is_none(value: Value) -> bool:
+    return isinstance(value, Constant) and value.value is None
+
+
+def _why(value: Value, asked: ast.expr, tracer: Tracer, depth: int) -> str:
+    if not isinstance(value, (Computed, Unknown)):
+        return ""
+    why = value.why if isinstance(value, Unknown) else "what it is made of is not known here"
+    if why == THROUGH_STARS:
+        return why
+    module, owner = value.module, None
+    match value.node:
+        case ast.arg(annotation=annotation):
+            return why if annotation is None or _is_module(annotation, module, tracer) else ""
+        case ast.Attribute(value=inner) | ast.Subscript(value=inner):
+            if any(_is_own(v) for v in tracer.evaluate(inner, module)):
+                return why
+            owner = inner
+        case ast.Call(func=ast.Attribute(value=inner)) | ast.Call(func=inner):
+            if any(not _is_open(v) for v in tracer.evaluate(value.node, module)):
+                return ""  # ``engine, _ = deepspeed.initialize(...)``
+            if any(_is_own(v) for v in tracer.evaluate(inner, module)):
+                return why
+            owner = inner
+        case ast.Name() as name if name is not asked:
+            owner = name
+        case _:
+            return ""
+    return why if _of(owner, module, tracer, depth - 1) else ""
+
+
+def _is_open(value: Value) -> bool:
+    return isinstance(value, (Computed, Unknown))
+
+
+def _is_own(value: Value) -> bool:
+    """Whether a value is an object of one of the project's classes."""
+    return isinstance(value, Made) and isinstance(value.callee, Class)
+
+
+def _is_module(annotation: ast.expr, module: Module, tracer: Tracer) -> bool:
+    """Whether a type leaves open that it is an FSDP1 model: any module, or anything."""
+    return any(_leaves_open(n, module, tracer) for n in _parts(annotation))
+
+
+def _parts(annotation: ast.expr) -> Iterable[ast.expr]:
+    return (
+        n for n in ast.walk(annotation) if isinstance(n, (ast.Name, ast.Attribute, ast.Constant))
+    )
+
+
+def _leaves_open(node: ast.expr, module: Module, tracer: Tracer) -> bool:
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str) and node.value.rpartition(".")[2] in {"Module", "Any"}
+    if tracer.project.external(node, module):
+        return not MODULES.isdisjoint(tracer.project.external(node, module))
+    classes = [v for v in tracer.evaluate(node, module) if isinstance(v, Class)]
+    return any(not MODULES.isdisjoint(tracer.external_bases(cls)) for cls in classes)

@@ -1,0 +1,99 @@
+"""torch's own clipping, wherever the parameters that it is given come from."""
+
+from __future__ import annotations
+
+import pytest
+
+from fsdp_migrate.planning.outcome import Outcome
+from tests.helpers.migrating import migrate
+
+HEAD = """\
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.utils import clip_grad_norm_ as clip
+
+
+@dataclass
+class Models:
+    net: nn.Module
+
+
+def build():
+    return FSDP(nn.Linear(4, 4), use_orig_params=True)
+
+
+"""
+LOCAL = "FSDP1 clipped by the norm of each rank's own part here"
+CLIPPED = {
+    "a field of a dataclass": "models = Models(net=build())\nclip(models.net.parameters(), 1.0)\n",
+    "a field of an unknown object": "def step(models):\n    clip(models.net.parameters(), 1.0)\n",
+    "an attribute that others set": (
+        "class Task:\n    def step(self):\n        clip(self.net.parameters(), 1.0)\n"
+    ),
+    "a list kept in an object": (
+        "class Clipper:\n    def __init__(self, given):\n        self.given = given\n\n"
+        "    def clip(self):\n        return torch.nn.utils.clip_grad_norm_(self.given, 1.0)\n\n\n"
+        "Clipper(list(build().parameters())).clip()\n"
+    ),
+    "a list that a loop fills": (
+        "trained = []\nfor name, p in build().named_parameters():\n    trained.append(p)\n"
+        "clip(trained, 1.0)\n"
+    ),
+    "a list that a function returns beside another": (
+        "def trained(model):\n    names, found = [], []\n"
+        "    for name, p in model.named_parameters():\n        found.append(p)\n"
+        "    return names, found\n\n\nclip(trained(build())[1], 1.0)\n"
+    ),
+    "an argument": "def step(given):\n    clip(given, 1.0)\n\n\nstep(build().parameters())\n",
+    "an argument by name": "clip(parameters=build().parameters(), max_norm=1.0)\n",
+}
+
+
+@pytest.mark.parametrize("use", CLIPPED.values(), ids=CLIPPED)
+def test_clipping_by_the_norm_of_a_part_is_marked(use: str) -> None:
+    result, after = migrate({"example.py": HEAD + use})
+    assert LOCAL in " ".join(after["example.py"].replace("#", " ").split())
+    found = [d for d in result.decisions if d.code == "FSDP401"]
+    assert [d.outcome for d in found] == [Outcome.REVIEW]
+
+
+def test_a_number_of_a_list_in_an_object_is_that_of_all_ranks() -> None:
+    use = CLIPPED["a list kept in an object"].replace(", 1.0)\n\n", ", 1.0).item()\n\n")
+    _, after = migrate({"example.py": HEAD + use})
+    assert "clip_grad_norm_(self.given, 1.0).full_tensor().item()" in after["example.py"]
+
+
+OTHERS = {
+    "a plain model": "net = nn.Linear(4, 4)\nclip(net.parameters(), 1.0)\n",
+    "a list of a plain model's": (
+        "found = []\nfor p in nn.Linear(4, 4).parameters():\n    found.append(p)\nclip(found, 1)\n"
+    ),
+    "another field of a dataclass": (
+        "@dataclass\nclass Pair:\n    net: nn.Module\n    plain: nn.Module\n\n\n"
+        "pair = Pair(net=build(), plain=nn.Linear(4, 4))\nclip(pair.plain.parameters(), 1.0)\n"
+    ),
+    "DistributedDataParallel": (
+        "from torch.nn.parallel import DistributedDataParallel as DDP\n\n\n"
+        "def step(net):\n    net = DDP(net)\n    clip(net.parameters(), 1.0)\n"
+    ),
+    "beside FSDP's own": (
+        "def step(net, sharded):\n    if sharded:\n        net.clip_grad_norm_(1.0)\n"
+        "    else:\n        clip(net.parameters(), 1.0)\n"
+    ),
+    "an engine's": (
+        "import deepspeed\n\nengine, _ = deepspeed.initialize()\nclip(engine.parameters(), 1.0)\n"
+    ),
+    "values instead": "def step(net):\n    nn.utils.clip_grad_value_(net.parameters(), 1.0)\n",
+}
+
+
+@pytest.mark.parametrize("use", OTHERS.values(), ids=OTHERS)
+def test_clipping_of_something_else_stays(use: str) -> None:
+    result, after = migrate({"example.py": HEAD + use})
+    assert after["example.py"].endswith(use.splitlines(keepends=True)[-1])
+    assert LOCAL not in " ".join(after["example.py"].replace("#", " ").split())
+    assert "fully_shard(nn.Linear(4, 4))" in after["example.py"]
+    assert not [d for d in result.decisions if d.code == "FSDP401" and not d.site.doubt]

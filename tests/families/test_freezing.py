@@ -1,0 +1,99 @@
+"""Parameters that are frozen after a forward: the model is resharded first, and only then."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.helpers.migrating import rewritten
+
+PROGRAM = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.head(x)
+
+    def freeze(self):
+        for parameter in self.parameters():
+            parameter.requires_grad = False
+
+    def freeze_some(self):
+        self.freeze()
+
+    def describe(self):
+        return [p.requires_grad for p in self.parameters()]
+
+
+def run(loader, flags):
+    model = FSDP(Net(), use_orig_params=True)
+    early(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x in loader:
+        with torch.no_grad():
+            print(model(x))
+        LATE
+        model(x).sum().backward()
+        optimizer.step()
+
+
+def early(model):
+    EARLY
+"""
+
+
+def emitted(early: str = "pass", late: str = "pass") -> str:
+    lines = late.replace("\n", "\n        ")
+    return rewritten(PROGRAM.replace("LATE", lines).replace("EARLY", early))
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        "model.module.freeze()",
+        "model.module.freeze_some()",
+        "model.requires_grad_(False)",
+        "model.head.requires_grad_(False)",
+        "model.head.weight.requires_grad = False",
+        "for p in model.parameters():\n    p.requires_grad_(False)",
+        "for p in model.head.parameters():\n    if flags:\n        p.requires_grad = False",
+        "for i, (n, p) in enumerate(model.named_parameters()):\n    p.requires_grad = i > 1",
+    ],
+)
+def test_resharded_first(late: str) -> None:
+    lines = [line.strip() for line in emitted(late=late).splitlines()]
+    first = late.splitlines()[0].replace(".module", "")
+    assert lines[lines.index(first) - 1] == "model.reshard()"
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        "flags.head.requires_grad_(False)",
+        "x.requires_grad = True",
+        "print(model.module.describe())",
+        "for p in flags.parameters():\n    p.requires_grad = False",
+        "print([p.requires_grad for p in model.parameters()])",
+    ],
+)
+def test_left_alone(late: str) -> None:
+    assert "reshard" not in emitted(late=late)
+
+
+@pytest.mark.parametrize(
+    "early", ["model.requires_grad_(False)", "model.module.freeze()", "model.head.requires_grad_()"]
+)
+def test_before_anything_runs(early: str) -> None:
+    assert "reshard" not in emitted(early=early)
+
+
+def test_a_model_of_a_class_that_is_not_seen() -> None:
+    made = PROGRAM.replace("FSDP(Net(),", "FSDP(MODELS[flags.name](),").replace("EARLY", "pass")
+    after = rewritten(made.replace("LATE", "model.module.freeze()"))
+    assert "        model.reshard()\n        model.freeze()\n" in after

@@ -1,0 +1,184 @@
+"""Objects that hold an optimizer, and are given to FSDP1 where torch takes an optimizer."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import pytest
+
+from fsdp_migrate.planning.outcome import Outcome
+from tests.helpers.migrating import migrate, worst
+
+HEAD = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+"""
+FORWARDING = """\
+    @property
+    def param_groups(self):
+        return self.inner.param_groups
+
+    def state_dict(self):
+        \"\"\"Its state.\"\"\"
+        return self.inner.state_dict()
+
+    def load_state_dict(self, state):
+        self.inner.load_state_dict(state)
+"""
+TAIL = """
+
+def main(net, path, saved):
+    model = FSDP(net)
+    optimizer = Holder(torch.optim.AdamW(model.parameters()), model)
+    full = FSDP.full_optim_state_dict(model, optimizer)
+    some = FSDP.shard_full_optim_state_dict(saved, model)
+    optimizer.load_state_dict(some)
+    return full
+"""
+CLASS = f"""\
+class Holder:
+    def __init__(self, optimizer, model):
+        self.inner = optimizer
+        self.model = model
+
+    def wrapped(self):
+        return self.model
+
+{FORWARDING}"""
+HOLDERS = {
+    "plain": CLASS,
+    "derived": CLASS.replace("class Holder:", "class Base:")
+    + "\n\nclass Holder(Base):\n"
+    + "    def __init__(self, optimizer, model):\n        super().__init__(optimizer, model)\n",
+    "abstract": CLASS.replace("class Holder:", "from abc import ABC\n\n\nclass Holder(ABC):"),
+    "object": CLASS.replace("class Holder:", "class Holder(object):"),
+    "handed on by getattr": CLASS.split("    @property", maxsplit=1)[0]
+    + "    def __getattr__(self, name):\n        return getattr(self.inner, name)\n",
+    "dataclass": "from dataclasses import dataclass\n\n\n@dataclass\nclass Holder:\n"
+    "    inner: torch.optim.Optimizer\n    model: torch.nn.Module\n\n" + FORWARDING,
+}
+
+
+@pytest.mark.parametrize("kind", HOLDERS)
+def test_torch_is_given_what_is_held(kind: str) -> None:
+    result, after = migrate({"train.py": HEAD + HOLDERS[kind] + TAIL})
+    text = "".join(after["train.py"].split())
+    assert worst(result) is Outcome.REWRITTEN
+    assert "get_optimizer_state_dict(model,optimizer.inner,options" in text
+    assert "set_optimizer_state_dict(model,optimizer.inner,separate_steps(saved)" in text
+
+
+def test_an_object_that_hands_itself_over_hands_over_what_it_holds() -> None:
+    method = """
+    def saved(self):
+        return FSDP.sharded_optim_state_dict(self.model, self)
+"""
+    _, after = migrate({"train.py": HEAD + CLASS + method + TAIL})
+    assert "get_optimizer_state_dict(self.model, self.inner)" in after["train.py"]
+
+
+EITHER = """
+
+def build(net, wrap):
+    model = FSDP(net)
+    optimizer = torch.optim.AdamW(model.parameters())
+    if wrap:
+        optimizer = Holder(optimizer, model)
+    return model, optimizer
+
+
+def save(optimizer):
+    {first}
+    return FSDP.full_optim_state_dict({model}, optimizer)
+
+
+def main(net, wrap):
+    model, optimizer = build(net, wrap)
+    {call}
+"""
+
+
+def test_what_is_asked_for_more_than_an_optimizer_has_is_none() -> None:
+    parts = {"first": "model = optimizer.wrapped()", "model": "model"}
+    tail = EITHER.format(**parts, call="return save(optimizer)")
+    result, after = migrate({"train.py": HEAD + CLASS + tail})
+    assert worst(result) is not Outcome.LEFT
+    assert "optimizer.inner, options" in " ".join(after["train.py"].split())
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "model = optimizer.param_groups and GIVEN",
+        "model = optimizer.wrapped() if GIVEN else None",
+        "model = GIVEN\n    if GIVEN:\n        model = optimizer.wrapped()",
+        "model = GIVEN\n    optimizer.register_step_post_hook(print)",
+    ],
+)
+def test_what_may_be_an_optimizer_stays(first: str) -> None:
+    call = "return save(optimizer, model)"
+    tail = EITHER.format(first=first.replace("GIVEN", "given"), model="model", call=call)
+    tail = tail.replace("def save(optimizer)", "def save(optimizer, given)")
+    result, after = migrate({"train.py": HEAD + CLASS + tail})
+    assert worst(result) is Outcome.LEFT
+    assert "which is no torch.optim.Optimizer, or is one" in " ".join(
+        after["train.py"].replace("#", "").split()
+    )
+
+
+PROBLEMS = {
+    "two": (
+        CLASS.replace("self.model = model", "self.other = torch.optim.SGD(model.parameters())"),
+        "which it holds is not plain to see",
+    ),
+    "none": (
+        CLASS.replace("self.inner = optimizer", "self.inner = make(optimizer)"),
+        "which it holds is not plain to see",
+    ),
+    "private": (CLASS.replace("inner", "__inner"), "which it holds is not plain to see"),
+    "more state": (
+        CLASS.replace(
+            "return self.inner.state_dict()", 'return {"step": 1, **self.inner.state_dict()}'
+        ),
+        "does more with its state than hand it on",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_other_objects_keep_their_states_and_load_them_by_themselves(kind: str) -> None:
+    text, reason = PROBLEMS[kind]
+    result, after = migrate({"train.py": HEAD + text + TAIL})
+    assert [d.code for d in result.decisions if d.outcome is Outcome.LEFT] == ["FSDP304"]
+    assert reason in " ".join(after["train.py"].replace("#", "").split())
+    given = "optimizer.load_state_dict(optimizer_state_to_load(model, optimizer, saved))"
+    assert given in after["train.py"]
+
+
+OPTIMIZERS = {
+    "torch's": "class Holder(torch.optim.Optimizer):\n" + CLASS.split("\n", 1)[1],
+    "of a library": "from lib import Base\n\n\nclass Holder(Base):\n" + CLASS.split("\n", 1)[1],
+    "unknown": "class Holder(make_base()):\n" + CLASS.split("\n", 1)[1],
+    "a function": "def Holder(optimizer, model):\n    return optimizer\n",
+    "imported": "from lib import Holder\n",
+}
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_what_is_or_may_be_an_optimizer_is_given_as_it_is(kind: str) -> None:
+    _, after = migrate({"train.py": HEAD + OPTIMIZERS[kind] + TAIL})
+    text = "".join(after["train.py"].split())
+    assert "get_optimizer_state_dict(model,optimizer,options" in text
+    assert "set_optimizer_state_dict(model,optimizer,separate_steps(saved)" in text
+
+
+def test_a_problem_is_said_in_one_sentence() -> None:
+    text, _ = PROBLEMS["two"]
+    result, _ = migrate({"train.py": HEAD + text + dedent(TAIL)})
+    (left,) = [d for d in result.decisions if d.outcome is Outcome.LEFT]
+    assert left.message == (
+        "the optimizer is of the class Holder, which is no torch.optim.Optimizer, and which it "
+        "holds is not plain to see"
+    )

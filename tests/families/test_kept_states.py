@@ -1,0 +1,72 @@
+"""Sharded states are the parameters themselves: who keeps one is given a copy."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.helpers.migrating import rewritten
+
+PROGRAM = """\
+import copy
+from collections import OrderedDict
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+def run(net, loader, keep):
+    model = FSDP(net)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    FSDP.set_state_dict_type(model, StateDictType.KIND)
+    for x in loader:
+        model(x).sum().backward()
+        optimizer.step()
+        STATEMENT
+"""
+
+
+def emitted(statement: str, kind: str = "SHARDED_STATE_DICT") -> str:
+    return rewritten(PROGRAM.replace("STATEMENT", statement).replace("KIND", kind))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "keep.put(model.state_dict())",
+        "keep.put(state=model.state_dict())",
+        "keep.good = OrderedDict(model.state_dict())",
+        "keep.good = dict(model.state_dict())",
+        "keep.good = copy.copy(model.state_dict())",
+        "keep.good = model.state_dict().copy()",
+        "keep.good = {k: v for k, v in model.state_dict().items()}",
+        "keep.good = list(model.state_dict().values())",
+        'setattr(keep, "good", model.state_dict())',
+        "keep.__dict__.update(good=model.state_dict())",
+    ],
+)
+def test_a_copy(statement: str) -> None:
+    assert "copy.deepcopy(" in emitted(statement)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        'torch.save(model.state_dict(), "net.pt")',
+        'dcp.save({"model": model.state_dict()}, checkpoint_id="net")',
+        'keep.save_checkpoint(model.state_dict(), "net.pt")',
+        "print(len(model.state_dict()))",
+        "keep.good = {k: v.cpu() for k, v in model.state_dict().items()}",
+        "model.load_state_dict(model.state_dict())",
+    ],
+)
+def test_no_copy(statement: str) -> None:
+    assert "deepcopy(" not in emitted(statement)
+
+
+def test_a_copy_of_ones_own_is_enough() -> None:
+    assert emitted("keep.good = copy.deepcopy(model.state_dict())").count("deepcopy(") == 1
+
+
+def test_a_whole_state_that_is_handed_on_is_new() -> None:
+    assert "deepcopy(" not in emitted("keep.put(model.state_dict())", kind="FULL_STATE_DICT")

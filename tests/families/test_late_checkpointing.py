@@ -1,0 +1,136 @@
+"""Activation checkpointing of models that are sharded already."""
+
+from __future__ import annotations
+
+import pytest
+from packaging.version import Version
+
+from fsdp_migrate.migration.engine import Options
+from fsdp_migrate.planning.outcome import Outcome
+from tests.helpers.migrating import migrate
+
+HEAD = """\
+import functools
+import logging
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+    apply_activation_checkpointing,
+)
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+
+from layers import Block
+
+logger = logging.getLogger(__name__)
+
+
+"""
+STRAIGHT = (
+    HEAD
+    + """def build(model, rank, other):
+    policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+    model = FSDP(model, auto_wrap_policy=policy)
+    BETWEEN
+    apply_activation_checkpointing(model, check_fn=lambda m: isinstance(m, Block))
+    return model
+"""
+)
+OLD = Options(target=Version("2.7"))
+
+
+def found(source: str) -> tuple[Outcome, str]:
+    result, after = migrate({"train.py": source}, OLD)
+    (decision,) = [d for d in result.decisions if d.code == "FSDP117"]
+    return decision.outcome, after["train.py"]
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        "pass",
+        'print("wrapped")',
+        'logger.info("wrapped %s", rank)',
+        'logging.info("wrapped")',
+        'if rank == 0:\n        print("wrapped")',
+        'if rank == 0:\n        logger.info("a")\n    else:\n        logger.info("b")',
+        "dist.barrier()",
+        "torch.cuda.empty_cache()",
+        "started = torch.cuda.memory_allocated()",
+    ],
+)
+def test_it_comes_first_behind_what_leaves_models_alone(between: str) -> None:
+    outcome, after = found(STRAIGHT.replace("BETWEEN", between))
+    assert outcome is Outcome.REWRITTEN
+    assert after.index("apply_activation_checkpointing(model") < after.index("fully_shard(m")
+    assert '"_checkpoint_wrapped_module"' in after
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        "print(model)",
+        "logger.info(str(model))",
+        "other.prepare()",
+        "torch.manual_seed(rank)",
+        "torch.nn.init.zeros_(other.weight)",
+        "if rank == 0:\n        return model",
+        "if rank == 0:\n        other.prepare()",
+        'with torch.no_grad():\n        print("wrapped")',
+    ],
+)
+def test_it_stays_behind_what_may_do_something(between: str) -> None:
+    outcome, after = found(STRAIGHT.replace("BETWEEN", between))
+    assert outcome is Outcome.REVIEW
+    assert after.index("fully_shard(m") < after.index("apply_activation_checkpointing(model")
+
+
+HOLDING = (
+    HEAD
+    + """class Sharded(nn.Module):
+    def __init__(self, net, **given):
+        super().__init__()
+        self.module = FSDP(net, **given)
+
+    def forward(self, x):
+        return self.module(x)
+
+
+class Plain(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.module = net
+
+
+def build(net, conf):
+    if conf.sharded:
+        model = Sharded(net, use_orig_params=True)
+    else:
+        model = net
+    if conf.checkpointing:
+        apply_activation_checkpointing(MODEL, check_fn=lambda m: isinstance(m, Block))
+    return model
+"""
+)
+
+
+@pytest.mark.parametrize("model", ["model", "model.module"])
+def test_a_module_around_the_model_is_marked_as_well(model: str) -> None:
+    outcome, after = found(HOLDING.replace("MODEL", model))
+    assert outcome is Outcome.REVIEW
+    assert "TODO(fsdp-migrate FSDP117)" in after
+
+
+def test_newer_torch_has_no_such_failure() -> None:
+    newer = Options(target=Version("2.11"))
+    result, after = migrate({"train.py": HOLDING.replace("MODEL", "model")}, newer)
+    assert "FSDP117" in {d.code for d in result.decisions}
+    assert "TODO(fsdp-migrate FSDP117)" not in after["train.py"]
+
+
+@pytest.mark.parametrize("model", ["net", "Plain(net)", "nn.Sequential(net)"])
+def test_a_module_without_sharded_parts_is_no_site(model: str) -> None:
+    result, after = migrate({"train.py": HOLDING.replace("MODEL", model)}, OLD)
+    assert "FSDP117" not in {d.code for d in result.decisions}
+    assert f"apply_activation_checkpointing({model}, check_fn" in after["train.py"]

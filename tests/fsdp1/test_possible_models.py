@@ -1,0 +1,127 @@
+"""Methods that only FSDP1's models have, on objects of which nothing else tells what they are."""
+
+from __future__ import annotations
+
+import pytest
+
+from fsdp_migrate.planning.outcome import Outcome
+from tests.helpers.migrating import migrate, rewritten
+
+MODEL = """\
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(nn.Linear(3, 3))
+"""
+MAY_BE_MODELS = {
+    "a parameter that no caller gives": "def step(net):\n    net.clip_grad_norm_(1.0)\n",
+    "a part of it": "def step(state):\n    state.net.clip_grad_norm_(max_norm=1.0)\n",
+    "an element of it": "def step(nets):\n    for net in nets:\n        net.clip_grad_norm_(1.0)\n",
+    "a result of it": "def step(task):\n    task.get_model().clip_grad_norm_(task.limit)\n",
+    "one of a dict": "def step(nets, key):\n    nets[key].clip_grad_norm_(1.0, norm_type=2)\n",
+    "of the type of modules": (
+        "from torch import nn\n\n\ndef step(net: nn.Module):\n    net.clip_grad_norm_(1.0)\n"
+    ),
+    "an attribute that others set": (
+        "class Task:\n    def step(self):\n        self.net.clip_grad_norm_(1.0)\n"
+    ),
+    "what a star hands on": (
+        "import sys\n\n\ndef step(net):\n    net.clip_grad_norm_(1.0)\n\n\nstep(*sys.argv)\n"
+    ),
+    "in a method of that name": (
+        "class Task:\n    def clip_grad_norm_(self, limit):\n"
+        "        return self.net.clip_grad_norm_(limit)\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("source", MAY_BE_MODELS.values(), ids=MAY_BE_MODELS)
+def test_what_may_be_a_model_is_clipped_as_one_and_marked(source: str) -> None:
+    result, after = migrate({"model.py": MODEL, "steps.py": source})
+    found = [d for d in result.decisions if d.site.doubt]
+    assert [d.outcome for d in found] == [Outcome.REVIEW]
+    assert "# TODO(fsdp-migrate FSDP401): Nothing tells whether" in after["steps.py"]
+    assert ".clip_grad_norm_(" in after["steps.py"]
+    assert ".parameters()" in after["steps.py"]
+
+
+def test_no_sync_of_any_model_needs_no_review() -> None:
+    source = "def step(net, loss):\n    with net.no_sync():\n        loss.backward()\n"
+    result, after = migrate({"model.py": MODEL, "steps.py": source})
+    assert "with no_sync_of_any(net):" in after["steps.py"]
+    assert [d.outcome for d in result.decisions if d.site.doubt] == [Outcome.REWRITTEN]
+
+
+@pytest.mark.parametrize(
+    "call", ["net.summon_full_params()", "net.check_is_root()", "net.fsdp_modules(net, alone)"]
+)
+def test_what_has_no_form_for_any_is_left_and_holds_nothing_back(call: str) -> None:
+    source = f"def look(net):\n    return {call}\n"
+    result, after = migrate({"model.py": MODEL, "steps.py": source})
+    assert [d.outcome for d in result.decisions if d.site.doubt] == [Outcome.LEFT]
+    assert call in after["steps.py"]
+    assert "# TODO(fsdp-migrate" in after["steps.py"]
+    assert "fully_shard" in after["model.py"]
+
+
+def test_beside_a_model_that_is_held_back_nothing_is_clipped_as_if_it_were_migrated() -> None:
+    source = "def step(net):\n    net.clip_grad_norm_(1.0)\n"
+    stays = MODEL.replace("FSDP(nn.Linear(3, 3))", "FSDP(nn.Linear(3, 3), unheard_of=True)")
+    _, after = migrate({"model.py": stays, "steps.py": source})
+    assert "FSDP(nn.Linear(3, 3), unheard_of=True)" in after["model.py"]
+    assert "    net.clip_grad_norm_(1.0)\n" in after["steps.py"]
+
+
+OTHERS = {
+    "clipped parameters": "def step(acc, net):\n    acc.clip_grad_norm_(net.parameters())\n",
+    "parameters under a name": "def step(acc, params):\n    acc.clip_grad_norm_(params, 1.0)\n",
+    "a model given to no_sync": (
+        "def step(acc, net, loss):\n    with acc.no_sync(net):\n        loss.backward()\n"
+    ),
+    "DistributedDataParallel": (
+        "from torch.nn.parallel import DistributedDataParallel as DDP\n\n\n"
+        "def step(net):\n    net = DDP(net)\n    with net.no_sync():\n        net(1).backward()\n"
+    ),
+    "an instance of it": (
+        "from torch.nn.parallel import DistributedDataParallel as DDP\n\n\n"
+        "def step(net, loss):\n    if isinstance(net, DDP):\n        with net.no_sync():\n"
+        "            loss.backward()\n"
+    ),
+    "of its type": (
+        "from torch.nn.parallel import DistributedDataParallel as DDP\n\n\n"
+        "def step(net: DDP, loss):\n    with net.no_sync():\n        loss.backward()\n"
+    ),
+    "an engine": (
+        "import deepspeed\n\n\ndef step(net):\n    engine, *_ = deepspeed.initialize(model=net)\n"
+        "    engine.clip_grad_norm_(1.0)\n"
+    ),
+    "a part of an engine": (
+        "import deepspeed\n\nengine = deepspeed.Engine()\nengine.inner.clip_grad_norm_(1.0)\n"
+    ),
+    "an object of a class of the project": (
+        "class Scaler:\n    def clip_grad_norm_(self, limit):\n        self.limit = limit\n\n\n"
+        "def step(scaler):\n    scaler.clip_grad_norm_(1.0)\n"
+    ),
+    "what is asked for its methods": (
+        "def step(opt):\n    if hasattr(opt, 'clip_grad_norm_'):\n        opt.clip_grad_norm_(1)\n"
+    ),
+    "torch's own": (
+        "import torch\n\n\ndef step(net):\n    torch.nn.utils.clip_grad_norm_(net.values, 1.0)\n"
+    ),
+    "a setting of that name": "def read(config):\n    return config.state_dict_type\n",
+    "a method of the base class": (
+        "class Task(Base):\n    def step(self):\n        super().clip_grad_norm_(1.0)\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("source", OTHERS.values(), ids=OTHERS)
+def test_what_is_something_else_stays(source: str) -> None:
+    _, after = migrate({"model.py": MODEL, "steps.py": source})
+    assert after["steps.py"] == source
+    assert "fully_shard" in after["model.py"]
+
+
+def test_nothing_is_taken_for_a_model_where_none_is_made() -> None:
+    source = "def step(net):\n    net.clip_grad_norm_(1.0)\n"
+    assert rewritten(source) == source

@@ -1,0 +1,413 @@
+"""Settings that choose FSDP1 at one place tell, at another, whether a model is FSDP1's."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.helpers.migrating import migrate
+
+HEAD = """\
+import os
+import sys
+from argparse import ArgumentParser
+from enum import Enum
+
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Mode(Enum):
+    FSDP = 1
+    DDP = 2
+
+
+def parsed():
+    parser = ArgumentParser()
+    parser.add_argument("--fsdp", action="store_true")
+    parser.add_argument("--mode")
+    return parser.parse_args()
+
+
+"""
+
+# In each, ``a`` is the state of an FSDP1 model and ``b`` of another one.
+TOLD = {
+    "a flag": """\
+def build(args, net):
+    return FSDP(net) if args.fsdp else DDP(net)
+
+
+def save(args, model):
+    if args.fsdp:
+        a = model.state_dict()
+    else:
+        b = model.state_dict()
+
+
+def main(net):
+    args = parsed()
+    save(args, build(args, net))
+""",
+    "an early return": """\
+def build(args, net):
+    if not args.fsdp:
+        return DDP(net)
+    return FSDP(net)
+
+
+def save(model, options):
+    if options.fsdp:
+        a = model.state_dict()
+        return
+    b = model.module.state_dict()
+
+
+def main(net):
+    args = parsed()
+    save(build(args, net), args)
+""",
+    "words": """\
+def build(cfg, net):
+    if cfg["train"]["mode"] == "fsdp":
+        return FSDP(net)
+    if cfg["train"]["mode"] in ("ddp", "slow"):
+        return DDP(net)
+    return net
+
+
+def save(cfg, model):
+    mode = cfg["train"]["mode"]
+    if mode == "ddp":
+        b = model.module.state_dict()
+    elif mode == "fsdp":
+        a = model.state_dict()
+
+
+def main(net, cfg):
+    save(cfg, build(cfg, net))
+""",
+    "attributes of self": """\
+class Trainer:
+    def __init__(self, args, net):
+        self.args = args
+        self.sharded = args.mode.lower() == "fsdp"
+        if self.sharded:
+            self.model = FSDP(net)
+        else:
+            self.model = DDP(net)
+
+    def save(self):
+        if self.args.mode.lower() == "fsdp":
+            a = self.model.state_dict()
+        elif not self.sharded and self.args.mode:
+            b = self.model.state_dict()
+
+
+def main(net):
+    Trainer(parsed(), net).save()
+""",
+    "members of a class": """\
+def build(mode, net):
+    match mode:
+        case Mode.FSDP:
+            return FSDP(net)
+        case Mode.DDP:
+            return DDP(net)
+
+
+def main(net, mode):
+    model = build(mode, net)
+    a = model.state_dict() if mode is Mode.FSDP else None
+    if mode is Mode.DDP:
+        b = model.state_dict()
+""",
+    "the environment": """\
+def is_sharded():
+    return os.environ.get("SHARDED", "0") == "1"
+
+
+def build(net):
+    if is_sharded():
+        return FSDP(net)
+    return DDP(net)
+
+
+def main(net):
+    model = build(net)
+    if os.getenv("SHARDED", "0") == "1":
+        a = model.state_dict()
+    else:
+        b = model.state_dict()
+""",
+    "two settings together": """\
+def main(net):
+    version = int(os.environ.get("VERSION", "1"))
+    sharded = bool(int(os.getenv("SHARDED", "0")))
+    if sharded and version == 1:
+        model = FSDP(net)
+    elif sharded:
+        model = torch.compile(net)
+    else:
+        model = DDP(net)
+    if bool(int(os.getenv("SHARDED"))) and int(os.getenv("VERSION")) == 1:
+        a = model.state_dict()
+    else:
+        b = model.state_dict()
+""",
+    "what calls": """\
+ARGS = parsed()
+
+
+def build(net):
+    return FSDP(net)
+
+
+def save(model):
+    b = model.state_dict()
+
+
+def main(net):
+    if ARGS.fsdp:
+        model = build(net)
+        a = model.state_dict()
+    else:
+        model = DDP(net)
+    if not ARGS.fsdp:
+        save(model)
+""",
+    "a setting that is settled first": """\
+def prepare(args):
+    args.fsdp = args.mode == "fsdp"
+
+
+def main(net):
+    args = parsed()
+    prepare(args)
+    model = FSDP(net) if args.fsdp else DDP(net)
+    if getattr(args, "fsdp", False):
+        a = model.state_dict()
+    else:
+        b = model.state_dict()
+""",
+}
+
+# In each, ``b`` may well be the state of an FSDP1 model.
+NOT_TOLD = {
+    "another setting": """\
+def main(net):
+    args = parsed()
+    model = FSDP(net) if args.fsdp else net
+    if not args.mode:
+        b = model.state_dict()
+""",
+    "other values, which do not exclude it": """\
+def main(net):
+    args = parsed()
+    model = FSDP(net) if args.mode in ("fsdp", "zero") else net
+    if args.mode != "fsdp":
+        b = model.state_dict()
+""",
+    "a setting that changes in between": """\
+def main(net):
+    args = parsed()
+    model = FSDP(net) if args.fsdp else net
+    args.fsdp = False
+    if not args.fsdp:
+        b = model.state_dict()
+""",
+    "a setting that changes in a loop": """\
+def main(net):
+    args = parsed()
+    for args.mode in ("fsdp", "plain"):
+        if args.mode == "fsdp":
+            model = FSDP(net)
+        if args.mode == "plain":
+            b = model.state_dict()
+""",
+    "a variable": """\
+def main(net):
+    first = True
+    for step in range(3):
+        if first:
+            model = FSDP(net)
+        else:
+            b = model.state_dict()
+        first = False
+""",
+    "two objects that have such a setting": """\
+def build(args, net):
+    return FSDP(net) if args.fsdp else net
+
+
+def save(args, model):
+    if not args.fsdp:
+        b = model.state_dict()
+
+
+def main(net):
+    student, teacher = parsed(), parsed()
+    model = build(student, net)
+    build(teacher, net)
+    save(teacher, model)
+""",
+    "another call's argument": """\
+def build(net, fsdp, teacher=None):
+    model = FSDP(net) if fsdp else net
+    if not fsdp and teacher is not None:
+        b = teacher.state_dict()
+    return model
+
+
+def main(net, other):
+    build(net, False, build(other, True))
+""",
+    "another object's": """\
+class Sharded:
+    def __init__(self, inner, fsdp):
+        self.fsdp = fsdp
+        self.inner = FSDP(inner) if fsdp else inner
+
+    def save(self, model):
+        if not self.fsdp:
+            b = model.state_dict()
+
+
+def main(net, other):
+    Sharded(net, False).save(Sharded(other, True).inner)
+""",
+    "a function that is also called by others": """\
+def build(net):
+    return FSDP(net)
+
+
+def main(net):
+    args = parsed()
+    make = build
+    model = build(net) if args.fsdp else make(net)
+    if not args.fsdp:
+        b = model.state_dict()
+""",
+    "a function called under both": """\
+def build(net):
+    return FSDP(net)
+
+
+def main(net):
+    args = parsed()
+    model = build(net) if args.fsdp else build(torch.compile(net))
+    if not args.fsdp:
+        b = model.state_dict()
+""",
+    "neither of two settings, of which one is enough": """\
+def main(net):
+    args = parsed()
+    model = FSDP(net) if args.fsdp else net
+    if not (args.fsdp and args.mode):
+        b = model.state_dict()
+""",
+    "a name that each round of a loop sets": """\
+def main(net, batches):
+    for batch in batches:
+        first = batch.first
+        if first:
+            model = FSDP(net)
+        if not first:
+            b = model.state_dict()
+""",
+    "an object that each round of a loop makes": """\
+def main(net, files):
+    for file in files:
+        args = parsed()
+        if args.fsdp:
+            model = FSDP(net)
+        if not args.fsdp:
+            b = model.state_dict()
+""",
+    "names that are spelled alike in two functions": """\
+def build(net):
+    enabled = len(sys.argv) and decided(1)
+    return FSDP(net) if enabled else net
+
+
+def save(model):
+    enabled = decided(2)
+    if not enabled:
+        b = model.state_dict()
+
+
+def main(net):
+    save(build(net))
+""",
+    "a setting that is set by its name": """\
+def main(net):
+    args = parsed()
+    model = FSDP(net) if args.fsdp else net
+    setattr(args, "fsdp", False)
+    if not args.fsdp:
+        b = model.state_dict()
+""",
+    "a method that a model's call runs": """\
+class Outer(torch.nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.inner = FSDP(net)
+
+    def forward(self, x):
+        return save(self.inner)
+
+
+def save(model):
+    b = model.state_dict()
+
+
+def main(net, x):
+    args = parsed()
+    if args.mode == "plain":
+        Outer(net).forward(x)
+    if args.mode == "fsdp":
+        Outer(net)(x)
+""",
+    "a method that a framework calls": """\
+from somewhere import Callback
+
+
+class Saving(Callback):
+    def on_end(self, model):
+        b = model.state_dict()
+
+
+def main(net, trainer):
+    args = parsed()
+    saving = Saving()
+    model = FSDP(net) if args.mode == "fsdp" else net
+    if args.mode == "plain":
+        saving.on_end(model)
+    trainer.fit(model, saving)
+""",
+    "one of two conditions": """\
+def main(net):
+    args = parsed()
+    model = FSDP(net) if args.fsdp or args.mode else net
+    if not args.fsdp:
+        b = model.state_dict()
+""",
+}
+
+
+@pytest.mark.parametrize("body", TOLD.values(), ids=TOLD)
+def test_the_setting_tells_the_models_apart(body: str) -> None:
+    _, after = migrate({"train.py": (HEAD + body).encode()})
+    text = after["train.py"]
+    assert "a = get_model_state_dict(" in text
+    plain = next(line for line in body.splitlines() if line.lstrip().startswith("b = "))
+    assert plain in text.splitlines()
+    assert "isinstance(" not in text
+
+
+@pytest.mark.parametrize("body", NOT_TOLD.values(), ids=NOT_TOLD)
+def test_the_setting_does_not_tell(body: str) -> None:
+    _, after = migrate({"train.py": (HEAD + body).encode()})
+    text = after["train.py"]
+    assert "get_model_state_dict(" in text
+    assert "b = model.state_dict()" not in text

@@ -1,0 +1,374 @@
+"""Code that takes wrappers off by their classes goes on for the other wrappers only."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.helpers.migrating import migrate, unmarked
+
+HEAD = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+"""
+TAIL = """\
+
+
+def main(net):
+    model = FSDP(net)
+    return unwrap(model)
+"""
+
+# Each with what stands there in the end.
+FORMS = {
+    "an if that returns": (
+        """\
+def unwrap(m):
+    if isinstance(m, FSDP):
+        return unwrap(m.module)
+    return m
+""",
+        "def unwrap(m):\n    return m\n",
+    ),
+    "others": (
+        """\
+def unwrap(m, keep=False):
+    if isinstance(m, (DDP, FSDP)):
+        return unwrap(m=m.module, keep=keep)
+    elif keep:
+        return None
+    return m
+""",
+        """\
+def unwrap(m, keep=False):
+    if isinstance(m, DDP):
+        return unwrap(m=m.module, keep=keep)
+    elif keep:
+        return None
+    return m
+""",
+    ),
+    "a union": (
+        """\
+def unwrap(m):
+    while isinstance(m, FSDP | DDP):
+        m = m.module
+    return m
+""",
+        """\
+def unwrap(m):
+    while isinstance(m, DDP):
+        m = m.module
+    return m
+""",
+    ),
+    "either": (
+        """\
+def unwrap(m):
+    if isinstance(m, FSDP) or isinstance(m, DDP):
+        return unwrap(m.module)
+    return m
+""",
+        """\
+def unwrap(m):
+    if isinstance(m, DDP):
+        return unwrap(m.module)
+    return m
+""",
+    ),
+    "an expression": (
+        """\
+def unwrap(m):
+    return unwrap(m._fsdp_wrapped_module) if isinstance(m, FSDP) else m
+""",
+        "def unwrap(m):\n    return m\n",
+    ),
+    "a negated expression": (
+        "unwrap = lambda m: m if not isinstance(m, FSDP) else unwrap(m.module)\n",
+        "unwrap = lambda m: m\n",
+    ),
+    "what returns early": (
+        """\
+def unwrap(m):
+    if not isinstance(m, FSDP):
+        return m
+    inner = m.module
+    return unwrap(inner)
+""",
+        "def unwrap(m):\n    return m\n",
+    ),
+    "what returns early for others too": (
+        """\
+def unwrap(m):
+    if not isinstance(m, (FSDP, DDP)):
+        return m
+    return unwrap(m.module)
+""",
+        """\
+def unwrap(m):
+    if not isinstance(m, DDP):
+        return m
+    return unwrap(m.module)
+""",
+    ),
+    "a part of a chain": (
+        """\
+def unwrap(m, depth=0):
+    if isinstance(m, DDP):
+        return unwrap(m.module, depth + 1)
+    elif isinstance(m, FSDP) and depth < 9:
+        return unwrap(m.module, depth + 1)
+    else:
+        return m
+""",
+        """\
+def unwrap(m, depth=0):
+    if isinstance(m, DDP):
+        return unwrap(m.module, depth + 1)
+    else:
+        return m
+""",
+    ),
+    "two functions": (
+        """\
+def unwrap(m):
+    if isinstance(m, FSDP):
+        return further(m.module)
+    return m
+
+
+def further(model):
+    return unwrap(model)
+""",
+        """\
+def unwrap(m):
+    return m
+
+
+def further(model):
+    return unwrap(model)
+""",
+    ),
+    "a method": (
+        """\
+class Keeper:
+    def unwrap(self, m):
+        if isinstance(m, FSDP):
+            return self.unwrap(m.module)
+        return m
+
+
+unwrap = Keeper().unwrap
+""",
+        """\
+class Keeper:
+    def unwrap(self, m):
+        return m
+
+
+unwrap = Keeper().unwrap
+""",
+    ),
+    "an attribute": (
+        """\
+class Keeper:
+    def __init__(self, model):
+        self.model = model
+
+    def strip(self):
+        if isinstance(self.model, FSDP):
+            self.model = self.model.module
+            return self.strip()
+        return self.model
+
+
+def unwrap(m):
+    return Keeper(m).strip()
+""",
+        """\
+class Keeper:
+    def __init__(self, model):
+        self.model = model
+
+    def strip(self):
+        return self.model
+
+
+def unwrap(m):
+    return Keeper(m).strip()
+""",
+    ),
+    "a loop that is left": (
+        """\
+def unwrap(m):
+    while True:
+        if isinstance(m, (FSDP, DDP)):
+            m = m.module
+            continue
+        return m
+""",
+        """\
+def unwrap(m):
+    while True:
+        if isinstance(m, DDP):
+            m = m.module
+            continue
+        return m
+""",
+    ),
+    "a tuple of classes": (
+        """\
+WRAPPERS = (FSDP, DDP)
+
+
+def unwrap(m):
+    if isinstance(m, WRAPPERS):
+        return unwrap(m.module)
+    return m
+""",
+        """\
+WRAPPERS = (DDP,)
+
+
+def unwrap(m):
+    if isinstance(m, WRAPPERS):
+        return unwrap(m.module)
+    return m
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_takes_wrappers_off_goes_on_for_others(form: str) -> None:
+    before, wanted = FORMS[form]
+    result, after = migrate({"train.py": HEAD + before + TAIL})
+    assert not result.problems
+    found = after["train.py"].split("\n\n\n", 1)[1].split("\n\n\ndef main")[0]
+    assert found.strip() == wanted.strip()
+
+
+KEPT = {
+    "it is asked first": """\
+def unwrap(m):
+    if hasattr(m, "module"):
+        return unwrap(m.module)
+    return m
+""",
+    "it is tried": """\
+def unwrap(m):
+    try:
+        return unwrap(m.module)
+    except AttributeError:
+        return m
+""",
+}
+
+
+@pytest.mark.parametrize("body", KEPT.values(), ids=KEPT)
+def test_what_ends_by_itself_stays(body: str) -> None:
+    _, after = migrate({"train.py": HEAD + body + TAIL})
+    assert body in after["train.py"]
+    assert "fully_shard(net)" in after["train.py"]
+
+
+ON = {
+    "another function": """\
+def unwrap(m):
+    if isinstance(m, FSDP):
+        return export({m})
+    return m
+
+
+def export(m):
+    return m
+""",
+    "the children of what is inside": """\
+def unwrap(m):
+    if isinstance(m, FSDP):
+        return export({m})
+    return m
+
+
+def export(m):
+    for child in m.children():
+        unwrap(child)
+    return m
+""",
+    "a part of what is inside": """\
+def unwrap(m):
+    if isinstance(m, FSDP):
+        return unwrap({m}.layers)
+    return m
+""",
+    "another's function of the same name": """\
+def unwrap(m):
+    if isinstance(m, FSDP):
+        return library.unwrap({m})
+    return m
+""",
+}
+
+
+@pytest.mark.parametrize("body", ON.values(), ids=ON)
+def test_what_goes_on_elsewhere_gets_the_model(body: str) -> None:
+    _, after = migrate({"train.py": HEAD + body.replace("{m}", "m.module") + TAIL})
+    wanted = body.replace("{m}", "m").replace("FSDP", "FSDPModule")
+    assert wanted in after["train.py"]
+
+
+LEFT = {
+    "more is done": """\
+def unwrap(m):
+    if isinstance(m, FSDP):
+        print(type(m))
+        return unwrap(m.module)
+    return m
+""",
+    "a loop asks, and more is done": """\
+def unwrap(m):
+    while True:
+        if isinstance(m, FSDP):
+            print(type(m))
+            m = m.module
+        else:
+            return m
+""",
+    "nothing is asked that is understood": """\
+def unwrap(m):
+    if "Sharded" in str(type(m)):
+        return unwrap(m.module)
+    return m
+""",
+    "a pattern asks": """\
+def unwrap(m):
+    match m:
+        case FSDP() | DDP():
+            return unwrap(m.module)
+    return m
+""",
+    "a function asks in a loop": """\
+def is_sharded(m):
+    return isinstance(m, FSDP)
+
+
+def unwrap(m):
+    while is_sharded(m):
+        m = m.module
+    return m
+""",
+    "it goes on behind it": """\
+def unwrap(m):
+    if isinstance(m, FSDP):
+        yield from unwrap(m.module)
+    yield m
+""",
+}
+
+
+@pytest.mark.parametrize("body", LEFT.values(), ids=LEFT)
+def test_what_would_not_end_holds_the_model_back(body: str) -> None:
+    result, after = migrate({"train.py": HEAD + body + TAIL})
+    assert unmarked(after["train.py"]) == HEAD + body + TAIL
+    assert any("would not end" in d.message for d in result.decisions)

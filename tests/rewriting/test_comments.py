@@ -1,0 +1,121 @@
+"""Comments of replaced code stay where they still say something, and go where they do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from fsdp_migrate.migration.engine import Options
+from tests.helpers.migrating import migrate
+
+CALL = """\
+import torch
+from torch.distributed.fsdp import (
+    CPUOffload,
+    FullyShardedDataParallel as FSDP,
+    MixedPrecision,
+    ShardingStrategy,
+)
+
+
+def build(model, dtype, args):
+    return FSDP(
+        model,
+        {arguments}
+    )
+"""
+
+
+def emitted(arguments: str, line_length: int = 88) -> str:
+    text = CALL.format(arguments=arguments)
+    result, after = migrate({"a.py": text}, Options(line_length=line_length))
+    assert not result.problems
+    assert not migrate(after, Options(line_length=line_length))[0].changes
+    return after["a.py"].partition("def build")[2]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "# why\n        sharding_strategy=ShardingStrategy.SHARD_GRAD_OP,",
+        "# why\n        cpu_offload=CPUOffload(offload_params=True),",
+        "# why\n        mixed_precision=MixedPrecision(param_dtype=dtype),",
+        "# why\n        sync_module_states=True,",
+        "# why\n        ignored_modules=[model.head],",
+    ],
+)
+def test_a_comment_on_what_goes_on_stays(arguments: str) -> None:
+    assert emitted(arguments).count("    # why\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "# why\n        use_orig_params=True,",
+        "# why\n        limit_all_gathers=True,",
+        "# why\n        cpu_offload=None,",
+        "# why\n        cpu_offload=CPUOffload(offload_params=False),",
+        "# why\n        sync_module_states=False,",
+        "# why\n        device_id=None,",
+        "use_orig_params=True,  # why",
+        "sync_module_states=False,  # why",
+    ],
+)
+def test_a_comment_on_what_is_gone_goes(arguments: str) -> None:
+    assert "why" not in emitted(arguments)
+
+
+LONG = """mixed_precision=MixedPrecision(
+            param_dtype=torch.bfloat16,  # first
+            reduce_dtype=torch.float32,  # second
+            cast_root_forward_inputs=False,
+        ),"""
+
+
+def test_comments_behind_arguments_stay_behind_them() -> None:
+    after = emitted(LONG, 60)
+    assert "param_dtype=torch.bfloat16,  # first\n" in after
+    assert "reduce_dtype=torch.float32,  # second\n" in after
+    assert after.count("# first") == after.count("# second") == 1
+
+
+def test_where_the_line_is_too_short_they_stand_above() -> None:
+    long = "a sentence that is as long as the line"
+    after = emitted(LONG.replace("first", long), 60)
+    assert f"    # {long}\n" in after
+    assert "reduce_dtype=torch.float32,  # second\n" in after
+
+
+def test_where_arguments_share_a_line_they_stand_above() -> None:
+    after = emitted(LONG, 120)
+    assert "    # first\n    # second\n" in after
+    assert max(map(len, after.splitlines())) <= 120
+
+
+def test_a_word_behind_a_translated_argument_needs_its_argument() -> None:
+    after = emitted("sharding_strategy=ShardingStrategy.SHARD_GRAD_OP,  # zero2\n", 88)
+    assert "zero2" not in after
+    after = emitted("sharding_strategy=ShardingStrategy.SHARD_GRAD_OP,  # zero2", 40)
+    assert "zero2" not in after or "reshard_after_forward=False,  # zero2\n" in after
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("indent", ["    ", "\t", "  "])
+def test_line_ends_and_indents_stay(end: str, indent: str) -> None:
+    text = CALL.format(arguments=LONG).replace("    ", indent).replace("\n", end)
+    result, after = migrate({"a.py": text}, Options(line_length=60))
+    assert not result.problems
+    new = after["a.py"]
+    assert new.count(end) == new.count("\n")
+    assert f"{indent * 2}param_dtype=torch.bfloat16,  # first{end}" in new
+
+
+def test_a_marker_stands_above_the_comments_that_stay() -> None:
+    after = emitted(
+        "# why\n        cpu_offload=CPUOffload(True),\n        "
+        "# units\n        auto_wrap_policy=args.policy,"
+    )
+    lines = [line.strip() for line in after.splitlines() if line.strip().startswith("#")]
+    assert lines[0].startswith("# TODO(fsdp-migrate FSDP")
+    assert lines.index("# why") > max(
+        n for n, line in enumerate(lines) if line.startswith(("# TODO", "#     "))
+    )
