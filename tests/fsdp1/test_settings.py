@@ -373,17 +373,60 @@ from somewhere import Callback
 
 
 class Saving(Callback):
-    def on_end(self, model):
+    def __init__(self, model):
+        self.model = model
+
+    def on_end(self):
+        model = self.model
         b = model.state_dict()
 
 
 def main(net, trainer):
     args = parsed()
-    saving = Saving()
+    saving = Saving(FSDP(net) if args.mode == "fsdp" else net)
+    if args.mode == "plain":
+        saving.on_end()
+    trainer.fit(saving)
+""",
+    "a function that a registry calls": """\
+from somewhere import register
+
+
+@register("save")
+def save(model):
+    b = model.state_dict()
+
+
+def main(net, trainer):
+    args = parsed()
     model = FSDP(net) if args.mode == "fsdp" else net
     if args.mode == "plain":
-        saving.on_end(model)
-    trainer.fit(model, saving)
+        save(model)
+    trainer.fit(model)
+    save(model)
+""",
+    "a setting that is updated": """\
+def main(net):
+    args = parsed()
+    model = FSDP(net) if args.fsdp else net
+    args.update({"fsdp": False})
+    if not args.fsdp:
+        b = model.state_dict()
+""",
+    "settings that are taken one by one": """\
+def build(net, queue):
+    options = queue.popleft()
+    return FSDP(net) if options.fsdp else net
+
+
+def save(model, queue):
+    options = queue.popleft()
+    if not options.fsdp:
+        b = model.state_dict()
+
+
+def main(net, queue):
+    save(build(net, queue), queue)
 """,
     "one of two conditions": """\
 def main(net):

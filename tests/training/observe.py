@@ -6,21 +6,33 @@ Programs need no word of this: :func:`watch` is called before they start.
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
+from torch.nn.modules import module as torch_module
 
 WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.")
+# When each module got its first part, in the order of the program, which all ranks share.
+BUILT: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 
 
 def watch(file: Path) -> None:
     """Write the models to ``file`` at the moment the program destroys its process group."""
+    number = itertools.count(1)
+
+    def note(module: nn.Module, name: str, part: object) -> None:
+        BUILT.setdefault(module, next(number))
+
+    torch_module.register_module_module_registration_hook(note)
+    torch_module.register_module_parameter_registration_hook(note)
     destroy = dist.destroy_process_group
 
     def observe_and_destroy(*args: Any, **kwargs: Any) -> None:
@@ -37,13 +49,18 @@ def plain(name: str) -> str:
 
 
 def roots() -> list[nn.Module]:
-    """Sharded models that are not part of another, in an order that all ranks have."""
+    """Sharded models that are not part of another: on all ranks the same, in the same order.
+
+    A snapshot is a collective. What the program has dropped must be gone everywhere, then, and
+    Python removes cycles when it happens to be time: now, that is.
+    """
+    gc.collect()
     kinds = (FSDPModule, FullyShardedDataParallel)
     # By type, not isinstance: some objects are proxies of what is gone.
     found = [m for m in gc.get_objects() if issubclass(type(m), kinds)]
     inner = {id(m) for model in found for m in model.modules() if m is not model}
     outer = [m for m in found if id(m) not in inner]
-    return sorted(outer, key=lambda m: sorted(plain(n) for n, _ in m.named_parameters()))
+    return sorted(outer, key=lambda m: BUILT.get(m, 0))
 
 
 def looks(state: dict[str, Any]) -> list[tuple[object, ...]]:

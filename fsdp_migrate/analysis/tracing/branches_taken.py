@@ -36,7 +36,7 @@ class BranchesTaken:
 
     def __init__(self, tracer: Evaluator) -> None:
         self.tracer = tracer
-        self._passed_by: dict[tuple[ast.AST, Frame], bool] = {}
+        self._asking: set[tuple[ast.AST, Frame]] = set()
         self._conditions: dict[tuple[ast.AST, ast.AST], list[tuple[ast.expr, bool]]] = {}
 
     def passes_by(self, frame: Frame | None, node: ast.AST, module: Module) -> bool:
@@ -47,12 +47,13 @@ class BranchesTaken:
         if not asked:
             return False  # as nearly always
         key = (node, frame)
-        if key not in self._passed_by:
-            self._passed_by[key] = False  # while it is being found out
-            self._passed_by[key] = any(
-                self.answer(test, module, frame) is (not holds) for test, holds in asked
-            )
-        return self._passed_by[key]
+        if key in self._asking:
+            return False  # while it is being found out
+        self._asking.add(key)
+        try:
+            return any(self.answer(test, module, frame) is (not holds) for test, holds in asked)
+        finally:
+            self._asking.remove(key)
 
     def _about_parameters(
         self, node: ast.AST, module: Module, function: FunctionNode

@@ -20,14 +20,18 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import class_of_method
 from fsdp_migrate.analysis.tracing.setting_names import OWN, SettingNames
 from fsdp_migrate.analysis.tracing.tracer import Tracer
-from fsdp_migrate.analysis.values import Function, FunctionNode
+from fsdp_migrate.analysis.values import Class, Function, FunctionNode
 from fsdp_migrate.syntax import conditions
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.name_table import NameTable
 from fsdp_migrate.syntax.scopes import Kind, Scope
-from fsdp_migrate.syntax.trees import FUNCTIONS, position
+from fsdp_migrate.syntax.trees import FUNCTIONS, position, walk
 
 FALSE = frozenset({None, False, ""})
 DEPTH = 6  # definitions that are followed
+BASES = frozenset({"builtins.object", "abc.ABC", "typing.Generic", "typing.Protocol"})
+DECORATORS = frozenset({"staticmethod", "classmethod", "no_grad", "inference_mode", "wraps"})
+WRITERS = frozenset({"setattr", "__setattr__", "update", "setdefault", "set", "merge", "override"})
 LAST = re.compile(r"\.(\w+)(?!\w*\()")  # of a setting's name: what is assigned
 
 
@@ -111,7 +115,7 @@ class SettingFacts:
         return frozenset(found)
 
     def _callers_are_known(self, function: FunctionNode, module: Module) -> bool:
-        """Whether a function is nowhere handed on."""
+        """Whether a function is nowhere handed on, and nobody else has a name to call it by."""
         known = self._only_called.get(function)
         if known is None:
             known = self._only_called[function] = self._is_only_called(function, module)
@@ -121,7 +125,12 @@ class SettingFacts:
         if isinstance(function, ast.Lambda):
             return False
         cls, name = class_of_method(function, module), function.name
-        name = cls.name if cls is not None and name == "__init__" else name
+        if cls is not None and name == "__init__":
+            name = cls.name
+        elif cls is not None and self._others_may_call(name, Class(cls, module)):
+            return False
+        if any(not _leaves_callers(decorator) for decorator in function.decorator_list):
+            return False
         for other in self.tracer.project.modules:
             if not other.mentions(name):
                 continue
@@ -133,6 +142,12 @@ class SettingFacts:
                 if isinstance(use.ctx, ast.Load) and not called:
                     return False
         return True
+
+    def _others_may_call(self, method: str, cls: Class) -> bool:
+        """Whether Python, or the library that has a base class, may call a method."""
+        bases = self.tracer.external_bases(cls) - BASES
+        is_torchs = all(base.startswith("torch.nn.") for base in bases) and method != "forward"
+        return method.startswith("__") or not is_torchs
 
     def _in_module(self, node: ast.AST, module: Module) -> Iterator[frozenset[Fact]]:
         """What the branches around a node tell."""
@@ -250,6 +265,12 @@ class SettingFacts:
         return found
 
 
+def _leaves_callers(decorator: ast.expr) -> bool:
+    """Whether a function is called by nobody else for having a decorator."""
+    name = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return last_name(name) in DECORATORS
+
+
 def _is_one_answer(setting: str, node: ast.AST, module: Module) -> bool:
     """Whether a model met at ``node`` was made under the answer that a setting has there.
 
@@ -309,12 +330,22 @@ def _of_pattern(pattern: ast.pattern) -> frozenset[object] | None:
 
 
 def _stores(last: str, module: Module) -> Iterator[ast.expr]:
-    """Where an attribute or an item of that name is assigned, on whatever object."""
+    """Where an attribute or an item of that name is given a value, on whatever object."""
     if module.mentions(last):
         table = module.table
         yield from (a for a in table.stored_attributes if a.attr == last)
         stored = (item for item in table.subscripts if not isinstance(item.ctx, ast.Load))
         yield from (s for s in stored if getattr(s.slice, "value", None) == last)
+        yield from (c for c in table.calls_by_name.of(WRITERS) if last in _words(c))
+
+
+def _words(call: ast.Call) -> Iterator[object]:
+    """The keywords and the literals that stand in a call."""
+    for node in walk(call):
+        if isinstance(node, ast.keyword):
+            yield node.arg
+        elif isinstance(node, ast.Constant):
+            yield node.value
 
 
 def _may_follow(store: ast.expr, call: ast.AST, table: NameTable) -> bool:

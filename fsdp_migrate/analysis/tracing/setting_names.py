@@ -2,24 +2,29 @@
 
 ``args.fsdp`` in one function and ``self.options.fsdp`` in a method are one setting if ``args`` was
 given there as ``options``. Names, parameters and attributes that are assigned once are followed to
-what they stand for. Of what cannot be followed, what is spelled alike is taken for the same.
+what they stand for. Of objects that cannot be followed, those that the same call makes are taken
+for the same, ``parse_args()`` for instance.
 """
 
 from __future__ import annotations
 
 import ast
+import itertools
 
 from fsdp_migrate.analysis.flow import Definition
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import class_of_method
 from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.analysis.values import Class
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.scopes import Binding, Kind
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
 DEPTH = 6  # definitions and calls that are followed
 UNCHANGED = frozenset({"lower", "upper", "strip"})  # of text, with no argument
 READERS = frozenset({"os.getenv", "os.environ.get"})
+ONE_BY_ONE = frozenset({"next", "pop", "popleft", "popitem", "get", "recv"})  # not twice the same
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
 OWN = "own:"  # begins the name of a setting that each call of a function, or each object, has
 
 
@@ -29,16 +34,23 @@ class SettingNames:
     def __init__(self, tracer: Tracer) -> None:
         self.tracer = tracer
 
-    def setting(self, node: ast.expr, module: Module, depth: int = 0) -> str:
-        """What a path is called wherever it is used; empty where that cannot be said."""
+    def setting(
+        self, node: ast.expr, module: Module, depth: int = 0, *, is_owner: bool = False
+    ) -> str:
+        """What a path is called wherever it is used; empty where that cannot be said.
+
+        Args:
+            is_owner: whether the path is asked for what it has, as ``args`` is for ``args.fsdp``.
+        """
         if depth > DEPTH:
             return ""
         match node:
             case ast.Name():
-                return self._named(node, module, depth)
+                return self._named(node, module, depth, is_owner=is_owner)
             case ast.Attribute(value=base, attr=last):
                 kept = self.assigned(node, module)
-                if kept is not None and (found := self.setting(*kept, depth + 1)):
+                found = self.setting(*kept, depth + 1, is_owner=is_owner) if kept else ""
+                if found:
                     return found
             case ast.Subscript(value=base, slice=ast.Constant(value=str(last))):
                 pass
@@ -63,22 +75,26 @@ class SettingNames:
                 last = f"{name}()"
             case _:
                 return ""
-        owner = self.setting(base, module, depth + 1)
+        owner = self.setting(base, module, depth + 1, is_owner=True)
         return f"{owner}.{last}" if owner else ""
 
-    def _named(self, node: ast.Name, module: Module, depth: int) -> str:
+    def _named(self, node: ast.Name, module: Module, depth: int, *, is_owner: bool) -> str:
         """What a name stands for: what all callers give, or what it was assigned."""
         owner = module.table.scope_of(node).lookup(node.id)
         bindings = owner.bindings.get(node.id, []) if owner is not None else []
         if owner is None or len(bindings) != 1:
             return ""
         binding, function = bindings[0], owner.node
-        own = f"{OWN}{module.name}:{getattr(function, 'name', '')}:{node.id}"
+        here = f"{module.name}:{getattr(function, 'name', '')}:{node.id}"
         if binding.kind is Kind.IMPORT:
             return binding.qualified
         if binding.kind is Kind.ASSIGN and binding.value is not None and not binding.unpack:
-            found = self.setting(binding.value, module, depth + 1)
-            return found or (node.id if owner.is_function else f"{module.name}:{node.id}")
+            if _is_repeated(binding, module):
+                return ""
+            found = self.setting(binding.value, module, depth + 1, is_owner=is_owner)
+            if found or not owner.is_function:
+                return found or here
+            return ast.unparse(binding.value) if is_owner else OWN + here
         if binding.kind is not Kind.PARAMETER or not isinstance(function, FUNCTIONS):
             return ""
         cls = class_of_method(function, module)
@@ -86,8 +102,11 @@ class SettingNames:
             return f"{OWN}{module.name}:{cls.name}:self"
         callers = self.tracer.callers(function, module)
         given = [(c.argument(function, node.id), c.module) for c in callers]
-        names = {self.setting(a, m, depth + 1) if a is not None else "" for a, m in given}
-        return (names.pop() if len(names) == 1 else "") or (own if given else node.id)
+        names = {
+            self.setting(a, m, depth + 1, is_owner=is_owner) if a is not None else ""
+            for a, m in given
+        }
+        return (names.pop() if len(names) == 1 else "") or (OWN + here if given else here)
 
     def assigned(self, node: ast.expr, module: Module) -> tuple[ast.expr, Module] | None:
         """The only value that a name, or an attribute of ``self``, is ever given."""
@@ -107,3 +126,12 @@ class SettingNames:
             case [(only, where)] if only.kind is Kind.ASSIGN and only.value and not only.unpack:
                 return only.value, where
         return None
+
+
+def _is_repeated(binding: Binding, module: Module) -> bool:
+    """Whether a name is given something else time and again."""
+    taken = isinstance(binding.value, ast.Call) and last_name(binding.value.func) in ONE_BY_ONE
+    parents = itertools.takewhile(
+        lambda node: node is not binding.scope.node, module.table.ancestors(binding.node)
+    )
+    return taken or any(isinstance(node, LOOPS) for node in parents)
