@@ -5,34 +5,34 @@ Programs need no word of this: :func:`watch` is called before they start.
 
 from __future__ import annotations
 
+import functools
 import gc
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
-from torch.nn.modules import module as torch_module
 
 WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.")
-# When each module got its first part, in the order of the program, which all ranks share.
-BUILT: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+# Every module, with its number in the order in which they were built. All ranks share that order,
+# and keep what the program drops: Python removes cycles at another moment on each.
+BUILT: dict[nn.Module, int] = {}
 
 
 def watch(file: Path) -> None:
     """Write the models to ``file`` at the moment the program destroys its process group."""
-    number = itertools.count(1)
+    build = nn.Module.__init__
 
-    def note(module: nn.Module, name: str, part: object) -> None:
-        BUILT.setdefault(module, next(number))
+    @functools.wraps(build)
+    def note_and_build(module: nn.Module, *args: Any, **kwargs: Any) -> None:
+        build(module, *args, **kwargs)
+        BUILT.setdefault(module, len(BUILT))
 
-    torch_module.register_module_module_registration_hook(note)
-    torch_module.register_module_parameter_registration_hook(note)
+    nn.Module.__init__ = note_and_build  # type: ignore[method-assign]
     destroy = dist.destroy_process_group
 
     def observe_and_destroy(*args: Any, **kwargs: Any) -> None:
@@ -51,8 +51,7 @@ def plain(name: str) -> str:
 def roots() -> list[nn.Module]:
     """Sharded models that are not part of another: on all ranks the same, in the same order.
 
-    A snapshot is a collective. What the program has dropped must be gone everywhere, then, and
-    Python removes cycles when it happens to be time: now, that is.
+    A snapshot is a collective: a model that one rank alone still has would be waited for.
     """
     gc.collect()
     kinds = (FSDPModule, FullyShardedDataParallel)
@@ -60,7 +59,7 @@ def roots() -> list[nn.Module]:
     found = [m for m in gc.get_objects() if issubclass(type(m), kinds)]
     inner = {id(m) for model in found for m in model.modules() if m is not model}
     outer = [m for m in found if id(m) not in inner]
-    return sorted(outer, key=lambda m: BUILT.get(m, 0))
+    return sorted(outer, key=lambda m: BUILT.get(m, len(BUILT)))
 
 
 def looks(state: dict[str, Any]) -> list[tuple[object, ...]]:
