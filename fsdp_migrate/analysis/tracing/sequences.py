@@ -106,11 +106,11 @@ class Sequences:
                 grows = self.grows(node, module)
                 found = self.spread(given, module, frame, known)
                 return [Sequence(s.elements, s.is_open or grows) for s in found]
-            case ast.BinOp(op=ast.Add(), left=left, right=right):
+            case ast.BinOp(op=ast.Add(), left=left, right=right) if _adds_display(node):
                 both = [self._read(side, module, frame, known) for side in (left, right)]
                 return _joined(both)
-            case ast.Subscript(value=whole, slice=ast.Slice() as part):
-                return self._cut(self._read(whole, module, frame, known), part)
+            case ast.Subscript(value=whole, slice=ast.Slice() as part) if ends := _ends(part):
+                return _cut(self._read(whole, module, frame, known), ends)
             case ast.Call(args=[whole]) if isinstance(value, Made) and value.made_by in AS_THEY_ARE:
                 return self._read(whole, module, frame, known)
             case ast.arg():
@@ -150,18 +150,6 @@ class Sequences:
                 return bool(self.index.additions.get(name))
         return True
 
-    def _cut(self, whole: list[Sequence], part: ast.Slice) -> list[Sequence]:
-        """The part of sequences that ``[a:b]`` takes."""
-        ends = _ends(part)
-        result = []
-        for sequence in whole:
-            from_end = ends is not None and min(ends.start or 0, ends.stop or 0) < 0
-            if ends is None or (sequence.is_open and from_end):
-                return [OPEN]
-            known = ends.stop is not None and ends.stop <= len(sequence.elements)
-            result.append(Sequence(sequence.elements[ends], sequence.is_open and not known))
-        return result
-
     def _collected(
         self, arg: ast.arg, module: Module, frame: Frame | None, known: Known
     ) -> Iterator[Sequence]:
@@ -199,6 +187,24 @@ def _joined(parts: list[list[Sequence]]) -> list[Sequence]:
             if is_open:
                 break
         result.append(Sequence(elements, is_open))
+    return result
+
+
+def _adds_display(node: ast.expr) -> bool:
+    """Whether a tuple or a list is written out in a sum: others are numbers and tensors mostly."""
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.Add) and any(map(_adds_display, (node.left, node.right)))
+    return isinstance(node, (ast.Tuple, ast.List))
+
+
+def _cut(whole: list[Sequence], ends: slice) -> list[Sequence]:
+    """The part of sequences that ``[a:b]`` takes."""
+    result = []
+    for sequence in whole:
+        if sequence.is_open and min(ends.start or 0, ends.stop or 0) < 0:
+            return [OPEN]
+        known = ends.stop is not None and ends.stop <= len(sequence.elements)
+        result.append(Sequence(sequence.elements[ends], sequence.is_open and not known))
     return result
 
 
