@@ -41,10 +41,14 @@ def apply_edits(
         plan.statements[statement].after[:0] = import_plan.new_code(needs)
     wanted = {*plan.wanted(), *import_plan.statements}
     part = None if import_plan.first else abridge(module, wanted, edits)
-    edited = _edited(module, plan, import_plan, line_length, part)
-    text = edited if part is None else part.whole(edited)
+    text = None
+    if part is not None:
+        edited = _edited(module, plan, import_plan, line_length, part)
+        text = None if edited is None else part.whole(edited)
     if text is None:
         text = _edited(module, plan, import_plan, line_length, None)
+    if text is None:
+        raise EditError("LibCST does not reproduce the file byte for byte")
     bom = b"\xef\xbb\xbf" if source.data.startswith(b"\xef\xbb\xbf") else b""
     encoding = "utf-8" if bom else source.encoding
     try:
@@ -59,8 +63,9 @@ def _edited(
     import_plan: ImportPlan,
     line_length: int,
     part: AbridgedText | None,
-) -> str:
-    """The new text of a module, or of a part of it in which all that is edited stands."""
+) -> str | None:
+    """The new text of a module, or of a part of it in which all that is edited stands; None where
+    LibCST does not reproduce the old one."""
     source = module.source
     try:
         tree = cst.parse_module(source.data if part is None else part.text)
@@ -68,7 +73,7 @@ def _edited(
         raise EditError(f"LibCST cannot parse it: {error}") from error
     located = locate(tree, source, {*plan.wanted(), *import_plan.statements}, part)
     if located.text != (source.text if part is None else part.text):
-        raise EditError("LibCST does not reproduce the file byte for byte")
+        return None
     missing = plan.wanted() - set(located.nodes.values())
     if missing:
         lines = sorted(getattr(node, "lineno", 0) for node in missing)

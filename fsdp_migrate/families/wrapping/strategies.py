@@ -75,6 +75,17 @@ def strategies_of(constructor: Constructor, study: Study) -> frozenset[str]:
     return frozenset() if choice is None else choice.strategies
 
 
+def possible(constructor: Constructor, study: Study) -> frozenset[str]:
+    """The strategies that a constructor may have: where not all are in sight, those that the
+    project speaks of."""
+    known = strategies_of(constructor, study)
+    return known or frozenset(
+        name
+        for name in MEMBERS
+        if any(name in module.source.text for module in study.project.modules)
+    )
+
+
 def may_reshard_never(study: Study) -> bool:
     """Whether the project names a strategy of ``RESHARD_NEVER``, or may choose one by its name or
     number."""

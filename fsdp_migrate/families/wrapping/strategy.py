@@ -191,23 +191,29 @@ def decide_argument(site: Site, study: Study, rule: str) -> Decision:
             plan.everywhere["reshard_after_forward"] = _reshard(choice, plan, value, study)
         if choice.rows is not None and not choice.strategies <= strategies.OVER_ALL:
             _choose_mesh(choice.rows, plan, study)
-        return study.rewritten(site, rule, "the strategies -> reshard_after_forward")
+        review = _doubt(choice.strategies, study)
+        return study.rewritten(site, rule, "the strategies -> reshard_after_forward", review=review)
     problem = apply_strategy(name, plan, study)
     _remove_variable(plan, value, study)
     if problem:
         help = "build a 2-D device mesh and pass it as device_mesh"
         return study.left(site, rule, problem, help, final=True)
     if name == "NO_SHARD":
-        review = ""
-        if study.target < CLEAN_REPLICATION:
-            review = (
-                f"NO_SHARD became a (world_size, 1) mesh: before {CLEAN_REPLICATION} NCCL may "
-                "reduce wrongly over the one rank that shards, which DDP does not"
-            )
+        review = _doubt({name}, study)
         return study.rewritten(site, rule, "NO_SHARD -> a mesh that only replicates", review=review)
     if name in strategies.RESHARD_NEVER:
         return study.rewritten(site, rule, f"{name} -> reshard_after_forward=False")
     return study.rewritten(site, rule, f"dropped, {name} is the default")
+
+
+def _doubt(names: Set[str], study: Study) -> str:
+    """What has to be judged if a model may be replicated."""
+    if "NO_SHARD" not in names or study.target >= CLEAN_REPLICATION:
+        return ""
+    return (
+        f"NO_SHARD became a (world_size, 1) mesh: before {CLEAN_REPLICATION} NCCL may "
+        "reduce wrongly over the one rank that shards, which DDP does not"
+    )
 
 
 def _remove_variable(plan: ShardPlan, value: ast.expr, study: Study) -> None:
@@ -275,7 +281,12 @@ def _at_run_time(site: Site, plan: ShardPlan, value: ast.expr, study: Study, rul
     if mesh is not None:
         arguments.append(code("mesh={m}", m=mesh))
     plan.everywhere["**"] = code("{f}({a})", f=function, a=join(", ", arguments))
-    decision = study.rewritten(site, rule, "sharding_kwargs chooses at run time")
+    decision = study.rewritten(
+        site,
+        rule,
+        "sharding_kwargs chooses at run time",
+        review=_doubt(strategies.possible(plan.constructor, study), study),
+    )
     names = vocabulary.mentions(value, strategies.ENUM, site, study)
     for name in names:
         vocabulary.take_over(name, strategies.ENUM, site, study, plan.proposal)
