@@ -45,6 +45,12 @@ def leave(leading: Sequence[cst.EmptyLine], *, about_it: bool = True) -> list[Li
     return [placeholder(kept)] if any(line.comment is not None for line in kept) else []
 
 
+def head_paragraph(leading: Sequence[cst.EmptyLine]) -> bool:
+    """Whether comments stand below an empty line: they may be about all that follows."""
+    below = list(dropwhile(lambda line: line.comment is None, leading))
+    return len(leading) > len(below) > 0 and all(line.comment is not None for line in below)
+
+
 def hand_down(block: Block) -> Block:
     """Give the comments of removed statements to the statements that follow them."""
     body: list[cst.BaseStatement] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -74,6 +75,17 @@ class EditPlan:
         moved = {s for e in self.statements.values() for s in e.arrivals}
         changed = {*self.expressions, *self.calls, *self.displays, *self.statements}
         return {*changed, *self.references, *moved}
+
+    def goes_on(self, removed: ast.stmt, module: Module) -> bool:
+        """Whether new code takes the place of what stands right below a statement that goes."""
+        block = block_of(module.table.parents[removed], removed)
+        for above, below in itertools.pairwise(block[block.index(removed) :]):
+            edits = self.statements.get(below)
+            if edits is None or edits.departs or below.lineno != (above.end_lineno or 0) + 1:
+                return False
+            if edits.before or edits.replacement:
+                return True
+        return False
 
 
 def new_code(edit: Edit) -> Sequence[Code]:

@@ -231,10 +231,15 @@ class Editor(cst.CSTTransformer):
         return [mark for each in edits for mark in each.marks]
 
     def replace(
-        self, original: cst.CSTNode, updated: cst.SimpleStatementLine, lines: list[Line]
+        self, original: cst.SimpleStatementLine, updated: cst.SimpleStatementLine, lines: list[Line]
     ) -> list[Line]:
         """The new lines, or what a removed line leaves behind."""
-        return comments.hand_over(updated, lines) if lines else self.leave(original, updated)
+        if lines:
+            return comments.hand_over(updated, lines)
+        last = self.nodes.get(original.body[-1])
+        goes_on = isinstance(last, ast.stmt) and self.plan.goes_on(last, self.module)
+        about_all = goes_on and comments.head_paragraph(updated.leading_lines)
+        return self.leave(original, updated, about_it=not about_all)
 
     def leave(
         self, original: cst.CSTNode, updated: cst.SimpleStatementLine, *, about_it: bool = True

@@ -15,8 +15,9 @@ from fsdp_migrate.planning.context import Study
 # Outside libraries whose models of these names are transformers without BatchNorm and without
 # persistent float buffers (transformers registers its rotary tables with persistent=False).
 LANGUAGE_MODELS = re.compile(
-    r"^transformers\..*(ForCausalLM|LMHeadModel|ForConditionalGeneration|ForSequenceClassification"
-    r"|ForMaskedLM|ForTokenClassification|EncoderModel|TextModel(WithProjection)?)(\.|$)"
+    r"^transformers\.(?!.*Vision).*(ForCausalLM|ForSeq2SeqLM|LMHeadModel|ForConditionalGeneration"
+    r"|ForSequenceClassification|ForMaskedLM|ForTokenClassification|ForQuestionAnswering"
+    r"|EncoderModel|TextModel(WithProjection)?)(\.|$)"
 )
 WRAPPERS = frozenset({"peft.get_peft_model", "peft.PeftModel.from_pretrained"})
 # Packages that have no BatchNorm, but for torch's own, which has the word in its name.
@@ -153,12 +154,11 @@ def may_have_batch_norm(node: ast.expr, module: Module, study: Study) -> bool:
 
 
 def _has_vision_models(study: Study) -> bool:
-    """Whether some file takes models, not only images, from torchvision."""
+    """Whether some file takes models or layers, not only images, from torchvision."""
+    layers = ("torchvision.models", "torchvision.ops")
     return any(
-        any(binding.qualified.startswith("torchvision.models") for binding in table.imports)
-        or any(
-            ast.unparse(a) == "torchvision.models" for a in table.attributes_by_name.named("models")
-        )
+        any(binding.qualified.startswith(layers) for binding in table.imports)
+        or any(ast.unparse(a) in layers for a in table.attributes_by_name.of(["models", "ops"]))
         for table in (m.table for m in study.project.modules if m.mentions("torchvision"))
     )
 
