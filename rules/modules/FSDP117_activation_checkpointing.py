@@ -3,6 +3,7 @@
 from packaging.version import Version
 
 from fsdp_migrate.families.modules import checkpointing
+from fsdp_migrate.families.precision import precision
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
@@ -17,6 +18,7 @@ RULE = Rule(
 
 
 FIXED = Version("2.11")
+CASTS_AGAIN = Version("2.13")  # FSDPState._pre_forward in PRE_BACKWARD, pytorch/pytorch#159359
 
 
 def decide(site: Site, study: Study) -> Decision:
@@ -24,11 +26,19 @@ def decide(site: Site, study: Study) -> Decision:
     statement = site.module.table.statement(site.node)
     if any(plan.behind is statement for plan in study.plans.values()):
         return study.rewritten(site, RULE.code, "comes before the sharding", models=models)
+    why = ""
+    if study.target < CASTS_AGAIN and any(precision.may_cast_units(m, study) for m in models):
+        why = (
+            f"before torch {CASTS_AGAIN} what their policy casts for a forward is not cast when "
+            "that is computed again for the backward, which fails if the dtype was another"
+        )
+    elif study.target < FIXED and checkpointing.may_run_twice(models, study):
+        why = f"before torch {FIXED} a module that runs twice before its backward can fail so"
     review = ""
-    if study.target < FIXED and checkpointing.may_run_twice(models, study):
+    if why:
         review = (
-            "activation checkpointing goes around the sharded modules here, and before torch 2.11 "
-            "a module that runs twice before its backward can fail so; apply it before fully_shard"
+            f"activation checkpointing goes around the sharded modules here, and {why}; "
+            "apply it before fully_shard"
         )
     return study.rewritten(
         site, RULE.code, "kept, around the sharded modules", models=models, review=review

@@ -6,7 +6,6 @@ from functools import partial
 
 from fsdp_migrate.analysis.dataclass_fields import is_written_in_sight
 from fsdp_migrate.analysis.flow import access_path
-from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Constant, Made
 from fsdp_migrate.families.wrapping import offloading
 from fsdp_migrate.fsdp1 import api as fsdp1
@@ -18,7 +17,6 @@ from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import ShardPlan
-from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.kinds import of_kind
 
 RULE = Rule(
@@ -28,12 +26,7 @@ RULE = Rule(
 )
 
 
-INIT = "init_process_group"
 HELP = "pass offload_policy=CPUOffloadPolicy() by hand"
-REVIEW = (
-    "parameters live on the CPU: clipping and checkpoints need a CPU backend, "
-    'init_process_group("cpu:gloo,cuda:nccl")'
-)
 
 
 def decide(site: Site, study: Study) -> Decision:
@@ -55,28 +48,8 @@ def decide(site: Site, study: Study) -> Decision:
     plan.everywhere["offload_policy"] = _converted(value, plan, study)
     if not any(flags):
         return study.rewritten(site, RULE.code, "offload_policy, by which nothing is offloaded")
-    review = REVIEW if _may_lack_cpu_backend(study) else ""
+    review = offloading.doubt(study)
     return study.rewritten(site, RULE.code, "offload_policy", review=review)
-
-
-def _may_lack_cpu_backend(study: Study) -> bool:
-    """Whether a process group of the project may be made for other devices alone."""
-    found = [
-        (call, module)
-        for module in study.project.modules
-        if module.mentions(INIT)
-        for call in module.table.calls
-        if last_name(call.func) == INIT
-    ]
-    return not found or any(_names_other_devices(call, module, study) for call, module in found)
-
-
-def _names_other_devices(call: ast.Call, module: Module, study: Study) -> bool:
-    named = [k.value for k in call.keywords if k.arg == "backend"] or call.args[:1]
-    if not named:  # then there is one for each kind of device
-        return any(keyword.arg is None for keyword in call.keywords)
-    backends = {v.value if isinstance(v, Constant) else "" for v in study.values(named[0], module)}
-    return not all(b is None or "cpu:" in str(b) or b in {"gloo", "mpi"} for b in backends)
 
 
 def _converted(node: ast.expr, plan: ShardPlan, study: Study) -> Code:

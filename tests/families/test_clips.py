@@ -48,6 +48,9 @@ CLIPPED = {
         "    return names, found\n\n\nclip(trained(build())[1], 1.0)\n"
     ),
     "an argument": "def step(given):\n    clip(given, 1.0)\n\n\nstep(build().parameters())\n",
+    "a part of a model": (
+        "def step(model):\n    clip(model.model.layers[0].parameters(), 1.0)\n\n\nstep(build())\n"
+    ),
     "an argument by name": "clip(parameters=build().parameters(), max_norm=1.0)\n",
 }
 
@@ -67,6 +70,10 @@ def test_a_number_of_a_list_in_an_object_is_that_of_all_ranks() -> None:
 
 
 OTHERS = {
+    "a part of a plain model": (
+        "def step(model):\n    clip(model.model.parameters(), 1.0)\n\n\n"
+        "step(nn.Sequential())\nbuild()\n"
+    ),
     "a plain model": "net = nn.Linear(4, 4)\nclip(net.parameters(), 1.0)\n",
     "a list of a plain model's": (
         "found = []\nfor p in nn.Linear(4, 4).parameters():\n    found.append(p)\nclip(found, 1)\n"

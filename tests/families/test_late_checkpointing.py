@@ -134,3 +134,30 @@ def test_a_module_without_sharded_parts_is_no_site(model: str) -> None:
     result, after = migrate({"train.py": HOLDING.replace("MODEL", model)}, OLD)
     assert "FSDP117" not in {d.code for d in result.decisions}
     assert f"apply_activation_checkpointing({model}, check_fn" in after["train.py"]
+
+
+CAST = """
+def build(model, args):
+    mixed = MixedPrecision(torch.bfloat16, cast_forward_inputs=CASTS)
+    return FSDP(model, mixed_precision=mixed)
+
+
+def main(net, args):
+    model = build(net, args)
+    apply_activation_checkpointing(model, check_fn=lambda m: isinstance(m, Block))
+"""
+
+
+@pytest.mark.parametrize(
+    ("casts", "target", "is_marked"),
+    [("True", "2.12", True), ("False", "2.12", False), ("True", "2.13", False)],
+)
+def test_inputs_that_are_not_cast_again_are_marked(
+    casts: str, target: str, is_marked: bool
+) -> None:
+    head = HEAD.replace("FSDP\n", "FSDP, MixedPrecision\n", 1)
+    source = head + CAST.replace("CASTS", casts)
+    result, after = migrate({"train.py": source}, Options(target=Version(target)))
+    (decision,) = [d for d in result.decisions if d.code == "FSDP117"]
+    assert decision.outcome is (Outcome.REVIEW if is_marked else Outcome.REWRITTEN)
+    assert ("before torch 2.13" in after["train.py"]) is is_marked

@@ -156,10 +156,19 @@ def models_of_list(node: ast.expr, study: Study, module: Module) -> frozenset[Co
                 models_of_optimizer(optimizer, study, where) if optimizer is not None else set()
             )
             continue
-        model = method_of(held).value
-        if study.traced(model, where) and not is_gathered(held, study, where):
-            found |= study.models(model, where).constructors
+        for model in _with_holders(method_of(held).value):
+            if study.traced(model, where) and not is_gathered(held, study, where):
+                found |= study.models(model, where).constructors
+                break
     return frozenset(found)
+
+
+def _with_holders(model: ast.expr) -> Iterator[ast.expr]:
+    """``model.encoder``, and ``model``: its parts' parameters are sharded as its own are."""
+    yield model
+    while isinstance(model, (ast.Attribute, ast.Subscript)):
+        model = model.value
+        yield model
 
 
 def parameters_in(

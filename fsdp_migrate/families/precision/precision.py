@@ -144,6 +144,18 @@ def read(node: ast.expr, module: Module, study: Study) -> tuple[list[MixedPrecis
     return found, nullable
 
 
+def may_cast_units(constructor: Constructor, study: Study) -> bool:
+    """Whether units that are no root may have their inputs cast."""
+    given = constructor.arguments.get("mixed_precision")
+    if given is None:
+        return False
+    try:
+        found, _ = read(given, constructor.module, study)
+        return any(mixed.casts_units(study) and not mixed.is_empty for mixed in found)
+    except Unreadable:
+        return True
+
+
 def policy(
     mixed: MixedPrecision, proposal: Proposal, study: Study, *, root: bool, near: ast.AST
 ) -> Code:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import ast
 
+from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Constant, Made, Value
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
+
+INIT = "init_process_group"
+NEEDS_CPU_BACKEND = (
+    "parameters live on the CPU: clipping and checkpoints need a CPU backend, "
+    'init_process_group("cpu:gloo,cuda:nccl")'
+)
 
 
 class Unreadable(Exception):
@@ -59,3 +66,24 @@ def may_offload(constructor: Constructor, study: Study) -> bool:
     except Unreadable:
         return True
     return any(each is not False for each in flags)
+
+
+def doubt(study: Study) -> str:
+    """What has to be judged of models whose parameters are on the CPU: a process group of the
+    project may be made for other devices alone."""
+    found = [
+        (call, module)
+        for module in study.project.modules
+        if module.mentions(INIT)
+        for call in module.table.calls_by_name.named(INIT)
+    ]
+    lacks = not found or any(_names_other_devices(call, module, study) for call, module in found)
+    return NEEDS_CPU_BACKEND if lacks else ""
+
+
+def _names_other_devices(call: ast.Call, module: Module, study: Study) -> bool:
+    named = [k.value for k in call.keywords if k.arg == "backend"] or call.args[:1]
+    if not named:  # then there is one for each kind of device
+        return any(keyword.arg is None for keyword in call.keywords)
+    backends = {v.value if isinstance(v, Constant) else "" for v in study.values(named[0], module)}
+    return not all(b is None or "cpu:" in str(b) or b in {"gloo", "mpi"} for b in backends)

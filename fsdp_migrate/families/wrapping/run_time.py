@@ -15,7 +15,9 @@ from packaging.version import Version
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.wrapping import (
     forward_registration,
+    offloading,
     refused_modules,
+    strategies,
     vocabulary,
     wrap_contexts,
 )
@@ -162,7 +164,18 @@ def arguments(
         if rule is not None and Version(rule.rule.since) > study.target:
             yield study.too_new(part, rule, models=models)
             continue
-        yield study.rewritten(part, rule.code if rule else RULE, "shard takes it", models=models)
+        code_of_rule = rule.code if rule else RULE
+        review = _doubt(argument, constructor, study)
+        yield study.rewritten(part, code_of_rule, "shard takes it", models=models, review=review)
+
+
+def _doubt(argument: str, constructor: Constructor, study: Study) -> str:
+    """What has to be judged of an argument in either form."""
+    if argument == "cpu_offload" and offloading.may_offload(constructor, study):
+        return offloading.doubt(study)
+    if argument == "sharding_strategy":
+        return strategies.doubt(strategies.possible(constructor, study), study)
+    return ""
 
 
 def may_cast(constructor: Constructor, study: Study) -> bool:

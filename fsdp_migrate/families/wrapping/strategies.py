@@ -8,6 +8,7 @@ so that what they are in FSDP2 can stand in their place.
 from __future__ import annotations
 
 import ast
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from packaging.version import Version
@@ -26,6 +27,8 @@ ENUM = "ShardingStrategy"
 # True makes the root reshard as well since then; None is the default.
 NONE_IS_DEFAULT = Version("2.8")
 RESHARD_NEVER = frozenset({"SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"})
+# Earlier releases reduce-scatter over a group of one with AVG, which torch's comments distrust.
+CLEAN_REPLICATION = Version("2.10")
 HYBRID = frozenset({"HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"})
 OVER_ALL = frozenset({"FULL_SHARD", "SHARD_GRAD_OP"})  # of which every rank holds a part
 MEMBERS = frozenset({*OVER_ALL, "NO_SHARD", *HYBRID})
@@ -83,6 +86,17 @@ def possible(constructor: Constructor, study: Study) -> frozenset[str]:
         name
         for name in MEMBERS
         if any(name in module.source.text for module in study.project.modules)
+    )
+
+
+def doubt(names: Set[str], study: Study) -> str:
+    """What has to be judged of models that may have these strategies, for one of which FSDP2 has
+    nothing of its own."""
+    if "NO_SHARD" not in names or study.target >= CLEAN_REPLICATION:
+        return ""
+    return (
+        f"NO_SHARD became a (world_size, 1) mesh: before {CLEAN_REPLICATION} NCCL may "
+        "reduce wrongly over the one rank that shards, which DDP does not"
     )
 
 

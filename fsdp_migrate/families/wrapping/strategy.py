@@ -12,8 +12,6 @@ import json
 from collections.abc import Set
 from dataclasses import replace
 
-from packaging.version import Version
-
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.wrapping import device_code, devices, strategies, tables, vocabulary
 from fsdp_migrate.families.wrapping.strategies import Choice, Rows
@@ -24,8 +22,6 @@ from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.shard_plan import ShardPlan
 from fsdp_migrate.syntax.kinds import of_kind
 
-# Earlier releases reduce-scatter over a group of one with AVG, which torch's comments distrust.
-CLEAN_REPLICATION = Version("2.10")
 OPPOSITES = {ast.Eq: "!=", ast.NotEq: "==", ast.In: "not in", ast.NotIn: "in"}
 
 
@@ -191,7 +187,7 @@ def decide_argument(site: Site, study: Study, rule: str) -> Decision:
             plan.everywhere["reshard_after_forward"] = _reshard(choice, plan, value, study)
         if choice.rows is not None and not choice.strategies <= strategies.OVER_ALL:
             _choose_mesh(choice.rows, plan, study)
-        review = _doubt(choice.strategies, study)
+        review = strategies.doubt(choice.strategies, study)
         return study.rewritten(site, rule, "the strategies -> reshard_after_forward", review=review)
     problem = apply_strategy(name, plan, study)
     _remove_variable(plan, value, study)
@@ -199,21 +195,11 @@ def decide_argument(site: Site, study: Study, rule: str) -> Decision:
         help = "build a 2-D device mesh and pass it as device_mesh"
         return study.left(site, rule, problem, help, final=True)
     if name == "NO_SHARD":
-        review = _doubt({name}, study)
+        review = strategies.doubt({name}, study)
         return study.rewritten(site, rule, "NO_SHARD -> a mesh that only replicates", review=review)
     if name in strategies.RESHARD_NEVER:
         return study.rewritten(site, rule, f"{name} -> reshard_after_forward=False")
     return study.rewritten(site, rule, f"dropped, {name} is the default")
-
-
-def _doubt(names: Set[str], study: Study) -> str:
-    """What has to be judged if a model may be replicated."""
-    if "NO_SHARD" not in names or study.target >= CLEAN_REPLICATION:
-        return ""
-    return (
-        f"NO_SHARD became a (world_size, 1) mesh: before {CLEAN_REPLICATION} NCCL may "
-        "reduce wrongly over the one rank that shards, which DDP does not"
-    )
 
 
 def _remove_variable(plan: ShardPlan, value: ast.expr, study: Study) -> None:
@@ -285,7 +271,7 @@ def _at_run_time(site: Site, plan: ShardPlan, value: ast.expr, study: Study, rul
         site,
         rule,
         "sharding_kwargs chooses at run time",
-        review=_doubt(strategies.possible(plan.constructor, study), study),
+        review=strategies.doubt(strategies.possible(plan.constructor, study), study),
     )
     names = vocabulary.mentions(value, strategies.ENUM, site, study)
     for name in names:
