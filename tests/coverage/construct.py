@@ -615,7 +615,7 @@ ROWS = (
         "FSDP114",
         "hybrid sharding on a mesh of one dimension",
     ),
-    rewritten(
+    review(
         "2.1",
         "a table of strategies by name",
         "the table of what they mean, the mesh by a condition on the name",
