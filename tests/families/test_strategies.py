@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from packaging.version import Version
 
+from fsdp_migrate.migration.engine import Options
+from fsdp_migrate.planning.outcome import Outcome
 from tests.helpers.migrating import migrate, outcomes
 
 HEAD = """\
@@ -172,3 +175,35 @@ def test_a_table_that_another_file_reads_keeps_its_strategies(reader: str) -> No
     sources = {"tables.py": HEAD + table, "train.py": HEAD + loader + build, "show.py": reader}
     _, after = migrate(sources)
     assert "ShardingStrategy.FULL_SHARD" in after["tables.py"]
+
+
+RUN_TIME = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+def shard_strategy(args):
+    return ShardingStrategy.NO_SHARD if args.copies else getattr(ShardingStrategy, args.strategy)
+
+
+def build(net, args, mesh, settings):
+    return FSDP(net, sharding_strategy=shard_strategy(args), MESH**settings)
+"""
+
+
+@pytest.mark.parametrize(
+    ("mesh", "said"), [("device_mesh=mesh, ", "shard raises for NO_SHARD"), ("", "(world_size, 1)")]
+)
+def test_what_may_be_no_shard_is_said_of_the_run_time_form(mesh: str, said: str) -> None:
+    source = RUN_TIME.replace("MESH", mesh)
+    result, after = migrate({"train.py": source}, Options(target=Version("2.7")))
+    assert "shard(net" in after["train.py"]
+    messages = [d for d in result.decisions if d.code == "FSDP201"]
+    assert Outcome.REVIEW in {d.outcome for d in messages}
+    assert said in " ".join(after["train.py"].replace("#", " ").split())
+
+
+def test_what_is_never_no_shard_is_not_said() -> None:
+    source = RUN_TIME.replace("MESH", "").replace("ShardingStrategy.NO_SHARD", "args.other")
+    _, after = migrate({"train.py": source}, Options(target=Version("2.7")))
+    assert "NO_SHARD" not in after["train.py"]

@@ -33,6 +33,7 @@ from fsdp_migrate.syntax.kinds import of_kind
 FUNCTION = "shard"
 CLASS = "ShardedModule"  # of the support module as well: it hands its arguments to ``shard``
 RULE = "FSDP101"
+REFUSED = "with a mesh or a process group given, shard raises for NO_SHARD, which FSDP1 took"
 UNSURE = (
     "if this is a part of a model that is sharded later, pass is_root=False: only roots cast "
     "their inputs"
@@ -174,7 +175,9 @@ def _doubt(argument: str, constructor: Constructor, study: Study) -> str:
     if argument == "cpu_offload" and offloading.may_offload(constructor, study):
         return offloading.doubt(study)
     if argument == "sharding_strategy":
-        return strategies.doubt(strategies.possible(constructor, study), study)
+        names = strategies.possible(constructor, study)
+        given = constructor.has("device_mesh") or constructor.has("process_group")
+        return REFUSED if given and "NO_SHARD" in names else strategies.doubt(names, study)
     return ""
 
 
