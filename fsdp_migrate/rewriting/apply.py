@@ -67,12 +67,15 @@ def _edited(
     """The new text of a module, or of a part of it in which all that is edited stands; None where
     LibCST does not reproduce the old one."""
     source = module.source
+    text = source.text if part is None else part.text
+    tail = _tail(text)
     try:
-        tree = cst.parse_module(source.data if part is None else part.text)
+        encoded = source.data.removesuffix(tail.encode(source.encoding))
+        tree = cst.parse_module(encoded if part is None else text.removesuffix(tail))
     except (cst.ParserSyntaxError, UnicodeDecodeError, RecursionError) as error:
         raise EditError(f"LibCST cannot parse it: {error}") from error
     located = locate(tree, source, {*plan.wanted(), *import_plan.statements}, part)
-    if located.text != (source.text if part is None else part.text):
+    if located.text != text.removesuffix(tail):
         return None
     missing = plan.wanted() - set(located.nodes.values())
     if missing:
@@ -80,6 +83,12 @@ def _edited(
         raise EditError(f"no LibCST node for the code at line {lines[0]}")
     editor = Editor(module, tree, plan, located, import_plan, line_length)
     try:
-        return tree.visit(editor).code
+        return tree.visit(editor).code + tail
     except (cst.ParserSyntaxError, cst.CSTValidationError) as error:
         raise EditError(f"the new code does not fit in: {error}") from error
+
+
+def _tail(text: str) -> str:
+    """Spaces or a comment on a last line without an end, of which LibCST loses the spaces."""
+    tail = text[max(text.rfind("\n"), text.rfind("\r")) + 1 :]
+    return tail if not tail.strip() or tail.lstrip().startswith("#") else ""

@@ -76,8 +76,8 @@ class EditPlan:
         changed = {*self.expressions, *self.calls, *self.displays, *self.statements}
         return {*changed, *self.references, *moved}
 
-    def goes_on(self, removed: ast.stmt, module: Module) -> bool:
-        """Whether new code takes the place of what stands right below a statement that goes."""
+    def is_continued(self, removed: ast.stmt, module: Module) -> bool:
+        """Whether new code follows a removed statement, with no empty line between."""
         block = block_of(module.table.parents[removed], removed)
         for above, below in itertools.pairwise(block[block.index(removed) :]):
             edits = self.statements.get(below)

@@ -237,8 +237,8 @@ class Editor(cst.CSTTransformer):
         if lines:
             return comments.hand_over(updated, lines)
         last = self.nodes.get(original.body[-1])
-        goes_on = isinstance(last, ast.stmt) and self.plan.goes_on(last, self.module)
-        about_all = goes_on and comments.head_paragraph(updated.leading_lines)
+        is_continued = isinstance(last, ast.stmt) and self.plan.is_continued(last, self.module)
+        about_all = is_continued and comments.head_paragraph(updated.leading_lines)
         return self.leave(original, updated, about_it=not about_all)
 
     def leave(

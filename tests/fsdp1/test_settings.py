@@ -405,6 +405,38 @@ def main(net, trainer):
     trainer.fit(model)
     save(model)
 """,
+    "a method of a class that nobody knows": """\
+class Saving(sys.modules["callbacks"].Base):
+    def __init__(self, model):
+        self.model = model
+
+    def on_end(self):
+        model = self.model
+        b = model.state_dict()
+
+
+def main(net, trainer):
+    args = parsed()
+    saving = Saving(FSDP(net) if args.mode == "fsdp" else net)
+    if args.mode == "plain":
+        saving.on_end()
+    trainer.fit(saving)
+""",
+    "settings that are read from two files": """\
+def build(net, path):
+    settings = torch.load(path)
+    return FSDP(net) if settings.fsdp else net
+
+
+def save(model, path):
+    settings = torch.load(path)
+    if not settings.fsdp:
+        b = model.state_dict()
+
+
+def main(net):
+    save(build(net, "a"), "b")
+""",
     "a setting that is updated": """\
 def main(net):
     args = parsed()

@@ -119,3 +119,49 @@ def test_a_marker_stands_above_the_comments_that_stay() -> None:
     assert lines.index("# why") > max(
         n for n, line in enumerate(lines) if line.startswith(("# TODO", "#     "))
     )
+
+
+PARAGRAPH = """\
+from functools import partial
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+
+from layers import Block
+
+
+def build(model):
+    print("start")
+ABOVE    policy = partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+BETWEEN    model = FSDP(model, auto_wrap_policy=policy)
+    return model
+"""
+
+
+@pytest.mark.parametrize(
+    ("above", "between", "stays"),
+    [
+        ("\n    # [5] the model\n", "", True),
+        ("\n    # [5] the model\n    # is sharded\n", "", True),
+        ("    # the policy\n", "", False),  # it heads no paragraph
+        ("\n    # the policy\n", "\n", False),
+        ("\n    # the policy\n", "    # the model\n", False),
+    ],
+)
+def test_a_comment_that_heads_a_paragraph_stays_when_its_first_statement_goes(
+    above: str, between: str, stays: bool
+) -> None:
+    source = PARAGRAPH.replace("ABOVE", above).replace("BETWEEN", between)
+    _, after = migrate({"a.py": source})
+    assert "transformer_auto_wrap_policy" not in after["a.py"]
+    assert (above in after["a.py"]) is stays
+
+
+@pytest.mark.parametrize("end", ["\n    ", "    ", "\n\t", "\n\n  # no newline"])
+def test_a_file_may_end_in_spaces(end: str) -> None:
+    many = "".join(f"    print({n})\n" for n in range(12))
+    head, _, body = PARAGRAPH.replace("ABOVE", "").replace("BETWEEN", "").partition("def build")
+    source = f"{head}def build{body}\n\ndef others():\n{many}{end}"
+    result, after = migrate({"a.py": source})
+    assert not result.problems
+    assert "fully_shard(model)" in after["a.py"]
+    assert after["a.py"].endswith(f"{many}{end}")

@@ -20,7 +20,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import class_of_method
 from fsdp_migrate.analysis.tracing.setting_names import OWN, SettingNames
 from fsdp_migrate.analysis.tracing.tracer import Tracer
-from fsdp_migrate.analysis.values import Class, Function, FunctionNode
+from fsdp_migrate.analysis.values import Class, External, Function, FunctionNode
 from fsdp_migrate.syntax import conditions
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.name_table import NameTable
@@ -145,6 +145,11 @@ class SettingFacts:
 
     def _others_may_call(self, method: str, cls: Class) -> bool:
         """Whether Python, or the library that has a base class, may call a method."""
+        for related in self.tracer.lineage(cls):
+            for base in related.node.bases:
+                values = self.tracer.evaluate(base, related.module)
+                if not values or any(not isinstance(v, (Class, External)) for v in values):
+                    return True  # nobody knows what it is derived from
         bases = self.tracer.external_bases(cls) - BASES
         is_torchs = all(base.startswith("torch.nn.") for base in bases) and method != "forward"
         return method.startswith("__") or not is_torchs

@@ -18,7 +18,7 @@ from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.scopes import Binding, Kind
-from fsdp_migrate.syntax.trees import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS, walk
 
 DEPTH = 6  # definitions and calls that are followed
 UNCHANGED = frozenset({"lower", "upper", "strip"})  # of text, with no argument
@@ -94,7 +94,9 @@ class SettingNames:
             found = self.setting(binding.value, module, depth + 1, is_owner=is_owner)
             if found or not owner.is_function:
                 return found or here
-            return ast.unparse(binding.value) if is_owner else OWN + here
+            if not is_owner:
+                return OWN + here
+            return here if _is_given(binding.value, module) else ast.unparse(binding.value)
         if binding.kind is not Kind.PARAMETER or not isinstance(function, FUNCTIONS):
             return ""
         cls = class_of_method(function, module)
@@ -135,3 +137,13 @@ def _is_repeated(binding: Binding, module: Module) -> bool:
         lambda node: node is not binding.scope.node, module.table.ancestors(binding.node)
     )
     return taken or any(isinstance(node, LOOPS) for node in parents)
+
+
+def _is_given(value: ast.expr, module: Module) -> bool:
+    """Whether a value is made of a parameter: spelled alike elsewhere, it is another one."""
+    for node in walk(value):
+        owner = module.table.scope_of(node).lookup(node.id) if isinstance(node, ast.Name) else None
+        bindings = owner.bindings.get(node.id, []) if owner and isinstance(node, ast.Name) else []
+        if any(binding.kind is Kind.PARAMETER for binding in bindings):
+            return True
+    return False

@@ -171,7 +171,7 @@ def arguments(
 
 
 def _doubt(argument: str, constructor: Constructor, study: Study) -> str:
-    """What has to be judged of an argument in either form."""
+    """What has to be judged of an argument that ``shard`` takes, as if it were written out."""
     if argument == "cpu_offload" and offloading.may_offload(constructor, study):
         return offloading.doubt(study)
     if argument == "sharding_strategy":

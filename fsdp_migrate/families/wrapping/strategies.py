@@ -90,8 +90,7 @@ def possible(constructor: Constructor, study: Study) -> frozenset[str]:
 
 
 def doubt(names: Set[str], study: Study) -> str:
-    """What has to be judged of models that may have these strategies, for one of which FSDP2 has
-    nothing of its own."""
+    """What has to be judged if one of the strategies leaves every rank all of a model."""
     if "NO_SHARD" not in names or study.target >= CLEAN_REPLICATION:
         return ""
     return (
