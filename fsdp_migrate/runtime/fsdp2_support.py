@@ -934,8 +934,8 @@ def clip_any_grad_norm_(model: nn.Module, max_norm: float, norm_type: float) -> 
     largest = [g.abs().max() if g.numel() else g.new_zeros(()) for g in grads]
     total = torch.stack(largest or [torch.tensor(0.0)]).max()
     dist.all_reduce(total, dist.ReduceOp.MAX)
-    for grad in grads:
-        grad.mul_((max_norm / (total + 1e-6)).clamp(max=1.0))
+    parameters = list(model.parameters())
+    torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, total, foreach=False)
     return total
 
 
