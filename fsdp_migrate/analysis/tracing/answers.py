@@ -1,7 +1,10 @@
 """Answers to questions that ask one another, in circles too: ``a = b`` and ``b = a`` in a loop.
 
-A question that is asked again while it is open gets an empty answer. What follows from that is kept
-only for as long as the question stays open, since its answer may still grow.
+Questions that ask one another are answered together, from the first of them that was asked: while
+one is open, it is taken for what it was found to be in the last round, at first for nothing. Rounds
+go on until nothing changes any more; then all of them are answered for good. (The circles are the
+strongly connected components of Tarjan, SIAM Journal on Computing 1(2), 1972; the rounds find the
+least fixed point.)
 """
 
 from __future__ import annotations
@@ -9,31 +12,22 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable, Hashable, Iterable
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Frame, Unknown, Value, Values
 
 MAX_DEPTH = 300  # nested evaluations; each takes some ten Python frames
-MAX_STEPS = 2_000  # evaluations for one question; in published code none took 500
+MAX_STEPS = 20_000  # evaluations for one question and those that it asks
+MAX_ROUNDS = 10  # of a circle; after so many what was found once stays
 RECURSION_LIMIT = 12 * MAX_DEPTH + 1000
 # What an expression stands for in a frame; what instances of a class have as an attribute.
 Question = tuple[ast.expr, Frame | None] | tuple[ast.ClassDef, str]
-_CUT = 1 << (MAX_DEPTH + 2)  # among ``waits``: the search was cut off, and the answer is not kept
+NOTHING: Values = frozenset()
+_CUT = -1  # in the place of a depth: the search was cut off, and the answer is not kept
+_NONE = MAX_DEPTH + 2  # in the place of a depth: no open question
 Key = TypeVar("Key", bound=Hashable)
 Found = TypeVar("Found")
-
-
-class _Provisional(NamedTuple):
-    """An answer that took open questions for empty; it counts as long as those stay open.
-
-    The deepest of them is closed first, so that it is the one to look at.
-    """
-
-    values: Values
-    waits: int  # bit n: the active question of depth n
-    depth: int  # of the deepest of them
-    activation: int  # of that one: the same question may be asked again later
 
 
 class Answers:
@@ -41,10 +35,16 @@ class Answers:
 
     def __init__(self) -> None:
         self.final: dict[Question, Values] = {}
-        self._active: dict[Question, int] = {}  # questions not answered yet, and their depth
-        self._waits = 0  # bit n: the answer made now waits for the active question of depth n
-        self._provisional: dict[Question, _Provisional] = {}
-        self._activations: list[int] = []  # of the active questions, by depth
+        self._open: dict[Question, int] = {}  # questions not answered yet, and their depth
+        self._path: list[Question] = []  # the same, by depth
+        self._lowest = (
+            _NONE  # depth of the first open question that the answer made now took part of
+        )
+        self._assumed: dict[Question, Values] = {}  # what open questions were in the last round
+        self._used: set[Question] = set()  # the open questions that others asked
+        self._changed = False  # in this round, one of those
+        # Answers of this round that took part of an open question, which is the second value.
+        self._provisional: dict[Question, tuple[Values, Question]] = {}
         self._steps = 0
 
     def ask(
@@ -54,49 +54,87 @@ class Answers:
         node: ast.AST,
         module: Module,
     ) -> Values:
-        """The answer to a question, found once; it is empty while it is being looked for."""
+        """The answer to a question, found once."""
         if key in self.final:
             return self.final[key]
-        if key in self._active:
-            self._waits |= 1 << self._active[key]
-            return frozenset()
-        known = self._provisional.get(key)
-        if known is not None and self._is_open(known):
-            self._waits |= known.waits
-            return known.values
-        depth = len(self._active)
+        if key in self._open:
+            self._used.add(key)
+            self._lowest = min(self._lowest, self._open[key])
+            return self._assumed.get(key, NOTHING)
+        if key in self._provisional:
+            values, first = self._provisional[key]
+            self._lowest = min(self._lowest, self._depth(first))
+            return values
+        depth = len(self._open)
         if depth == 0:
-            self._steps = self._waits = 0
-            self._provisional.clear()
+            self._begin()
         self._steps += 1
         if depth > MAX_DEPTH or self._steps > MAX_STEPS:
-            self._waits |= _CUT  # what is known by now is not all there is
-            return frozenset({Unknown(node, module, why="the data flow is too long to follow")})
-        if depth == 0 and sys.getrecursionlimit() < RECURSION_LIMIT:
-            sys.setrecursionlimit(RECURSION_LIMIT)
-        self._active[key] = depth
-        self._activations.append(self._steps)
-        outer, self._waits = self._waits, 0
+            self._lowest = _CUT  # what is known by now is not all there is
+            return frozenset({_too_long(node, module)})
+        self._open[key] = depth
+        self._path.append(key)
+        lowest, self._lowest = self._lowest, _NONE
+        changed, self._changed = self._changed, False
         try:
-            result = frozenset(find())
+            result = self._settle(key, find)
         finally:
-            del self._active[key]
-            self._activations.pop()
-            waits = self._waits & ~(1 << depth)
-            self._waits = outer | waits
-        if not waits or depth == 0:
+            del self._open[key]
+            self._path.pop()
+        if self._lowest < depth:  # part of a circle that began earlier, or cut off
+            lowest, changed = min(lowest, self._lowest), changed or self._changed
+        if self._lowest == _CUT and (depth == 0 or self._steps > MAX_STEPS):
+            if not any(isinstance(value, Unknown) for value in result):
+                result |= {_too_long(node, module)}
             self.final[key] = result
-        elif not waits & _CUT:
-            deepest = waits.bit_length() - 1
-            self._provisional[key] = _Provisional(
-                result, waits, deepest, self._activations[deepest]
-            )
+        self._lowest, self._changed = lowest, changed
         return result
 
-    def _is_open(self, known: _Provisional) -> bool:
-        """Whether the questions that an answer took for empty are still open."""
-        activations = self._activations
-        return known.depth < len(activations) and activations[known.depth] == known.activation
+    def _begin(self) -> None:
+        self._lowest, self._changed, self._steps = _NONE, False, 0
+        self._assumed.clear()
+        self._used.clear()
+        self._provisional.clear()
+        if sys.getrecursionlimit() < RECURSION_LIMIT:
+            sys.setrecursionlimit(RECURSION_LIMIT)
+
+    def _settle(self, key: Question, find: Callable[[], Iterable[Value]]) -> Values:
+        """The answer to an open question: for good, unless it takes part of one opened earlier."""
+        depth, before, rounds = self._open[key], len(self._provisional), 0
+        while True:
+            result = frozenset(find())
+            rounds += 1
+            if rounds > MAX_ROUNDS:
+                result |= self._assumed.get(key, NOTHING)
+            if key in self._used and result != self._assumed.get(key, NOTHING):
+                self._assumed[key] = result
+                self._changed = True
+            if self._lowest < depth:
+                if self._lowest == _CUT:
+                    self._take(before)
+                else:
+                    self._provisional[key] = result, self._path[self._lowest]
+                return result
+            circle = self._take(before)
+            if not self._changed:
+                self.final.update(circle)
+                self.final[key] = result
+                return result
+            self._lowest, self._changed = _NONE, False
+
+    def _take(self, before: int) -> dict[Question, Values]:
+        """Take away the provisional answers that came after so many others."""
+        taken: dict[Question, Values] = {}
+        while len(self._provisional) > before:
+            key, (values, _) = self._provisional.popitem()
+            taken[key] = values
+        return taken
+
+    def _depth(self, first: Question) -> int:
+        """The depth of an open question, or of the one that it took part of when it was closed."""
+        while first not in self._open:
+            first = self._provisional[first][1]
+        return self._open[first]
 
     def keep(
         self,
@@ -107,9 +145,13 @@ class Answers:
         """What is found for a class, kept unless it waits for a question that is still open."""
         if cls.node in known:
             return known[cls.node]
-        outer, self._waits = self._waits, 0
+        lowest, self._lowest = self._lowest, _NONE
         found = find()
-        if not self._waits:
+        if self._lowest == _NONE:
             known[cls.node] = found
-        self._waits |= outer
+        self._lowest = min(self._lowest, lowest)
         return found
+
+
+def _too_long(node: ast.AST, module: Module) -> Unknown:
+    return Unknown(node, module, why="the data flow is too long to follow")

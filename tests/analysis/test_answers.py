@@ -1,0 +1,106 @@
+"""Questions that ask one another get the same answers in whatever order they are asked."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hypothesis import given, settings, strategies
+
+from fsdp_migrate.analysis.tracing import answers
+from fsdp_migrate.analysis.tracing.answers import Answers
+
+# What a question has of its own, and the questions whose values it has as well: all of them, or
+# only those that are even, as an attribute is found only of some values.
+Rule = tuple[set[int], set[int], set[int]]
+NUMBERS = strategies.sets(strategies.integers(0, 7), max_size=3)
+SYSTEMS = strategies.dictionaries(
+    strategies.integers(0, 7), strategies.tuples(NUMBERS, NUMBERS, NUMBERS), min_size=1
+)
+
+
+class System:
+    """Rules, and how often each was looked at."""
+
+    def __init__(self, rules: Mapping[int, Rule]) -> None:
+        self.rules = rules
+        self.answers: Any = Answers()
+        self.looked: dict[int, int] = dict.fromkeys(range(8), 0)
+
+    def ask(self, question: int) -> frozenset[Any]:
+        node, module = ast.Pass(), None
+        return frozenset(self.answers.ask(question, lambda: self._find(question), node, module))
+
+    def _find(self, question: int) -> Iterable[int]:
+        self.looked[question] += 1
+        own, every, even = self.rules.get(question, (set(), set(), set()))
+        yield from own
+        for other in sorted(every):
+            yield from self.ask(other)
+        for other in sorted(even):
+            yield from (value for value in self.ask(other) if value % 2 == 0)
+
+
+def least(rules: Mapping[int, Rule]) -> dict[int, set[int]]:
+    """The least sets that all rules hold for."""
+    found: dict[int, set[int]] = {n: set() for n in range(8)}
+    while True:
+        before = {n: set(values) for n, values in found.items()}
+        for n, (own, every, even) in rules.items():
+            found[n] |= own
+            found[n] |= {value for other in every for value in found[other]}
+            found[n] |= {value for other in even for value in found[other] if value % 2 == 0}
+        if found == before:
+            return found
+
+
+@settings(max_examples=300, deadline=None)
+@given(SYSTEMS, strategies.permutations(range(8)))
+def test_answers_are_the_least_fixed_point_in_every_order(
+    rules: dict[int, Rule], order: list[int]
+) -> None:
+    system = System(rules)
+    assert {n: set(system.ask(n)) for n in order} == least(rules)
+
+
+def test_a_circle_is_answered_once_for_all_in_it() -> None:
+    circle: dict[int, Rule] = {n: ({n}, {(n + 1) % 8}, set()) for n in range(8)}
+    system = System(circle)
+    assert system.ask(0) == frozenset(range(8))
+    looked = dict(system.looked)
+    assert all(system.ask(n) == frozenset(range(8)) for n in range(8))
+    assert system.looked == looked
+
+
+def test_questions_without_circles_are_looked_at_once() -> None:
+    system = System({n: ({n}, set(range(n)), set()) for n in range(8)})
+    assert system.ask(7) == frozenset(range(8))
+    assert set(system.looked.values()) == {1}
+
+
+def test_what_never_settles_ends_and_keeps_what_was_found() -> None:
+    """Rules that take away what they had: no fixed point."""
+
+    asked: Any = Answers()
+
+    def ask(question: str) -> frozenset[Any]:
+        return frozenset(asked.ask(question, lambda: find(question), ast.Pass(), None))
+
+    def find(question: str) -> Iterable[int]:
+        if question == "a":
+            return () if ask("b") else (1,)
+        return ask("a")
+
+    assert ask("a") == {1}
+    assert ask("b") == {1}
+
+
+def test_too_many_questions_end_in_an_unknown_value(monkeypatch: Any) -> None:
+    monkeypatch.setattr(answers, "MAX_STEPS", 4)
+    system = System({n: ({n}, {(n + 1) % 8}, set()) for n in range(8)})
+    found = system.ask(0)
+    assert {0, 1, 2, 3} < found
+    [unknown] = found - {0, 1, 2, 3}
+    assert "too long" in unknown.why
+    assert system.ask(0) == found
