@@ -19,7 +19,7 @@ from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
-from fsdp_migrate.syntax.expressions import last_name, names_in
+from fsdp_migrate.syntax.expressions import names_in
 from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.trees import walk
 
@@ -73,20 +73,20 @@ def _settings(
 
 
 def _freezing(study: Study) -> frozenset[str]:
-    """The names of methods that set ``requires_grad`` of something, or call one that does."""
-    functions = [
-        node
-        for module in study.project.modules
-        for node in module.table.scopes
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-    ]
-    direct = {f.name for f in functions if any(map(_is_set, ast.walk(f)))}
-    return frozenset(
-        f.name
-        for f in functions
-        if f.name in direct
-        or any(isinstance(n, ast.Call) and last_name(n.func) in direct for n in ast.walk(f))
-    )
+    """The names of functions that set ``requires_grad`` of something, or call one that does."""
+    direct: set[str] = set()
+    for module in study.project.modules:
+        for attribute in filter(_is_set, module.table.attributes):
+            direct |= _names_of_functions_around(attribute, module)
+    calling: set[str] = set()
+    for call, module in study.tracer.calls_named(*direct):
+        calling |= _names_of_functions_around(call, module)
+    return frozenset(direct | calling)
+
+
+def _names_of_functions_around(node: ast.AST, module: Module) -> set[str]:
+    around = module.table.ancestors(node)
+    return {f.name for f in around if isinstance(f, (ast.FunctionDef, ast.AsyncFunctionDef))}
 
 
 def _is_set(node: ast.AST) -> bool:

@@ -11,11 +11,12 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import External, Unknown
 from fsdp_migrate.families.training_loop.backwards import backward_follows, is_without_gradients
 from fsdp_migrate.families.training_loop.early_optimizers import trained_models
-from fsdp_migrate.families.training_loop.model_runs import RUNNING, Runs
+from fsdp_migrate.families.training_loop.model_runs import NOTHING, RUNNING, Runs, is_quiet
 from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.families.wrapping.entry_methods import entries
 from fsdp_migrate.planning.context import Study
@@ -105,21 +106,25 @@ def runs_of(models: frozenset[Constructor], study: Study) -> list[Run]:
 
 def _runs(study: Study) -> AllRuns:
     runs = Runs(study)
-    running = RUNNING | {entry.name for entry in entries(study)}
+    running = RUNNING.union(entry.name for entry in entries(study))
     called: list[Run] = []
     evaluated: set[Constructor] = set()
     for module in study.project.modules:
         for call in module.table.calls:
-            found = runs.models(call.func, module, {})
-            if isinstance(call.func, ast.Attribute) and not found:
-                owner = runs.models(call.func.value, module, {})
-                if call.func.attr == "eval":
+            is_object = runs.is_object(call.func, module)
+            found = runs.models(call.func, module, {}) if is_object else NOTHING
+            method = call.func if isinstance(call.func, ast.Attribute) else None
+            if not found and method is not None and method.attr in (*running, "eval"):
+                owner = runs.models(method.value, module, {})
+                if method.attr == "eval":
                     evaluated |= owner
-                found = owner if call.func.attr in running else found
+                found = owner if method.attr in running else found
             if found:
                 called.append(Run(call, module, frozenset(c.call for c in found)))
-            elif any(runs.models(given, module, {}) for given in given_arguments(call)):
-                for callee in study.values(call.func, module):
-                    if isinstance(callee, (External, Unknown)):
-                        evaluated |= runs.outside(call, callee, module, {})
+                continue
+            if is_quiet(call) or not any(map(access_path, given_arguments(call))):
+                continue
+            for callee in study.values(call.func, module):
+                if isinstance(callee, (External, Unknown)):
+                    evaluated |= runs.outside(call, callee, module, {})
     return AllRuns(tuple(called), frozenset(c.call for c in evaluated))

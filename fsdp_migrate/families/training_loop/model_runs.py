@@ -13,7 +13,7 @@ from fsdp_migrate.analysis.values import External, Function, Unknown
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
-from fsdp_migrate.syntax.scopes import Scope
+from fsdp_migrate.syntax.scopes import Kind, Scope
 
 # Methods of a model that run it, and others through which it may be called.
 RUNNING = frozenset({"forward", "module", "generate", "sample", "predict", "encode", "decode"})
@@ -98,11 +98,44 @@ class Runs:
     ) -> frozenset[Constructor]:
         """The models that a function outside the project is given and may run."""
         name = callee.name if isinstance(callee, External) else ""
-        last = last_name(call.func)
-        quiet = NOT_RUNNING.search(last) and not MEASURING.search(last)
-        if f"{name}.".startswith(QUIET_PACKAGES) or quiet:
+        if f"{name}.".startswith(QUIET_PACKAGES) or is_quiet(call):
             return NOTHING
         return NOTHING.union(*(self.models(a, module, given) for a in given_arguments(call)))
+
+    def is_object(self, called: ast.expr, module: Module) -> bool:
+        """Whether what a call calls may be an object, and not what ``def`` and ``class`` define.
+
+        Its name tells, at little cost.
+        """
+        if isinstance(called, ast.Name):
+            scope = module.table.scope_of(called).lookup(called.id)
+            bindings = scope.bindings[called.id] if scope is not None else []
+            return not {b.kind for b in bindings} <= {Kind.FUNCTION, Kind.CLASS}
+        return not isinstance(called, ast.Attribute) or called.attr in self.study.cache(_assigned)
+
+
+def _assigned(study: Study) -> frozenset[str]:
+    """The names that something may be an attribute of an object or a module by."""
+    names: set[str] = set()
+    for module in study.project.modules:
+        table = module.table
+        names.update(node.attr for node in table.stored_attributes)
+        for scope in table.scopes.values():
+            if scope is table.module or scope.is_class:
+                for name, bindings in scope.bindings.items():
+                    if any(b.kind is not Kind.FUNCTION or _is_decorated(b.node) for b in bindings):
+                        names.add(name)
+    return frozenset(names)
+
+
+def _is_decorated(node: ast.AST) -> bool:
+    return bool(getattr(node, "decorator_list", ()))
+
+
+def is_quiet(call: ast.Call) -> bool:
+    """Whether a function outside the project does not run what it is given, as its name says."""
+    last = last_name(call.func)
+    return bool(NOT_RUNNING.search(last)) and not MEASURING.search(last)
 
 
 def calls_in(scope: Scope, module: Module) -> Iterator[ast.Call]:
