@@ -45,7 +45,9 @@ def methods(
             known = True
         doubt = ""
         if not known and not is_taken_for_model(attribute.value, module, tracer):
-            doubt = possible_models.doubt(attribute, module, tracer) if makes_models else ""
+            if makes_models:
+                doubt = possible_models.doubt(attribute, module, tracer)
+                doubt = doubt or possible_models.made_of_model(attribute.value, module, tracer)
             if not doubt:
                 continue
         if attribute.attr not in OF_STATE and _has_own(

@@ -9,6 +9,7 @@ from packaging.version import Version
 
 from fsdp_migrate.families.subclasses import subclass_methods
 from fsdp_migrate.families.wrapping import run_time
+from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_values
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
@@ -47,6 +48,8 @@ def ask(site: Site, study: Study) -> Decision:
         return study.rewritten(
             site, rule.code, "gone with the branch for FSDP1", models=study.every_constructor
         )
+    if site.doubt and site.construct.attribute not in fsdp1.ONLY_MODELS:
+        return _not_followed(site, rule, study)
     if is_unsure(site, study):
         rule = study.registry.rule_for(LOOK_ALIKE)
         decision = None
@@ -85,6 +88,19 @@ def _doubted(decision: Decision) -> Decision:
     if decision.help:
         mark = Mark(site.module, site.node, decision.code, sentences(decision.help, review))
     return replace(decision, outcome=Outcome.REVIEW, help=help_, edits=(*marked, mark))
+
+
+def _not_followed(site: Site, rule: LoadedRule, study: Study) -> Decision:
+    """What is asked of something that may be a model, and of other objects as well: a marker."""
+    review = (
+        f"{site.doubt}: if it gives the FSDP model, `{site.construct.attribute}` needs what "
+        f"`fsdp-migrate explain {rule.code}` says"
+    )
+    message = "for what may be a model"
+    models = frozenset(study.reached_from(site.module))
+    decision = study.rewritten(site, rule.code, message, models=models, review=review)
+    study.settled[site.node] = decision
+    return decision
 
 
 def _answered(decision: Decision, site: Site, rule: LoadedRule) -> Decision:

@@ -84,7 +84,8 @@ def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         found += _outdated_methods(referring, study)
         found = running(found, study)
         study.found = found, used
-        study.doubtful.update(s.receiver for s in found if s.doubt and s.receiver is not None)
+        doubted = (s for s in found if s.doubt and s.construct.attribute in fsdp1.ONLY_MODELS)
+        study.doubtful.update(s.receiver for s in doubted if s.receiver is not None)
     found = known_contexts.as_constructors(found, study)
     study.subclassed = any(map(forwarding_subclasses.is_subclass, found))
     for site in found:

@@ -28,6 +28,8 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.syntax.scopes import Binding, Kind
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
+# What has its keyword arguments as attributes.
+NAMESPACES = frozenset({"types.SimpleNamespace", "argparse.Namespace"})
 Method = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -75,6 +77,10 @@ class Attributes:
                 return self.of_instance(cls, attr, node, module)
             case Class():
                 return self.of_instance(value, attr, node, module)
+            case Made(made_by=made_by, node=ast.Call() as call) if made_by in NAMESPACES:
+                given = [k.value for k in call.keywords if k.arg == attr]
+                if given and attr not in self.index.attribute_stores:
+                    return list(self.evaluate(given[0], value.module, value.frame))
             case Unknown():
                 stored = self._stored_under_path(node, module)
                 return [*stored, Unknown(node, module, why=value.why)]

@@ -45,7 +45,11 @@ TRANSPARENT_METHODS = frozenset(
         *("train", "eval", "requires_grad_", "apply"),
     )
 )
-TRANSPARENT_CALLS = frozenset({"torch.compile", "torch._dynamo.optimize"})
+# Functions that hand back their first argument, at once or when what they give is called.
+TRANSPARENT_CALLS = frozenset({"torch.compile", "torch._dynamo.optimize", "weakref.proxy"})
+HELD_BY = frozenset({"weakref.ref", "weakref.ReferenceType"})
+# Methods of containers that give an element.
+TAKING = frozenset({"get", "pop", "popleft"})
 
 
 class Calls:
@@ -81,8 +85,15 @@ class Calls:
                     result += self.evaluate(node.args[0], module, frame)
                 case External(name="typing.cast") if len(node.args) == 2:
                     result += self.evaluate(node.args[1], module, frame)
+                case External(name="builtins.next") if node.args:
+                    taken = self.containers.taken(node.args[0], module, frame)
+                    result += [Made(node, module, frame, callee)] if taken is None else taken
+                case External(name="builtins.getattr"):
+                    result += self._named_attribute(node, callee, module, frame)
                 case External():
                     result.append(Made(node, module, frame, callee))
+                case Made(made_by=made_by, node=ast.Call(args=[held, *_])) if made_by in HELD_BY:
+                    result += self.evaluate(held, callee.module, callee.frame)
                 case Made(made_by="functools.partial", node=ast.Call(args=[bound, *_])):
                     for inner in self.evaluate(bound, callee.module, callee.frame):
                         if isinstance(inner, (External, Class)):
@@ -101,12 +112,26 @@ class Calls:
         result += [Made(node, module, frame, cls) for cls in made or ()]
         return result
 
+    def _named_attribute(
+        self, node: ast.Call, callee: External, module: Module, frame: Frame | None
+    ) -> list[Value]:
+        """What ``getattr(owner, "name")`` gives. With a default it asks whether there is one."""
+        match node.args:
+            case [owner, ast.Constant(value=str(name))]:
+                owners = self.evaluate(owner, module, frame)
+                return [v for o in owners for v in self.tracer.attribute_of(o, name, node, module)]
+        return [Made(node, module, frame, callee)]
+
     def _foreign_method(
         self, node: ast.Call, callee: Value, module: Module, frame: Frame | None
     ) -> list[Value]:
         """What a method of an unknown object gives: ``model.to(device)`` is the model."""
         if isinstance(node.func, ast.Attribute) and node.func.attr in TRANSPARENT_METHODS:
             return list(self.evaluate(node.func.value, module, frame))
+        if isinstance(node.func, ast.Attribute) and node.func.attr in TAKING:
+            taken = self.containers.taken(node.func.value, module, frame)
+            if taken is not None:
+                return taken
         if isinstance(callee, Unknown) and not isinstance(node.func, ast.Attribute):
             return [Unknown(node, module, frame, callee.why)]
         if isinstance(callee, Unknown):

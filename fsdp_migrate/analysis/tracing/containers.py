@@ -178,6 +178,13 @@ class Containers:
                 result.append(Unknown(node, module, frame, why))
         return result
 
+    def taken(self, container: ast.expr, module: Module, frame: Frame | None) -> list[Value] | None:
+        """What ``next(container)`` or ``container.pop()`` gives of containers of FSDP1 models; None
+        of others."""
+        values = self.evaluate(container, module, frame)
+        found = [(*self._contents(value, ()), *self._entered(value)) for value in values]
+        return self._if_models(each for contents in found for each in contents)
+
     def _element(self, node: ast.Subscript, container: Value) -> list[Value] | None:
         """What the elements of a container of FSDP1 models may be; None for other containers."""
         if isinstance(node.slice, ast.Slice):

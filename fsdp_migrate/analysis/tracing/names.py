@@ -16,6 +16,7 @@ from fsdp_migrate.analysis.values import (
     External,
     Frame,
     Function,
+    Made,
     ModuleValue,
     Unknown,
     Value,
@@ -190,6 +191,10 @@ class Names:
             case Kind.ASSIGN if definition.value is not None:
                 values = self.evaluate(definition.value, module, frame)
                 return self._unpacked(values, definition, module, frame)
+            case Kind.ENTER if definition.value is not None and not definition.unpack:
+                entered = self._entered(definition.value, module, frame)
+                if entered is not None:
+                    return entered
             case Kind.ELEMENT if definition.value is not None:
                 return self.containers.elements(definition, module, frame)
         why = {
@@ -198,6 +203,19 @@ class Names:
             Kind.ENTER: "it comes from a context manager",
         }.get(definition.kind, "its value is not written in the source")
         return [Unknown(definition.value or node, module, frame, why)]
+
+    def _entered(
+        self, manager: ast.expr, module: Module, frame: Frame | None
+    ) -> list[Value] | None:
+        """What ``with nullcontext(given) as name`` binds; None of other context managers."""
+        result: list[Value] = []
+        for value in self.evaluate(manager, module, frame):
+            match value:
+                case Made(made_by="contextlib.nullcontext", node=ast.Call(args=[given])):
+                    result += self.evaluate(given, value.module, value.frame)
+                case _:
+                    return None
+        return result or None
 
     def _unpacked(
         self, values: Values, definition: Definition, module: Module, frame: Frame | None

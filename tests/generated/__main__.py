@@ -1,0 +1,45 @@
+"""``python -m tests.generated --count 5000 --seed 1``: make programs, and tell what is silent."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections import Counter
+from pathlib import Path
+
+from tests.generated import making
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.generated", description=__doc__)
+    parser.add_argument("--count", type=int, default=5000, help="how many programs")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", type=Path, help="a folder for the programs that are silent")
+    options = parser.parse_args()
+    chosen = random.Random(options.seed)
+    every = list(making.bases())
+    made = silent = 0
+    ways: Counter[str] = Counter()
+    while made < options.count:
+        case = making.case(chosen.choice(every), chosen)
+        if case is None:
+            continue
+        made += 1
+        found = making.unsaid(case)
+        if found:
+            silent += 1
+            ways[case.way] += 1
+            print(case, *(f"    {each}" for each in found), sep="\n", flush=True)
+            if options.keep:
+                folder = options.keep / f"{made:05}"
+                for path, text in case.files.items():
+                    (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                    (folder / path).write_text(text, encoding="utf-8")
+    print(*(f"{number:>5} {way}" for way, number in ways.most_common()), sep="\n")
+    print(f"{made} programs from {len(every)}, seed {options.seed}: {silent} silent")
+    return int(bool(silent))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""Take a program, hide one of its models somewhere, migrate both, and look for what is not said."""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fsdp_migrate.fsdp1.construct import ConstructKind
+from fsdp_migrate.migration.engine import Result
+from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.outcome import Outcome
+from tests.generated import hiding
+from tests.helpers.migrating import REGISTRY, ROOT, files, migrate
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+MAKING = (ConstructKind.CONSTRUCTOR, ConstructKind.PARTIAL)
+
+
+@dataclass(frozen=True)
+class Base:
+    """A program that is migrated whole, and where something can be hidden in it."""
+
+    name: str
+    files: Mapping[str, str]
+    changed: Mapping[str, Counter[str]]  # by file, the statements that the migration takes away
+    places: tuple[tuple[str, ast.expr | None, ast.stmt, bool], ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One program, and what is hidden in it how."""
+
+    base: Base
+    path: str
+    way: str
+    line: int
+    files: Mapping[str, str]
+    hidden: hiding.Hidden
+    makes: bool  # what is hidden is the call that makes the model
+
+    def __str__(self) -> str:
+        return f"{self.base.name}, {self.path}:{self.line}, hidden in {self.way}"
+
+
+def bases() -> Iterator[Base]:
+    """Fixtures and examples that are migrated whole."""
+    for folder in sorted(FIXTURES.glob("rewriting/*")):
+        yield from _base(f"fixtures/{folder.name}", files(folder))
+    for rule in REGISTRY.rules.values():
+        for example in rule.examples:
+            given = {"example.py": example.before}
+            given |= {path: before for path, (before, _) in example.files.items()}
+            yield from _base(f"{rule.code} {example.title}", given)
+
+
+def _base(name: str, given: Mapping[str, str]) -> Iterator[Base]:
+    given = {path: text for path, text in given.items() if path.endswith(".py")}
+    result, after = migrate(given)
+    if not _is_migrated(result):
+        return
+    changed = {}
+    for path, text in given.items():
+        kept = Counter(text for _, text in hiding.heads(ast.parse(after[path])))
+        changed[path] = Counter(text for _, text in hiding.heads(ast.parse(text))) - kept
+    places = tuple(
+        place
+        for decision in result.decisions
+        if decision.outcome is not Outcome.LEFT
+        for place in _places(decision, changed)
+    )
+    if places:
+        yield Base(name, given, changed, places)
+
+
+def _places(
+    decision: Decision, changed: Mapping[str, Counter[str]]
+) -> Iterator[tuple[str, ast.expr | None, ast.stmt, bool]]:
+    """What can be hidden of a site: its model, or the whole statement."""
+    site = decision.site
+    path = site.module.source.path.relative_to(ROOT).as_posix()
+    statement = site.statement
+    if path not in changed or not _is_changed(statement, changed[path]):
+        return
+    makes = site.construct.kind in MAKING
+    models = [site.receiver]
+    if makes:
+        models = [site.call]
+    elif isinstance(site.node, ast.Call) and site.receiver is None:
+        models = [a for a in site.node.args[:1] if isinstance(a, (ast.Name, ast.Attribute))]
+    for model in models:
+        if model is not None:
+            yield path, model, statement, makes
+    yield path, None, statement, makes
+
+
+def _is_changed(statement: ast.stmt, changed: Counter[str]) -> bool:
+    return any(changed[text] for node, text in hiding.heads(statement) if node is statement)
+
+
+def _is_migrated(result: Result) -> bool:
+    """Whether models are made, and none of them as before."""
+    makers = [d for d in result.decisions if d.site.construct.kind in MAKING]
+    return bool(makers) and all(d.outcome is not Outcome.LEFT for d in makers)
+
+
+def case(base: Base, chosen: random.Random) -> Case | None:
+    """One program made from another; None where what was chosen does not go."""
+    path, model, statement, makes = chosen.choice(base.places)
+    source = base.files[path]
+    if model is not None:
+        way = chosen.choice(sorted(hiding.EXPRESSIONS))
+        hidden = hiding.hide_expression(source, model, statement, way)
+    else:
+        way = chosen.choice(sorted(hiding.STATEMENTS))
+        hidden = hiding.hide_statement(source, statement, way)
+    if hidden is None:
+        return None
+    try:
+        compile(hidden.text, path, "exec")
+    except SyntaxError:
+        return None
+    given = {**base.files, path: hidden.text}
+    return Case(base, path, way, statement.lineno, given, hidden, makes)
+
+
+def unsaid(made: Case) -> list[str]:
+    """The statements that are as they were in a migrated program, and about which nothing is said.
+
+    The original's migration changes them.
+    """
+    result, after = migrate(made.files)
+    if result.problems or not _is_migrated(result):
+        return []
+    found: list[str] = []
+    for path, text in made.files.items():
+        decided = {
+            d.site.statement.lineno
+            for d in result.decisions
+            if d.site.module.source.path == ROOT / path
+        }
+        kept = Counter(head for _, head in hiding.heads(ast.parse(after[path])))
+        for statement, head in hiding.heads(ast.parse(text)):
+            here = (statement.lineno, statement.col_offset)
+            is_hidden = path == made.path and here == (made.hidden.line, made.hidden.column)
+            if not is_hidden and not made.base.changed[path][head]:
+                continue
+            if kept[head] and statement.lineno not in decided:
+                found.append(f"{path}:{statement.lineno}: {head}")
+    return found
