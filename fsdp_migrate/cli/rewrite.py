@@ -154,7 +154,8 @@ def _show_patch(run: Run, asked: Rewrite) -> int:
             console.note(line)
     summary.tell_problems(total)
     if not asked.quiet:
-        console.note(text.counts(total))
+        for line in (text.counts(total), *text.not_followed_lines(total)):
+            console.note(line)
         summary.tell_notes(run)
     code = _code(run)
     return SEE if code == GOOD and run.result.changes else code
@@ -181,6 +182,8 @@ def _show_run(run: Run, *, verbose: bool) -> None:
     for line in (*text.guard_lines(found), *text.files(total)):
         console.out(line)
     console.out(text.counts(total))
+    for line in text.not_followed_lines(total):
+        console.out(line)
     summary.tell_notes(run)
     if run.result.changes:
         console.out(f"Next: fsdp-migrate verify SCRIPT      Undo: {_undo_command(run)}")

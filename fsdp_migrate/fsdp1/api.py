@@ -138,6 +138,22 @@ FORWARD: Final = "forward"
 STATE_METHODS: Final = frozenset({"state_dict", "load_state_dict", "apply", "save_pretrained"})
 """``nn.Module`` methods whose result changes meaning when FSDP1 becomes FSDP2."""
 
+INSIDE_MODELS: Final = frozenset(
+    {
+        "buffers",
+        "children",
+        "modules",
+        "named_buffers",
+        "named_children",
+        "named_modules",
+        "named_parameters",
+        "parameters",
+        "register_forward_hook",
+        "register_forward_pre_hook",
+    }
+)
+"""``nn.Module`` methods that give what changes its kind when FSDP1 becomes FSDP2, or go into it."""
+
 OF_MODELS: Final = METHODS | STATE_METHODS | {FORWARD}
 """All that an FSDP1 model is asked for by name."""
 

@@ -18,6 +18,7 @@ from fsdp_migrate.fsdp1.model_values import (
     models,
 )
 from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.fsdp1.unfollowed import made_of_model
 
 
 def methods(
@@ -47,7 +48,7 @@ def methods(
         if not known and not is_taken_for_model(attribute.value, module, tracer):
             if makes_models:
                 doubt = possible_models.doubt(attribute, module, tracer)
-                doubt = doubt or possible_models.made_of_model(attribute.value, module, tracer)
+                doubt = doubt or made_of_model(attribute.value, module, tracer)
             if not doubt:
                 continue
         if attribute.attr not in OF_STATE and _has_own(
@@ -176,6 +177,9 @@ def state_functions(
         for given in (*call.args, *(k.value for k in call.keywords)):
             if models(tracer.evaluate(given, module), tracer) or has_parts(given):
                 yield Site(STATE_FUNCTION, module, call, func, given)
+                break
+            if doubt := made_of_model(given, module, tracer):
+                yield Site(STATE_FUNCTION, module, call, func, given, doubt)
                 break
 
 

@@ -7,24 +7,18 @@ a registry or a plugin. What is traced to something else is none of FSDP1's.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.sequences import THROUGH_STARS
 from fsdp_migrate.analysis.tracing.tracer import Tracer
-from fsdp_migrate.analysis.values import Class, Computed, Constant, External, Made, Unknown, Value
+from fsdp_migrate.analysis.values import Class, Computed, Constant, Made, Unknown, Value
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.fsdp1.model_values import is_model, models
+from fsdp_migrate.fsdp1 import unfollowed
 from fsdp_migrate.syntax.expressions import bind_arguments, last_name
 from fsdp_migrate.syntax.kinds import method_of
 
 MODULES = frozenset({"torch.nn.Module", "torch.nn.modules.module.Module", "typing.Any"})
-OTHER_RESULTS = frozenset(
-    {"str", "len", "id", "type", "isinstance", "sum", "print", "repr", "list"}
-)
-OTHER_LIBRARIES = ("deepspeed.",)  # whose models are none of FSDP's
-OTHER_OBJECTS = re.compile(r"optim|sched|scaler|loss|criterion", re.I)  # which have states as well
 DEEPEST = 8  # expressions that lead to one another
 
 
@@ -41,93 +35,9 @@ def doubt(attribute: ast.Attribute, module: Module, tracer: Tracer) -> str:
         return ""  # the project's own has that name as well
     if _is_asked_for(attribute, module):
         return ""
-    return may_be(attribute.value, module, tracer)
-
-
-def made_of_model(node: ast.expr, module: Module, tracer: Tracer) -> str:
-    """Why what is made of an FSDP1 model, in a way that is not followed, may be that model; an
-    empty text of what is not made of one.
-
-    ``passed(model)`` and ``Holder(model).net`` may be. An object of another class is none, nor is
-    what one of the model's own methods gives.
-    """
-    if tracer.told(node, module) is False or OTHER_OBJECTS.search(last_name(node)):
-        return ""
-    for value in tracer.evaluate(node, module):
-        if is_model(value, tracer) or _is_none(value):
-            continue
-        if not isinstance(value, (Computed, Unknown)) and not _is_foreign_result(value):
-            continue
-        origin = value.node
-        if isinstance(origin, ast.expr) and _carries(origin, value.module, tracer, DEEPEST):
-            return f"what {_called(origin)} does with a model is not followed"
-    return ""
-
-
-def _is_foreign_result(value: Value) -> bool:
-    """Whether a value is what a function outside the project gives: not an object of a class."""
-    if not isinstance(value, Made) or not isinstance(value.callee, External):
-        return False
-    name = value.callee.name.rpartition(".")[2]
-    is_class = name[:1].isupper() or name in OTHER_RESULTS
-    return not is_class and not value.callee.name.startswith(OTHER_LIBRARIES)
-
-
-def _carries(node: ast.expr, module: Module, tracer: Tracer, depth: int) -> bool:
-    """Whether a model goes into an expression that is not followed, and may come out of it."""
-    match node:
-        case _ if not depth:
-            return False
-        case ast.Call(func=called) if _is_of(OTHER_LIBRARIES, called, module, tracer):
-            return False
-        case ast.Call(func=called):
-            given = [*node.args, *(k.value for k in node.keywords)]
-            if isinstance(called, ast.Attribute):
-                given.append(called.value)  # ``box.get()``; a model's own methods give no model
-                if models(tracer.evaluate(called.value, module), tracer):
-                    return False
-            elif isinstance(called, ast.Call):
-                given.append(called)
-            return any(_holds(each, module, tracer, depth - 1) for each in given)
-        case ast.Attribute(value=inner) | ast.Subscript(value=inner):
-            is_part = models(tracer.evaluate(inner, module), tracer)
-            return not is_part and _holds(inner, module, tracer, depth - 1)
-    return False
-
-
-def _holds(node: ast.expr, module: Module, tracer: Tracer, depth: int) -> bool:
-    """Whether an expression is a model, or has one in it that may be taken out again."""
-    values = tracer.evaluate(node, module)
-    if models(values, tracer):
-        return True
-    match node:
-        case ast.List(elts=inner) | ast.Tuple(elts=inner) | ast.Set(elts=inner):
-            return any(_holds(each, module, tracer, depth) for each in inner)
-        case ast.Dict(values=inner):
-            return any(_holds(each, module, tracer, depth) for each in inner)
-        case ast.GeneratorExp(generators=loops) | ast.ListComp(generators=loops):
-            return any(_holds(each.iter, module, tracer, depth) for each in loops)
-        case ast.Starred(value=each) | ast.Lambda(body=each):
-            return _holds(each, module, tracer, depth)
-    origins = [v for v in values if isinstance(v, (Computed, Unknown, Made)) and depth]
-    return any(
-        _carries(v.node, v.module, tracer, depth - 1)
-        for v in origins
-        if isinstance(v.node, ast.expr)
+    return may_be(attribute.value, module, tracer) or unfollowed.made_of(
+        lambda node, where: bool(may_be(node, where, tracer)), attribute.value, module, tracer
     )
-
-
-def _is_of(libraries: tuple[str, ...], node: ast.expr, module: Module, tracer: Tracer) -> bool:
-    names = tracer.project.external(node, module)
-    return bool(names) and all(name.startswith(libraries) for name in names)
-
-
-def _called(node: ast.expr) -> str:
-    """How an expression is spoken of: by the function in it."""
-    while not isinstance(node, ast.Call) and isinstance(node, (ast.Attribute, ast.Subscript)):
-        node = node.value
-    name = last_name(node.func) if isinstance(node, ast.Call) else ""
-    return f"{name}()" if name else "this expression"
 
 
 def _is_asked_for(attribute: ast.Attribute, module: Module) -> bool:

@@ -92,10 +92,8 @@ def _doubted(decision: Decision) -> Decision:
 
 def _not_followed(site: Site, rule: LoadedRule, study: Study) -> Decision:
     """What is asked of something that may be a model, and of other objects as well: a marker."""
-    review = (
-        f"{site.doubt}: if it gives the FSDP model, `{site.construct.attribute}` needs what "
-        f"`fsdp-migrate explain {rule.code}` says"
-    )
+    said = f"`fsdp-migrate explain {rule.code}` says what is to be done here"
+    review = f"{site.doubt}: if it gives the FSDP model, {said}"
     message = "for what may be a model"
     models = frozenset(study.reached_from(site.module))
     decision = study.rewritten(site, rule.code, message, models=models, review=review)

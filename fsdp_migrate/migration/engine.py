@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from fsdp_migrate import workers
 from fsdp_migrate.analysis.module import Library, Module
 from fsdp_migrate.analysis.project import Project
-from fsdp_migrate.migration import components, decide, partial
+from fsdp_migrate.migration import components, decide, not_followed, partial
 from fsdp_migrate.migration.second_run import unsettled
 from fsdp_migrate.migration.selection import UNPROVED, Key, Options, key, without
 from fsdp_migrate.planning import pages, rule, support_file
@@ -113,6 +113,7 @@ def _together(results: Sequence[Result]) -> Result:
         sorted((d for r in results for d in r.decisions), key=decide.order),
         {path: data for r in results for path, data in r.changes.items()},
         [problem for r in results for problem in r.problems],
+        not_followed=[place for r in results for place in r.not_followed],
         modules=sum(r.modules for r in results),
         proposed=[d for r in results for d in r.proposed],
     )
@@ -157,6 +158,7 @@ def _attempt(
             study = Study(project, registry, options.target, partial=options.partial)
             decisions = decide.decide(study)
             result.proposed = decisions
+            result.not_followed = not_followed.places(study)
             if not again:
                 result.problems += map(_problem, study.failures.values())
         decisions = without(sorted([*decisions, *unused], key=decide.order), dropped, options)

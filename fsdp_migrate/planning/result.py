@@ -46,12 +46,26 @@ class Requirement:
         return place(self.display, self.line) if self.line else self.display
 
 
+@dataclass(frozen=True)
+class NotFollowed:
+    """A place that uses what may be a model: what made it of one is not followed."""
+
+    display: str
+    line: int
+    why: str
+
+    @property
+    def place(self) -> str:
+        return place(self.display, self.line)
+
+
 @dataclass
 class Result:
     decisions: list[Decision] = field(default_factory=list)
     changes: dict[Path, bytes] = field(default_factory=dict)  # new contents, new files included
     problems: list[Problem] = field(default_factory=list)
     requirements: list[Requirement] = field(default_factory=list)
+    not_followed: list[NotFollowed] = field(default_factory=list)
     modules: int = 0
     proposed: list[Decision] = field(default_factory=list)  # before anything was deselected
     again: Callable[..., Result] | None = field(default=None, repr=False)  # without some decisions

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fsdp_migrate import shown
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.planning.outcome import Outcome, place
-from fsdp_migrate.planning.result import Problem, Requirement, Result
+from fsdp_migrate.planning.result import NotFollowed, Problem, Requirement, Result
 
 if TYPE_CHECKING:
     from fsdp_migrate.planning.model import Decision
@@ -110,6 +110,7 @@ class Summary(Coverage):
     notes: tuple[str, ...] = field(default=())
     markers: tuple[Remark, ...] = ()
     unused: tuple[Remark, ...] = ()  # ignore comments that ignore nothing
+    not_followed: tuple[NotFollowed, ...] = ()
     requirements: tuple[Requirement, ...] = ()  # of torch: raised, or left though too low
     root: Path = Path()  # what a code host calls the files relative to
     rule_paths: tuple[Path, ...] = ()
@@ -229,13 +230,18 @@ def _event(decision: Decision) -> Event:
 
 
 def summary(result: Result) -> Summary:
-    """What the result alone tells."""
+    """What the result alone tells.
+
+    Where everything stays FSDP1, it does not matter what is not followed.
+    """
+    number = len(result.decisions)
     return Summary(
-        sites=len(result.decisions),
+        sites=number,
         rewritten=result.count(Outcome.REWRITTEN),
         review=result.count(Outcome.REVIEW),
         left=result.count(Outcome.LEFT),
         ignored=sum(d.ignored is not None for d in result.decisions),
         problems=tuple(result.problems),
         requirements=tuple(result.requirements),
+        not_followed=tuple(result.not_followed) if result.count(Outcome.LEFT) < number else (),
     )

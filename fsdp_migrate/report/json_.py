@@ -34,6 +34,9 @@ def render(found: list[Event], total: Summary) -> str:
         "files": [{"path": path, **_coverage(own)} for path, own in by_file(found).items()],
         "markers": [_remark(m) for m in total.markers],
         "unused_ignores": [_remark(u) for u in total.unused],
+        "not_followed": [
+            {"path": n.display, "line": n.line, "message": n.why} for n in total.not_followed
+        ],
         "summary": {
             **_coverage(total),
             "markers": len(total.markers),

@@ -12,7 +12,15 @@ from collections.abc import Iterator, Sequence
 from fsdp_migrate import shown as printable
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.report.event import Coverage, Event, Remark, Summary, by_file
-from fsdp_migrate.report.text import headline, plural, problem_lines, remarks, sentence, title
+from fsdp_migrate.report.text import (
+    headline,
+    not_followed_lines,
+    plural,
+    problem_lines,
+    remarks,
+    sentence,
+    title,
+)
 
 ROOM = 60_000  # characters in all
 SHARE = 16_000  # and in one table
@@ -83,6 +91,9 @@ def _totals(found: Sequence[Event], total: Summary) -> Iterator[str]:
     for note in total.notes if total.sites else ():
         yield ""
         yield f"> {text(note)}"
+    for line in not_followed_lines(total):
+        yield ""
+        yield f"> {text(line)}"
     if total.rewritten or total.review:
         yield ""
         yield "Next: `fsdp-migrate rewrite`"

@@ -18,7 +18,14 @@ from fsdp_migrate.planning.outcome import Outcome, place
 from fsdp_migrate.planning.pages import DIFFERENT, Page
 from fsdp_migrate.report.event import Event, Summary
 from fsdp_migrate.report.markdown import code, folded, section, table, text
-from fsdp_migrate.report.text import guard_lines, headline, plural, problem_lines, sentence
+from fsdp_migrate.report.text import (
+    guard_lines,
+    headline,
+    not_followed_lines,
+    plural,
+    problem_lines,
+    sentence,
+)
 from fsdp_migrate.syntax import notebook, suppressions
 
 
@@ -70,6 +77,9 @@ def _head(total: Summary, *, migrated: bool) -> Iterator[str]:
     for line in problem_lines(total):
         yield ""
         yield f"> **Error**: {text(line)}"
+    for line in not_followed_lines(total):
+        yield ""
+        yield f"> {text(line)}"
     for note in total.notes if total.sites else ():
         yield ""
         yield f"> {text(note)}"

@@ -9,6 +9,7 @@ from fsdp_migrate.discovery.walk import SUFFIXES
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.report.event import Event, Remark, Summary, by_file
 
+SHOWN = 3  # places that are named for one reason
 LONGEST = 200  # characters of a source line that are shown
 VERBS = {Outcome.REWRITTEN: "rewrote", Outcome.REVIEW: "review", Outcome.LEFT: "left"}
 
@@ -202,9 +203,24 @@ def closing(total: Summary) -> list[str]:
     if total.markers:
         number = len(total.markers)
         lines.append(f"{number} {plural('marker', number)} in the code to settle and remove")
+    lines += not_followed_lines(total)
     if total.rewritten or total.review:
         lines.append("Next: fsdp-migrate rewrite")
     return lines
+
+
+def not_followed_lines(total: Summary) -> list[str]:
+    """What may be models and was not looked at, with the places that use it."""
+    places: dict[str, list[str]] = {}
+    for each in total.not_followed:
+        places.setdefault(each.why, []).append(each.place)
+    return [f"{sentence(why)}: see {_some(where)}" for why, where in places.items()]
+
+
+def _some(places: Sequence[str]) -> str:
+    """The first few places, and how many more there are."""
+    more = f" and {len(places) - SHOWN} more" if len(places) > SHOWN else ""
+    return ", ".join(places[:SHOWN]) + more
 
 
 def _star(event: Event) -> str:

@@ -22,17 +22,18 @@ EXPRESSIONS: Mapping[str, str] = {
     "a function": "hidden_same({})|def hidden_same(it):\n    return it",
     "a function by keyword": "hidden_same(it={})|def hidden_same(it):\n    return it",
     "stars": "hidden_last(*(0, {}))|def hidden_last(*things):\n    return things[-1]",
-    "double stars": "hidden_net(**{{'net': {}}})|def hidden_net(**things):\n    return things['net']",
+    "double stars": (
+        "hidden_net(**{{'net': {}}})|def hidden_net(**things):\n    return things['net']"
+    ),
     "a callback": (
         "hidden_call(lambda net: net, {})|def hidden_call(function, it):\n    return function(it)"
     ),
     "a yield": "next(hidden_each({}))|def hidden_each(it):\n    yield it",
     "a closure": (
-        "hidden_keep({})()|def hidden_keep(it):\n    def give():\n        return it\n    return give"
+        "hidden_keep({})()|def hidden_keep(it):\n    def give():\n        return it\n"
+        "    return give"
     ),
-    "an object": (
-        "Hidden({}).it|class Hidden:\n    def __init__(self, it):\n        self.it = it"
-    ),
+    "an object": ("Hidden({}).it|class Hidden:\n    def __init__(self, it):\n        self.it = it"),
     "a property": (
         "Hidden({}).it|class Hidden:\n    def __init__(self, it):\n        self._it = it\n"
         "    @property\n    def it(self):\n        return self._it"
@@ -47,14 +48,15 @@ EXPRESSIONS: Mapping[str, str] = {
     "a simple namespace": "types.SimpleNamespace(it={}).it|import types",
     "getattr": "getattr(types.SimpleNamespace(it={}), 'it')|import types",
     "a weak reference": "weakref.ref({})()|import weakref",
-    "partial": "functools.partial(hidden_same, {})()|import functools\ndef hidden_same(it):\n    return it",
+    "partial": (
+        "functools.partial(hidden_same, {})()|import functools\ndef hidden_same(it):\n    return it"
+    ),
     "vars": "vars(types.SimpleNamespace(it={}))['it']|import types",
     "a cast": "typing.cast('object', {})|import typing",
     "a stack": "[0, {}].pop()",
     "a max": "max([{}], key=id)",
     "an unknown function": "elsewhere.passed({})|import elsewhere",
     "an unknown object": "elsewhere.Holder({}).net|import elsewhere",
-    "a context manager's value": "contextlib.nullcontext({}).__enter__()|import contextlib",
 }
 # Ways to put a statement somewhere else.
 STATEMENTS: Mapping[str, str] = {
@@ -141,18 +143,31 @@ def _place(tree: ast.Module) -> int:
 
 
 def heads(tree: ast.AST) -> Iterator[tuple[ast.stmt, str]]:
-    """Every statement with its own text: what is inside of a compound one has its own entry."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.With(items=items) | ast.AsyncWith(items=items):
-                yield node, ", ".join(map(ast.unparse, items))
-            case ast.If(test=test) | ast.While(test=test):
-                yield node, ast.unparse(test)
-            case ast.For(iter=over) | ast.AsyncFor(iter=over):
-                yield node, ast.unparse(over)
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() | ast.Try():
-                continue
-            case ast.Match() | ast.Import() | ast.ImportFrom():
-                continue
-            case ast.stmt():
-                yield node, ast.unparse(node)
+    """Every statement with its own text, and that of the statement around it.
+
+    What is inside of a compound one has its own entry.
+    """
+    for parent in ast.walk(tree):
+        around = _head(parent) if isinstance(parent, ast.stmt) else ""
+        for node in ast.iter_child_nodes(parent):
+            head = _head(node) if isinstance(node, ast.stmt) else ""
+            if head and isinstance(node, ast.stmt):
+                yield node, f"{around}: {head}" if around else head
+
+
+def _head(node: ast.stmt) -> str:
+    """The text of a statement, without what is inside of it; nothing of those that do nothing."""
+    match node:
+        case ast.With(items=items) | ast.AsyncWith(items=items):
+            return f"with {', '.join(map(ast.unparse, items))}"
+        case ast.If(test=test) | ast.While(test=test):
+            return f"if {ast.unparse(test)}"
+        case ast.For(iter=over) | ast.AsyncFor(iter=over):
+            return f"for {ast.unparse(over)}"
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() | ast.Try():
+            return ""
+        case ast.Match() | ast.Import() | ast.ImportFrom():
+            return ""
+        case ast.Pass() | ast.Continue() | ast.Break() | ast.Return(value=None | ast.Constant()):
+            return ""
+    return ast.unparse(node)

@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import ConstructKind
 from fsdp_migrate.migration.engine import Result
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
 from tests.generated import hiding
-from tests.helpers.migrating import REGISTRY, ROOT, files, migrate
+from tests.helpers.migrating import REGISTRY, ROOT, files, migrate, support_functions
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 MAKING = (ConstructKind.CONSTRUCTOR, ConstructKind.PARTIAL)
@@ -83,7 +84,8 @@ def _places(
     site = decision.site
     path = site.module.source.path.relative_to(ROOT).as_posix()
     statement = site.statement
-    if path not in changed or not _is_changed(statement, changed[path]):
+    heads = dict(hiding.heads(site.module.table.tree))
+    if path not in changed or not changed[path][heads.get(statement, "")]:
         return
     makes = site.construct.kind in MAKING
     models = [site.receiver]
@@ -95,10 +97,6 @@ def _places(
         if model is not None:
             yield path, model, statement, makes
     yield path, None, statement, makes
-
-
-def _is_changed(statement: ast.stmt, changed: Counter[str]) -> bool:
-    return any(changed[text] for node, text in hiding.heads(statement) if node is statement)
 
 
 def _is_migrated(result: Result) -> bool:
@@ -135,19 +133,32 @@ def unsaid(made: Case) -> list[str]:
     result, after = migrate(made.files)
     if result.problems or not _is_migrated(result):
         return []
+    takes_settings = "shard" in support_functions(after)  # in FSDP1's words, as the program runs
     found: list[str] = []
     for path, text in made.files.items():
+        if any(each.display == path for each in result.not_followed):
+            continue  # the report names the place
         decided = {
             d.site.statement.lineno
             for d in result.decisions
             if d.site.module.source.path == ROOT / path
         }
         kept = Counter(head for _, head in hiding.heads(ast.parse(after[path])))
+        written = Counter(head for _, head in hiding.heads(ast.parse(text)))
+        changed = made.base.changed[path]
         for statement, head in hiding.heads(ast.parse(text)):
-            here = (statement.lineno, statement.col_offset)
-            is_hidden = path == made.path and here == (made.hidden.line, made.hidden.column)
-            if not is_hidden and not made.base.changed[path][head]:
-                continue
-            if kept[head] and statement.lineno not in decided:
+            here = (path, statement.lineno, statement.col_offset)
+            is_hidden = here == (made.path, made.hidden.line, made.hidden.column)
+            if not is_hidden and not made.makes:
+                continue  # what is hidden in one place concerns that place
+            may_stay = 0 if is_hidden else written[head] - changed[head]
+            inside = range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+            is_said = not decided.isdisjoint(inside) or (takes_settings and _is_setting(head))
+            if kept[head] > may_stay and not is_said:
                 found.append(f"{path}:{statement.lineno}: {head}")
     return found
+
+
+def _is_setting(head: str) -> bool:
+    """Whether a statement puts arguments together, and asks no model for anything."""
+    return not any(f".{name}" in head for name in fsdp1.OF_MODELS)

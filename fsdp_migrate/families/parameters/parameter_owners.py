@@ -11,13 +11,14 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, Made, Unknown, Value
+from fsdp_migrate.analysis.values import Class, Computed, Made, Unknown, Value
 from fsdp_migrate.families.parameters.parameter_loops import AROUND, METHODS
 from fsdp_migrate.families.training_loop import early_optimizers, reductions
 from fsdp_migrate.families.wrapping import enclosing_models
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.fsdp1.unfollowed import is_foreign_result
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import given_arguments, names_in
@@ -98,6 +99,8 @@ def models_of_optimizer(
     """The models whose parameters an optimizer holds; any, where that cannot be followed."""
     found: set[Constructor] = set()
     for value in study.values(optimizer, module):
+        if isinstance(value, (Computed, Unknown)) or is_foreign_result(value):
+            found.update(study.reached_from(module))
         if not isinstance(value, Made) or value.callee is None:
             continue
         if not early_optimizers.is_optimizer(value.callee, study):

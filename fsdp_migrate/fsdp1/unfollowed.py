@@ -1,0 +1,150 @@
+"""What may be a model because a model went into what made it, in a way that is not followed.
+
+``passed(model)`` and ``Holder(model).net`` may be the model. An object of another class is none,
+nor is what one of the model's own methods gives.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.tracer import Tracer
+from fsdp_migrate.analysis.values import Computed, Display, External, Made, Unknown, Value, Values
+from fsdp_migrate.fsdp1.model_values import definitions, is_taken_for_model, models
+from fsdp_migrate.syntax.expressions import given_arguments, last_name
+
+# Functions whose results are no models, whatever they are given.
+OTHER_RESULTS = frozenset(
+    {"id", "isinstance", "len", "list", "print", "repr", "signature", "str", "sum", "type"}
+)
+OTHER_LIBRARIES = ("deepspeed.",)  # whose models are none of FSDP's
+OTHER_OBJECTS = re.compile(r"optim|sched|scaler|loss|criterion", re.I)  # which have states as well
+DEEPEST = 8  # expressions that lead to one another
+Question = Callable[[ast.expr, Module], bool]
+
+
+def made_of_model(node: ast.expr, module: Module, tracer: Tracer) -> str:
+    """Why what is made of an FSDP1 model may be that model; an empty text if it is not made of
+    one."""
+
+    def is_model(each: ast.expr, where: Module) -> bool:
+        found = models(tracer.evaluate(each, where), tracer)
+        return bool(found) or is_taken_for_model(each, where, tracer)
+
+    return made_of(is_model, node, module, tracer)
+
+
+def made_of(wanted: Question, node: ast.expr, module: Module, tracer: Tracer) -> str:
+    """Why what is made of something that is ``wanted`` may be that; an empty text if it is not."""
+    if tracer.told(node, module) is False or OTHER_OBJECTS.search(last_name(node)):
+        return ""
+    unclear = [v for v in tracer.evaluate(node, module) if _is_open(v) or is_foreign_result(v)]
+    origins = [(v.node, v.module) for v in unclear if isinstance(v.node, ast.expr)]
+    if unclear:  # a function of the project's may have made it of what it was given
+        written = [d.value for d in definitions(node, module) if d.value is not None]
+        origins += [(each, module) for each in (node, *written)]
+    ways = _Ways(wanted, tracer)
+    for origin, where in origins:
+        if not _makes_an_object(origin) and ways.carry(origin, where, DEEPEST):
+            return f"what {_called(origin)} does with a model is not followed"
+    return ""
+
+
+def is_foreign_result(value: Value) -> bool:
+    """Whether a value is what a function outside the project gives: not an object of a class."""
+    if not isinstance(value, Made) or not isinstance(value.callee, External):
+        return False
+    name = value.callee.name.rpartition(".")[2]
+    is_class = name[:1].isupper() or name in OTHER_RESULTS
+    return not is_class and not value.callee.name.startswith(OTHER_LIBRARIES)
+
+
+def _is_open(value: Value) -> bool:
+    return isinstance(value, (Computed, Unknown))
+
+
+def _makes_an_object(node: ast.expr) -> bool:
+    """Whether a call makes an object of a class, as its name says."""
+    return isinstance(node, ast.Call) and last_name(node.func)[:1].isupper()
+
+
+def _called(node: ast.expr) -> str:
+    """How an expression is spoken of: by the function in it."""
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    name = last_name(node.func) if isinstance(node, ast.Call) else ""
+    return f"{name}()" if name else "this expression"
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """How something that is ``wanted`` gets through expressions."""
+
+    wanted: Question
+    tracer: Tracer
+
+    def carry(self, node: ast.expr, module: Module, depth: int) -> bool:
+        """Whether it goes into an expression that is not followed, and may come out of it."""
+        if not depth:
+            return False
+        match node:
+            case ast.Call(func=called):
+                given = self._given(node, called, module)
+                return any(self.hold(each, module, depth - 1) for each in given)
+            case ast.IfExp(body=body, orelse=orelse):
+                return any(self.carry(each, module, depth - 1) for each in (body, orelse))
+            case ast.BoolOp(values=parts):
+                return any(self.carry(each, module, depth - 1) for each in parts)
+            case ast.Attribute(value=inner) | ast.Subscript(value=inner):
+                is_part = self.wanted(inner, module)  # model.head
+                return not is_part and self.hold(inner, module, depth - 1)
+        return False
+
+    def _given(self, call: ast.Call, called: ast.expr, module: Module) -> list[ast.expr]:
+        """What a call may give back: its arguments, and what the container has that it asks."""
+        names = self.tracer.project.external(called, module)
+        if names and all(name.startswith(OTHER_LIBRARIES) for name in names):
+            return []
+        given = given_arguments(call)
+        if isinstance(called, ast.Call):
+            return [*given, called]  # partial(passed, model)()
+        if not isinstance(called, ast.Attribute):
+            return given
+        owner = self.tracer.evaluate(called.value, module)
+        if any(isinstance(value, Display) for value in owner):
+            return [*given, called.value]
+        is_method = not names and any(map(_is_open, owner))  # of what may be a model itself
+        return [] if is_method or self.wanted(called.value, module) else given
+
+    def hold(self, node: ast.expr, module: Module, depth: int) -> bool:
+        """Whether an expression is it, or has it in it so that it may be taken out again."""
+        if self.wanted(node, module):
+            return True
+        match node:
+            case ast.List(elts=inner) | ast.Tuple(elts=inner) | ast.Set(elts=inner):
+                return any(self.hold(each, module, depth) for each in inner)
+            case ast.Dict(values=inner):
+                return any(self.hold(each, module, depth) for each in inner)
+            case ast.GeneratorExp(generators=loops) | ast.ListComp(generators=loops):
+                return any(self.hold(each.iter, module, depth) for each in loops)
+            case ast.Starred(value=each) | ast.Lambda(body=each):
+                return self.hold(each, module, depth)
+        return depth > 0 and self._values_hold(self.tracer.evaluate(node, module), depth)
+
+    def _values_hold(self, values: Values, depth: int) -> bool:
+        for value in values:
+            if isinstance(value, Display):
+                added = self.tracer.additions(value)
+                if any(self.hold(each, where, depth - 1) for each, where in added):
+                    return True
+            if not isinstance(value, (Computed, Display, Unknown, Made)):
+                continue
+            if isinstance(value.node, ast.expr):
+                found = self.hold if isinstance(value, Display) else self.carry
+                if found(value.node, value.module, depth - 1):
+                    return True
+        return False

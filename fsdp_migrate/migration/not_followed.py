@@ -1,0 +1,52 @@
+"""Where models go that nothing here follows: what is done with them there was not looked at."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.checkpoints.holders import sharded_parts
+from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1 import model_values, unfollowed
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.result import NotFollowed
+
+
+def places(study: Study) -> list[NotFollowed]:
+    """Every place that uses the parameters or modules of what may be a model, or the state of what
+    may have some in it, once in each file for every function that may have made it of one."""
+    if not study.constructors:
+        return []
+    found: dict[tuple[Module, str], NotFollowed] = {}
+    for module in study.project.modules:
+        for node, why in _unfollowed(module, study):
+            if (module, why) not in found:
+                line, _ = module.position(node)
+                found[module, why] = NotFollowed(module.display, line, why)
+    return list(found.values())
+
+
+def _unfollowed(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
+    def is_holder(node: ast.expr, where: Module) -> bool:
+        return bool(sharded_parts(node, where, study))
+
+    for node in _asked(module):
+        if model_values.models(study.values(node, module), study.tracer):
+            continue
+        if why := unfollowed.made_of_model(node, module, study.tracer):
+            yield node, why
+    for attribute in module.table.attributes_by_name.of(fsdp1.STATE_METHODS):
+        node = attribute.value
+        if why := unfollowed.made_of(is_holder, node, module, study.tracer):
+            yield node, why
+
+
+def _asked(module: Module) -> Iterator[ast.expr]:
+    """What has its parameters, modules or methods asked for."""
+    for attribute in module.table.attributes_by_name.of(fsdp1.INSIDE_MODELS):
+        yield attribute.value
+    for call in module.table.calls_by_name.of(("hasattr",)):
+        match call.args:
+            case [owner, ast.Constant(value=str(name))] if name in fsdp1.METHODS:
+                yield owner
