@@ -30,6 +30,7 @@ def methods(
     any object. Where the project ``makes_models``, methods that only FSDP1's models have are sites
     on what may be one as well, with the doubt.
     """
+    told: set[str] = set()  # what is not followed is said once in a file
     for attribute in module.table.attributes_by_name.of(fsdp1.OF_MODELS | fsdp1.STATICS):
         if not isinstance(attribute.ctx, ast.Load):
             continue
@@ -49,8 +50,10 @@ def methods(
             if makes_models:
                 doubt = possible_models.doubt(attribute, module, tracer)
                 doubt = doubt or made_of_model(attribute.value, module, tracer)
-            if not doubt:
+            if not doubt or doubt in told:
                 continue
+            if attribute.attr not in fsdp1.ONLY_MODELS:
+                told.add(doubt)
         if attribute.attr not in OF_STATE and _has_own(
             models(found, tracer), attribute.attr, tracer
         ):

@@ -24,6 +24,7 @@ OTHER_RESULTS = frozenset(
 OTHER_LIBRARIES = ("deepspeed.",)  # whose models are none of FSDP's
 OTHER_OBJECTS = re.compile(r"optim|sched|scaler|loss|criterion", re.I)  # which have states as well
 DEEPEST = 8  # expressions that lead to one another
+LONGEST = 30  # characters of code in a reason
 Question = Callable[[ast.expr, Module], bool]
 
 
@@ -44,13 +45,14 @@ def made_of(wanted: Question, node: ast.expr, module: Module, tracer: Tracer) ->
         return ""
     unclear = [v for v in tracer.evaluate(node, module) if _is_open(v) or is_foreign_result(v)]
     origins = [(v.node, v.module) for v in unclear if isinstance(v.node, ast.expr)]
+    origins += [(v.frame.call, v.frame.module) for v in unclear if v.frame is not None]
     if unclear:  # a function of the project's may have made it of what it was given
         written = [d.value for d in definitions(node, module) if d.value is not None]
         origins += [(each, module) for each in (node, *written)]
     ways = _Ways(wanted, tracer)
     for origin, where in origins:
         if not _makes_an_object(origin) and ways.carry(origin, where, DEEPEST):
-            return f"what {_called(origin)} does with a model is not followed"
+            return _reason(origin)
     return ""
 
 
@@ -72,12 +74,14 @@ def _makes_an_object(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and last_name(node.func)[:1].isupper()
 
 
-def _called(node: ast.expr) -> str:
-    """How an expression is spoken of: by the function in it."""
-    while isinstance(node, (ast.Attribute, ast.Subscript)):
-        node = node.value
-    name = last_name(node.func) if isinstance(node, ast.Call) else ""
-    return f"{name}()" if name else "this expression"
+def _reason(node: ast.expr) -> str:
+    """Why what comes of an expression is not known: by the function in it, if there is one."""
+    inner = node
+    while isinstance(inner, (ast.Attribute, ast.Subscript)):
+        inner = inner.value
+    if isinstance(inner, ast.Call) and last_name(inner.func):
+        return f"what {last_name(inner.func)}() does with a model is not followed"
+    return f"how a model gets into `{ast.unparse(inner)[:LONGEST]}` is not followed"
 
 
 @dataclass(frozen=True)
@@ -129,11 +133,18 @@ class _Ways:
                 return any(self.hold(each, module, depth) for each in inner)
             case ast.Dict(values=inner):
                 return any(self.hold(each, module, depth) for each in inner)
-            case ast.GeneratorExp(generators=loops) | ast.ListComp(generators=loops):
-                return any(self.hold(each.iter, module, depth) for each in loops)
+            case (
+                ast.GeneratorExp(elt=elt, generators=loops)
+                | ast.ListComp(elt=elt, generators=loops)
+            ):
+                return any(self.hold(e, module, depth) for e in (elt, *(g.iter for g in loops)))
             case ast.Starred(value=each) | ast.Lambda(body=each):
                 return self.hold(each, module, depth)
-        return depth > 0 and self._values_hold(self.tracer.evaluate(node, module), depth)
+        values = self.tracer.evaluate(node, module)
+        is_open_call = isinstance(node, ast.Call) and any(map(_is_open, values))
+        if is_open_call and self.carry(node, module, depth - 1):
+            return True
+        return depth > 0 and self._values_hold(values, depth)
 
     def _values_hold(self, values: Values, depth: int) -> bool:
         for value in values:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Display
 from fsdp_migrate.families.checkpoints.holders import sharded_parts
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_values, unfollowed
@@ -29,7 +30,8 @@ def places(study: Study) -> list[NotFollowed]:
 
 def _unfollowed(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
     def is_holder(node: ast.expr, where: Module) -> bool:
-        return bool(sharded_parts(node, where, study))
+        lists = (isinstance(value, Display) for value in study.values(node, where))
+        return not any(lists) and bool(sharded_parts(node, where, study))
 
     for node in _asked(module):
         if model_values.models(study.values(node, module), study.tracer):

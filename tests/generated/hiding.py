@@ -168,6 +168,5 @@ def _head(node: ast.stmt) -> str:
             return ""
         case ast.Match() | ast.Import() | ast.ImportFrom():
             return ""
-        case ast.Pass() | ast.Continue() | ast.Break() | ast.Return(value=None | ast.Constant()):
-            return ""
-    return ast.unparse(node)
+    asks = any(isinstance(each, (ast.Attribute, ast.Call)) for each in ast.walk(node))
+    return ast.unparse(node) if asks else ""

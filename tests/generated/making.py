@@ -28,6 +28,7 @@ class Base:
     name: str
     files: Mapping[str, str]
     changed: Mapping[str, Counter[str]]  # by file, the statements that the migration takes away
+    after: Mapping[str, Counter[str]]  # the statements that there are then
     places: tuple[tuple[str, ast.expr | None, ast.stmt, bool], ...]
 
 
@@ -63,10 +64,8 @@ def _base(name: str, given: Mapping[str, str]) -> Iterator[Base]:
     result, after = migrate(given)
     if not _is_migrated(result):
         return
-    changed = {}
-    for path, text in given.items():
-        kept = Counter(text for _, text in hiding.heads(ast.parse(after[path])))
-        changed[path] = Counter(text for _, text in hiding.heads(ast.parse(text))) - kept
+    kept = {path: _statements(after[path]) for path in given}
+    changed = {path: _statements(text) - kept[path] for path, text in given.items()}
     places = tuple(
         place
         for decision in result.decisions
@@ -74,7 +73,11 @@ def _base(name: str, given: Mapping[str, str]) -> Iterator[Base]:
         for place in _places(decision, changed)
     )
     if places:
-        yield Base(name, given, changed, places)
+        yield Base(name, given, changed, kept, places)
+
+
+def _statements(text: str) -> Counter[str]:
+    return Counter(head for _, head in hiding.heads(ast.parse(text)))
 
 
 def _places(
@@ -143,15 +146,15 @@ def unsaid(made: Case) -> list[str]:
             for d in result.decisions
             if d.site.module.source.path == ROOT / path
         }
-        kept = Counter(head for _, head in hiding.heads(ast.parse(after[path])))
-        written = Counter(head for _, head in hiding.heads(ast.parse(text)))
-        changed = made.base.changed[path]
+        kept = _statements(after[path])
         for statement, head in hiding.heads(ast.parse(text)):
             here = (path, statement.lineno, statement.col_offset)
             is_hidden = here == (made.path, made.hidden.line, made.hidden.column)
             if not is_hidden and not made.makes:
                 continue  # what is hidden in one place concerns that place
-            may_stay = 0 if is_hidden else written[head] - changed[head]
+            may_stay = 0 if is_hidden else made.base.after[path][head]
+            if not is_hidden and not made.base.changed[path][head]:
+                continue
             inside = range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
             is_said = not decided.isdisjoint(inside) or (takes_settings and _is_setting(head))
             if kept[head] > may_stay and not is_said:

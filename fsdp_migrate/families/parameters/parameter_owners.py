@@ -194,8 +194,12 @@ def parameters_in(
                 inner = [g.iter for g in node.generators]
         case ast.List() | ast.Tuple() | ast.Set():
             inner = [e.value if isinstance(e, ast.Starred) else e for e in node.elts]
-        case ast.Dict():
+        case ast.Dict() | ast.BoolOp():
             inner = list(node.values)
+        case ast.NamedExpr(value=named):
+            inner = [named]
+        case ast.IfExp(body=body, orelse=orelse):
+            inner = [body, orelse]
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             inner = [left, right]
         case ast.Subscript(slice=ast.Constant(value="params")):

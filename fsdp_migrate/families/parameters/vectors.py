@@ -68,7 +68,7 @@ def flattened(given: ast.expr, study: Study, module: Module) -> list[ast.expr]:
     ``flat.append(p.grad.flatten())``; what else a list has is not."""
     parts: list[tuple[ast.expr, set[str]]] = []
     made = [given]
-    if isinstance(given, ast.Name):
+    if not isinstance(given, (ast.ListComp, ast.GeneratorExp)):
         found = study.values(given, module)
         made = [v.node for v in found if v.module is module and isinstance(v.node, ast.expr)]
         for value in found:

@@ -153,7 +153,9 @@ def _holders(node: ast.expr, module: Module, study: Study, depth: int) -> Iterat
                 return
             if not _is_container(parent, study, module):
                 yield None, module
-                if any(isinstance(v, Class) for v in study.values(parent.func, module)):
+                asked = isinstance(table.parents[parent], ast.Attribute)  # Holder(model).model
+                made = any(isinstance(v, Class) for v in study.values(parent.func, module))
+                if made and not asked:
                     return
                 # A function may hand back what it is given, or something that holds it.
         elif isinstance(parent, ast.Return):
@@ -162,6 +164,8 @@ def _holders(node: ast.expr, module: Module, study: Study, depth: int) -> Iterat
         elif isinstance(parent, (ast.Assign, ast.AnnAssign)):
             yield from _assigned(parent, module, study, depth)
             return
+        elif isinstance(parent, ast.Attribute) and isinstance(child, ast.Call):
+            pass  # Holder(model).model
         elif not isinstance(parent, PASSED_ON):
             yield None, module
             return
