@@ -77,8 +77,14 @@ def _makes_an_object(node: ast.expr) -> bool:
 def _reason(node: ast.expr) -> str:
     """Why what comes of an expression is not known: by the function in it, if there is one."""
     inner = node
-    while isinstance(inner, (ast.Attribute, ast.Subscript)):
-        inner = inner.value
+    while not last_name(inner) or isinstance(inner, ast.Attribute):
+        match inner:
+            case ast.Attribute(value=within) | ast.Subscript(value=within):
+                inner = within
+            case ast.Call(func=function) if not last_name(function):
+                inner = function
+            case _:
+                break
     if isinstance(inner, ast.Call) and last_name(inner.func):
         return f"what {last_name(inner.func)}() does with a model is not followed"
     return f"how a model gets into `{ast.unparse(inner)[:LONGEST]}` is not followed"

@@ -12,6 +12,7 @@ from fsdp_migrate.families.wrapping import run_time
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_values
 from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.model_attributes import STATE_FUNCTION
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.migration.finding import is_unsure
 from fsdp_migrate.planning import branches, pages
@@ -21,6 +22,7 @@ from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.rule import CODE, LoadedRule
 
+COMMON = fsdp1.OF_MODELS - fsdp1.ONLY_MODELS  # what many other objects have as well
 LOOK_ALIKE = Construct.parse("look-alike")
 
 
@@ -48,7 +50,7 @@ def ask(site: Site, study: Study) -> Decision:
         return study.rewritten(
             site, rule.code, "gone with the branch for FSDP1", models=study.every_constructor
         )
-    if site.doubt and site.construct.attribute not in fsdp1.ONLY_MODELS:
+    if site.doubt and (site.construct == STATE_FUNCTION or site.construct.attribute in COMMON):
         return _not_followed(site, rule, study)
     if is_unsure(site, study):
         rule = study.registry.rule_for(LOOK_ALIKE)
@@ -92,8 +94,8 @@ def _doubted(decision: Decision) -> Decision:
 
 def _not_followed(site: Site, rule: LoadedRule, study: Study) -> Decision:
     """What is asked of something that may be a model, and of other objects as well: a marker."""
-    said = f"`fsdp-migrate explain {rule.code}` says what is to be done here"
-    review = f"{site.doubt}: if it gives the FSDP model, {said}"
+    page = f"`fsdp-migrate explain {rule.code}`"
+    review = f"{site.doubt}: if this is the FSDP model, do what {page} says"
     message = "for what may be a model"
     models = frozenset(study.reached_from(site.module))
     decision = study.rewritten(site, rule.code, message, models=models, review=review)

@@ -46,7 +46,8 @@ def _unfollowed(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
 
 def _asked(module: Module) -> Iterator[ast.expr]:
     """What has its parameters, modules or methods asked for."""
-    for attribute in module.table.attributes_by_name.of(fsdp1.INSIDE_MODELS):
+    names = fsdp1.INSIDE_MODELS | fsdp1.FIELDS
+    for attribute in module.table.attributes_by_name.of(names):
         yield attribute.value
     for call in module.table.calls_by_name.of(("hasattr",)):
         match call.args:

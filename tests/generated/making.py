@@ -141,6 +141,8 @@ def unsaid(made: Case) -> list[str]:
     for path, text in made.files.items():
         if any(each.display == path for each in result.not_followed):
             continue  # the report names the place
+        if any(d.site.doubt for d in result.decisions if d.site.module.display == path):
+            continue  # what is not followed is said once in a file
         decided = {
             d.site.statement.lineno
             for d in result.decisions

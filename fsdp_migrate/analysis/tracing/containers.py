@@ -192,7 +192,8 @@ class Containers:
         return self._if_models((*self._contents(container, ()), *self._entered(container)))
 
     def _placed(self, node: ast.Subscript, container: Value) -> list[Value] | None:
-        """What stands at a place of a tuple, which nobody changes, or of ``*args``."""
+        """What stands at a place of a tuple, which nobody changes, as of a list that is written
+        here, or of ``*args``."""
         match node.slice:
             case ast.Constant(value=int(place)):
                 pass
@@ -200,7 +201,7 @@ class Containers:
                 place = -place
             case _:
                 return None
-        if isinstance(container.node, ast.List):
+        if isinstance(container.node, ast.List) and container.node is not node.value:
             return None
         return self.sequences.part(container, place)
 

@@ -31,11 +31,14 @@ CHILDREN = frozenset({"children", "named_children", "modules", "named_modules", 
 PARTS = CHILDREN | {"get_submodule"}
 PARTS_DEEP = 8
 PASSED_ON = (  # expressions whose value holds, or is, one of their parts
+    ast.Await,
+    ast.BoolOp,
     ast.Call,
     ast.DictComp,
     ast.Dict,
     ast.GeneratorExp,
     ast.IfExp,
+    ast.Lambda,
     ast.List,
     ast.ListComp,
     ast.NamedExpr,
@@ -164,8 +167,11 @@ def _holders(node: ast.expr, module: Module, study: Study, depth: int) -> Iterat
         elif isinstance(parent, (ast.Assign, ast.AnnAssign)):
             yield from _assigned(parent, module, study, depth)
             return
-        elif isinstance(parent, ast.Attribute) and isinstance(child, ast.Call):
-            pass  # Holder(model).model
+        elif isinstance(parent, (ast.Attribute, ast.Subscript)) and parent.value is child:
+            if not isinstance(child, (ast.Call, ast.Dict, ast.List, ast.Tuple)):
+                yield None, module
+                return
+            # Holder(model).model, [model][0]
         elif not isinstance(parent, PASSED_ON):
             yield None, module
             return
