@@ -738,13 +738,15 @@ def sharding_kwargs(
         mesh: the mesh to use; made when None and the strategy or the device needs one.
 
     Raises:
-        ValueError: there is no such strategy.
+        ValueError: there is no such strategy, or hybrid sharding has a mesh for one thing alone.
     """
     name = getattr(
         strategy, "name", "FULL_SHARD" if strategy is None else str(strategy)
     )
     if name not in ShardingStrategy.__members__:
         raise ValueError(f"no such sharding strategy: {strategy!r}")
+    if mesh is not None and mesh.ndim != 2 and "HYBRID" in name:
+        raise ValueError(f"{name} needs a mesh of two dimensions, or two groups")
     kwargs: dict[str, Any] = {}
     if name in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"):
         kwargs["reshard_after_forward"] = False

@@ -14,6 +14,7 @@ from fsdp_migrate.fsdp1.construct import ConstructKind
 from fsdp_migrate.migration.engine import Result
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.syntax.expressions import names_in
 from tests.generated import hiding
 from tests.helpers.migrating import REGISTRY, ROOT, files, migrate, support_functions
 
@@ -148,6 +149,12 @@ def unsaid(made: Case) -> list[str]:
             for d in result.decisions
             if d.site.module.source.path == ROOT / path
         }
+        left = {
+            name
+            for d in result.decisions
+            if d.outcome is Outcome.LEFT and d.site.module.display == path
+            for name in _bound(d.site.statement)
+        }
         kept = _statements(after[path])
         for statement, head in hiding.heads(ast.parse(text)):
             here = (path, statement.lineno, statement.col_offset)
@@ -158,10 +165,20 @@ def unsaid(made: Case) -> list[str]:
             if not is_hidden and not made.base.changed[path][head]:
                 continue
             inside = range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+            if not left.isdisjoint(names_in(statement)):
+                continue  # it goes on with what is left
             is_said = not decided.isdisjoint(inside) or (takes_settings and _is_setting(head))
             if kept[head] > may_stay and not is_said:
                 found.append(f"{path}:{statement.lineno}: {head}")
     return found
+
+
+def _bound(statement: ast.stmt) -> set[str]:
+    return {
+        node.id
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
 
 
 def _is_setting(head: str) -> bool:

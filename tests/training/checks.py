@@ -12,6 +12,7 @@ import io
 import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -33,6 +34,7 @@ from torch.distributed.fsdp import (
     FSDPModule,
     MixedPrecisionPolicy,
     OptimStateKeyType,
+    ShardingStrategy,
     StateDictType,
     fully_shard,
     register_fsdp_forward_method,
@@ -840,6 +842,13 @@ def strategies_become_arguments() -> None:
     mesh = init_device_mesh("cpu", (1, 2), mesh_dim_names=("a", "b"))
     assert support.sharding_kwargs("HYBRID_SHARD", mesh=mesh) == {"mesh": mesh}
     assert raised(lambda: support.sharding_kwargs("ZERO_9")) == "ValueError"
+    line = init_device_mesh("cpu", (dist.get_world_size(),))
+    for name in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):  # as FSDP1 refused it
+        assert raised(partial(support.sharding_kwargs, name, "cpu", line)) == "ValueError"
+        fsdp1 = partial(FSDP, Net(), sharding_strategy=ShardingStrategy[name])
+        assert (
+            raised(partial(fsdp1, device_mesh=line, device_id=torch.device("cpu"))) == "ValueError"
+        )
     names = [each.name for each in strategy]
     assert names == [
         "FULL_SHARD",

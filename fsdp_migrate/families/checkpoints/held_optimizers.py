@@ -52,7 +52,7 @@ def held_optimizer(optimizer: ast.expr, module: Module, study: Study) -> Held:
     if not holders:
         return Held("", values)
     others = [v for v in values if v not in holders and not isinstance(v, (Constant, Unknown))]
-    name = _class_of(holders[0]).node.name
+    name = min(_class_of(holder).node.name for holder in holders)
     problem = f"the optimizer is of the class {name}, which is no torch.optim.Optimizer"
     if others and not _is_asked_for_more(optimizer, holders, module, study):
         return Held("", values, f"{problem}, or is one")
