@@ -50,10 +50,15 @@ def made_of(wanted: Question, node: ast.expr, module: Module, tracer: Tracer) ->
         written = [d.value for d in definitions(node, module) if d.value is not None]
         origins += [(each, module) for each in (node, *written)]
     ways = _Ways(wanted, tracer)
-    for origin, where in origins:
+    for origin, where in sorted(origins, key=_place):  # values come in no order
         if not _makes_an_object(origin) and ways.carry(origin, where, DEEPEST):
             return _reason(origin)
     return ""
+
+
+def _place(origin: tuple[ast.expr, Module]) -> tuple[str, int, int, int]:
+    node, module = origin
+    return module.display, node.lineno, node.col_offset, node.end_col_offset or 0
 
 
 def is_foreign_result(value: Value) -> bool:
