@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
@@ -244,7 +244,7 @@ def _outermost_first(node: cst.CSTNode, breakable: set[cst.CSTNode] | None) -> I
         ours = ours or (breakable is not None and current in breakable)
         if ours and _is_breakable(current) and not _is_broken(current):
             yield current  # type: ignore[misc]
-        queue += [(child, ours) for child in current.children]
+        queue += [(child, ours) for child in _breakable_children(current)]
 
 
 def _calls_around(node: cst.CSTNode, new: set[cst.CSTNode]) -> Iterator[cst.Call]:
@@ -253,8 +253,13 @@ def _calls_around(node: cst.CSTNode, new: set[cst.CSTNode]) -> Iterator[cst.Call
         return
     if isinstance(node, cst.Call) and node.args and not _is_broken(node) and _holds(node, new):
         yield node
-    for child in node.children:
+    for child in _breakable_children(node):
         yield from _calls_around(child, new)
+
+
+def _breakable_children(node: cst.CSTNode) -> Sequence[cst.CSTNode]:
+    """What is inside of an expression; nothing of an f-string, which ends with its line."""
+    return () if isinstance(node, cst.FormattedString) else node.children
 
 
 def _holds(node: cst.CSTNode, new: set[cst.CSTNode]) -> bool:

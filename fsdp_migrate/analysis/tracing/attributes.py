@@ -72,6 +72,7 @@ class Attributes:
                 return [External(node, module, name=f"{value.name}.{attr}")]
             case ModuleValue(target=target) if target is not None:
                 found = self.names.member(target, attr, node, module)
+                found += self._stored_in_module(target, attr)
                 return found or [Unknown(node, module, why=f"{target.name} has no {attr}")]
             case Made(callee=Class() as cls):
                 return self.of_instance(cls, attr, node, module)
@@ -85,6 +86,13 @@ class Attributes:
                 stored = self._stored_under_path(node, module)
                 return [*stored, Unknown(node, module, why=value.why)]
         return [Unknown(node, module, why=f"the attribute {attr} is set outside these paths")]
+
+    def _stored_in_module(self, target: Module, attr: str) -> Iterator[Value]:
+        """What other files assign to a name of a module: ``state.model = FSDP(net)``."""
+        for store, where in self.index.attribute_stores.get(attr, ()):
+            owners = self.evaluate(store.value, where)
+            if any(isinstance(v, ModuleValue) and v.target is target for v in owners):
+                yield from self._stored_value(store, where)
 
     def _stored_under_path(self, node: ast.AST, module: Module) -> Iterator[Value]:
         """What methods of the class around assign to the same path: ``self.trainer.model``."""

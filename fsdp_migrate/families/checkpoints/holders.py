@@ -47,6 +47,8 @@ def find_calls_on_holders(study: Study, module: Module) -> Iterator[Site]:
             continue
         if not sharded_parts(attribute.value, module, study):
             continue
+        if any(isinstance(v, Display) for v in study.values(attribute.value, module)):
+            continue  # a list has no state: what is asked is something else of the same name
         if model_values.is_taken_for_model(attribute.value, module, study.tracer):
             continue  # a site already
         parent = module.table.parents[attribute]
