@@ -18,7 +18,7 @@ from fsdp_migrate.fsdp1.model_values import (
     models,
 )
 from fsdp_migrate.fsdp1.site import Site
-from fsdp_migrate.fsdp1.unfollowed import made_of_model
+from fsdp_migrate.fsdp1.unfollowed import handed_out, made_of_model
 
 
 def methods(
@@ -50,6 +50,7 @@ def methods(
             if makes_models:
                 doubt = possible_models.doubt(attribute, module, tracer)
                 doubt = doubt or made_of_model(attribute.value, module, tracer)
+                doubt = doubt or handed_out(attribute.value, attribute.attr, module, tracer)
             if not doubt or doubt in told:
                 continue
             if attribute.attr not in fsdp1.ONLY_MODELS:

@@ -13,9 +13,19 @@ from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.tracer import Tracer
-from fsdp_migrate.analysis.values import Computed, Display, External, Made, Unknown, Value, Values
-from fsdp_migrate.fsdp1.model_values import definitions, is_taken_for_model, models
+from fsdp_migrate.analysis.values import (
+    Class,
+    Computed,
+    Display,
+    External,
+    Made,
+    Unknown,
+    Value,
+    Values,
+)
+from fsdp_migrate.fsdp1.model_values import definitions, is_model, is_taken_for_model, models
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
+from fsdp_migrate.syntax.scopes import Kind
 
 # Functions whose results are no models, whatever they are given.
 OTHER_RESULTS = frozenset(
@@ -32,11 +42,11 @@ def made_of_model(node: ast.expr, module: Module, tracer: Tracer) -> str:
     """Why what is made of an FSDP1 model may be that model; an empty text if it is not made of
     one."""
 
-    def is_model(each: ast.expr, where: Module) -> bool:
+    def is_one(each: ast.expr, where: Module) -> bool:
         found = models(tracer.evaluate(each, where), tracer)
         return bool(found) or is_taken_for_model(each, where, tracer)
 
-    return made_of(is_model, node, module, tracer)
+    return made_of(is_one, node, module, tracer)
 
 
 def made_of(wanted: Question, node: ast.expr, module: Module, tracer: Tracer) -> str:
@@ -47,11 +57,12 @@ def made_of(wanted: Question, node: ast.expr, module: Module, tracer: Tracer) ->
     origins = [(v.node, v.module) for v in unclear if isinstance(v.node, ast.expr)]
     origins += [(v.frame.call, v.frame.module) for v in unclear if v.frame is not None]
     if unclear:  # a function of the project's may have made it of what it was given
-        written = [d.value for d in definitions(node, module) if d.value is not None]
+        assigned = [d for d in definitions(node, module) if d.kind is Kind.ASSIGN]
+        written = [d.value for d in assigned if d.value is not None]
         origins += [(each, module) for each in (node, *written)]
     ways = _Ways(wanted, tracer)
     for origin, where in sorted(origins, key=_place):  # values come in no order
-        if not _makes_an_object(origin) and ways.carry(origin, where, DEEPEST):
+        if ways.carry(origin, where, DEEPEST):
             return _reason(origin)
     return ""
 
@@ -59,6 +70,24 @@ def made_of(wanted: Question, node: ast.expr, module: Module, tracer: Tracer) ->
 def _place(origin: tuple[ast.expr, Module]) -> tuple[str, int, int, int]:
     node, module = origin
     return module.display, node.lineno, node.col_offset, node.end_col_offset or 0
+
+
+def handed_out(node: ast.expr, attr: str, module: Module, tracer: Tracer) -> str:
+    """Why an attribute of an object may be a model's: its ``__getattr__`` asks a model for what the
+    class has not. An empty text if it does not."""
+    for value in tracer.evaluate(node, module):
+        if not isinstance(value, Made) or not isinstance(value.callee, Class):
+            continue
+        if is_model(value, tracer) or tracer.has_attribute(value.callee, attr):
+            continue
+        for cls in tracer.lineage(value.callee):
+            for binding in cls.module.table.scopes[cls.node].bindings.get("__getattr__", ()):
+                for asked in ast.walk(binding.node):
+                    match asked:
+                        case ast.Call(func=ast.Name(id="getattr"), args=[owner, *_]):
+                            if models(tracer.evaluate(owner, cls.module), tracer):
+                                return f"{cls.node.name} hands out what its model has"
+    return ""
 
 
 def is_foreign_result(value: Value) -> bool:
@@ -107,6 +136,8 @@ class _Ways:
         if not depth:
             return False
         match node:
+            case ast.Call() if _makes_an_object(node):
+                return False
             case ast.Call(func=called):
                 given = self._given(node, called, module)
                 return any(self.hold(each, module, depth - 1) for each in given)
@@ -115,9 +146,21 @@ class _Ways:
             case ast.BoolOp(values=parts):
                 return any(self.carry(each, module, depth - 1) for each in parts)
             case ast.Attribute(value=inner) | ast.Subscript(value=inner):
-                is_part = self.wanted(inner, module)  # model.head
-                return not is_part and self.hold(inner, module, depth - 1)
+                if self.wanted(inner, module):
+                    return False  # model.head
+                return self.hold(inner, module, depth - 1) or self._is_kept(inner, module, depth)
         return False
+
+    def _is_kept(self, node: ast.expr, module: Module, depth: int) -> bool:
+        """Whether an object of some class was given it when it was made."""
+        made = [(node, module)]
+        made += [(v.node, v.module) for v in self.tracer.evaluate(node, module)]  # type: ignore[misc]
+        return any(
+            self.hold(each, where, depth - 1)
+            for call, where in made
+            if isinstance(call, ast.Call) and _makes_an_object(call)
+            for each in given_arguments(call)
+        )
 
     def _given(self, call: ast.Call, called: ast.expr, module: Module) -> list[ast.expr]:
         """What a call may give back: its arguments, and what the container has that it asks."""

@@ -6,12 +6,15 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Display
+from fsdp_migrate.analysis.values import Display, Made
 from fsdp_migrate.families.checkpoints.holders import sharded_parts
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.fsdp1 import model_values, unfollowed
+from fsdp_migrate.fsdp1 import model_values, possible_models, unfollowed
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.result import NotFollowed
+
+STATES = frozenset({"state_dict", "load_state_dict"})
+ANYTHING = "a state is asked of what may be a model, or anything else"
 
 
 def places(study: Study) -> list[NotFollowed]:
@@ -19,12 +22,14 @@ def places(study: Study) -> list[NotFollowed]:
     may have some in it, once in each file for every function that may have made it of one."""
     if not study.constructors:
         return []
-    found: dict[tuple[Module, str], NotFollowed] = {}
+    sites = {site.receiver for site in (study.found or ([], set()))[0]}
+    found: dict[tuple[Module, str, int], NotFollowed] = {}
     for module in study.project.modules:
         for node, why in _unfollowed(module, study):
-            if (module, why) not in found:
-                line, _ = module.position(node)
-                found[module, why] = NotFollowed(module.display, line, why)
+            line, _ = module.position(node)
+            key = module, why, line if why == ANYTHING else 0
+            if key not in found and node not in sites:
+                found[key] = NotFollowed(module.display, line, why)
     return list(found.values())
 
 
@@ -42,6 +47,8 @@ def _unfollowed(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
         node = attribute.value
         if why := unfollowed.made_of(is_holder, node, module, study.tracer):
             yield node, why
+        elif attribute.attr in STATES and _may_be_anything(node, module, study):
+            yield node, ANYTHING
 
 
 def _asked(module: Module) -> Iterator[ast.expr]:
@@ -53,3 +60,12 @@ def _asked(module: Module) -> Iterator[ast.expr]:
         match call.args:
             case [owner, ast.Constant(value=str(name))] if name in fsdp1.METHODS:
                 yield owner
+
+
+def _may_be_anything(node: ast.expr, module: Module, study: Study) -> bool:
+    """Whether nothing tells that something is no model: neither its values nor its name."""
+    if unfollowed.OTHER_OBJECTS.search(ast.unparse(node)):
+        return False
+    values = study.values(node, module)
+    by_name = any(isinstance(v, Made) and v.made_by == "builtins.getattr" for v in values)
+    return by_name or bool(possible_models.may_be(node, module, study.tracer))

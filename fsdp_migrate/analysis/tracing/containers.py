@@ -61,7 +61,9 @@ class Containers:
             found = self._if_models(self._contents(value, definition.unpack))
             if found is None and not definition.unpack:
                 found = self._listed(value)
-            result += found if found is not None else [Computed(definition.value, module, frame)]
+            result += (
+                found if found is not None else [_element_of(definition, value, module, frame)]
+            )
         return result
 
     def _listed(self, value: Value) -> list[Value] | None:
@@ -242,6 +244,19 @@ class Containers:
             if not exact or not isinstance(key, ast.Constant) or key.value in wanted:
                 result += self.evaluate(entry, value.module, value.frame)
         return result
+
+
+def _element_of(
+    definition: Definition, iterated: Value, module: Module, frame: Frame | None
+) -> Computed:
+    """An element that nothing more is known of: of ``zip``, one of the container in its place."""
+    assert definition.value is not None
+    node = iterated.node
+    if isinstance(node, ast.Call) and isinstance(iterated, Made) and definition.unpack:
+        within = _iterated(node, iterated.made_by, definition.unpack)
+        if within is not None:
+            return Computed(within, iterated.module, iterated.frame)
+    return Computed(definition.value, module, frame)
 
 
 def _iterated(call: ast.Call, name: str, unpack: tuple[int, ...]) -> ast.expr | None:

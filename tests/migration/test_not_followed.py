@@ -1,0 +1,175 @@
+"""Models that get somewhere by a name, a table or another file: followed, marked or named."""
+
+from __future__ import annotations
+
+import pytest
+from packaging.version import Version
+
+from fsdp_migrate.migration.engine import Options
+from fsdp_migrate.report import event, text
+from tests.helpers.migrating import migrate
+
+TOP = """\
+import torch
+from threading import Thread
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+"""
+ANYTHING = "A state is asked of what may be a model, or anything else: see"
+
+
+def run(program: str, **files: str) -> tuple[dict[str, str], list[str]]:
+    """The files after a run, and what the report says of places that are not followed."""
+    given = {"train.py": TOP + program, **{f"{name}.py": source for name, source in files.items()}}
+    result, after = migrate(given)
+    assert "fully_shard(" in after["train.py"]
+    return after, text.not_followed_lines(event.summary(result))
+
+
+def test_a_model_is_kept_in_another_module() -> None:
+    after, said = run(
+        "import state\n\nstate.model = FSDP(net)\nstate.model.clip_grad_norm_(1.0)\n",
+        state="model = None\n",
+        save="import torch\nimport state\n\n\ndef save():\n"
+        "    torch.save(state.model.state_dict(), 'a')\n",
+    )
+    assert "clip_grad_norm_(state.model.parameters(), 1.0)" in after["train.py"]
+    assert "get_model_state_dict(state.model" in after["save.py"]
+    assert not said
+
+
+def test_another_modules_attribute_of_that_name_is_another() -> None:
+    after, _ = run(
+        "import other\nimport state\n\nstate.model = FSDP(net)\n"
+        "torch.save(other.model.state_dict(), 'a')\n",
+        state="model = None\n",
+        other="from torch import nn\n\nmodel = nn.Linear(2, 2)\n",
+    )
+    assert "other.model.state_dict()" in after["train.py"]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "save = lambda m: torch.save(m.state_dict(), 'a')\nmodel = FSDP(net)\nsave(model)\n",
+        "model = FSDP(net)\n(lambda m: torch.save(m.state_dict(), 'a'))(model)\n",
+    ],
+)
+def test_a_lambda_that_is_called_has_the_model(program: str) -> None:
+    after, said = run(program)
+    assert "get_model_state_dict(" in after["train.py"]
+    assert not said
+
+
+def test_a_lambda_that_is_given_something_else_stays() -> None:
+    after, said = run(
+        "save = lambda m: torch.save(m.state_dict(), 'a')\nsave(torch.nn.Linear(2, 2))\n"
+        "model = FSDP(net)\n"
+    )
+    assert "m.state_dict()" in after["train.py"]
+    assert not said
+
+
+DELEGATING = """\
+class Agent:
+    def __init__(self, model):
+        self._model = model
+
+    def __getattr__(self, name):
+        return getattr(self._model, name)
+{own}
+
+agent = Agent(FSDP(net))
+torch.save(agent.state_dict(), "a")
+"""
+
+
+def test_an_object_that_hands_out_what_its_model_has_is_marked() -> None:
+    after, _ = run(DELEGATING.format(own=""))
+    assert "TODO(fsdp-migrate FSDP302): Agent hands out what its model has" in after["train.py"]
+    assert "agent.state_dict()" in after["train.py"]
+
+
+def test_what_such_an_object_has_itself_is_its_own() -> None:
+    own = "\n    def state_dict(self):\n        return {}\n"
+    after, said = run(DELEGATING.format(own=own))
+    assert "TODO" not in after["train.py"]
+    assert not said
+
+
+@pytest.mark.parametrize(
+    ("program", "line"),
+    [
+        (
+            "class Checkpoint:\n    def on_save(self, trainer):\n"
+            "        torch.save(trainer.model.state_dict(), 'a')\n\n\n"
+            "def fire(trainer, callbacks, name):\n    for callback in callbacks:\n"
+            "        getattr(callback, name)(trainer)\n\n\nmodel = FSDP(net)\n",
+            7,
+        ),
+        (
+            "class Run:\n    def __init__(self):\n        self.model = FSDP(net)\n\n"
+            "    def save(self, names):\n"
+            "        return {n: getattr(self, n).state_dict() for n in names}\n",
+            10,
+        ),
+        (
+            "def save(m, path):\n    torch.save(m.state_dict(), path)\n\n\nmodel = FSDP(net)\n"
+            "Thread(target=save, args=(model, 'a')).start()\n",
+            6,
+        ),
+        (
+            "def save(m):\n    torch.save(m.state_dict(), 'a')\n\n\nTABLE = {'save': save}\n"
+            "model = FSDP(net)\nTABLE[command](model)\n",
+            6,
+        ),
+    ],
+    ids=["by name", "attributes by name", "a thread", "a table"],
+)
+def test_what_may_be_anything_is_named(program: str, line: int) -> None:
+    _, said = run(program)
+    assert said == [f"{ANYTHING} train.py:{line}"]
+
+
+@pytest.mark.parametrize(
+    "asked", ["self.optimizer", "scheduler", "self.lr_scheduler", "grad_scaler", "loss_fn"]
+)
+def test_optimizers_and_their_like_are_not_named(asked: str) -> None:
+    _, said = run(
+        f"model = FSDP(net)\n\n\ndef save(self, scheduler, grad_scaler, loss_fn):\n"
+        f"    torch.save({asked}.state_dict(), 'a')\n"
+    )
+    assert not said
+
+
+def test_where_everything_stays_nothing_is_named() -> None:
+    given = TOP + "model = FSDP(net)\n\n\ndef save(m):\n    torch.save(m.state_dict(), 'a')\n"
+    result, after = migrate({"train.py": given}, Options(target=Version("2.3")))
+    assert after["train.py"] == given
+    assert not text.not_followed_lines(event.summary(result))
+
+
+def test_objects_of_other_classes_are_not_the_model_they_were_given() -> None:
+    after, _ = run(
+        "import elsewhere\n\nmodel = FSDP(net)\noptimizer = torch.optim.AdamW(model.parameters())\n"
+        "steps = [elsewhere.StepLR(optimizer, 1)]\nfor s, m in zip(steps, [model]):\n"
+        "    s.load_state_dict({})\n"
+    )
+    assert "TODO" not in after["train.py"]
+
+
+def test_lists_have_no_state() -> None:
+    """``x`` may be the dictionary, the model in it, or its optimizer."""
+    after, _ = run(
+        "def state_of(x):\n    if isinstance(x, dict):\n"
+        "        return {k: state_of(v) for k, v in x.items()}\n    return x.state_dict()\n\n\n"
+        "model = FSDP(net)\nstate_of({'model': model, 'optimizer': optimizer})\n"
+    )
+    assert "return x.state_dict()" in after["train.py"]
+
+
+def test_a_long_expression_in_an_f_string_stays_on_its_line() -> None:
+    after, _ = run("model = FSDP(net)\nprint(f'{len(model.state_dict())} tensors of the whole')\n")
+    [line] = [each for each in after["train.py"].splitlines() if "print(" in each]
+    assert line.endswith("tensors of the whole')")
+    compile(after["train.py"], "train.py", "exec")
