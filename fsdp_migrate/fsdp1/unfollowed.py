@@ -136,8 +136,8 @@ class _Ways:
         if not depth:
             return False
         match node:
-            case ast.Call() if _makes_an_object(node):
-                return False
+            case ast.Call() if _makes_an_object(node) or OTHER_OBJECTS.search(last_name(node.func)):
+                return False  # build_optimizer(model)
             case ast.Call(func=called):
                 given = self._given(node, called, module)
                 return any(self.hold(each, module, depth - 1) for each in given)

@@ -173,3 +173,12 @@ def test_a_long_expression_in_an_f_string_stays_on_its_line() -> None:
     [line] = [each for each in after["train.py"].splitlines() if "print(" in each]
     assert line.endswith("tensors of the whole')")
     compile(after["train.py"], "train.py", "exec")
+
+
+def test_a_function_that_builds_an_optimizer_gives_no_model() -> None:
+    after, said = run(
+        "import elsewhere\n\nmodel = FSDP(net)\nchosen = elsewhere.build_optimizer(model)\n"
+        "torch.save(chosen.state_dict(), 'a')\n"
+    )
+    assert "TODO" not in after["train.py"]
+    assert not said
