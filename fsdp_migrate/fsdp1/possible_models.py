@@ -20,6 +20,7 @@ from fsdp_migrate.syntax.kinds import method_of
 
 MODULES = frozenset({"torch.nn.Module", "torch.nn.modules.module.Module", "typing.Any"})
 DEEPEST = 8  # expressions that lead to one another
+_Known = dict[tuple[ast.expr, int], str]  # what was found for one question, by depth
 
 
 def doubt(attribute: ast.Attribute, module: Module, tracer: Tracer) -> str:
@@ -55,7 +56,7 @@ def may_be(node: ast.expr, module: Module, tracer: Tracer) -> str:
 
     It is for what no value tells to be a model.
     """
-    return "" if tracer.told(node, module) is False else _of(node, module, tracer, DEEPEST)
+    return "" if tracer.told(node, module) is False else _of(node, module, tracer, DEEPEST, {})
 
 
 def _takes(call: ast.Call) -> bool:
@@ -76,18 +77,20 @@ def _takes(call: ast.Call) -> bool:
     return True
 
 
-def _of(node: ast.expr, module: Module, tracer: Tracer, depth: int) -> str:
+def _of(node: ast.expr, module: Module, tracer: Tracer, depth: int, known: _Known) -> str:
     """Why an expression may be a model."""
-    found = [v for v in tracer.evaluate(node, module) if not _is_none(v)]
-    reasons = [_why(v, node, tracer, depth) for v in found] if depth else []
-    return reasons[0] if reasons and all(reasons) else ""
+    if (node, depth) not in known:
+        found = [v for v in tracer.evaluate(node, module) if not _is_none(v)] if depth else []
+        reasons = [_why(v, node, tracer, depth, known) for v in found]
+        known[node, depth] = reasons[0] if reasons and all(reasons) else ""
+    return known[node, depth]
 
 
 def _is_none(value: Value) -> bool:
     return isinstance(value, Constant) and value.value is None
 
 
-def _why(value: Value, asked: ast.expr, tracer: Tracer, depth: int) -> str:
+def _why(value: Value, asked: ast.expr, tracer: Tracer, depth: int, known: _Known) -> str:
     if not isinstance(value, (Computed, Unknown)):
         return ""
     why = value.why if isinstance(value, Unknown) else "what it is made of is not known here"
@@ -111,7 +114,7 @@ def _why(value: Value, asked: ast.expr, tracer: Tracer, depth: int) -> str:
             owner = name
         case _:
             return ""
-    return why if _of(owner, module, tracer, depth - 1) else ""
+    return why if _of(owner, module, tracer, depth - 1, known) else ""
 
 
 def _is_open(value: Value) -> bool:

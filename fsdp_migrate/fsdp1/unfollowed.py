@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.tracer import Tracer
@@ -130,11 +130,17 @@ class _Ways:
 
     wanted: Question
     tracer: Tracer
+    known: dict[tuple[ast.expr, int], bool] = field(default_factory=dict)
 
     def carry(self, node: ast.expr, module: Module, depth: int) -> bool:
         """Whether it goes into an expression that is not followed, and may come out of it."""
-        if not depth:
+        if depth <= 0:
             return False
+        if (node, depth) not in self.known:
+            self.known[node, depth] = self._carry(node, module, depth)
+        return self.known[node, depth]
+
+    def _carry(self, node: ast.expr, module: Module, depth: int) -> bool:
         match node:
             case ast.Call() if _makes_an_object(node) or OTHER_OBJECTS.search(last_name(node.func)):
                 return False  # build_optimizer(model)
