@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.module import Module
@@ -126,47 +126,40 @@ def _reason(node: ast.expr) -> str:
 
 @dataclass(frozen=True)
 class _Ways:
-    """How something that is ``wanted`` gets through expressions."""
+    """How something that is ``wanted`` gets through expressions.
+
+    An object that was given it is not it, but may have it: that counts where an attribute or an
+    element is ``taken`` out of what is asked about.
+    """
 
     wanted: Question
     tracer: Tracer
-    known: dict[tuple[ast.expr, int], bool] = field(default_factory=dict)
+    known: dict[tuple[ast.expr, int, bool], bool] = field(default_factory=dict)
 
-    def carry(self, node: ast.expr, module: Module, depth: int) -> bool:
+    def carry(self, node: ast.expr, module: Module, depth: int, *, taken: bool = False) -> bool:
         """Whether it goes into an expression that is not followed, and may come out of it."""
         if depth <= 0:
             return False
-        if (node, depth) not in self.known:
-            self.known[node, depth] = self._carry(node, module, depth)
-        return self.known[node, depth]
+        key = node, depth, taken
+        if key not in self.known:
+            self.known[key] = self._carry(node, module, depth, taken)
+        return self.known[key]
 
-    def _carry(self, node: ast.expr, module: Module, depth: int) -> bool:
+    def _carry(self, node: ast.expr, module: Module, depth: int, taken: bool) -> bool:
+        inner: Sequence[ast.expr] = ()
         match node:
-            case ast.Call() if _makes_an_object(node) or OTHER_OBJECTS.search(last_name(node.func)):
-                return False  # build_optimizer(model)
             case ast.Call(func=called):
-                given = self._given(node, called, module)
-                return any(self.hold(each, module, depth - 1) for each in given)
+                is_other = OTHER_OBJECTS.search(last_name(called))  # build_optimizer(model)
+                if not is_other and (taken or not _makes_an_object(node)):
+                    inner = self._given(node, called, module)
             case ast.IfExp(body=body, orelse=orelse):
-                return any(self.carry(each, module, depth - 1) for each in (body, orelse))
+                return any(self.carry(e, module, depth - 1, taken=taken) for e in (body, orelse))
             case ast.BoolOp(values=parts):
-                return any(self.carry(each, module, depth - 1) for each in parts)
-            case ast.Attribute(value=inner) | ast.Subscript(value=inner):
-                if self.wanted(inner, module):
-                    return False  # model.head
-                return self.hold(inner, module, depth - 1) or self._is_kept(inner, module, depth)
-        return False
-
-    def _is_kept(self, node: ast.expr, module: Module, depth: int) -> bool:
-        """Whether an object of some class was given it when it was made."""
-        made = [(node, module)]
-        made += [(v.node, v.module) for v in self.tracer.evaluate(node, module)]  # type: ignore[misc]
-        return any(
-            self.hold(each, where, depth - 1)
-            for call, where in made
-            if isinstance(call, ast.Call) and _makes_an_object(call)
-            for each in given_arguments(call)
-        )
+                return any(self.carry(e, module, depth - 1, taken=taken) for e in parts)
+            case ast.Attribute(value=owner) | ast.Subscript(value=owner):
+                taken = True
+                inner = [] if self.wanted(owner, module) else [owner]  # model.head
+        return any(self.hold(each, module, depth - 1, taken=taken) for each in inner)
 
     def _given(self, call: ast.Call, called: ast.expr, module: Module) -> list[ast.expr]:
         """What a call may give back: its arguments, and what the container has that it asks."""
@@ -184,38 +177,39 @@ class _Ways:
         is_method = not names and any(map(_is_open, owner))  # of what may be a model itself
         return [] if is_method or self.wanted(called.value, module) else given
 
-    def hold(self, node: ast.expr, module: Module, depth: int) -> bool:
+    def hold(self, node: ast.expr, module: Module, depth: int, *, taken: bool) -> bool:
         """Whether an expression is it, or has it in it so that it may be taken out again."""
         if self.wanted(node, module):
             return True
         match node:
             case ast.List(elts=inner) | ast.Tuple(elts=inner) | ast.Set(elts=inner):
-                return any(self.hold(each, module, depth) for each in inner)
+                return any(self.hold(each, module, depth, taken=taken) for each in inner)
             case ast.Dict(values=inner):
-                return any(self.hold(each, module, depth) for each in inner)
+                return any(self.hold(each, module, depth, taken=taken) for each in inner)
             case (
                 ast.GeneratorExp(elt=elt, generators=loops)
                 | ast.ListComp(elt=elt, generators=loops)
             ):
-                return any(self.hold(e, module, depth) for e in (elt, *(g.iter for g in loops)))
+                inner = [elt, *(loop.iter for loop in loops)]
+                return any(self.hold(each, module, depth, taken=taken) for each in inner)
             case ast.Starred(value=each) | ast.Lambda(body=each):
-                return self.hold(each, module, depth)
+                return self.hold(each, module, depth, taken=taken)
         values = self.tracer.evaluate(node, module)
         is_open_call = isinstance(node, ast.Call) and any(map(_is_open, values))
-        if is_open_call and self.carry(node, module, depth - 1):
+        if is_open_call and self.carry(node, module, depth - 1, taken=taken):
             return True
-        return depth > 0 and self._values_hold(values, depth)
+        return depth > 0 and self._values_hold(values, depth, taken)
 
-    def _values_hold(self, values: Values, depth: int) -> bool:
+    def _values_hold(self, values: Values, depth: int, taken: bool) -> bool:
         for value in values:
             if isinstance(value, Display):
                 added = self.tracer.additions(value)
-                if any(self.hold(each, where, depth - 1) for each, where in added):
+                if any(self.hold(e, where, depth - 1, taken=taken) for e, where in added):
                     return True
             if not isinstance(value, (Computed, Display, Unknown, Made)):
                 continue
             if isinstance(value.node, ast.expr):
                 found = self.hold if isinstance(value, Display) else self.carry
-                if found(value.node, value.module, depth - 1):
+                if found(value.node, value.module, depth - 1, taken=taken):
                     return True
         return False
