@@ -121,6 +121,7 @@ CASES = (
     Case("put_together", ("--strategy", "none", "--judge", "NO_SHARD"), ranks=4),
     Case("put_together", ("--half", "1", "--prefetch", "post"), HALF),
     *(Case("rank0", ("--sync", sync)) for sync in "01"),
+    Case("reached"),
     Case("replicated"),
     Case("selected"),
     *(Case("siblings", ("--state", state), HALF) for state in ("full", "rank0", "default")),

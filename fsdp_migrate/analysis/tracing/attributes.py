@@ -80,8 +80,9 @@ class Attributes:
                 return self.of_instance(value, attr, node, module)
             case Made(made_by=made_by, node=ast.Call() as call) if made_by in NAMESPACES:
                 given = [k.value for k in call.keywords if k.arg == attr]
-                if given and attr not in self.index.attribute_stores:
-                    return list(self.evaluate(given[0], value.module, value.frame))
+                if given:  # and what may be set afterwards
+                    found = list(self.evaluate(given[0], value.module, value.frame))
+                    return [*found, Unknown(node, module, why=f"{attr} may be set again")]
             case Unknown():
                 stored = self._stored_under_path(node, module)
                 return [*stored, Unknown(node, module, why=value.why)]

@@ -58,7 +58,7 @@ class CallGraph:
 
     def _find_callers(self, function: FunctionNode, module: Module) -> list[CallSite]:
         if isinstance(function, ast.Lambda):
-            return self._callers_of_lambda(function, module)
+            return []
         owner = class_of_method(function, module)
         is_init = owner is not None and function.name == "__init__"
         name = owner.name if owner is not None and is_init else function.name
@@ -76,19 +76,6 @@ class CallGraph:
                     bound = owner is not None and not is_static(function)
                     found.append(CallSite(call, where, bound))
         return [*found, *self._spawned(function)]
-
-    def _callers_of_lambda(self, function: ast.Lambda, module: Module) -> list[CallSite]:
-        """The calls of a lambda, by itself or by the name that it is given."""
-        parent = module.table.parents[function]
-        if isinstance(parent, ast.Call) and parent.func is function:
-            return [CallSite(parent, module, bound=False)]
-        targets = parent.targets if isinstance(parent, ast.Assign) else []
-        return [
-            CallSite(call, where, bound=False)
-            for target in targets
-            for call, where in self.index.calls.get(last_name(target), [])
-            if any(v.node is function for v in self.evaluate(call.func, where))
-        ]
 
     def _may_run(
         self,

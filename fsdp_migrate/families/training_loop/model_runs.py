@@ -109,8 +109,10 @@ class Runs:
         """
         if isinstance(called, ast.Name):
             scope = module.table.scope_of(called).lookup(called.id)
-            bindings = scope.bindings[called.id] if scope is not None else []
-            return not {b.kind for b in bindings} <= {Kind.FUNCTION, Kind.CLASS}
+            if scope is None:  # a builtin, or what a star import brings
+                return bool(module.table.stars)
+            kinds = {binding.kind for binding in scope.bindings[called.id]}
+            return not kinds <= {Kind.FUNCTION, Kind.CLASS}
         return not isinstance(called, ast.Attribute) or called.attr in self.study.cache(_assigned)
 
 
