@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.module import Module
@@ -81,13 +81,18 @@ def handed_out(node: ast.expr, attr: str, module: Module, tracer: Tracer) -> str
         if is_model(value, tracer) or tracer.has_attribute(value.callee, attr):
             continue
         for cls in tracer.lineage(value.callee):
-            for binding in cls.module.table.scopes[cls.node].bindings.get("__getattr__", ()):
-                for asked in ast.walk(binding.node):
-                    match asked:
-                        case ast.Call(func=ast.Name(id="getattr"), args=[owner, *_]):
-                            if models(tracer.evaluate(owner, cls.module), tracer):
-                                return f"{cls.node.name} hands out what its model has"
+            if any(models(tracer.evaluate(o, cls.module), tracer) for o in _delegates(cls)):
+                return f"{cls.node.name} hands out what its model has"
     return ""
+
+
+def _delegates(cls: Class) -> Iterator[ast.expr]:
+    """``self.model`` of ``return getattr(self.model, name)`` in the ``__getattr__`` of a class."""
+    for binding in cls.module.table.scopes[cls.node].bindings.get("__getattr__", ()):
+        for call in ast.walk(binding.node):
+            match call:
+                case ast.Call(func=ast.Name(id="getattr"), args=[owner, *_]):
+                    yield owner
 
 
 def is_foreign_result(value: Value) -> bool:

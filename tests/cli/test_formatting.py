@@ -163,9 +163,10 @@ def test_requirements_are_not_given_to_it(
     assert (here / "requirements.txt").read_text() == "torch>=2.7\n"
 
 
-@pytest.mark.skipif(formatting.find_program("ruff") is None, reason="ruff is not installed")
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_ruff_itself(here: Path, run: Command, end: str) -> None:
+def test_ruff_itself(here: Path, run: Command, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    programs = Path(sys.executable).parent  # ruff is one of the development tools
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     (here / "pyproject.toml").write_text("[tool.ruff]\nline-length = 60\n")
     (here / "train.py").write_bytes(CHANGED.replace("\n", end).encode())
     answer = run("rewrite", ".", "--format")

@@ -193,6 +193,23 @@ def main(net):
 }
 
 # In each, ``b`` may well be the state of an FSDP1 model.
+SAVING = """\
+class Saving({base}):
+    def __init__(self, model):
+        self.model = model
+
+    def on_end(self):
+        model = self.model
+        b = model.state_dict()
+
+
+def main(net, trainer):
+    args = parsed()
+    saving = Saving(FSDP(net) if args.mode == "fsdp" else net)
+    if args.mode == "plain":
+        saving.on_end()
+    trainer.fit(saving)
+"""
 NOT_TOLD = {
     "another setting": """\
 def main(net):
@@ -368,26 +385,8 @@ def main(net, x):
     if args.mode == "fsdp":
         Outer(net)(x)
 """,
-    "a method that a framework calls": """\
-from somewhere import Callback
-
-
-class Saving(Callback):
-    def __init__(self, model):
-        self.model = model
-
-    def on_end(self):
-        model = self.model
-        b = model.state_dict()
-
-
-def main(net, trainer):
-    args = parsed()
-    saving = Saving(FSDP(net) if args.mode == "fsdp" else net)
-    if args.mode == "plain":
-        saving.on_end()
-    trainer.fit(saving)
-""",
+    "a method that a framework calls": "from somewhere import Callback\n\n\n"
+    + SAVING.format(base="Callback"),
     "a function that a registry calls": """\
 from somewhere import register
 
@@ -405,23 +404,7 @@ def main(net, trainer):
     trainer.fit(model)
     save(model)
 """,
-    "a method of a class that nobody knows": """\
-class Saving(sys.modules["callbacks"].Base):
-    def __init__(self, model):
-        self.model = model
-
-    def on_end(self):
-        model = self.model
-        b = model.state_dict()
-
-
-def main(net, trainer):
-    args = parsed()
-    saving = Saving(FSDP(net) if args.mode == "fsdp" else net)
-    if args.mode == "plain":
-        saving.on_end()
-    trainer.fit(saving)
-""",
+    "a method of a class that nobody knows": SAVING.format(base='sys.modules["callbacks"].Base'),
     "settings that are read from two files": """\
 def build(net, path):
     settings = torch.load(path)

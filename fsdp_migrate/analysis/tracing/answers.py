@@ -37,13 +37,12 @@ class Answers:
         self.final: dict[Question, Values] = {}
         self._open: dict[Question, int] = {}  # questions not answered yet, and their depth
         self._path: list[Question] = []  # the same, by depth
-        self._lowest = (
-            _NONE  # depth of the first open question that the answer made now took part of
-        )
+        # Depth of the first open question whose answer so far went into the one that is made now.
+        self._lowest = _NONE
         self._assumed: dict[Question, Values] = {}  # what open questions were in the last round
         self._used: set[Question] = set()  # the open questions that others asked
         self._changed = False  # in this round, one of those
-        # Answers of this round that took part of an open question, which is the second value.
+        # Answers of this round into which that of an open question went, which is the second value.
         self._provisional: dict[Question, tuple[Values, Question]] = {}
         self._steps = 0
 
@@ -99,7 +98,7 @@ class Answers:
             sys.setrecursionlimit(RECURSION_LIMIT)
 
     def _settle(self, key: Question, find: Callable[[], Iterable[Value]]) -> Values:
-        """The answer to an open question: for good, unless it takes part of one opened earlier."""
+        """The answer to an open question: for good, unless one that was opened earlier goes in."""
         depth, before, rounds = self._open[key], len(self._provisional), 0
         while True:
             result = frozenset(find())
@@ -131,7 +130,7 @@ class Answers:
         return taken
 
     def _depth(self, first: Question) -> int:
-        """The depth of an open question, or of the one that it took part of when it was closed."""
+        """The depth of an open question; of a closed one, of the open one that went into it."""
         while first not in self._open:
             first = self._provisional[first][1]
         return self._open[first]
