@@ -19,6 +19,7 @@ from fsdp_migrate.fsdp1.model_values import (
 )
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.fsdp1.unfollowed import handed_out, made_of_model
+from fsdp_migrate.syntax.expressions import given_arguments
 
 
 def methods(
@@ -167,6 +168,18 @@ def state_functions(
     ``peft.get_peft_model_state_dict(model)``, ``safetensors.torch.save_model(model, path)``: their
     names say so, and they are given an FSDP1 model, or a module that holds some.
     """
+    for call in calls_about_states(tracer, module):
+        for given in given_arguments(call):
+            if models(tracer.evaluate(given, module), tracer) or has_parts(given):
+                yield Site(STATE_FUNCTION, module, call, call.func, given)
+                break
+            if doubt := made_of_model(given, module, tracer):
+                yield Site(STATE_FUNCTION, module, call, call.func, given, doubt)
+                break
+
+
+def calls_about_states(tracer: Tracer, module: Module) -> Iterator[ast.Call]:
+    """Every call of another library's function whose name says that it is about states."""
     renamed = {b.name for b in module.table.imports if _is_about_states(b.qualified)}
     for call in module.table.calls:
         func = call.func
@@ -176,15 +189,8 @@ def state_functions(
         if any(k.arg == "state_dict" for k in call.keywords) and not name.startswith(LOADING):
             continue  # it is given the state
         names = tracer.project.external(func, module)
-        if not names or any(n.split(".")[0] in OWN_WAYS for n in names):
-            continue
-        for given in (*call.args, *(k.value for k in call.keywords)):
-            if models(tracer.evaluate(given, module), tracer) or has_parts(given):
-                yield Site(STATE_FUNCTION, module, call, func, given)
-                break
-            if doubt := made_of_model(given, module, tracer):
-                yield Site(STATE_FUNCTION, module, call, func, given, doubt)
-                break
+        if names and not any(n.split(".")[0] in OWN_WAYS for n in names):
+            yield call
 
 
 def _is_about_states(name: str) -> bool:

@@ -8,12 +8,16 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Display, Made
 from fsdp_migrate.families.checkpoints.holders import sharded_parts
+from fsdp_migrate.families.parameters import clips, vectors
+from fsdp_migrate.families.parameters.parameter_owners import models_of_list
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.fsdp1 import model_values, possible_models, unfollowed
+from fsdp_migrate.fsdp1 import model_attributes, model_values, possible_models, unfollowed
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.result import NotFollowed
+from fsdp_migrate.syntax.expressions import given_arguments
 
 STATES = frozenset({"state_dict", "load_state_dict"})
+OF_PARAMETERS = clips.TORCH_CLIP | vectors.FUNCTIONS
 ANYTHING = "a state is asked of what may be a model, or anything else"
 
 
@@ -22,7 +26,8 @@ def places(study: Study) -> list[NotFollowed]:
     may have some in it, once in each file for every function that may have made it of one."""
     if not study.constructors:
         return []
-    sites = {site.receiver for site in (study.found or ([], set()))[0]}
+    every, _ = study.found or ([], set())
+    sites = {node for site in every for node in (site.receiver, site.node)}
     found: dict[tuple[Module, str, int], NotFollowed] = {}
     for module in study.project.modules:
         for node, why in _unfollowed(module, study):
@@ -34,21 +39,51 @@ def places(study: Study) -> list[NotFollowed]:
 
 
 def _unfollowed(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
-    def is_holder(node: ast.expr, where: Module) -> bool:
-        lists = (isinstance(value, Display) for value in study.values(node, where))
-        return not any(lists) and bool(sharded_parts(node, where, study))
+    yield from _models(module, study)
+    yield from _states_of_holders(module, study)
+    yield from _parameters(module, study)
 
+
+def _models(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
+    """What may be a model, and has its parameters, modules or methods asked for."""
     for node in _asked(module):
         if model_values.models(study.values(node, module), study.tracer):
             continue
         if why := unfollowed.made_of_model(node, module, study.tracer):
             yield node, why
+
+
+def _states_of_holders(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
+    """What may have a sharded part in it, or may be anything, and is asked for its state."""
+
+    def is_holder(node: ast.expr, where: Module) -> bool:
+        lists = (isinstance(value, Display) for value in study.values(node, where))
+        return not any(lists) and bool(sharded_parts(node, where, study))
+
     for attribute in module.table.attributes_by_name.of(fsdp1.STATE_METHODS):
         node = attribute.value
         if why := unfollowed.made_of(is_holder, node, module, study.tracer):
             yield node, why
         elif attribute.attr in STATES and _may_be_anything(node, module, study):
             yield node, ANYTHING
+    for call in model_attributes.calls_about_states(study.tracer, module):
+        for node in given_arguments(call):
+            if why := unfollowed.made_of(is_holder, node, module, study.tracer):
+                yield call, why
+
+
+def _parameters(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
+    """Calls of torch's functions on what may be a list of a model's parameters."""
+
+    def are_parameters(node: ast.expr, where: Module) -> bool:
+        return bool(models_of_list(node, study, where))
+
+    for call in module.table.calls_by_name.of({name.rpartition(".")[2] for name in OF_PARAMETERS}):
+        if study.external(call.func, module).isdisjoint(OF_PARAMETERS):
+            continue
+        for node in given_arguments(call):
+            if why := unfollowed.made_of(are_parameters, node, module, study.tracer):
+                yield call, why
 
 
 def _asked(module: Module) -> Iterator[ast.expr]:

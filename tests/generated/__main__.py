@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import random
 import sys
 from collections import Counter
+from itertools import chain, count, islice
 from pathlib import Path
 
 from tests.generated import making
@@ -14,17 +14,14 @@ from tests.generated import making
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.generated", description=__doc__)
     parser.add_argument("--count", type=int, default=5000, help="how many programs")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1, help="and the next ones, of rounds")
     parser.add_argument("--keep", type=Path, help="a folder for the programs that are silent")
     options = parser.parse_args()
-    chosen = random.Random(options.seed)
     every = list(making.bases())
     made = silent = 0
     ways: Counter[str] = Counter()
-    while made < options.count:
-        case = making.case(chosen.choice(every), chosen)
-        if case is None:
-            continue
+    rounds = (making.cases(every, options.seed + number) for number in count())
+    for case in islice(chain.from_iterable(rounds), options.count):
         made += 1
         found = making.unsaid(case)
         if found:

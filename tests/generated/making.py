@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from fsdp_migrate.fsdp1 import api as fsdp1
@@ -19,6 +20,7 @@ from tests.generated import hiding
 from tests.helpers.migrating import REGISTRY, ROOT, files, migrate, support_functions
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
+TRIES = 20  # until something can be hidden in a program the way that is chosen
 MAKING = (ConstructKind.CONSTRUCTOR, ConstructKind.PARTIAL)
 
 
@@ -107,6 +109,17 @@ def _is_migrated(result: Result) -> bool:
     """Whether models are made, and none of them as before."""
     makers = [d for d in result.decisions if d.site.construct.kind in MAKING]
     return bool(makers) and all(d.outcome is not Outcome.LEFT for d in makers)
+
+
+def cases(every: Iterable[Base], seed: int) -> Iterator[Case]:
+    """One program made from each of the others, and one more of each with every further ``seed``.
+
+    What is made from one program does not change with the others that there are.
+    """
+    for base in every:
+        chosen = random.Random(f"{seed} {base.name}")
+        tried = (case(base, chosen) for _ in range(TRIES))
+        yield from islice(filter(None, tried), 1)
 
 
 def case(base: Base, chosen: random.Random) -> Case | None:

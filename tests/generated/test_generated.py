@@ -1,12 +1,9 @@
-"""A sample of the programs with something hidden, another one whenever the tool changes much.
+"""One program with something hidden from each fixture and example.
 
 ``python -m tests.generated`` makes thousands.
 """
 
 from __future__ import annotations
-
-import random
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,7 +11,7 @@ from fsdp_migrate.report import event, text
 from tests.generated import hiding, making
 from tests.helpers.migrating import migrate
 
-SEED, COUNT, PARTS = 20261123, 400, 8
+SEED, PARTS = 20261123, 8
 
 PROGRAM = """
 import torch
@@ -37,18 +34,9 @@ def bases() -> list[making.Base]:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_nothing_is_silent(part: int, bases: list[making.Base]) -> None:
-    chosen = random.Random(SEED + part)
-    silent = {str(case): found for case in made(bases, chosen) if (found := making.unsaid(case))}
+    made = making.cases(bases[part::PARTS], SEED)
+    silent = {str(case): found for case in made if (found := making.unsaid(case))}
     assert not silent
-
-
-def made(bases: list[making.Base], chosen: random.Random) -> Iterator[making.Case]:
-    count = 0
-    while count < COUNT // PARTS:
-        case = making.case(chosen.choice(bases), chosen)
-        if case is not None:
-            count += 1
-            yield case
 
 
 def test_most_fixtures_and_examples_are_hidden_in(bases: list[making.Base]) -> None:
@@ -81,6 +69,30 @@ def test_the_report_names_what_is_used_and_not_followed(name: str) -> None:
     assert text.not_followed_lines(event.summary(result)) == [
         "What passed() does with a model is not followed: see train.py:11"
     ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "line"),
+    [
+        (
+            "torch.cat([0, [p.grad.flatten() for p in model.parameters()]].pop())",
+            "What pop() does with a model is not followed: see train.py:12",
+        ),
+        (
+            "torch.nn.utils.parameters_to_vector(elsewhere.chosen(model.parameters()))",
+            "What chosen() does with a model is not followed: see train.py:12",
+        ),
+        (
+            "save_model(elsewhere.passed(torch.nn.Sequential(model)), 'a')",
+            "What passed() does with a model is not followed: see train.py:12",
+        ),
+    ],
+)
+def test_parameters_and_parts_behind_what_is_not_followed(asked: str, line: str) -> None:
+    above = "import elsewhere\nfrom safetensors.torch import save_model"
+    given = PROGRAM.format(above=above, hidden="model", asked=asked)
+    result, _ = migrate({"train.py": given})
+    assert line in text.not_followed_lines(event.summary(result))
 
 
 @pytest.mark.parametrize(

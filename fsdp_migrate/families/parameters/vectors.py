@@ -35,6 +35,7 @@ PIECES = Construct.parse("parameters put together")
 UTILS = ("torch.nn.utils.", "torch.nn.utils.convert_parameters.")
 TO_VECTOR, FROM_VECTOR = "parameters_to_vector", "vector_to_parameters"
 CATS = frozenset({"torch.cat", "torch.concat", "torch.concatenate"})
+FUNCTIONS = CATS | {f"{u}{name}" for u in UTILS for name in (TO_VECTOR, FROM_VECTOR)}
 FLATTENING = frozenset({"flatten", "view", "reshape", "ravel"})
 PASSING = frozenset({"detach", "clone", "float", "cpu", "contiguous", "to"})
 
