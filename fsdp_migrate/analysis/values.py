@@ -10,6 +10,20 @@ from fsdp_migrate.analysis.module import Module
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
+@dataclass(frozen=True, eq=False)
+class Partial:
+    """``functools.partial(function, a, b=c)``: calls of it give ``a`` and ``b=c`` as well."""
+
+    call: ast.Call
+    module: Module
+    frame: Frame | None = None
+
+    @property
+    def placed(self) -> list[ast.expr]:
+        """What it gives by position, before what its calls give."""
+        return self.call.args[1:]
+
+
 @dataclass(eq=False)
 class Frame:
     """A call being looked through: parameters of ``function`` mean the arguments of ``call``.
@@ -21,6 +35,7 @@ class Frame:
     module: Module  # where the call stands
     function: FunctionNode
     parent: Frame | None
+    partial: Partial | None = None  # what is called, if not the function itself
 
     @property
     def depth(self) -> int:

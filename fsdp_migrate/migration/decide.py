@@ -54,12 +54,15 @@ def _best(study: Study) -> list[Decision]:
         return [_too_early(d, study) for d in best]
     taken: frozenset[ast.AST] = frozenset()
     failed = run_time.choose_run_time_forms(study)
-    for calls in failed:
-        attempt = _decide(study.again(taken | calls, states=False))
-        if _left(attempt) < _left(best) or _has_fewer_reasons(attempt, best):
-            best, taken = attempt, taken | calls
+    for choices in failed:
+        before = taken
+        for calls in choices:
+            attempt = _decide(study.again(before | calls, states=False))
+            if _left(attempt) < _left(best) or _has_fewer_reasons(attempt, best):
+                best, taken = attempt, before | calls
     if run_time.unknown_states(best):
-        for calls in dict.fromkeys((taken.union(*failed), taken, frozenset())):
+        every = (calls for choices in failed for calls in choices)
+        for calls in dict.fromkeys((taken.union(*every), taken, frozenset())):
             best = _better(best, _decide(study.again(calls, states=True)))
     return best
 

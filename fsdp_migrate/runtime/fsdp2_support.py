@@ -267,11 +267,7 @@ def _fully_shard_kwargs(
 ) -> dict[str, Any]:
     """FSDP1's settings of a unit as arguments of ``fully_shard``, the mesh always among them."""
     name = getattr(sharding_strategy, "name", sharding_strategy) or "FULL_SHARD"
-    mesh = device_mesh
-    if process_group is not None:
-        mesh = _mesh_of_groups(process_group, device_type)
-    if mesh is not None and name == "NO_SHARD":
-        raise NotImplementedError("NO_SHARD over a mesh or group of its own")
+    mesh = device_mesh or mesh_of_groups(process_group, device_type)
     if mesh is not None and mesh.ndim == 2 and not mesh.mesh_dim_names:
         groups = [mesh.get_group(0), mesh.get_group(1)]
         mesh = DeviceMesh.from_group(
@@ -300,8 +296,13 @@ def _precision_kwargs(mixed_precision: Any, *, is_root: bool) -> dict[str, Any]:
     return {"mp_policy": policy}
 
 
-def _mesh_of_groups(groups: Any, device_type: str) -> DeviceMesh:
-    """The mesh over a process group, or over FSDP1's pair of a sharding and a replicating one."""
+def mesh_of_groups(groups: Any, device_type: str) -> DeviceMesh | None:
+    """The mesh over a process group, or over FSDP1's pair of a sharding and a replicating one.
+
+    Nothing for None: the default mesh is the default group's.
+    """
+    if groups is None:
+        return None
     if not isinstance(groups, (tuple, list)):
         return DeviceMesh.from_group(groups, device_type)
     sharding, replicating = groups

@@ -14,6 +14,7 @@ from fsdp_migrate.planning import string_references
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.kinds import of_kind, present
 
 RULE = Rule(code="FSDP499", name="no_rule", handles=("*",), since="2.4")
@@ -224,6 +225,14 @@ def _asked_by_name(named: str, site: Site, study: Study) -> Decision:
     """``getattr(model, "clip_grad_norm_", None)`` is quiet about what an FSDP2 model has not."""
     asked = getattr(site.call.func, "id", "")
     quiet = asked == "hasattr" or len(site.call.args) > 2
+    if named == "no_sync" and asked == "getattr" and quiet:
+        return study.rewritten(
+            site,
+            RULE.code,
+            "kept: an FSDP2 model takes what is given for models without it",
+            models=_concerned(site, study),
+            review="" if _is_entered_without_gradients(site) else SYNCHRONIZED,
+        )
     private = named in UNMISTAKABLE | FLAT_FIELDS
     help_ = f"call {named} on the model where it is FSDP1's, and run again"
     return study.left(
@@ -237,6 +246,33 @@ def _asked_by_name(named: str, site: Site, study: Study) -> Decision:
             private and not silent_fallbacks.decides_more_than_messages(site.node, site.module)
         ),
     )
+
+
+def _is_entered_without_gradients(site: Site) -> bool:
+    """Whether the context manager is entered together with ``torch.no_grad()`` alone."""
+    table = site.module.table
+    assigned = table.parents[site.node]
+    if not isinstance(assigned, ast.Assign) or not isinstance(assigned.targets[0], ast.Name):
+        return False
+    name = assigned.targets[0]
+    entered = [
+        table.parents[table.parents[use]] for use in table.reads(name.id, table.scope_of(name))
+    ]
+    return all(
+        isinstance(item, ast.withitem)
+        and any(
+            last_name(getattr(other.context_expr, "func", other.context_expr)) in NO_GRADIENTS
+            for other in of_kind(table.parents[item], ast.With).items
+        )
+        for item in entered
+    )
+
+
+NO_GRADIENTS = frozenset({"no_grad", "inference_mode"})
+SYNCHRONIZED = (
+    "an FSDP2 model has no no_sync, so that what is given for other models is entered: gradients "
+    "are reduced after every micro-batch, which trains the same and communicates more"
+)
 
 
 def _concerned(site: Site, study: Study) -> frozenset[Constructor]:

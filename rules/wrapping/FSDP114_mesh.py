@@ -61,27 +61,19 @@ def _group(site: Site, study: Study) -> Decision:
     if study.external(value, site.module) & meshes.WORLD:
         return study.dropped(site, RULE.code, "dropped, the default mesh is WORLD")
     chosen = strategies.strategies_of(plan.constructor, study)
-    if not chosen and not isinstance(value, ast.Tuple):
-        return study.left(
-            site,
-            RULE.code,
-            "the strategy, and with it whether this is one process group or two, is only known at "
-            "run time",
-            "build the mesh that is meant with DeviceMesh.from_group or init_device_mesh",
-        )
-    if isinstance(value, ast.Tuple) or not chosen or chosen & strategies.HYBRID:
-        return study.left(
-            site,
-            RULE.code,
-            "a tuple of process groups says how to shard and replicate",
-            'build one mesh with init_device_mesh(..., mesh_dim_names=("replicate", "shard"))',
-        )
-    mesh_class = plan.name("torch.distributed.device_mesh", "DeviceMesh")
+    if chosen.isdisjoint(strategies.HYBRID) and isinstance(value, ast.Tuple) and chosen:
+        reason = f"{' or '.join(sorted(chosen))} takes one process group in FSDP1, and no pair"
+        return study.left(site, RULE.code, reason, "pass the group that is meant", final=True)
     name = plan.fresh("mesh")
     kind = device_code.type_code(plan, study)
+    plan.everywhere["mesh"] = code("{n}", n=name)
+    if meshes.may_be_pair(plan.constructor, study):
+        function = plan.support("mesh_of_groups")
+        plan.setup.append(code("{n} = {f}({g}, {k})", n=name, f=function, g=value, k=kind))
+        return study.rewritten(site, RULE.code, "mesh over the same ranks")
+    mesh_class = plan.name("torch.distributed.device_mesh", "DeviceMesh")
     group = code("{g}", g=value)
     if any(isinstance(v, (Constant, Unknown)) for v in study.values(value, site.module)):
         group = code("{g} or {d}.group.WORLD", g=value, d=plan.dist())
     plan.setup.append(code("{n} = {c}.from_group({g}, {k})", n=name, c=mesh_class, g=group, k=kind))
-    plan.everywhere["mesh"] = code("{n}", n=name)
     return study.rewritten(site, RULE.code, "mesh over the same ranks")

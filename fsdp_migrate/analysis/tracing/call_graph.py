@@ -16,9 +16,10 @@ from fsdp_migrate.analysis.tracing.functions import (
     is_static,
 )
 from fsdp_migrate.analysis.tracing.project_index import ProjectIndex
-from fsdp_migrate.analysis.values import Class, Function, FunctionNode, Made, Unknown
+from fsdp_migrate.analysis.values import Class, Function, FunctionNode, Made, Partial, Unknown
 from fsdp_migrate.syntax.expressions import last_name
 
+PARTIAL = frozenset({"functools.partial"})
 SPAWN = frozenset({"torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"})
 # Method names so common that a receiver nobody knows must not be taken for a project class.
 COMMON_METHODS = frozenset(
@@ -75,7 +76,8 @@ class CallGraph:
                 ):
                     bound = owner is not None and not is_static(function)
                     found.append(CallSite(call, where, bound))
-        return [*found, *self._spawned(function)]
+        partials = [] if owner is not None else self._through_partials(function)
+        return [*found, *self._spawned(function), *partials]
 
     def _may_run(
         self,
@@ -122,14 +124,37 @@ class CallGraph:
                     found.append(CallSite(call, module, bound=False, spawned=True))
         return found
 
+    def _through_partials(
+        self, function: ast.FunctionDef | ast.AsyncFunctionDef
+    ) -> Iterator[CallSite]:
+        """``run(x)`` of ``run = partial(function, y)``, which calls ``function(y, x)``."""
+        for given, made, module in self.index.arguments.get(function.name, []):
+            if not made.args or made.args[0] is not given:
+                continue
+            if self.tracer.project.external(made.func, module).isdisjoint(PARTIAL):
+                continue
+            if all(value.node is not function for value in self.evaluate(given, module)):
+                continue
+            partial = Partial(made, module)
+            for name in self._names_of([(made, module)]):
+                for call, where in self.index.calls.get(name, []):
+                    if any(value.node is made for value in self.evaluate(call.func, where)):
+                        yield CallSite(call, where, bound=False, partial=partial)
+
     def _instance_names(self, cls: Class) -> list[str]:
         """The names that instances of a class may have: ``loss`` of ``self.loss = Loss()``."""
+        classes = (cls, *self.classes.subclasses(cls))
+        return self._names_of(
+            [c for each in classes for c in self.index.calls_named(each.node.name)]
+        )
+
+    def _names_of(self, made: list[tuple[ast.Call, Module]]) -> list[str]:
+        """The names that the results of some calls may have, wherever they are passed on to."""
         found: dict[str, None] = {}
-        for each in (cls, *self.classes.subclasses(cls)):
-            for call, module in self.index.calls.get(each.node.name, []):
-                parent = module.table.parents[call]
-                targets = parent.targets if isinstance(parent, ast.Assign) else []
-                found.update(dict.fromkeys(name for t in targets if (name := last_name(t))))
+        for call, module in made:
+            parent = module.table.parents[call]
+            targets = parent.targets if isinstance(parent, ast.Assign) else []
+            found.update(dict.fromkeys(name for t in targets if (name := last_name(t))))
         waiting = list(found)
         while waiting:
             for name in self._names_passed_on(waiting.pop()):

@@ -29,10 +29,12 @@ from fsdp_migrate.analysis.values import (
     Function,
     FunctionNode,
     Made,
+    Partial,
     Unknown,
     Value,
 )
 from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.kinds import present
 from fsdp_migrate.syntax.scopes import Scope
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
@@ -70,7 +72,7 @@ class Calls:
         self.registries = registries
         self.containers = containers
         self.sequences = containers.sequences
-        self._frames: dict[tuple[ast.Call, FunctionNode, Frame | None], Frame] = {}
+        self._frames: dict[tuple[ast.Call, FunctionNode, Frame | None, ast.Call | None], Frame] = {}
 
     def result(self, node: ast.Call, module: Module, frame: Frame | None) -> list[Value]:
         """What a call gives."""
@@ -94,9 +96,12 @@ class Calls:
                     result.append(Made(node, module, frame, callee))
                 case Made(made_by=made_by, node=ast.Call(args=[held, *_])) if made_by in HELD_BY:
                     result += self.evaluate(held, callee.module, callee.frame)
-                case Made(made_by="functools.partial", node=ast.Call(args=[bound, *_])):
+                case Made(made_by="functools.partial", node=ast.Call(args=[bound, *_]) as made):
+                    partial = Partial(made, callee.module, callee.frame)
                     for inner in self.evaluate(bound, callee.module, callee.frame):
-                        if isinstance(inner, (External, Class)):
+                        if isinstance(inner, Function):
+                            result += self._returned(inner, node, module, frame, partial)
+                        elif isinstance(inner, (External, Class)):
                             result.append(Made(node, module, frame, inner))
                         else:
                             result.append(Computed(node, module, frame))
@@ -104,12 +109,12 @@ class Calls:
                     result += self._foreign_method(node, callee, module, frame)
                 case _:
                     result.append(Computed(node, module, frame))
-        made = (
+        built = (
             self.registries.registered
             and last_name(node.func) in BUILDS
             and self.registries.classes_built_at(node, module)
         )
-        result += [Made(node, module, frame, cls) for cls in made or ()]
+        result += [Made(node, module, frame, cls) for cls in built or ()]
         return result
 
     def _named_attribute(
@@ -140,14 +145,19 @@ class Calls:
         return [Computed(node, module, frame)]
 
     def _returned(
-        self, function: Function, call: ast.Call, module: Module, frame: Frame | None
+        self,
+        function: Function,
+        call: ast.Call,
+        module: Module,
+        frame: Frame | None,
+        partial: Partial | None = None,
     ) -> list[Value]:
         """What calling a project function gives, its parameters bound to this call."""
         node = function.node
-        key = call, node, frame
+        key = call, node, frame, partial.call if partial is not None else None
         inner = self._frames.get(key)
         if inner is None:
-            inner = self._frames[key] = Frame(call, module, node, frame)
+            inner = self._frames[key] = Frame(call, module, node, frame, partial)
         context = inner if inner.depth <= MAX_FRAMES else None
         if isinstance(node, ast.Lambda):
             return list(self.evaluate(node.body, function.module, context))
@@ -181,7 +191,7 @@ class Calls:
         default = default_of(arg, function)
         if frame is not None and frame.function is function:
             bound = owner is not None and not is_static(function)
-            site = CallSite(frame.call, frame.module, bound)
+            site = CallSite(frame.call, frame.module, bound, partial=frame.partial)
             if arg not in (function.args.vararg, function.args.kwarg):
                 return self._given(site, arg, function, default, module, frame.parent)
         if arg in (function.args.vararg, function.args.kwarg):
@@ -198,13 +208,20 @@ class Calls:
         frame: Frame | None = None,
     ) -> list[Value]:
         """What one call gives a parameter: by itself, with a star, or by leaving it out."""
+        kept = site.kept(function, arg.arg)
+        if kept is not None and all(k.arg != arg.arg for k in site.call.keywords):
+            partial = present(site.partial)
+            return list(self.evaluate(kept, partial.module, partial.frame))
         passed = site.argument(function, arg.arg)
         if passed is not None:
             return list(self.evaluate(passed, site.module, frame))
         result: list[Value] = []
         left_out = True
-        if gives_unknown_arguments(site.call) or site.spawned:
-            asked = Unknown(site.call, site.module, frame, THROUGH_STARS)
+        asked = Unknown(site.call, site.module, frame, THROUGH_STARS)
+        if site.partial is not None:
+            if gives_unknown_arguments(site.call) or gives_unknown_arguments(site.partial.call):
+                result.append(asked)
+        elif gives_unknown_arguments(site.call) or site.spawned:
             place, left_out = site.place(function, arg.arg), False
             for sequence in self.sequences.spread(site.positional, site.module, frame):
                 try:

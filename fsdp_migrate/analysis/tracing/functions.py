@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import FunctionNode
+from fsdp_migrate.analysis.values import FunctionNode, Partial
 from fsdp_migrate.syntax.expressions import last_name
 
 
@@ -43,13 +44,24 @@ def argument_of(
     call: ast.Call, function: FunctionNode, name: str, *, bound: bool
 ) -> ast.expr | None:
     """The expression ``call`` passes for parameter ``name``; None when it passes none."""
-    for keyword in call.keywords:
+    return _given(call.args, call.keywords, function, name, bound=bound)
+
+
+def _given(
+    placed: Sequence[ast.expr],
+    keywords: Sequence[ast.keyword],
+    function: FunctionNode,
+    name: str,
+    *,
+    bound: bool,
+) -> ast.expr | None:
+    for keyword in keywords:
         if keyword.arg == name:
             return keyword.value
     index = _place(function, name, bound=bound)
-    if index is None or any(isinstance(a, ast.Starred) for a in call.args[: index + 1]):
+    if index is None or any(isinstance(a, ast.Starred) for a in placed[: index + 1]):
         return None
-    return call.args[index] if index < len(call.args) else None
+    return placed[index] if index < len(placed) else None
 
 
 def _place(function: FunctionNode, name: str, *, bound: bool) -> int | None:
@@ -80,24 +92,42 @@ def gives_unknown_arguments(call: ast.Call) -> bool:
 
 @dataclass(frozen=True)
 class CallSite:
-    """A call that may run a function; ``spawned``: by ``mp.spawn(function, args)``."""
+    """A call that may run a function; ``spawned``: by ``mp.spawn(function, args)``.
+
+    Of a function, or of what ``partial`` made of it.
+    """
 
     call: ast.Call
     module: Module
     bound: bool  # the first parameter is filled by the receiver
     spawned: bool = False
+    partial: Partial | None = None
 
     def argument(self, function: FunctionNode, name: str) -> ast.expr | None:
-        if not self.spawned:
-            return argument_of(self.call, function, name, bound=self.bound)
-        given, index = self.positional, self.place(function, name)
-        if index is None or any(isinstance(a, ast.Starred) for a in given[: index + 1]):
+        """What the call passes for a parameter, as it stands in the call's module.
+
+        None when it passes nothing; a partial may all the same, see :meth:`kept`.
+        """
+        kept = self.kept(function, name)
+        if kept is not None and self.partial is not None:
+            by_name = [k.value for k in self.call.keywords if k.arg == name]
+            here = [kept] if self.partial.module is self.module else []
+            return next(iter([*by_name, *here]), None)
+        keywords = [] if self.spawned else self.call.keywords
+        return _given(self.positional, keywords, function, name, bound=self.bound)
+
+    def kept(self, function: FunctionNode, name: str) -> ast.expr | None:
+        """What the partial passes for a parameter, as it stands in the partial's module."""
+        if self.partial is None:
             return None
-        return given[index] if index < len(given) else None
+        placed, keywords = self.partial.placed, self.partial.call.keywords
+        return _given(placed, keywords, function, name, bound=self.bound)
 
     @property
     def positional(self) -> list[ast.expr]:
         """The positional arguments that the function gets."""
+        if self.partial is not None:
+            return [*self.partial.placed, *self.call.args]
         if not self.spawned:
             return self.call.args
         packed = next((k.value for k in self.call.keywords if k.arg == "args"), None)

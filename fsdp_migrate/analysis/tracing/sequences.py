@@ -163,9 +163,13 @@ class Sequences:
         method = class_of_method(function, module) is not None and not is_static(function)
         if frame is not None and frame.function is function:
             calls = [(frame.call, frame.module, frame.parent, method)]
+            if frame.partial is not None and frame.partial.placed:
+                yield OPEN
+                return
         else:
             sites = self.tracer.callers(function, module)
-            calls = [(s.call, s.module, None, s.bound) for s in sites if not s.spawned]
+            plain = [s for s in sites if not s.spawned and not (s.partial and s.partial.placed)]
+            calls = [(s.call, s.module, None, s.bound) for s in plain]
             if len(calls) < len(sites) or not calls:
                 yield OPEN
         for call, where, outer, bound in calls:

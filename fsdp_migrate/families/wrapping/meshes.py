@@ -102,6 +102,17 @@ def is_sharded_by_all(constructor: Constructor, study: Study) -> bool:
     return True
 
 
+def may_be_pair(constructor: Constructor, study: Study) -> bool:
+    """Whether a process group may be a pair of them, for hybrid sharding, which takes no other."""
+    given = constructor.arguments["process_group"]
+    chosen = strategies.strategies_of(constructor, study)
+    if chosen and chosen.isdisjoint(strategies.HYBRID):
+        return False
+    values = study.values(given, constructor.module)
+    groups = (isinstance(v, Made) and v.made_by == "torch.distributed.new_group" for v in values)
+    return not all(groups)
+
+
 def has_one_first_rank(constructor: Constructor, study: Study) -> bool:
     """Whether the program's rank 0 is the one that FSDP1 took a model's weights from.
 

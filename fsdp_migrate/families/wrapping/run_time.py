@@ -7,15 +7,16 @@ calls where no statements can stand. ``fully_shard`` written out is preferred wh
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from packaging.version import Version
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Computed, Unknown
 from fsdp_migrate.families.wrapping import (
     forward_registration,
     offloading,
+    policies,
     refused_modules,
     strategies,
     vocabulary,
@@ -33,42 +34,73 @@ from fsdp_migrate.syntax.kinds import of_kind
 FUNCTION = "shard"
 CLASS = "ShardedModule"  # of the support module as well: it hands its arguments to ``shard``
 RULE = "FSDP101"
-REFUSED = "with a mesh or a process group given, shard raises for NO_SHARD, which FSDP1 took"
+# Arguments whose values are written in another way where they are made.
+CONVERTED = frozenset({"auto_wrap_policy", "cpu_offload", "device_mesh", "mixed_precision"})
 UNSURE = (
     "if this is a part of a model that is sharded later, pass is_root=False: only roots cast "
     "their inputs"
 )
 
 
-def choose_run_time_forms(study: Study) -> list[frozenset[ast.AST]]:
-    """The calls to write in the run-time form, given a study that has written out what it could;
-    those of each island of the project by themselves.
+def choose_run_time_forms(study: Study) -> list[tuple[frozenset[ast.AST], ...]]:
+    """The calls to write in the run-time form, given a study that has written out what it could,
+    for each island of the project by itself: first as few as may do, then more.
 
-    Those that could not be written out, and those that share a policy or a setting with others: a
-    value has one form wherever imports lead.
+    Those that could not be written out, and those that share a policy or a setting with them: a
+    value has one form wherever it gets to. Then all that get their settings from elsewhere.
     """
     failed = {c for c in study.unwritten if not c.is_wrong}
-    failed |= {sharer for constructor in failed for sharer in constructor.sharers}
-    together = study.wrapping.constructors
     if not failed:
         return []
-    sharing = {
-        constructor
+    shared = [
+        conversion.constructors
         for origin, conversion in study.conversions.items()
-        for constructor in conversion.constructors
-        if not _stands_in(origin, constructor)
-    }
-    chosen = failed | sharing
-    chosen |= {sharer for constructor in chosen for sharer in constructor.sharers}
+        if not all(_stands_in(origin, c) for c in conversion.constructors)
+    ]
+    most = _with_sharers(failed.union(*shared), shared, study)
+    fewest = most
+    given = [_given_from_elsewhere(constructor, study) for constructor in failed]
+    if None not in given:
+        reached: set[ast.AST] = set().union(*filter(None, given))
+        sharing = [c.constructors for node, c in study.conversions.items() if node in reached]
+        fewest = _with_sharers(failed.union(*sharing), shared, study)
+    return [
+        tuple(dict.fromkeys((_nodes(island, fewest, study), _nodes(island, most, study))))
+        for island in dict.fromkeys(study.project.island(c.module) for c in study.unwritten)
+        if _nodes(island, most, study)
+    ]
+
+
+def _given_from_elsewhere(constructor: Constructor, study: Study) -> set[ast.AST] | None:
+    """Where the values of a constructor's arguments are made; None where that is not known."""
+    if constructor.is_open or constructor.problem:
+        return None
+    found: set[ast.AST] = set()
+    for name in CONVERTED & set(constructor.arguments):
+        values = study.values(constructor.arguments[name], constructor.module)
+        if any(isinstance(v, (Computed, Unknown)) for v in values):
+            return None
+        found |= policies.policy_origins(values, study)
+    return found
+
+
+def _with_sharers(
+    first: Iterable[Constructor], shared: Iterable[set[Constructor]], study: Study
+) -> set[Constructor]:
+    """Constructors, with those that share a value with them, and with these."""
+    chosen, reached = set(first), 0
+    while len(chosen) > reached:
+        reached = len(chosen)
+        chosen |= {sharer for constructor in chosen for sharer in constructor.sharers}
+        chosen = chosen.union(*(each for each in shared if each & chosen))
+    together = study.wrapping.constructors
     if any(c.is_wrong for c in together):
-        chosen -= together
-    elif chosen & together:
-        chosen |= together
-    found: dict[int, set[ast.AST]] = defaultdict(set)
-    for constructor in sorted(chosen, key=lambda c: (c.module.display, c.call.lineno)):
-        island = study.project.island(constructor.module)
-        found[island].add(constructor.node)
-    return [frozenset(calls) for calls in found.values()]
+        return chosen - together
+    return chosen | together if chosen & together else chosen
+
+
+def _nodes(island: int, chosen: Iterable[Constructor], study: Study) -> frozenset[ast.AST]:
+    return frozenset(c.node for c in chosen if study.project.island(c.module) == island)
 
 
 def _stands_in(node: ast.AST, constructor: Constructor) -> bool:
@@ -175,9 +207,9 @@ def _doubt(argument: str, constructor: Constructor, study: Study) -> str:
     if argument == "cpu_offload" and offloading.may_offload(constructor, study):
         return offloading.doubt(study)
     if argument == "sharding_strategy":
-        names = strategies.possible(constructor, study)
-        given = constructor.has("device_mesh") or constructor.has("process_group")
-        return REFUSED if given and "NO_SHARD" in names else strategies.doubt(names, study)
+        if constructor.has("device_mesh") or constructor.has("process_group"):
+            return ""  # it shards over them
+        return strategies.doubt(strategies.possible(constructor, study), study)
     return ""
 
 

@@ -252,26 +252,21 @@ def _mesh(plan: ShardPlan, study: Study, shape: Code) -> None:
 
 def _at_run_time(site: Site, plan: ShardPlan, value: ast.expr, study: Study, rule: str) -> Decision:
     """Let a support function choose; the project keeps its names for strategies."""
-    if plan.constructor.has("process_group"):
-        return study.left(
-            site,
-            rule,
-            "the strategy is only known at run time and a process group is passed",
-            "choose reshard_after_forward and the mesh by hand",
-        )
     function = plan.support("sharding_kwargs")
-    mesh = plan.constructor.arguments.get("device_mesh")
+    of_group = plan.everywhere.pop("mesh", None)
+    mesh = of_group or plan.constructor.arguments.get("device_mesh")
     arguments = [code("{v}", v=value)]
     if not devices.read(plan.constructor, study).is_accelerator:
         arguments.append(code("device_type={k}", k=device_code.type_code(plan, study)))
     if mesh is not None:
         arguments.append(code("mesh={m}", m=mesh))
     plan.everywhere["**"] = code("{f}({a})", f=function, a=join(", ", arguments))
+    possible = strategies.possible(plan.constructor, study)
     decision = study.rewritten(
         site,
         rule,
         "sharding_kwargs chooses at run time",
-        review=strategies.doubt(strategies.possible(plan.constructor, study), study),
+        review="" if mesh else strategies.doubt(possible, study),
     )
     names = vocabulary.mentions(value, strategies.ENUM, site, study)
     for name in names:
