@@ -44,6 +44,7 @@ RELEVANT_USES = tuple(
         re.compile,
         (
             MODEL_USES,
+            rb"\.data *=(?!=)",  # of parameters that it is given
             rb"load_sharded_optimizer_state_dict",
             rb"type\((?<!\wtype\()\w+\)(?:\.__name__)? *(?:is|==|!=|in|not)\b",
             rb"\.__class__\b",

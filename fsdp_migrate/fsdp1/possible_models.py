@@ -15,6 +15,7 @@ from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.analysis.values import Class, Computed, Constant, Made, Unknown, Value
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import unfollowed
+from fsdp_migrate.fsdp1.model_values import is_model
 from fsdp_migrate.syntax.expressions import bind_arguments, last_name
 from fsdp_migrate.syntax.kinds import method_of
 
@@ -97,6 +98,8 @@ def _why(value: Value, asked: ast.expr, tracer: Tracer, depth: int, known: _Know
     if why == THROUGH_STARS:
         return why
     module, owner = value.module, None
+    if stored := _stored(value.node, module, tracer):
+        return stored
     match value.node:
         case ast.arg(annotation=annotation):
             return why if annotation is None or _is_module(annotation, module, tracer) else ""
@@ -115,6 +118,31 @@ def _why(value: Value, asked: ast.expr, tracer: Tracer, depth: int, known: _Know
         case _:
             return ""
     return why if _of(owner, module, tracer, depth - 1, known) else ""
+
+
+def _stored(node: ast.AST, module: Module, tracer: Tracer) -> str:
+    """Why an attribute, or what a getter gives, of an object whose class is not known may be an
+    FSDP1 model, or have some in it: the project sets one of that name."""
+    match node:
+        case ast.Attribute(attr=name):
+            stores = tracer.stores_named(name)
+            assigned = [(where.table.parents[store], where) for store, where in stores]
+            given = [(a.value, w) for a, w in assigned if isinstance(a, ast.Assign)]
+        case ast.Call(func=ast.Attribute(attr=getter)) if getter.startswith("get_"):
+            name = getter
+            calls = tracer.calls_named(f"set_{getter.removeprefix('get_')}")
+            given = [(argument, where) for call, where in calls for argument in call.args]
+        case _:
+            return ""
+    if any(_holds_models(value, where, tracer) for value, where in given):
+        return f"`{name}` may have FSDP models in it"
+    return ""
+
+
+def _holds_models(node: ast.expr, module: Module, tracer: Tracer) -> bool:
+    if any(is_model(value, tracer) for value in tracer.evaluate(node, module)):
+        return True
+    return bool(tracer.models_in(node, module, None))
 
 
 def _is_open(value: Value) -> bool:

@@ -113,7 +113,8 @@ def _decide(study: Study) -> list[Decision]:
     claimed = {d.site.reference for d in decisions}
     # In the run-time form nobody knows which policies serve whom: all of them are kept and said so.
     foreign = set() if study.run_time else _serves_others(study)
-    any_policy = _shards_at_run_time(study)
+    any_policy = foreign is None or _shards_at_run_time(study)
+    foreign = foreign or set()
     later = [
         s
         for s in found
@@ -192,8 +193,9 @@ def _shards_at_run_time(study: Study) -> bool:
     )
 
 
-def _serves_others(study: Study) -> set[ast.AST]:
-    """Wrap policies that activation checkpointing or migrated code uses.
+def _serves_others(study: Study) -> set[ast.AST] | None:
+    """Wrap policies that activation checkpointing or migrated code uses; None where that may be
+    any.
 
     The policy functions are plain torch; only FSDP1's constructor makes them FSDP1's.
     """
@@ -207,6 +209,10 @@ def _serves_others(study: Study) -> set[ast.AST]:
                 continue
             for argument in (*call.args, *(k.value for k in call.keywords)):
                 found |= policies.policy_origins(study.values(argument, module), study)
+            asked = call.args[1:] if name == "shard_by_policy" else []
+            named = [n for each in asked for n in ast.walk(each) if isinstance(n, ast.Name)]
+            if any(study.unknown(study.values(each, module)) for each in named):
+                return None
     return found
 
 

@@ -33,7 +33,7 @@ def define(
 
 
 def _are_short(names: Collection[str]) -> bool:
-    if any(library.is_class(name) for name in names):
+    if any(library.is_class(name) or library.has_unions(name) for name in names):
         return False
     return sum(map(library.lines_of_code, names)) <= LONGEST
 

@@ -37,6 +37,8 @@ def written(names: set[str]) -> bytes:
     lines = text.split("\n")
     docstring = ast.get_docstring(tree, clean=False)
     blocks = [f'"""{docstring}"""\n']
+    if any(map(has_unions, names)):
+        blocks.append("\nfrom __future__ import annotations\n")
     blocks.append(_imports(tree, used))
     for name, node in definitions().items():
         if name in names:
@@ -116,6 +118,17 @@ def _import_line(node: ast.Import | ast.ImportFrom, names: list[ast.alias]) -> s
     if len(line) <= 88:
         return line
     return f"from {node.module} import (\n" + "".join(f"    {s},\n" for s in spelled) + ")"
+
+
+def has_unions(name: str) -> bool:
+    """Whether an annotation in a function is ``A | B``, which Python 3.9 does not evaluate."""
+    annotations = [
+        getattr(node, field, None)
+        for node in ast.walk(definitions()[name])
+        for field in ("annotation", "returns")
+    ]
+    parts = (part for each in annotations if each is not None for part in ast.walk(each))
+    return any(isinstance(part, ast.BinOp) for part in parts)
 
 
 def text_of(name: str) -> str:

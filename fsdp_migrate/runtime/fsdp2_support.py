@@ -296,7 +296,7 @@ def _precision_kwargs(mixed_precision: Any, *, is_root: bool) -> dict[str, Any]:
     return {"mp_policy": policy}
 
 
-def mesh_of_groups(groups: Any, device_type: str) -> DeviceMesh | None:
+def mesh_of_groups(groups: Any, device_type: str) -> Any:
     """The mesh over a process group, or over FSDP1's pair of a sharding and a replicating one.
 
     Nothing for None: the default mesh is the default group's.

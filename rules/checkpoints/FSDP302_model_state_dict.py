@@ -11,7 +11,7 @@ from fsdp_migrate.families.checkpoints import (
     snapshots,
     state_dict_settings,
 )
-from fsdp_migrate.families.wrapping import meshes, strategies
+from fsdp_migrate.families.wrapping import gathered, meshes, strategies
 from fsdp_migrate.fsdp1 import declared
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -42,6 +42,8 @@ def decide(site: Site, study: Study) -> Decision:
         problem = "the state_dict method is passed on as a value"
     elif site.node.args or site.node.keywords:
         problem = "state_dict() is called with arguments"
+    if not problem and setting.kind == "FULL" and gathered.gathers(site.subject, site.module):
+        return study.kept_as_is(site, RULE.code, "kept, of whole parameters", models=models)
     if problem:
         return study.left(
             site,

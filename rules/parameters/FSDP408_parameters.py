@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from fsdp_migrate.families.modules import freezing
 from fsdp_migrate.families.parameters import (
@@ -14,6 +15,7 @@ from fsdp_migrate.families.parameters import (
 from fsdp_migrate.families.parameters.parameter_loops import (
     ADDRESS,
     COUNT,
+    KEPT,
     MEMORY,
     NAME,
     SHAPE,
@@ -32,7 +34,6 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Finder, Rule
-from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import Kind
 
 RULE = Rule(
@@ -47,6 +48,7 @@ RULE = Rule(
         "parameter memory",
         "parameter statistic",
         "parameter data",
+        "parameter data that is kept",
         "parameter update",
         "parameter write",
         "parameter freezing",
@@ -96,6 +98,14 @@ MEANINGS = {
     ),
     ADDRESS: "data_ptr() of every sharded parameter is 0: tell parameters apart by id(p)",
 }
+OVERWRITTEN = (
+    "this is the parameter's own memory, into which what is assigned to .data goes, as in FSDP1 at "
+    "the next forward: the old weights do not come back, unless a clone() of them is kept here"
+)
+TWO_DTYPES = (
+    "; for another dtype in between, keep the optimizer's, and compute in param_dtype of "
+    "MixedPrecisionPolicy"
+)
 NAMES = 4  # one for another, between a conversion and the assignment
 # Calls whose result is not what a parameter is: another dtype, another device.
 CASTS = frozenset({"to", "half", "float", "double", "bfloat16", "cpu", "cuda", "type", "type_as"})
@@ -129,17 +139,31 @@ def decide(site: Site, study: Study) -> Decision:
             models=models,
             quiet=True,
         )
-    statement = of_kind(site.node, ast.Assign)
-    sources = list(_sources(statement.value, site, study))
-    casts = [node for source in sources for node in ast.walk(source) if _casts(node)]
-    if any(map(_casts, sources)) or not all(map(_moves, casts)):  # copy_ moves what it is given
+    if site.construct == KEPT:
+        return study.rewritten(
+            site, RULE.code, "kept, and overwritten", models=models, review=OVERWRITTEN
+        )
+    statement = site.node
+    if not isinstance(statement, ast.Assign) or isinstance(statement.targets[0], ast.Tuple):
         return study.left(
             site,
             RULE.code,
             "assigning to .data of a sharded parameter does nothing",
-            "do it before the model is sharded, or in place",
+            "copy to it in place, and keep a clone of what it was",
             models=models,
-            quiet=not all(map(_moves, casts)),  # where it lies does not change what it learns
+            quiet=True,
+        )
+    sources = list(_sources(statement.value, site, study))
+    casts = [node for source in sources for node in ast.walk(source) if _casts(node)]
+    moves = all(map(_moves, casts))
+    if any(map(_casts, sources)) or not moves:  # copy_ moves what it is given
+        return study.left(
+            site,
+            RULE.code,
+            "assigning to .data of a sharded parameter does nothing",
+            "do it before the model is sharded, or in place" + ("" if moves else TWO_DTYPES),
+            models=models,
+            quiet=not moves,  # where it lies does not change what it learns
         )
     proposal = study.proposal()
     new = code("{t}.copy_({v})", t=statement.targets[0], v=statement.value)
@@ -153,9 +177,19 @@ def _sources(node: ast.expr, site: Site, study: Study, depth: int = NAMES) -> It
     for definition in study.defined_by(node, site.module) if depth else ():
         if definition.kind is Kind.ASSIGN and definition.value and not definition.unpack:
             yield from _sources(definition.value, site, study, depth - 1)
+    for store, module in study.tracer.stores_named(node.attr) if _is_attribute(node) else ():
+        assigned = module.table.parents[store]
+        if module is site.module and isinstance(assigned, ast.Assign):
+            yield assigned.value
+
+
+def _is_attribute(node: ast.expr) -> TypeGuard[ast.Attribute]:
+    return isinstance(node, ast.Attribute) and node.attr not in {"data", "grad"}
 
 
 def _casts(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call) and any(k.arg == "dtype" for k in node.keywords):
+        return True
     method = node.func if isinstance(node, ast.Call) else None
     return isinstance(method, ast.Attribute) and method.attr in CASTS
 

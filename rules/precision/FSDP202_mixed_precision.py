@@ -137,7 +137,7 @@ def _argument(site: Site, plan: ShardPlan, study: Study) -> Decision:
     if plan.constructor.has("auto_wrap_policy"):
         wrapped = plan.constructor.wrapped
         plan.batch_norm = model_contents.may_have_batch_norm(wrapped, site.module, study)
-    plan.further += precision.buffer_sites(found)
+    plan.further += precision.buffer_sites(found, study)
     norms = _norms(plan, study) if any(each.spelled("param_dtype") for each in found) else ""
     if place is Role.PART:
         message = "mp_policy of a part, whose inputs are not cast"

@@ -1,16 +1,26 @@
 """Cast buffers after sharding where `MixedPrecision(buffer_dtype=...)` did."""
 
+import ast
+
 from fsdp_migrate.families.precision import precision
 from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.syntax.kinds import of_kind
 
-RULE = Rule(code="FSDP203", name="buffer_dtype", handles=("MixedPrecision(buffer_dtype=)",))
+RULE = Rule(
+    code="FSDP203",
+    name="buffer_dtype",
+    handles=("MixedPrecision(buffer_dtype=)", "MixedPrecision.buffer_dtype"),
+)
 
 
 def decide(site: Site, study: Study) -> Decision:
+    if site.construct == precision.ASKED:
+        return _asked(site, study)
     constructors = precision.constructors_casting(site, study)
     message = "dropped, there are no float buffers"
     for constructor in constructors:
@@ -27,3 +37,13 @@ def decide(site: Site, study: Study) -> Decision:
             )
         message = "buffers are cast after sharding"
     return study.rewritten(site, RULE.code, message, models=constructors)
+
+
+def _asked(site: Site, study: Study) -> Decision:
+    """``policy.buffer_dtype``, which an FSDP2 policy does not have, for one that is the same."""
+    asked = of_kind(site.node, ast.Attribute)
+    alike = precision.twin(asked, site.module, study)
+    proposal = study.proposal()
+    new = code("{p}.{n}", p=asked.value, n=alike)
+    proposal.replace(site.module, asked, new)
+    return study.rewritten(site, RULE.code, f"{alike}, which is the same", proposal)

@@ -48,9 +48,11 @@ def _origin(site: Site, study: Study) -> Decision:
     if conversion is None and origin is not None:
         conversion = study.conversions.get(origin)
     if conversion is None:
+        unknown = [c for c in study.constructors.values() if _is_unknown(c, study)]
+        if unknown and not study.derived:
+            concerned = frozenset(unknown)
+            return study.rewritten(site, RULE.code, policy_loops.KEPT, models=concerned)
         help = "delete it, or migrate the code that uses it together with it"
-        if any(_is_unknown(c, study) for c in study.constructors.values()):
-            help = "keep it if a model gets it in a way that is not seen here, or delete it"
         return study.left(
             site,
             RULE.code,

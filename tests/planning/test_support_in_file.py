@@ -6,6 +6,7 @@ import ast
 
 import pytest
 
+from fsdp_migrate.planning import support_library as library
 from tests.helpers.migrating import migrate
 
 FILE = "fsdp2_support.py"
@@ -74,3 +75,25 @@ def test_what_runs_before_the_first_definition_gets_a_file() -> None:
     script += "for p in model.parameters():\n    p.data.mul_(2)\n"
     _, after = migrate({"train.py": script + before})
     assert "def reshard_parameters" not in after["train.py"]
+
+
+def test_python_3_9_can_import_what_is_written() -> None:
+    """It does not evaluate ``A | B``: short functions have none, and files postpone annotations."""
+    for name in library.definitions():
+        names = library.closure([name])
+        text = library.written(names).decode()
+        ast.parse(text, feature_version=(3, 9))
+        assert "from __future__ import annotations" in text or not any(
+            map(library.has_unions, names)
+        )
+        code = ast.parse("\n".join(map(library.text_of, names)))
+        unions = [n for n in ast.walk(code) if isinstance(getattr(n, "op", None), ast.BitOr)]
+        assert all(_is_annotation(union, code) for union in unions)
+        assert "strict=" not in text
+
+
+def _is_annotation(node: ast.AST, tree: ast.AST) -> bool:
+    annotations = [
+        getattr(each, field, None) for each in ast.walk(tree) for field in ("annotation", "returns")
+    ]
+    return any(node in ast.walk(each) for each in annotations if each is not None)

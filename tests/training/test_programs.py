@@ -124,6 +124,16 @@ CASES = (
     Case("reached"),
     Case("replicated"),
     Case("selected"),
+    *(
+        Case("shared", ("--kind", kind, "--strategy", strategy), ranks=ranks)
+        for kind, strategy, ranks in (
+            ("none", "FULL_SHARD", 2),
+            ("one", "SHARD_GRAD_OP", 2),
+            ("one", "NO_SHARD", 2),
+            ("pair", "HYBRID_SHARD", 4),
+            ("pair", "_HYBRID_SHARD_ZERO2", 4),
+        )
+    ),
     *(Case("siblings", ("--state", state), HALF) for state in ("full", "rank0", "default")),
     *(Case("states", ("--kind", kind)) for kind in ("trainer", "sharded", "statics", "kept")),
     *(

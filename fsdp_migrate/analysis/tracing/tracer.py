@@ -81,7 +81,10 @@ class Tracer:
         self.parameter = self._calls.parameter
         self.callers, self.calls_named = graph.callers, index.calls_named
         self.built = registries.built
-        self.additions = self._containers.additions
+        self.additions, self.models_in = self._containers.additions, self._containers.taken
+        self.stores_named: Callable[[str], list[tuple[ast.Attribute, Module]]] = lambda name: (
+            index.attribute_stores.get(name, [])
+        )
         self.defines_method: Callable[[str], bool] = lambda name: name in index.method_counts
 
     def evaluate(self, node: ast.expr, module: Module, frame: Frame | None = None) -> Values:

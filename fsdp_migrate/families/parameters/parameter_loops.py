@@ -21,6 +21,7 @@ MEMORY = Construct.parse("parameter memory")
 ADDRESS = Construct.parse("parameter address")
 NAME = Construct.parse("parameter name")
 DATA = Construct.parse("parameter data")
+KEPT = Construct.parse("parameter data that is kept")
 UPDATE = Construct.parse("parameter update")
 METHODS = frozenset({"parameters", "named_parameters"})
 SHAPES = frozenset({"ndim", "shape", "dim", "size"})
@@ -105,8 +106,8 @@ def uses_of_variables(
                 stored |= _variable(node.value) in names
             for test in tests_of(node):
                 named |= any(isinstance(n, ast.Name) and n.id == first for n in walk(test))
-        for statement, target in data_assignments(part):
-            if isinstance(target.value, ast.Name) and target.value.id in names:
+        for statement, owner in data_assignments(part):
+            if isinstance(owner, ast.Name) and owner.id in names:
                 yield statement, DATA
     if addressed:
         yield loop, ADDRESS
@@ -138,7 +139,7 @@ def changes_in_place(names: set[str], region: Sequence[ast.AST]) -> bool:
                 continue
             if method.attr.endswith("_") and _variable(method.value) in names:
                 return True
-        if any(_variable(target) in names for _, target in data_assignments(part)):
+        if any(_variable(owner) in names for _, owner in data_assignments(part)):
             return True
     return False
 
@@ -168,12 +169,43 @@ def _asked(node: ast.expr) -> str:
 
 def has_data_assignments(module: Module) -> bool:
     data = module.table.attributes_by_name.named("data")
-    return any(isinstance(attribute.ctx, ast.Store) for attribute in data)
+    stored = any(isinstance(attribute.ctx, ast.Store) for attribute in data)
+    return stored or any(map(_sets_data, module.table.calls_by_name.named("setattr")))
 
 
-def data_assignments(tree: ast.AST) -> Iterator[tuple[ast.Assign, ast.Attribute]]:
+def data_assignments(tree: ast.AST) -> Iterator[tuple[ast.stmt, ast.expr]]:
+    """The statements that assign to ``.data``, each with what it is assigned of.
+
+    ``p.data = x``, ``p.data, e = e, p.data`` and ``setattr(p, "data", x)``.
+    """
     for node in walk(tree):
-        if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            target = node.targets[0]
-            if isinstance(target, ast.Attribute) and target.attr == "data":
-                yield node, target
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elts=targets)]) | ast.Assign(targets=targets):
+                for target in targets:
+                    if isinstance(target, ast.Attribute) and target.attr == "data":
+                        yield node, target.value
+            case ast.Expr(value=ast.Call(args=[owner, _, _]) as call) if _sets_data(call):
+                yield node, owner
+
+
+def _sets_data(call: ast.Call) -> bool:
+    match call:
+        case ast.Call(func=ast.Name(id="setattr"), args=[_, ast.Constant(value="data"), _]):
+            return True
+    return False
+
+
+def is_kept(read: ast.expr, module: Module) -> bool:
+    """Whether ``p.data`` is kept as it is, and so is the parameter's own memory: in a variable, an
+    attribute or a container."""
+    parent = module.table.parents[read]
+    match parent:
+        case ast.Assign(value=value) | ast.AnnAssign(value=value) | ast.NamedExpr(value=value):
+            return value is read
+        case ast.Tuple() | ast.List() | ast.Dict() | ast.Return() | ast.Yield():
+            return True
+        case ast.ListComp(elt=elt) | ast.GeneratorExp(elt=elt) | ast.DictComp(value=elt):
+            return elt is read
+        case ast.Call(func=ast.Attribute(attr="append" | "add" | "setdefault")):
+            return read in parent.args
+    return False

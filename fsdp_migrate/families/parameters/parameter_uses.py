@@ -17,12 +17,14 @@ from fsdp_migrate.families.parameters.parameter_loops import (
     COUNT,
     COUNTS,
     DATA,
+    KEPT,
     LOOPED,
     METHODS,
     NAME,
     UPDATE,
     data_assignments,
     has_data_assignments,
+    is_kept,
     loop_over,
     uses_in_loop,
 )
@@ -32,6 +34,7 @@ from fsdp_migrate.families.parameters.parameter_owners import (
     MEMBERS,
     is_flat,
     may_be_sharded,
+    models_looped_over,
     models_of_list,
     models_of_optimizer,
     optimizer_of_group,
@@ -43,6 +46,7 @@ from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import names_in
+from fsdp_migrate.syntax.scopes import Kind
 from fsdp_migrate.syntax.trees import walk
 
 
@@ -59,6 +63,38 @@ def _find(study: Study, module: Module) -> Iterator[Site]:
     yield from _of_models(study, module)
     yield from _of_optimizers(study, module)
     yield from _of_lists(study, module)
+    yield from _kept(study, module)
+
+
+def _kept(study: Study, module: Module) -> Iterator[Site]:
+    """``backup[name] = p.data`` in a file that assigns to ``.data``: what is kept is the memory of
+    the parameter itself, which FSDP1 overwrote with what was assigned, at the next forward."""
+    if not has_data_assignments(module):
+        return
+    for attribute in module.table.attributes_by_name.named("data"):
+        if not isinstance(attribute.ctx, ast.Load) or not is_kept(attribute, module):
+            continue
+        source = _source(attribute.value, study, module)
+        if source is not None and not is_gathered(attribute, study, module):
+            yield Site(KEPT, module, attribute, attribute, source)
+
+
+def _source(parameter: ast.expr, study: Study, module: Module) -> ast.expr | None:
+    """The sharded model that a path to a parameter begins with, or the list that it comes from."""
+    owner = parameter
+    while isinstance(owner, (ast.Attribute, ast.Subscript)):
+        owner = owner.value
+        if study.traced(owner, module):
+            return owner
+    for definition in study.defined_by(parameter, module):
+        listed = definition.value
+        if definition.kind is Kind.ELEMENT and listed is not None:
+            if models_of_list(listed, study, module):
+                return listed
+            looped = models_looped_over(listed, study, module)
+            if looped:
+                return next(iter(looped.values()))
+    return None
 
 
 def _of_models(study: Study, module: Module) -> Iterator[Site]:
@@ -80,8 +116,8 @@ def _of_models(study: Study, module: Module) -> Iterator[Site]:
                 yield Site(construct, module, node, node, method.value)
         yield from find_numbers(call, method.value, study, module)
     assigned = data_assignments(module.source.tree) if has_data_assignments(module) else ()
-    for statement, target in assigned:
-        owner = target.value
+    for statement, parameter in assigned:
+        owner = parameter
         while isinstance(owner, (ast.Attribute, ast.Subscript)) and statement not in found:
             owner = owner.value
             if study.traced(owner, module) and not is_gathered(statement, study, module):
@@ -173,8 +209,8 @@ def _of_lists(study: Study, module: Module) -> Iterator[Site]:
         assigned = [
             statement
             for part in (region if assigns_data else ())
-            for statement, each in data_assignments(part)
-            if isinstance(each.value, ast.Name) and each.value.id in names
+            for statement, owner in data_assignments(part)
+            if isinstance(owner, ast.Name) and owner.id in names
         ]
         counted = counts and _is_counted_over_ranks(names, region, study, module)
         reduced = assigned or counted or reductions.find_reductions(names, region, study, module)

@@ -12,7 +12,7 @@ import ast
 from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Constant, External, Made
+from fsdp_migrate.analysis.values import Constant, External, Made, Value
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
@@ -115,10 +115,31 @@ def _used_later(call: ast.Call, study: Study) -> str:
                 continue
             if any(value.node is call for value in study.values(attribute.value, module)):
                 name = attribute.attr
+                if name == "buffer_dtype" and not stored and twin(attribute, module, study):
+                    continue
                 if stored:
                     return f"its {name} is set after it is made, and an FSDP2 policy is frozen"
                 return f"its {name} is asked for, which an FSDP2 policy does not have"
     return ""
+
+
+def twin(asked: ast.Attribute, module: Module, study: Study) -> str:
+    """The field that has the same dtype as the ``buffer_dtype`` that is asked of a policy, or of
+    any of several; empty if none has."""
+    calls = [v.node for v in study.values(asked.value, module) if _is_policy(v)]
+    fields = [
+        {k.arg: ast.dump(k.value) for k in call.keywords}
+        for call in calls
+        if isinstance(call, ast.Call) and not call.args
+    ]
+    if not fields or len(fields) < len(study.values(asked.value, module)):
+        return ""
+    same = (n for n in FIELDS[:2] if all(f.get(n) == f.get("buffer_dtype", "") for f in fields))
+    return next(same, "")
+
+
+def _is_policy(value: Value) -> bool:
+    return isinstance(value, Made) and fsdp1.canonical(value.made_by) == "MixedPrecision"
 
 
 def read(node: ast.expr, module: Module, study: Study) -> tuple[list[MixedPrecision], bool]:
@@ -134,9 +155,7 @@ def read(node: ast.expr, module: Module, study: Study) -> tuple[list[MixedPrecis
         match value:
             case Constant(value=None):
                 nullable = True
-            case Made(node=ast.Call() as call) if (
-                fsdp1.canonical(value.made_by) == "MixedPrecision"
-            ):
+            case Made(node=ast.Call() as call) if _is_policy(value):
                 found.append(read_call(call, value.module, study))
             case _:
                 why = study.unknown([value])
@@ -191,18 +210,26 @@ def convert_in_place(
 # -- buffers --------------------------------------------------------
 
 
-def buffer_sites(found: list[MixedPrecision]) -> list[Site]:
-    """The ``buffer_dtype`` arguments among some policies."""
-    result = []
+BUFFER_DTYPE = Construct.parse("MixedPrecision(buffer_dtype=)")
+ASKED = Construct.parse("MixedPrecision.buffer_dtype")
+
+
+def buffer_sites(found: list[MixedPrecision], study: Study) -> list[Site]:
+    """The ``buffer_dtype`` arguments among some policies, and where they are asked for them."""
+    calls = {each.call for each in found}
+    result = [
+        Site(ASKED, module, attribute, attribute, attribute.value)
+        for module in study.project.modules
+        for attribute in module.table.attributes_by_name.named("buffer_dtype")
+        if any(value.node in calls for value in study.values(attribute.value, module))
+    ]
     for mixed in found:
         node = mixed.fields.get("buffer_dtype")
         if node is None:
             continue
         keyword = next((k for k in mixed.call.keywords if k.value is node), None)
         where = keyword if keyword is not None else node
-        result.append(
-            Site(Construct.parse("MixedPrecision(buffer_dtype=)"), mixed.module, where, where)
-        )
+        result.append(Site(BUFFER_DTYPE, mixed.module, where, where))
     return result
 
 

@@ -35,3 +35,17 @@ def is_gathered(node: ast.AST, study: Study, module: Module, depth: int = 3) -> 
                 is_gathered(c.call, study, c.module, depth - 1) for c in callers
             )
     return False
+
+
+def gathers(model: ast.expr, module: Module) -> bool:
+    """Whether an expression for a model stands in a ``with`` of its function that makes the
+    parameters of that very model whole."""
+    for parent in module.table.ancestors(model):
+        for item in parent.items if isinstance(parent, (ast.With, ast.AsyncWith)) else ():
+            match item.context_expr:
+                case ast.Call(func=function, args=[given, *_]) if last_name(function) in WHOLE:
+                    if ast.dump(given) == ast.dump(model):
+                        return True
+        if isinstance(parent, FUNCTIONS):
+            return False
+    return False

@@ -1,0 +1,95 @@
+"""What is assigned to ``.data`` of sharded parameters, and what is kept of their memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from fsdp_migrate.planning.outcome import Outcome
+from tests.helpers.migrating import migrate, rewritten
+
+PROGRAM = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Swap:
+    def __init__(self, model):
+        self.model = model
+        self.shadow = {name: p.data.clone() for name, p in model.named_parameters()}
+        self.backup = {}
+
+    def swap(self):
+        BEFORE
+        for name, param in self.model.named_parameters():
+            KEEP
+            ASSIGN
+
+
+def train(net):
+    model = FSDP(net)
+    swap = Swap(model)
+    return model, swap
+"""
+ASSIGN = "param.data = self.shadow[name]"
+
+
+def program(keep: str, assign: str = ASSIGN, before: str = "pass") -> str:
+    return PROGRAM.replace("KEEP", keep).replace("ASSIGN", assign).replace("BEFORE", before)
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        "self.backup[name] = param.data",
+        "param.old = param.data",
+        "old, new = param.data, self.shadow[name]",
+        "self.backup.setdefault(name, param.data)",
+        "self.kept.append(param.data)",
+        "(old := param.data)",
+    ],
+)
+def test_the_memory_of_a_parameter_that_is_overwritten_is_marked(keep: str) -> None:
+    """In FSDP1 the old weights were lost with the next forward: measured on two ranks."""
+    after = rewritten(program(keep))
+    assert "param.data.copy_(self.shadow[name])" in after
+    assert "own memory" in after
+
+
+def test_the_memory_of_all_parameters_at_once_is_marked() -> None:
+    before = "self.kept = [p.data for p in self.model.parameters()]"
+    assert "own memory" in rewritten(program("pass", before=before))
+
+
+@pytest.mark.parametrize(
+    ("keep", "assign"),
+    [
+        ("self.backup[name] = param.data.clone()", ASSIGN),
+        ("self.backup[name] = param.data * 2", ASSIGN),
+        ("print(param.data)", ASSIGN),
+        ("self.backup[name] = param.data", "pass"),
+    ],
+)
+def test_a_copy_or_memory_that_nothing_assigns_to_is_not_spoken_of(keep: str, assign: str) -> None:
+    assert "own memory" not in rewritten(program(keep, assign))
+
+
+def test_memory_of_other_tensors_is_not_spoken_of() -> None:
+    other = program("pass") + "\n\ndef keep(tensors):\n    return [t.data for t in tensors]\n"
+    assert "own memory" not in rewritten(other)
+
+
+@pytest.mark.parametrize(
+    "assign",
+    [
+        "param.data, self.shadow[name] = self.shadow[name], param.data",
+        'setattr(param, "data", self.shadow[name])',
+        "param.data = param.main.to(torch.bfloat16)",
+        "param.main = torch.empty_like(param, dtype=torch.float32)\n"
+        "            param.data = param.main",
+    ],
+)
+def test_what_a_copy_does_not_do_is_left(assign: str) -> None:
+    result, after = migrate({"example.py": program("pass", assign)})
+    assert "FSDP(net)" in after["example.py"]  # it would pass over the assignment without an error
+    left = [d for d in result.decisions if d.outcome is Outcome.LEFT and d.code == "FSDP408"]
+    assert [d.message for d in left] == ["assigning to .data of a sharded parameter does nothing"]
