@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,9 +14,14 @@ from fsdp_migrate.discovery import project_paths, torch_requirements
 from fsdp_migrate.discovery.torch_requirements import Stated
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.planning.result import Requirement, Result
+from fsdp_migrate.planning.result import NotFollowed, Requirement, Result
 
 CODE = "FSDP501"
+WEIGHTS_ONLY = Version("2.6")  # torch.load reads nothing but weights since then, unless told to
+LOADS = (
+    "since torch 2.6 torch.load gives nothing but weights: pass weights_only=False where a file of "
+    "your own holds more"
+)
 OLDER_TOO = frozenset({"FSDP100", "FSDP423"})  # rules whose results run on any torch
 
 
@@ -27,6 +33,7 @@ class Floors:
     target: Version
     display: Callable[[Path], str]
     before: dict[Path, bytes] = field(default_factory=dict)  # the contents of what is changed
+    passes_weights_only: bool = False  # the project ran on a torch before that
 
     @property
     def key(self) -> tuple[Path, tuple[int, int], Construct]:
@@ -62,6 +69,15 @@ class Floors:
                     Requirement(self.display(lock), 0, CODE, reason, help_, done=False)
                 )
 
+    def name_loads(self, files: Iterable[Path], result: Result) -> None:
+        """Name the calls of ``torch.load`` that read otherwise with the torch that is needed now.
+
+        See https://docs.pytorch.org/docs/stable/generated/torch.load.html.
+        """
+        for path in sorted(files) if self.passes_weights_only else ():
+            for line in _loads(result.changes.get(path) or _bytes(path)):
+                result.not_followed.append(NotFollowed(self.display(path), line, LOADS))
+
     def _look_for_file(
         self, named: Stated, data: bytes, within: Sequence[Path], found: list[Requirement]
     ) -> None:
@@ -85,6 +101,8 @@ class Floors:
             new = raised(each.text, self.target, poetry=each.poetry)
             if new == each.text:
                 continue
+            least = raised(each.text, WEIGHTS_ONLY, poetry=each.poetry)
+            self.passes_weights_only |= least != each.text
             span = each.locate(source)
             shown = f"torch {each.text}" if each.poetry else each.text
             line = _line(source, each)
@@ -113,6 +131,28 @@ class Floors:
         tops = map(project_paths.real_path, self.given)
         inside = any(real == top or (top.is_dir() and real.is_relative_to(top)) for top in tops)
         return "" if inside else "its file lies outside of the paths given"
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _loads(data: bytes) -> Iterator[int]:
+    """The lines of calls ``torch.load(...)`` that do not say ``weights_only``."""
+    if b"torch.load(" not in data:
+        return
+    try:
+        tree = ast.parse(data)
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="torch"), attr="load")):
+                if all(k.arg not in {"weights_only", None} for k in node.keywords):
+                    yield node.lineno
 
 
 def _line(source: str, stated: Stated) -> int:

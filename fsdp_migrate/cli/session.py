@@ -130,6 +130,8 @@ def run(
         if is_selected(CODE, chosen, ignored):
             floors = Floors([Path.cwd() / p for p in paths], settings.target, found.display)
             floors.raise_in(result)
+            every = (*found.candidates, *found.others, *map(Path, found.library))
+            floors.name_loads([path for path in every if path.suffix == ".py"], result)
     return Run(settings, found, result, time.perf_counter() - started, word, floors)
 
 

@@ -744,3 +744,32 @@ def test_a_setup_py_counts_among_the_files_of_code(here: Path, run: Command, wra
     (here / "other.py").write_text("import torch\n")
     answer = run("rewrite", ".")
     assert "3 files changed, 1 untouched" in answer.out
+
+
+LOADING = """\
+import torch
+
+
+def resume(path):
+    return torch.load(path, map_location="cpu")
+
+
+def weights(path, **more):
+    return torch.load(path, weights_only=True), torch.load(path, **more), self.torch.load(path)
+"""
+
+
+@pytest.mark.parametrize("pin", ["torch>=2.0", "torch==2.5.1", "torch"])
+def test_loads_that_give_weights_alone_are_named(here: Path, run: Command, pin: str) -> None:
+    (here / "requirements.txt").write_text(f"{pin}\n")
+    (here / "resume.py").write_text(LOADING)
+    answer = run("rewrite", ".", "--target-torch", "2.7")
+    assert "Since torch 2.6 torch.load gives nothing but weights" in answer.out
+    assert "see resume.py:5\n" in answer.out
+    assert (here / "resume.py").read_text() == LOADING
+
+
+def test_loads_of_a_torch_that_did_the_same_are_not_named(here: Path, run: Command) -> None:
+    (here / "requirements.txt").write_text("torch>=2.6\n")
+    (here / "resume.py").write_text(LOADING)
+    assert "weights" not in run("rewrite", ".").out
