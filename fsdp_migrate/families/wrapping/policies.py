@@ -49,6 +49,7 @@ class Policy:
     argument: ast.expr | None = None
     parts: tuple[tuple[Policy, ...], ...] = field(default=())
     looks_everywhere: bool = False  # of a function that walks: it only tests modules
+    named: bool = False  # the list of joined policies has a name
 
     @property
     def needs_walk(self) -> bool:
@@ -164,20 +165,33 @@ def _partial(value: Made, call: ast.Call, study: Study) -> Policy:
 
 def _joined(value: Made, call: ast.Call, study: Study) -> Policy:
     listed = _argument(call, -1, "policies")
-    if not isinstance(listed, (ast.List, ast.Tuple, ast.Set)):
-        raise Unreadable("the policies given to _or_policy are not written out as a list")
+    display, where = _written_list(listed, value, study)
     parts = tuple(
         tuple(
             written_here(
-                read(study.tracer.evaluate(element, value.module, value.frame), study),
+                read(study.tracer.evaluate(element, where, value.frame), study),
                 element,
-                value.module,
+                where,
                 study,
             )
         )
-        for element in listed.elts
+        for element in display.elts
     )
-    return Policy(Kind.ANY, value.module, call, listed, parts)
+    named = display is not listed
+    return Policy(Kind.ANY, value.module, call, listed, parts, named=named)
+
+
+def _written_list(
+    listed: ast.expr, made: Made, study: Study
+) -> tuple[ast.List | ast.Tuple | ast.Set, Module]:
+    """The list of policies, as it is written, and where that is."""
+    found = study.tracer.evaluate(listed, made.module, made.frame)
+    for value in found if len(found) == 1 else ():
+        match value.node:
+            case ast.List() | ast.Tuple() | ast.Set() as display:
+                if display is listed or not any(study.tracer.additions(value)):
+                    return display, value.module
+    raise Unreadable("the policies given to _or_policy are not written out as a list")
 
 
 def written_here(

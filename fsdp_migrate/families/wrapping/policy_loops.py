@@ -200,14 +200,27 @@ def _consume(policy: Policy, plan: ShardPlan, study: Study) -> None:
     constructor = plan.constructor
     if not study.convert(policy.node, None, _describe(policy), constructor):
         raise Unreadable("another constructor uses the same policy differently")
-    if policy.kind is not Kind.ANY:
-        return
-    for element, part in zip(elements_of(policy.argument), policy.parts, strict=True):
-        if len(part) == 1 and part[0].node is element:
+    if policy.kind is Kind.ANY:
+        _convert_joined(policy, plan, study)
+
+
+def _convert_joined(policy: Policy, plan: ShardPlan, study: Study) -> None:
+    """Take joined policies away where they stand in the list; those with a name, or in a list with
+    one, stay behind as predicates."""
+    for element, part in _joined(policy):
+        if element is not None and len(part) == 1 and part[0].node is element:
             _consume(part[0], plan, study)
         else:
             for each in part:
                 _to_predicate(each, plan, study)
+
+
+def _joined(policy: Policy) -> list[tuple[ast.expr | None, tuple[Policy, ...]]]:
+    """What may be each of some joined policies, with how it is written in the list, if the list has
+    no name of its own."""
+    if policy.named:
+        return [(None, part) for part in policy.parts]
+    return list(zip(elements_of(policy.argument), policy.parts, strict=True))
 
 
 def _test(policy: Policy, variable: str, plan: ShardPlan) -> Code:
@@ -223,10 +236,12 @@ def _test(policy: Policy, variable: str, plan: ShardPlan) -> Code:
             return code("({f})({v})", f=argument, v=variable)
         return code("{f}({v})", f=argument, v=variable)
     if policy.kind is Kind.ANY:
+        if policy.named:
+            return code("any(picks({v}) for picks in {l})", v=variable, l=present(argument))
         tests = []
-        for element, part in zip(elements_of(argument), policy.parts, strict=True):
+        for element, part in _joined(policy):
             inline = len(part) == 1 and part[0].node is element
-            called = code("{f}({v})", f=element, v=variable)
+            called = code("{f}({v})", f=present(element), v=variable)
             tests.append(_test(part[0], variable, plan) if inline else called)
         return join(" or ", tests)
     nn = plan.proposal.module_name(policy.module, "torch.nn", "nn", policy.node)
@@ -283,12 +298,7 @@ def _to_predicate(policy: Policy, plan: ShardPlan, study: Study) -> None:
     if policy.kind is Kind.PREDICATE and argument is not None:
         new = code("{f}", f=argument)
     elif policy.kind is Kind.ANY:
-        for element, part in zip(elements_of(argument), policy.parts, strict=True):
-            if len(part) == 1 and part[0].node is element:
-                _consume(part[0], plan, study)
-            else:
-                for each in part:
-                    _to_predicate(each, plan, study)
+        _convert_joined(policy, plan, study)
         new = code("lambda module: {t}", t=_test(policy, "module", plan))
     else:
         new = code("lambda module: {t}", t=_test(policy, "module", plan))
