@@ -4,6 +4,7 @@ import ast
 from dataclasses import replace
 
 from fsdp_migrate.families.checkpoints import (
+    first_rank,
     hoisting,
     hoisting_places,
     holders,
@@ -79,7 +80,7 @@ def decide(site: Site, study: Study) -> Decision:
     # around sharded parts was on every rank.
     several = bool(parts) or not all(meshes.is_sharded_by_all(m, study) for m in models)
     elsewhere = several if setting.rank0_only else setting.offload
-    if setting.kind == "FULL" and elsewhere and not hoisting.is_read_by_first(site, place, study):
+    if setting.kind == "FULL" and elsewhere and not first_rank.is_read_by_first(site, place, study):
         new, message = _by_support(site, setting, proposal, place)
     else:
         new, message = _new(site, setting, proposal, place)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.families.checkpoints import (
+    first_rank,
     held_optimizers,
     hoisting,
     hoisting_places,
@@ -189,7 +190,7 @@ def _new(
     message = "get_optimizer_state_dict"
     get = proposal.name(module, DCP, message, near)
     new = code("{g}({m}, {o})", g=get, m=model, o=optimizer)
-    first = setting.optim_rank0_only or hoisting.is_read_by_first(site, place, study)
+    first = setting.optim_rank0_only or first_rank.is_read_by_first(site, place, study)
     chosen = "" if _rank0_only(bound, site, study) is not None else ast.unparse(bound["rank0_only"])
     if not sharded and setting.optim_offload and not first and not chosen:
         message = "whole_on_cpu"
