@@ -68,8 +68,7 @@ def _definitions(
             or not _is_at_top(present[0].node, module)
         ):
             return []
-    texts = [library.text_of(name) for name in library.definitions() if name in names]
-    plain = [text.replace("{", "{{").replace("}", "}}") for text in texts]
+    plain = [text.replace("{", "{{").replace("}", "}}") for text in library.texts(names)]
     return [*result, *(Define(module, first, Code(text, {})) for text in plain)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +16,8 @@ from fsdp_migrate.syntax.trees import walk
 LIBRARY = Path(runtime.__file__).with_name("fsdp2_support.py")
 NAME = "fsdp2_support"
 SIGN = "written by fsdp-migrate"
+# Functions that do no more than torch's where another function of the library is not there as well.
+PLAIN = {"_sharded_state": ("_set_states", "get_model_state_dict")}
 
 
 def is_ours(module: Module) -> bool:
@@ -32,19 +34,33 @@ def _library() -> tuple[str, ast.Module]:
 
 def written(names: set[str]) -> bytes:
     """The file with these functions and no others."""
-    text, tree = _library()
-    used = {used for name in names for used in _names_in(name)}
-    lines = text.split("\n")
+    _, tree = _library()
     docstring = ast.get_docstring(tree, clean=False)
     blocks = [f'"""{docstring}"""\n']
     if any(map(has_unions, names)):
         blocks.append("\nfrom __future__ import annotations\n")
-    blocks.append(_imports(tree, used))
-    for name, node in definitions().items():
-        if name in names:
-            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            blocks.append("\n\n" + "\n".join(lines[first - 1 : node.end_lineno]) + "\n")
+    blocks.append(_imports(tree, _used(names)))
+    blocks += [f"\n\n{text}\n" for text in texts(names)]
     return "".join(blocks).encode()
+
+
+def texts(names: set[str]) -> list[str]:
+    """The source of each of some functions that stand together, in the library's order."""
+    found = [text_of(name) for name in definitions() if name in names]
+    for name, plain in _plain(names).items():
+        found = [text.replace(f"{name}(", f"{plain}(") for text in found]
+    return found
+
+
+def _plain(names: Collection[str]) -> dict[str, str]:
+    """The functions that are not needed where no others than these are, and what does."""
+    return {name: plain for name, (other, plain) in PLAIN.items() if other not in names}
+
+
+def _used(names: Collection[str]) -> set[str]:
+    """The names that some functions use, as they are written."""
+    plain = _plain(names)
+    return {plain.get(used, used) for name in names for used in _names_in(name)}
 
 
 Definition = ast.FunctionDef | ast.ClassDef
@@ -88,7 +104,7 @@ def closure(wanted: Iterable[str]) -> set[str]:
             continue
         found.add(name)
         stack += _names_in(name) & definitions().keys()
-    return found
+    return found - _plain(found).keys()
 
 
 def _imports(tree: ast.Module, used: set[str]) -> str:
@@ -152,9 +168,9 @@ def _length(node: ast.stmt) -> int:
     return sum(1 for line in text.split("\n")[node.lineno - 1 : node.end_lineno] if line.strip())
 
 
-def imports_of(module: Module, names: Iterable[str], near: ast.AST) -> Iterator[Import]:
+def imports_of(module: Module, names: Collection[str], near: ast.AST) -> Iterator[Import]:
     """What a file must import for functions that it defines."""
-    used = {used for name in names for used in _names_in(name)}
+    used = _used(names)
     for node in _library()[1].body:
         if not isinstance(node, (ast.Import, ast.ImportFrom)):
             continue

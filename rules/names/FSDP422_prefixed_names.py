@@ -15,7 +15,7 @@ RULE = Rule(
 
 
 REVIEW = (
-    "FSDP1's names had _fsdp_wrapped_module. in them here, so that this may have matched nothing; "
+    "FSDP1's names had _fsdp_wrapped_module. in them here, so that this may have matched others; "
     "now it goes by the plain names"
 )
 

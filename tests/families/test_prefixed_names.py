@@ -46,6 +46,8 @@ TESTS = [
     "PATTERN.search(n)",
     "layer_of(n) == 1",
     'n.endswith("0.weight")',
+    '"fsdp" in n',
+    '"_fsdp" not in n',
 ]
 OTHERS = [
     'n.endswith("bias")',

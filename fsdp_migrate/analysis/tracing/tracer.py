@@ -82,6 +82,9 @@ class Tracer:
         self.callers, self.calls_named = graph.callers, index.calls_named
         self.built = registries.built
         self.additions, self.models_in = self._containers.additions, self._containers.taken
+        self.arguments_named: Callable[[str], list[tuple[ast.expr, ast.Call, Module]]] = (
+            lambda name: index.arguments.get(name, [])
+        )
         self.stores_named: Callable[[str], list[tuple[ast.Attribute, Module]]] = lambda name: (
             index.attribute_stores.get(name, [])
         )

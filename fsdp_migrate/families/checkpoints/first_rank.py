@@ -8,8 +8,12 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Function, Made, Value
 from fsdp_migrate.families.checkpoints import ranks, snapshots
 from fsdp_migrate.families.checkpoints.hoisting_places import Place, held_parts
+from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.trees import FUNCTIONS
+
+DEEPEST = 4  # functions that hand a state on, and dictionaries that it goes into
 
 
 def is_read_by_first(site: Site, place: Place | None, study: Study) -> bool:
@@ -18,8 +22,25 @@ def is_read_by_first(site: Site, place: Place | None, study: Study) -> bool:
     if place is not None:
         exits = not place.around
         return any(is_first(part, module, study, exits=exits) for part in place.tests)
-    uses = _uses_of_result(site.node, module)
-    return bool(uses) and all(_is_under_first(use, module, study) for use in uses)
+    return _goes_to_first(site.node, module, study, DEEPEST)
+
+
+def _goes_to_first(node: ast.AST, module: Module, study: Study, depth: int) -> bool:
+    """Whether the first rank alone uses a value, in its function or where that returns it to."""
+    if depth <= 0:
+        return False
+    returned = module.table.parents[node]
+    if isinstance(returned, ast.Return):
+        function = enclosing_function(module, returned)
+        callers = study.tracer.callers(function, module) if isinstance(function, FUNCTIONS) else []
+        return bool(callers) and all(
+            _goes_to_first(c.call, c.module, study, depth - 1) for c in callers
+        )
+    uses = _uses_of_result(node, module)
+    return bool(uses) and all(
+        _is_under_first(use, module, study) or _goes_to_first(use, module, study, depth - 1)
+        for use in uses
+    )
 
 
 def _uses_of_result(node: ast.AST, module: Module) -> list[ast.Name]:
@@ -58,6 +79,11 @@ def is_first(test: ast.expr, module: Module, study: Study, *, exits: bool) -> bo
     """``torch.distributed.get_rank() == 0``, by any name; ``!=`` where the others returned."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return is_first(test.operand, module, study, exits=not exits)
+    if isinstance(test, (ast.Name, ast.Attribute)):  # self.is_main_process
+        given = study.values(test, module)
+        asked = [(v.node, v.module) for v in given if isinstance(v.node, ast.Compare)]
+        known = bool(asked) and len(asked) == len(given)
+        return known and all(is_first(node, where, study, exits=exits) for node, where in asked)
     if isinstance(test, ast.Call):  # is_main_process()
         called = [v for v in study.values(test.func, module) if isinstance(v, Function)]
         return len(called) == 1 and _says_first(called[0], study, exits=exits)

@@ -27,6 +27,7 @@ CONSTRUCT = Construct.parse("prefixed name")
 METHODS = frozenset({"named_parameters", "named_buffers", "named_modules"})
 INSIDE = frozenset({"module", "_fsdp_wrapped_module"})  # what the wrapper around all is off for
 PARTS = ("_fsdp_wrapped_module", "_fpw_module")
+OWN = ("fsdp", "fpw")  # words of FSDP1's that hardly anything else has in its name
 ANCHORED = frozenset({"match", "fullmatch", "fnmatch", "fnmatchcase"})
 SEARCHING = frozenset({"search", "findall", "finditer", "sub"})
 LISTING = frozenset({"list", "tuple", "dict", "sorted"})
@@ -235,12 +236,12 @@ def _of(method: ast.expr | None, name: str) -> str:
 
 
 def _is_across(text: ast.expr) -> bool:
-    """Whether a text contains a place in names where FSDP1 had put its part: ``layers.0.attn``."""
-    return (
-        isinstance(text, ast.Constant)
-        and isinstance(text.value, str)
-        and ACROSS_UNITS.search(text.value) is not None
-    )
+    """Whether a text contains a place in names where FSDP1 had put its part, ``layers.0.attn``, or
+    is of that part: ``fsdp``."""
+    if not isinstance(text, ast.Constant) or not isinstance(text.value, str):
+        return False
+    of_part = any(word in text.value for word in OWN) and any(text.value in part for part in PARTS)
+    return of_part or ACROSS_UNITS.search(text.value) is not None
 
 
 def _is_cleaned(node: ast.expr, module: Module) -> bool:

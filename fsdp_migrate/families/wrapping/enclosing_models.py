@@ -17,10 +17,12 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Display, Made, Value
 from fsdp_migrate.families.wrapping import wrap_contexts
 from fsdp_migrate.families.wrapping.model_contents import contents
+from fsdp_migrate.fsdp1 import references
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Wrapped
 from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import Kind
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 MODULE_BASES = ("torch.nn.Module", "torch.nn.modules.module.Module", "LightningModule")
 ADDERS = frozenset({"add_module", "register_module", "append", "insert", "extend", "update"})
@@ -30,6 +32,7 @@ LOOPS_DEEP = 4
 CHILDREN = frozenset({"children", "named_children", "modules", "named_modules", "items", "values"})
 PARTS = CHILDREN | {"get_submodule"}
 PARTS_DEEP = 8
+PARTIAL = frozenset({"functools.partial"})  # whose calls are followed
 PASSED_ON = (  # expressions whose value holds, or is, one of their parts
     ast.Await,
     ast.BoolOp,
@@ -72,9 +75,29 @@ def role(constructor: Constructor, study: Study) -> Role:
         if outer is not None and wrap_contexts.is_outer_of_two(outer, study):
             return role(outer, study)
         found.add(_kept_in(holder, module, constructor, study))
+    if _is_called_back(constructor, study):
+        found |= {Role.PART, Role.ROOT}
     if not found:
         return Role.ROOT
     return found.pop() if len(found) == 1 else Role.UNKNOWN
+
+
+def _is_called_back(constructor: Constructor, study: Study) -> bool:
+    """Whether a function that gives the model is handed to another one, which may call it for every
+    part of a model: ``apply_to_layers(model, wrap)``."""
+    module = constructor.module
+    function = references.enclosing_function(module, constructor.call)
+    if not isinstance(function, FUNCTIONS) or isinstance(function, ast.Lambda):
+        return False
+    returned = (r.value for r in module.table.returns.get(function, ()) if r.value is not None)
+    if not any(v.node is constructor.call for r in returned for v in study.values(r, module)):
+        return False
+    return any(
+        value.node is function
+        for given, call, where in study.tracer.arguments_named(function.name)
+        if study.external(call.func, where).isdisjoint(PARTIAL)
+        for value in study.values(given, where)
+    )
 
 
 def enclosing_constructors(constructor: Constructor, study: Study) -> frozenset[Constructor]:
