@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Display, Made
-from fsdp_migrate.families.checkpoints.holders import sharded_parts
 from fsdp_migrate.families.parameters import clips, vectors
 from fsdp_migrate.families.parameters.parameter_owners import models_of_list
+from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_attributes, model_values, possible_models, unfollowed
 from fsdp_migrate.planning.context import Study

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Function
-from fsdp_migrate.families.checkpoints import holders, state_dict_settings
+from fsdp_migrate.families.checkpoints import state_dict_settings
+from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
@@ -100,7 +101,7 @@ def _asks(call: ast.Call, module: Module, study: Study, seen: set[ast.AST]) -> b
         path = (access_path(method.value) or "").lower()
         if any(word in path for word in OTHERS):
             return False
-        parts = holders.sharded_parts(method.value, module, study)
+        parts = sharded_parts(method.value, module, study)
         return not parts and not study.models(method.value, module)  # else a site of its own
     functions = [v for v in study.values(call.func, module) if isinstance(v, Function)]
     if functions:
@@ -108,7 +109,7 @@ def _asks(call: ast.Call, module: Module, study: Study, seen: set[ast.AST]) -> b
     if bool(names) and all(name.startswith("builtins.") for name in names):
         return False
     passed = given_arguments(call)
-    if any(study.models(a, module) or holders.sharded_parts(a, module, study) for a in passed):
+    if any(study.models(a, module) or sharded_parts(a, module, study) for a in passed):
         return True  # somebody outside has the model
     on_model = method is not None and bool(study.models(method.value, module))
     return on_model and method is not None and method.attr not in QUIET_METHODS

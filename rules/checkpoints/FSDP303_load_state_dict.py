@@ -4,13 +4,13 @@ import ast
 
 from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.checkpoints import (
-    holders,
     loaded_states,
     settings_in_force,
     state_dict_settings,
     training_order,
 )
 from fsdp_migrate.families.wrapping import offloading
+from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
@@ -29,7 +29,7 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
-    held = holders.sharded_parts(site.subject, site.module, study)
+    held = sharded_parts(site.subject, site.module, study)
     found = study.models(site.subject, site.module)
     models = held.constructors or found.constructors
     setting = settings_in_force.setting_at(site.node, site.module, models, study)

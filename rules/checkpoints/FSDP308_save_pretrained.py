@@ -11,6 +11,7 @@ from fsdp_migrate.families.checkpoints import (
     state_dict_contexts,
     state_dict_settings,
 )
+from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1.model_attributes import STATE_FUNCTION
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -72,7 +73,7 @@ HELP = "call it on every rank, in a statement of its own, and give it the whole 
 def _function(site: Site, model: ast.expr, study: Study) -> Decision:
     """A function of another library that asks the model by itself."""
     module = site.module
-    parts = holders.sharded_parts(model, module, study)
+    parts = sharded_parts(model, module, study)
     models = parts.constructors or study.models(model, module).constructors
     setting = settings_in_force.setting_at(site.node, module, models, study)
     at_run_time = state_dict_settings.is_for_run_time(setting, study)

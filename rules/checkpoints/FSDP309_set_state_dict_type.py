@@ -4,8 +4,9 @@ import ast
 from collections.abc import Iterable
 
 from fsdp_migrate.analysis.values import Made
-from fsdp_migrate.families.checkpoints import holders, state_dict_settings
+from fsdp_migrate.families.checkpoints import state_dict_settings
 from fsdp_migrate.families.checkpoints.state_dict_contexts import read_setting_at
+from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
@@ -62,7 +63,7 @@ def _has_parts_alone(model: ast.expr, site: Site, study: Study) -> bool:
     """Whether a model is seen to be made, and not to be sharded, nor any part of it that is seen:
     its state dict calls are no sites, and have their setting from here."""
     found = study.models(model, site.module)
-    if found or holders.sharded_parts(model, site.module, study):
+    if found or sharded_parts(model, site.module, study):
         return False
     return bool(found.others) and all(isinstance(v, Made) for v in found.others)
 

@@ -16,12 +16,13 @@ from fsdp_migrate.analysis.values import (
     Made,
     Value,
 )
-from fsdp_migrate.families.checkpoints import holders, ranks, state_dict_settings
+from fsdp_migrate.families.checkpoints import ranks, state_dict_settings
 from fsdp_migrate.families.checkpoints.shared_conditions import (
     conditions_between,
     parts_of_test,
     sort_conditions,
 )
+from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1 import model_values, references
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -211,7 +212,7 @@ def _parameter(model: ast.expr | None, function: FunctionNode, study: Study, mod
 def _may_be_model(node: ast.expr, module: Module, study: Study) -> bool:
     """Whether an expression is an FSDP1 model, or may be one for all that is known."""
     found = study.values(node, module)
-    if not found or holders.sharded_parts(node, module, study):
+    if not found or sharded_parts(node, module, study):
         return True
     return not all(_is_something_else(value, study) for value in found)
 

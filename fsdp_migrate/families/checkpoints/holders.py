@@ -7,33 +7,17 @@ them for its state. FSDP2's give their shards, and what saves those says nothing
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, Display, Made, Value
-from fsdp_migrate.families.checkpoints.plain_models import is_plain_yet
-from fsdp_migrate.families.wrapping import enclosing_models
-from fsdp_migrate.fsdp1 import model_attributes, model_values, references
+from fsdp_migrate.analysis.values import Display
+from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
+from fsdp_migrate.fsdp1 import model_attributes, model_values
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Constructor
 
 METHODS = frozenset({"state_dict", "load_state_dict"})
-LOOPS = (ast.For, ast.AsyncFor, ast.While)
-
-
-@dataclass(frozen=True, eq=False)
-class Held:
-    """The sharded parts of what an expression may be."""
-
-    constructors: frozenset[Constructor] = frozenset()
-    certain: bool = False  # it always has some
-
-    def __bool__(self) -> bool:
-        return bool(self.constructors)
 
 
 def find_calls_on_holders(study: Study, module: Module) -> Iterator[Site]:
@@ -62,139 +46,3 @@ def find_functions_asking(study: Study, module: Module) -> Iterator[Site]:
     return model_attributes.state_functions(
         study.tracer, module, lambda node: bool(sharded_parts(node, module, study))
     )
-
-
-def sharded_parts(node: ast.expr, module: Module, study: Study) -> Held:
-    """The sharded parts in a module that is not sharded itself."""
-    values = study.values(node, module)
-    if not study.constructors or model_values.models(values, study.tracer):
-        return Held()
-    calls = {call for value in values for call in _parts(value, study)}
-    made = [c for call, c in study.constructors.items() if call in calls]
-    if made and is_plain_yet(node, module, study):
-        return Held()
-    found = (s for c in made if not _comes_later(c, node, module) for s in study.settings_of(c))
-    return Held(frozenset(found), all(_is_certain(v, study) for v in values))
-
-
-def _comes_later(constructor: Constructor, node: ast.expr, module: Module) -> bool:
-    """Whether the function around ``node`` shards a part once, after ``node`` has run."""
-    call = constructor.call
-    here = references.enclosing_function(module, node)
-    if constructor.module is not module or references.enclosing_function(module, call) is not here:
-        return False
-    around = set(module.table.ancestors(call)) & set(module.table.ancestors(node))
-    repeated = any(isinstance(n, LOOPS) and here in module.table.ancestors(n) for n in around)
-    return call.lineno > node.lineno and not repeated
-
-
-def _parts(value: Value, study: Study) -> set[ast.AST]:
-    """The constructor calls of the sharded parts of a module, however deep."""
-    if model_values.is_model(value, study.tracer):
-        made = {value.node}
-        if isinstance(value.node, ast.Call):  # of a partial, or of a class derived from FSDP1's
-            made |= {v.node for v in study.values(value.node.func, value.module)}
-        return made & set(study.constructors)
-    match value:
-        case Made(callee=Class() as cls) if enclosing_models.is_module(cls, study):
-            return _kept(cls.node, study, lambda: _of_class(value, cls, study))
-        case Made(node=ast.Call() as node) if value.made_by.startswith("torch.nn."):
-            return _kept(node, study, lambda: _of_elements(node, value.module, study))
-        case Display(node=ast.expr() as node):
-            return _kept(node, study, lambda: _of_elements(node, value.module, study))
-    return set()
-
-
-def _kept(node: ast.AST, study: Study, find: Callable[[], set[ast.AST]]) -> set[ast.AST]:
-    """What ``find`` finds in something, with what is stored in it by name; asked once for each."""
-    known = study.cache(_parts_by_holder)
-    if node not in known:
-        stored = study.cache(_stored_by_name).get(node, ())
-        found = known[node] = set(stored)  # it may hold its own kind
-        found |= find()
-    return known[node]
-
-
-def _parts_by_holder(study: Study) -> dict[ast.AST, set[ast.AST]]:
-    """The constructor calls of the sharded parts of modules, by class or by the call that makes
-    them."""
-    return {}
-
-
-def _stored_by_name(study: Study) -> dict[ast.AST, set[ast.AST]]:
-    """The calls of constructors, by the object that their model is stored in."""
-    found: dict[ast.AST, set[ast.AST]] = defaultdict(set)
-    for call, constructor in study.constructors.items():
-        if not constructor.is_context:
-            for owner in enclosing_models.owners(constructor, study):
-                found[owner].add(call)
-    return found
-
-
-def _of_class(value: Value, cls: Class, study: Study) -> set[ast.AST]:
-    """The sharded parts that instances of a class have as attributes."""
-    found: set[ast.AST] = set()
-    for related in study.tracer.family(cls):
-        found |= study.cache(_stored_by_name).get(related.node, set())
-        for name in _attributes(related.node):
-            for part in study.tracer.attribute(value, name, related.node, related.module):
-                found |= _parts(part, study)
-    return found
-
-
-def _attributes(cls: ast.ClassDef) -> set[str]:
-    """The names of what methods of a class store in ``self``."""
-    return {
-        node.attr
-        for node in ast.walk(cls)
-        if isinstance(node, ast.Attribute)
-        and isinstance(node.ctx, ast.Store)
-        and isinstance(node.value, ast.Name)
-        and node.value.id == "self"
-    }
-
-
-def _of_elements(node: ast.expr, module: Module, study: Study) -> set[ast.AST]:
-    """What a list, or a module made of others such as ``nn.Sequential``, is given."""
-    found = {inner for inner in ast.walk(node) if inner in study.constructors}
-    for each in _elements(node):
-        if each not in study.constructors:
-            for value in study.values(each, module):
-                found |= _parts(value, study)
-    return found
-
-
-def _elements(node: ast.expr) -> Iterable[ast.expr]:
-    match node:
-        case ast.Call(args=given):
-            return given
-        case ast.List(elts=given) | ast.Tuple(elts=given):
-            return given
-        case ast.Dict(values=given):
-            return given
-        case ast.ListComp(elt=each) | ast.GeneratorExp(elt=each):
-            return [each]
-    return []
-
-
-def _is_certain(value: Value, study: Study) -> bool:
-    """Whether a module certainly has a sharded part as soon as it is made."""
-    match value:
-        case Made(callee=Class() as cls):
-            return any(
-                _assigns(statement, study)
-                for related in study.tracer.lineage(cls)
-                for method in related.node.body
-                if isinstance(method, ast.FunctionDef) and method.name == "__init__"
-                for statement in method.body
-            )
-        case Made(node=ast.Call(args=given)):
-            return any(each in study.constructors for each in given)
-    return False
-
-
-def _assigns(statement: ast.stmt, study: Study) -> bool:
-    match statement:
-        case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"))], value=value):
-            return value in study.constructors
-    return False

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from fsdp_migrate.analysis import dataclass_fields
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Constant, External, Made
-from fsdp_migrate.families.checkpoints import holders
 from fsdp_migrate.families.wrapping import strategies
+from fsdp_migrate.families.wrapping.sharded_parts import Held, sharded_parts
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_values
 from fsdp_migrate.fsdp1.site import Site
@@ -155,7 +155,7 @@ def is_static_call(call: ast.Call, name: str, module: Module, study: Study) -> b
 
 def models_concerned(node: ast.expr | None, module: Module, study: Study) -> frozenset[Constructor]:
     """The models in ``node``, which a static method is given: one itself, or what holds some."""
-    parts = holders.sharded_parts(node, module, study) if node is not None else holders.Held()
+    parts = sharded_parts(node, module, study) if node is not None else Held()
     return parts.constructors or study.models_of_static(node, module).constructors
 
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Function, Made, Value
-from fsdp_migrate.families.checkpoints import holders
 from fsdp_migrate.families.wrapping.model_contents import contents
 from fsdp_migrate.families.wrapping.policy_loops import class_tuple
+from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
@@ -59,7 +59,7 @@ def checkpointed_models(model: ast.expr, module: Module, study: Study) -> frozen
     """The models that are checkpointed with a module: itself, or those that it holds."""
     if study.traced(model, module):
         return study.models(model, module).constructors
-    return holders.sharded_parts(model, module, study).constructors
+    return sharded_parts(model, module, study).constructors
 
 
 @dataclass(frozen=True, eq=False)
