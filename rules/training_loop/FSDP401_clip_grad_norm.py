@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterable
 
 from fsdp_migrate.families.parameters import clips
-from fsdp_migrate.families.parameters.parameter_owners import models_concerned
+from fsdp_migrate.families.parameters.parameter_owners import models_concerned, sharded
 from fsdp_migrate.families.training_loop import reductions
 from fsdp_migrate.families.wrapping import frozen_modules, strategies
 from fsdp_migrate.fsdp1.site import Site
@@ -72,17 +72,19 @@ def decide(site: Site, study: Study) -> Decision:
 def _torchs_own(site: Site, study: Study) -> Decision:
     """``torch.nn.utils.clip_grad_norm_``: in FSDP1 it computed the norm of this rank's part."""
     found = study.models(site.subject, site.module)
+    models = sharded(site.subject, site.module, study)
     if _is_alternative(site):
         message = "kept: it is for models that are not FSDP's"
-        return study.rewritten(site, RULE.code, message, models=found.constructors)
+        return study.rewritten(site, RULE.code, message, models=models)
     bound = bind_arguments(site.call, ("parameters", "max_norm", "norm_type"))
     used = not isinstance(site.module.table.parents[site.call], ast.Expr)
     proposal = study.proposal()
     if bound is not None and "max_norm" in bound:
         norm_type = bound.get("norm_type")
-        function = _emulation(norm_type, found.constructors, site, study)
-        if not function and used and not found.certain:
-            function = "clip_grad_norm_"  # which takes models that are not sharded, too
+        function = _emulation(norm_type, models, site, study)
+        has_parts = not found.constructors and bool(models)  # and plain parameters beside them
+        if not function and (has_parts or (used and not found.certain)):
+            function = "clip_grad_norm_"  # which takes what is not sharded, too
         if function:
             proposal.replace(
                 site.module,
@@ -102,8 +104,8 @@ def _torchs_own(site: Site, study: Study) -> Decision:
         RULE.code,
         "the norm of all ranks",
         proposal,
-        models=found.constructors,
-        review=_local(site, found.constructors, study),
+        models=models,
+        review=_local(site, models, study),
     )
 
 

@@ -71,6 +71,7 @@ CASES = (
         for kind, cast, target in (("batch", "0", ""), ("names", "1", ""), ("batch", "0", "2.13"))
     ),
     *(Case("attributes", ("--kind", k)) for k in ("known", "settings", "original", "flat")),
+    Case("both"),
     Case("classes"),
     *(
         Case("dictionaries", ("--how", how, "--half", half), HALF if half == "1" else 1e-6)

@@ -52,7 +52,11 @@ def find_prefixed_names(study: Study, module: Module) -> Iterator[Site]:
             continue
         tests = Tests(study, module, _like(owner, module))
         loops = [loop for loop in _loops(call, module) if tests.any_in(*loop[:2])]
-        if not loops or _is_cleaned(call, module) or not study.traced(owner, module):
+        if (
+            not loops
+            or _is_cleaned(call, module)
+            or not parameter_owners.sharded(owner, module, study)
+        ):
             continue
         flat = method.attr == "named_parameters" and parameter_owners.is_flat(owner, module, study)
         modules = method.attr == "named_modules"  # which are not plain in summon_full_params either

@@ -16,6 +16,7 @@ from fsdp_migrate.families.parameters.parameter_loops import AROUND, METHODS
 from fsdp_migrate.families.training_loop import early_optimizers, reductions
 from fsdp_migrate.families.wrapping import enclosing_models
 from fsdp_migrate.families.wrapping.gathered import is_gathered
+from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.fsdp1.unfollowed import is_foreign_result
@@ -85,10 +86,19 @@ def owner_of_groups(node: ast.AST) -> ast.expr | None:
     return node.value if isinstance(node, ast.Attribute) and node.attr == GROUPS else None
 
 
+def sharded(model: ast.expr, module: Module, study: Study) -> frozenset[Constructor]:
+    """Who shards what a model's ``parameters()`` gives: its own constructors, or those of the parts
+    of a module that is not sharded itself."""
+    if study.traced(model, module):
+        return study.models(model, module).constructors or study.every_constructor
+    return sharded_parts(model, module, study).constructors
+
+
 def models_concerned(site: Site, study: Study) -> frozenset[Constructor]:
     """The models whose parameters a site handles: directly, through an optimizer, or in a list."""
-    if study.traced(site.subject, site.module):
-        return study.models(site.subject, site.module).constructors
+    own = sharded(site.subject, site.module, study)
+    if own:
+        return own
     found = models_of_optimizer(site.subject, study, site.module)
     return found or models_of_list(site.subject, study, site.module)
 
@@ -141,8 +151,7 @@ def _given_to(call: ast.Call, study: Study, module: Module) -> frozenset[Constru
             if isinstance(held, ast.Subscript):
                 continue  # the groups of another optimizer
             model = method_of(held).value
-            if study.traced(model, where):
-                found |= study.models(model, where).constructors
+            found |= sharded(model, where, study)
             plain = True
     if plain or not given:
         return frozenset(found)
@@ -160,8 +169,9 @@ def models_of_list(node: ast.expr, study: Study, module: Module) -> frozenset[Co
             )
             continue
         for model in _with_holders(method_of(held).value):
-            if study.traced(model, where) and not is_gathered(held, study, where):
-                found |= study.models(model, where).constructors
+            own = sharded(model, where, study)
+            if own and not is_gathered(held, study, where):
+                found |= own
                 break
     return frozenset(found)
 
@@ -228,7 +238,7 @@ def _filled(
 
 def is_flat(model: ast.expr, module: Module, study: Study) -> bool:
     """Whether FSDP1 may have shown one flat parameter a unit, without ``use_orig_params=True``."""
-    for constructor in study.models(model, module).constructors:
+    for constructor in sharded(model, module, study):
         given = constructor.arguments.get("use_orig_params")
         if given is None and not constructor.is_open:
             return True
@@ -260,6 +270,6 @@ def models_looped_over(iterated: ast.expr, study: Study, module: Module) -> dict
         method = node.func if isinstance(node, ast.Call) else None
         if isinstance(method, ast.Attribute) and method.attr in METHODS:
             path = access_path(method.value)
-            if path is not None and study.traced(method.value, module):
+            if path is not None and sharded(method.value, module, study):
                 found.setdefault(path, method.value)
     return found

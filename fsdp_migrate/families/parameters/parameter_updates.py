@@ -14,6 +14,7 @@ from fsdp_migrate.families.parameters.parameter_owners import (
     models_concerned,
     models_looped_over,
     owner_of_groups,
+    sharded,
 )
 from fsdp_migrate.families.training_loop.early_optimizers import trained_models
 from fsdp_migrate.families.training_loop.gathered_roots import may_stay_gathered, reshard_line
@@ -66,23 +67,20 @@ def models_changed(iterated: ast.expr, module: Module) -> list[ast.expr]:
 
 
 def decide_update(site: Site, study: Study) -> Decision:
-    if not study.traced(site.subject, site.module):
+    if not sharded(site.subject, site.module, study):
         return _update_of_optimizer(site, site.subject, study)
     proposal = study.proposal()
     looped = models_looped_over(site.expression, study, site.module)
     # Parameters of an FSDP1 model and of an FSDP2 model do not mix: all of them or none.
     together = (site.subject, *looped.values())
-    models = frozenset(c for m in together for c in study.models(m, site.module).constructors)
+    models = frozenset(c for m in together for c in sharded(m, site.module, study))
     if not may_stay_gathered(models, study):
         return study.kept_as_is(site, RULE, "kept, on sharded parameters", models=models)
     lines = [
         reshard_line(m, site.module, site.expression, study, proposal) for m in looped.values()
     ]
     proposal.insert_before(site.module, site.statement, *lines)
-    changed = [
-        study.models(m, site.module).constructors
-        for m in models_changed(site.expression, site.module)
-    ]
+    changed = [sharded(m, site.module, study) for m in models_changed(site.expression, site.module)]
     review = ""
     if any(found and found.isdisjoint(trained_models(study)) for found in changed):
         review = STALE

@@ -38,6 +38,7 @@ from fsdp_migrate.families.parameters.parameter_owners import (
     models_of_list,
     models_of_optimizer,
     optimizer_of_group,
+    sharded,
 )
 from fsdp_migrate.families.training_loop import reductions
 from fsdp_migrate.families.wrapping import strategies
@@ -103,7 +104,7 @@ def _of_models(study: Study, module: Module) -> Iterator[Site]:
         method = call.func
         if not isinstance(method, ast.Attribute):
             continue
-        if not study.traced(method.value, module):
+        if not sharded(method.value, module, study):
             yield from _of_unknown(call, method.value, study, module)
             continue
         if is_gathered(call, study, module):
