@@ -186,8 +186,24 @@ def _with_holders(model: ast.expr) -> Iterator[ast.expr]:
 
 def parameters_in(
     node: ast.expr, study: Study, module: Module, depth: int = NESTED
-) -> Iterator[tuple[ast.Call | ast.Subscript, Module]]:
+) -> tuple[tuple[ast.Call | ast.Subscript, Module], ...]:
     """Every ``model.parameters()`` or ``group["params"]`` whose elements are in a list."""
+    known = study.cache(_known)
+    if (node, depth) not in known:
+        found = _parameters_in(node, study, module, depth)
+        known[node, depth] = tuple(dict.fromkeys(found))
+    return known[node, depth]
+
+
+def _known(
+    study: Study,
+) -> dict[tuple[ast.expr, int], tuple[tuple[ast.Call | ast.Subscript, Module], ...]]:
+    return {}
+
+
+def _parameters_in(
+    node: ast.expr, study: Study, module: Module, depth: int
+) -> Iterator[tuple[ast.Call | ast.Subscript, Module]]:
     if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:
             yield node, module
