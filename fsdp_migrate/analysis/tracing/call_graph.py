@@ -155,6 +155,8 @@ class CallGraph:
             parent = module.table.parents[call]
             targets = parent.targets if isinstance(parent, ast.Assign) else []
             found.update(dict.fromkeys(name for t in targets if (name := last_name(t))))
+            if isinstance(parent, ast.keyword) and parent.arg is not None:  # Trainer(run=partial())
+                found[parent.arg] = None
         waiting = list(found)
         while waiting:
             for name in self._names_passed_on(waiting.pop()):

@@ -11,6 +11,7 @@ from fsdp_migrate.analysis.tracing.containers import Containers
 from fsdp_migrate.analysis.tracing.evaluator import Evaluator
 from fsdp_migrate.analysis.tracing.functions import (
     CallSite,
+    asserted,
     class_of_method,
     default_of,
     exits,
@@ -188,6 +189,9 @@ class Calls:
             if has_decorator(function, "classmethod"):
                 return [Class(owner, module)]
             return [Made(owner, module, callee=Class(owner, module))]
+        only = asserted(arg.arg, function)
+        if only is not None:
+            return list(self.evaluate(only, module, frame))
         default = default_of(arg, function)
         if frame is not None and frame.function is function:
             bound = owner is not None and not is_static(function)

@@ -83,6 +83,27 @@ def default_of(arg: ast.arg, function: FunctionNode) -> ast.expr | None:
     return None
 
 
+def asserted(name: str, function: FunctionNode) -> ast.expr | None:
+    """What a function insists on for a parameter: ``X`` of ``assert kind == X`` at its top.
+
+    None if it is given another value first, or is not asked about.
+    """
+    for statement in function.body if isinstance(function.body, list) else ():
+        match statement:
+            case ast.Assert(
+                test=ast.Compare(
+                    left=ast.Name(id=asked), ops=[ast.Eq() | ast.Is()], comparators=[only]
+                )
+            ) if asked == name:
+                return only if isinstance(only, (ast.Attribute, ast.Constant)) else None
+        if any(
+            isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store)
+            for n in ast.walk(statement)
+        ):
+            return None
+    return None
+
+
 def gives_unknown_arguments(call: ast.Call) -> bool:
     """Whether a call gives ``*args`` or ``**kwargs``."""
     return any(isinstance(a, ast.Starred) for a in call.args) or any(
