@@ -11,6 +11,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Display, Made, Value
 from fsdp_migrate.families.wrapping import enclosing_models
 from fsdp_migrate.families.wrapping.plain_models import is_plain_yet
+from fsdp_migrate.families.wrapping.stored_models import is_module
 from fsdp_migrate.fsdp1 import model_values, references
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
@@ -61,7 +62,7 @@ def _parts(value: Value, study: Study) -> set[ast.AST]:
             made |= {v.node for v in study.values(value.node.func, value.module)}
         return made & set(study.constructors)
     match value:
-        case Made(callee=Class() as cls) if enclosing_models.is_module(cls, study):
+        case Made(callee=Class() as cls) if is_module(cls, study):
             return _kept(cls.node, study, lambda: _of_class(value, cls, study))
         case Made(node=ast.Call() as node) if value.made_by.startswith("torch.nn."):
             return _kept(node, study, lambda: _of_elements(node, value.module, study))
