@@ -11,7 +11,7 @@ bin := $(VENV)/bin
 ready := $(VENV)/.ready
 demo := build/demo
 
-.PHONY: help demo test lint documents mutants pairs benchmarks ruler ruler-record measure clean
+.PHONY: help demo test lint documents mutants pairs gpu benchmarks ruler ruler-record measure clean
 
 help:
 	@echo "make demo        rewrite the example project, train before and after, print the verdict"
@@ -20,6 +20,7 @@ help:
 	@echo "make documents   renew the tables in docs/"
 	@echo "make mutants     plant every known defect; verify must catch each one"
 	@echo "make pairs       fifty correct migrations; verify must pass each one"
+	@echo "make gpu         what needs a GPU, where there is one (TORCH= a build for it)"
 	@echo "make ruler       tell what is written or said otherwise than at the last make ruler-record"
 	@echo "make measure     count the tool's changed lines beside those of migrations by hand"
 	@echo "make benchmarks  measure against the bars in docs/design.md"
@@ -61,6 +62,9 @@ mutants: $(ready)
 
 pairs: $(ready)
 	$(bin)/python -m pytest -q -m pairs
+
+gpu: $(ready)
+	$(bin)/python -m pytest -q -rs -m gpu tests/verify/test_gpu.py
 
 benchmarks: $(ready)
 	for script in startup gate rewrite verify; do $(bin)/python benchmarks/$$script.py || exit 1; done
