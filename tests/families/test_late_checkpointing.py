@@ -161,3 +161,19 @@ def test_inputs_that_are_not_cast_again_are_marked(
     (decision,) = [d for d in result.decisions if d.code == "FSDP117"]
     assert decision.outcome is (Outcome.REVIEW if is_marked else Outcome.REWRITTEN)
     assert ("before torch 2.13" in after["train.py"]) is is_marked
+
+
+def test_models_of_a_library_are_taken_to_run_their_blocks_once() -> None:
+    """Where one forward is followed by its backward, before torch 2.11."""
+    trained = (
+        "    for batch in other:\n"
+        "        model(batch).sum().backward()\n"
+        "    return model\n\n\n"
+        "def main(rank, data):\n"
+        "    from vision import make\n"
+        "    return build(make(), rank, data)\n"
+    )
+    source = STRAIGHT.replace("BETWEEN", "print(model)").replace("    return model\n", trained)
+    outcome, after = found(source)
+    assert outcome is Outcome.REWRITTEN
+    assert "TODO" not in after

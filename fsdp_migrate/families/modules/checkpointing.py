@@ -133,7 +133,8 @@ def move_sharding_behind(plan: ShardPlan, found: Checkpointing, study: Study) ->
 
 
 def may_run_twice(models: frozenset[Constructor], study: Study) -> bool:
-    """Whether a module of these models may run twice before a backward; True when unsure."""
+    """Whether a module of these models may run twice before a backward; True when the code that
+    runs them does not tell. Models of which not all is in sight are taken to run as others do."""
     found = [
         (call, module)
         for module in study.project.modules
@@ -147,8 +148,6 @@ def may_run_twice(models: frozenset[Constructor], study: Study) -> bool:
     if not all(_has_backward_of_its_own(c, m) for c, m in trained):
         return True
     made = [contents(model.wrapped, model.module, study) for model in models]
-    if not all(each.complete or each.from_library for each in made):
-        return True
     return any(_runs_a_part_twice(cls.node) for each in made for cls in each.classes)
 
 
