@@ -35,6 +35,45 @@ def build(net, world_size=8, cpu=False):
         net = FSDP(net)
     return net
 """,
+    "a list": """\
+def build(net, world_size=8):
+    if world_size not in (0, 1):
+        net = FSDP(net)
+    return net
+""",
+    "a predicate": """\
+def is_shared(number):
+    \"\"\"Whether there is more than one rank.\"\"\"
+    return number > 1
+
+
+def build(net, world_size=8):
+    return FSDP(net) if is_shared(world_size) else net
+""",
+    "a closure": """\
+def build(net, world_size=8):
+    def wrap(module):
+        if world_size > 1:
+            return FSDP(module)
+        return module
+
+    return wrap(net)
+""",
+    "a variable": """\
+def build(net, world_size=8):
+    is_shared = world_size > 1
+    if is_shared:
+        net = FSDP(net)
+    return net
+""",
+    "a parameter that is given anew": """\
+def build(net, world_size=8):
+    if world_size == 0:
+        world_size = 1
+    if world_size > 1:
+        net = FSDP(net)
+    return net
+""",
     "another function": """\
 def shard(net):
     return FSDP(net)

@@ -13,10 +13,11 @@ from typing import Any
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.evaluator import Evaluator
-from fsdp_migrate.analysis.values import Constant, Frame, FunctionNode
+from fsdp_migrate.analysis.values import Constant, Frame, Function, FunctionNode
 from fsdp_migrate.syntax import conditions
 from fsdp_migrate.syntax.expressions import names_in
 from fsdp_migrate.syntax.scopes import Kind
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 OPERATORS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
@@ -28,6 +29,7 @@ OPERATORS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Is: operator.is_,
     ast.IsNot: operator.is_not,
 }
+DEEPEST = 4  # functions that ask functions
 _Values = list[object]
 
 
@@ -37,6 +39,7 @@ class BranchesTaken:
     def __init__(self, tracer: Evaluator) -> None:
         self.tracer = tracer
         self._asking: set[tuple[ast.AST, Frame]] = set()
+        self._frames: dict[tuple[ast.Call, Frame], Frame] = {}
         self._conditions: dict[tuple[ast.AST, ast.AST], list[tuple[ast.expr, bool]]] = {}
 
     def passes_by(self, frame: Frame | None, node: ast.AST, module: Module) -> bool:
@@ -58,16 +61,27 @@ class BranchesTaken:
     def _about_parameters(
         self, node: ast.AST, module: Module, function: FunctionNode
     ) -> list[tuple[ast.expr, bool]]:
-        """The conditions around a node that a parameter of its function has a part in."""
+        """The conditions around a node that a parameter of its function has a part in, or of one
+        around that."""
         key = (node, function)
         if key not in self._conditions:
-            given = function.args
-            names = {a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)}
+            around = [n for n in module.table.ancestors(function) if isinstance(n, FUNCTIONS)]
+            given = [each.args for each in (function, *around)]
+            names = {
+                a.arg for args in given for a in (*args.posonlyargs, *args.args, *args.kwonlyargs)
+            }
             found = conditions.around(node, module.table, function)
             self._conditions[key] = [
-                each for each in found if not names.isdisjoint(names_in(each[0]))
+                each for each in found if not names.isdisjoint(self._asks_for(each[0], module))
             ]
         return self._conditions[key]
+
+    def _asks_for(self, test: ast.expr, module: Module) -> set[str]:
+        """The names in a condition, and in the conditions that its variables stand for."""
+        named = [node for node in ast.walk(test) if isinstance(node, ast.Name)]
+        assigned = [self._only_assigned(name, module) for name in named]
+        inner = [names_in(each) for each in assigned if each is not None]
+        return names_in(test).union(*inner)
 
     def answer(self, test: ast.expr, module: Module, frame: Frame | None) -> bool | None:
         """What a condition is in a call; None where its literal arguments do not tell."""
@@ -83,24 +97,79 @@ class BranchesTaken:
                 if decisive in answers:
                     return decisive
                 return None if None in answers else not decisive
+            case ast.Compare(left=left, ops=[ast.In() | ast.NotIn() as op], comparators=[right]):
+                listed = _written(right)
+                if listed is None:
+                    return None
+                found = [value in listed for value in self._values(left, module, frame) or []]
+                inside = _one(found)
+                return None if inside is None else inside is isinstance(op, ast.In)
+            case ast.Call(func=called):
+                return self._of_predicate(test, called, module, frame)
+            case ast.Name() if (assigned := self._only_assigned(test, module)) is not None:
+                return self.answer(assigned, module, frame)
             case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in OPERATORS:
                 sides = self._values(left, module, frame), self._values(right, module, frame)
                 pairs = itertools.product(*(side or [] for side in sides))
                 return _one([_compared(OPERATORS[type(op)], a, b) for a, b in pairs])
         return _one([bool(value) for value in self._values(test, module, frame) or []])
 
+    def _of_predicate(
+        self, call: ast.Call, called: ast.expr, module: Module, frame: Frame
+    ) -> bool | None:
+        """What a function of the project's answers that does nothing but to ask:
+        ``is_sharded(strategy)``."""
+        match list(self.tracer.evaluate(called, module)):
+            case [Function(node=ast.FunctionDef(body=body) as function, module=where, owner=None)]:
+                pass
+            case _:
+                return None
+        asked = [s for s in body if not isinstance(s, ast.Expr)]  # docstrings ask nothing
+        if len(asked) != 1 or not isinstance(asked[0], ast.Return) or asked[0].value is None:
+            return None
+        key = call, frame
+        if key not in self._frames:
+            self._frames[key] = Frame(call, module, function, frame)
+        inner = self._frames[key]
+        return self.answer(asked[0].value, where, inner) if inner.depth <= DEEPEST else None
+
+    def _only_assigned(self, name: ast.Name, module: Module) -> ast.expr | None:
+        """The one condition that a variable stands for: ``sharded = strategy == "fsdp"``."""
+        owner = module.table.scope_of(name).lookup(name.id)
+        if owner is None or not owner.is_function or len(owner.bindings[name.id]) != 1:
+            return None
+        binding = owner.bindings[name.id][0]
+        is_test = isinstance(binding.value, (ast.Compare, ast.BoolOp, ast.UnaryOp))
+        is_plain = binding.kind is Kind.ASSIGN and not binding.unpack
+        return (
+            binding.value if is_plain and is_test and isinstance(binding.value, ast.expr) else None
+        )
+
     def _values(self, node: ast.expr, module: Module, frame: Frame) -> _Values | None:
         """The literals that a parameter may be in a call; None where it may be something else."""
         if isinstance(node, ast.Constant):
             return [node.value]
         owner = module.table.scope_of(node).lookup(node.id) if isinstance(node, ast.Name) else None
-        if owner is None or owner.node is not frame.function or not isinstance(node, ast.Name):
+        asked: Frame | None = frame
+        while owner is not None and asked is not None and asked.function is not owner.node:
+            asked = asked.parent  # of the function around
+        if owner is None or asked is None or not isinstance(node, ast.Name):
             return None
-        if [binding.kind for binding in owner.bindings[node.id]] != [Kind.PARAMETER]:
+        kinds = [binding.kind for binding in owner.bindings[node.id]]
+        if Kind.PARAMETER not in kinds or not set(kinds) <= {Kind.PARAMETER, Kind.ASSIGN}:
             return None
-        found = self.tracer.evaluate(node, module, frame)
+        found = self.tracer.evaluate(node, module, asked)
         values: _Values = [value.value for value in found if isinstance(value, Constant)]
         return values if len(values) == len(found) else None
+
+
+def _written(node: ast.expr) -> _Values | None:
+    """The literals of a collection that is written out."""
+    match node:
+        case ast.Tuple(elts=elements) | ast.List(elts=elements) | ast.Set(elts=elements):
+            values = [e.value for e in elements if isinstance(e, ast.Constant)]
+            return list(values) if len(values) == len(elements) else None
+    return None
 
 
 def _compared(compare: Callable[[Any, Any], bool], left: object, right: object) -> bool | None:
