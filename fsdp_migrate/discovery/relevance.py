@@ -56,6 +56,7 @@ RELEVANT_USES = tuple(
             rb"params4bit",
             rb"load_in_4bit",
             rb"class (?<!\wclass )\w+\([^)]*\bParameter\b",
+            rb"class (?<!\wclass )\w+\(\s*(?:\w+\.)?(?:ABC|Generic|Protocol)\b",  # of a model
             rb"_gradient_p(?<!\w_gradient_p)(?:re|ost)divide_factor\b",
         ),
     )

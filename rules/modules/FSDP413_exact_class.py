@@ -16,16 +16,31 @@ from fsdp_migrate.syntax.kinds import of_kind
 RULE = Rule(
     code="FSDP413",
     name="exact_class",
-    handles=("exact class", "class name", "class as a key"),
+    handles=(
+        "exact class",
+        "class name",
+        "class name of a wrapper",
+        "bases of a class",
+        "class as a key",
+    ),
     finders=(
         Finder(150, exact_classes.find_exact_class_tests),
         Finder(160, exact_classes.find_class_names),
+        Finder(165, exact_classes.find_class_bases),
         Finder(170, exact_classes.find_class_keys),
     ),
 )
 
 
 PREFIX = "FSDP"
+OTHER_NAME = (
+    "this was FullyShardedDataParallel, now it is the name of the model's own class behind FSDP: "
+    "files and entries that are called by it have other names"
+)
+OWN_CLASS = (
+    "a sharded module has a class of its own, derived from FSDPModule and the class it had, which "
+    "stands among the bases here now"
+)
 # Torch derives the output layer of its attention from Linear.
 DERIVED_LINEAR = ("MultiheadAttention", "Transformer")
 
@@ -34,6 +49,12 @@ def decide(site: Site, study: Study) -> Decision:
     if site.construct == exact_classes.NAMED:
         return _name(site, study)
     concerned = _concerned(site, study)
+    if site.construct == exact_classes.OF_WRAPPER:
+        message = "kept, with another name"
+        return study.rewritten(site, RULE.code, message, models=concerned, review=OTHER_NAME)
+    if site.construct == exact_classes.DERIVED:
+        message = "kept, with other classes"
+        return study.rewritten(site, RULE.code, message, models=concerned, review=OWN_CLASS)
     if site.construct == exact_classes.KEY:
         return _left(site, concerned, study, "something is looked up by the class of a module")
     compared = of_kind(site.node, ast.Compare)

@@ -1,23 +1,30 @@
 """Wrap a model with `fully_shard` instead of `FullyShardedDataParallel`."""
 
 from fsdp_migrate.families.modules import checkpointing
-from fsdp_migrate.families.wrapping import refused_modules
+from fsdp_migrate.families.wrapping import class_layouts, refused_modules
 from fsdp_migrate.families.wrapping.forward_registration import plan_registration
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rendering import render
-from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.planning.rule import Finder, Rule
 from fsdp_migrate.planning.shard_plan import placement_problem
 
 RULE = Rule(
     code="FSDP101",
     name="wrap",
-    handles=("FullyShardedDataParallel()", "partial(FullyShardedDataParallel)"),
+    handles=(
+        "FullyShardedDataParallel()",
+        "partial(FullyShardedDataParallel)",
+        "order of bases",
+    ),
+    finders=(Finder(45, class_layouts.find_slotted_bases),),
 )
 
 
 def decide(site: Site, study: Study) -> Decision:
+    if site.construct == class_layouts.CONSTRUCT:
+        return class_layouts.decide_order(site, study, RULE.code)
     constructor = study.constructors[site.node]
     models = [constructor]
     if constructor.problem:

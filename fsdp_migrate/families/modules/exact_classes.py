@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, External, Function
+from fsdp_migrate.analysis.values import Class, Computed, External, Function, Unknown
 from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.model_values import definitions
@@ -28,12 +28,15 @@ from fsdp_migrate.syntax.trees import FUNCTIONS
 
 CONSTRUCT = Construct.parse("exact class")
 NAMED = Construct.parse("class name")
+OF_WRAPPER = Construct.parse("class name of a wrapper")
+DERIVED = Construct.parse("bases of a class")
 KEY = Construct.parse("class as a key")
 BEFORE = frozenset({"__init__", "__new__"})  # nothing is sharded yet
 WRAPPER = "FullyShardedDataParallel"
 VISITS = frozenset({"modules", "named_modules"})
 CHILDREN = frozenset({"children", "named_children"})
 NAMES = frozenset({"__name__", "__qualname__"})
+BASES = frozenset({"__base__", "__bases__", "__mro__"})
 # Not ``catalog.get`` or ``blueprint``, but ``logger.info``, ``self.log_dict`` and ``rank0_print``.
 SAYING = re.compile(r"(?i)(?:^|[._])(?:p?print|logs?|logger|logging|warn|warnings?)(?![a-z])")
 INSIDE = frozenset({"module", "_fsdp_wrapped_module"})
@@ -88,9 +91,25 @@ def find_class_names(study: Study, module: Module) -> Iterator[Site]:
         model = _visited(subject, study, module, handed) or _unwrapped(subject, study, module)
         if model is None and _is_around(subject, study, module):
             model = subject
-        if model is None and not _is_own(subject, study, module):
+        if model is None and study.traced(subject, module):
+            yield Site(OF_WRAPPER, module, name, name, subject)
+        elif model is not None or _is_own(subject, study, module):
+            yield Site(NAMED, module, name, name, model)
+
+
+def find_class_bases(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for ``type(m).__bases__`` of what may be a sharded module: its own class is one."""
+    asked = module.table.attributes_by_name.of(BASES) if study.constructors else ()
+    handed = _handed_on(study, module) if asked else {}
+    for bases in asked:
+        subject = _classified(bases.value)
+        if subject is None or _is_said(bases, module):
             continue
-        yield Site(NAMED, module, name, name, model)
+        values = study.values(subject, module)
+        open_ = all(isinstance(value, (Computed, Unknown)) for value in values)
+        model = _visited(subject, study, module, handed)
+        if model is not None or open_ or _is_own(subject, study, module):
+            yield Site(DERIVED, module, bases, bases, model)
 
 
 def find_class_keys(study: Study, module: Module) -> Iterator[Site]:
