@@ -95,7 +95,8 @@ def decide(site: Site, study: Study) -> Decision:
     proposal.replace(module, target, new)
     if load.assignment is not None:
         drop_assignment(load.assignment, module, study, proposal)
-    return study.rewritten(site, RULE.code, message, proposal, models=models)
+    review = "" if held.problem else optimizer_states.without_closure(optimizer, site, study)
+    return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
 
 
 def _know_settings_of_schedulers(

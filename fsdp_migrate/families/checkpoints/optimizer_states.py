@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fsdp_migrate.analysis.flow import access_path
-from fsdp_migrate.analysis.values import Made, Value, Values
+from fsdp_migrate.analysis.values import Class, Made, Value, Values
 from fsdp_migrate.families.checkpoints import state_dict_settings
 from fsdp_migrate.families.parameters import attributes
 from fsdp_migrate.fsdp1 import model_values
@@ -58,6 +58,34 @@ class Load:
     def parts(self) -> tuple[ast.expr, ast.expr, ast.expr]:
         """The model, the optimizer and the state, of a load that has them."""
         return present(self.model), present(self.optimizer), present(self.state)
+
+
+CLOSURE = (
+    "set_optimizer_state_dict calls step(closure=None) of an optimizer that has no state yet: give "
+    "the step of {name} that parameter"
+)
+
+
+def without_closure(optimizer: ast.expr, site: Site, study: Study) -> str:
+    """What to review of an optimizer of the project's whose ``step`` takes no closure.
+
+    See ``_init_optim_state`` in torch/distributed/checkpoint/state_dict.py.
+    """
+    for value in study.values(optimizer, site.module):
+        if not isinstance(value, Made) or not isinstance(value.callee, Class):
+            continue
+        steps = (
+            (cls, node)
+            for cls in study.tracer.lineage(value.callee)
+            for node in cls.node.body
+            if isinstance(node, ast.FunctionDef) and node.name == "step"
+        )
+        for cls, step in steps:
+            named = {each.arg for each in (*step.args.args, *step.args.kwonlyargs)}
+            if "closure" not in named and step.args.kwarg is None:
+                return CLOSURE.format(name=cls.node.name)
+            break  # it is the one that is called
+    return ""
 
 
 def read_load(site: Site, name: str, study: Study) -> Load:

@@ -60,6 +60,14 @@ def decide_prefix_string(site: Site, study: Study) -> Decision:
         proposal.replace(site.module, call, code("{v}", v=call.args[2]))
         message = "an FSDP2 model has no inner module"
         return study.rewritten(site, RULE, message, proposal, models=models)
+    alternative = _alternative(site) if models else None
+    if alternative is not None:
+        choice, arm = alternative
+        others = [code("{v}", v=value) for value in choice.values if value is not arm]
+        proposal.replace(site.module, choice, join(" or ", others))
+        proposal.claims.gone.add(arm)
+        message = "gone, no FSDP2 model has it"
+        return study.rewritten(site, RULE, message, proposal, models=models)
     clean = str(site.string.value).replace("_fsdp_wrapped_module.", "")
     if clean != site.string.value and PATH.fullmatch(clean) and models and not _in_f_string(call):
         if model_names.meets_models(site.string, site.module, study):
@@ -80,6 +88,23 @@ def decide_prefix_string(site: Site, study: Study) -> Decision:
         "FSDP2 has no such part in its names",
         "drop what was done for FSDP1's names",
     )
+
+
+def _alternative(site: Site) -> tuple[ast.BoolOp, ast.BoolOp] | None:
+    """``isinstance(m, Block) or (hasattr(m, "_fsdp_wrapped_module") and ...)``, and its last part,
+    which is for FSDP1's wrapper alone."""
+    table = site.module.table
+    asked = table.parents[site.string]
+    arm = table.parents[asked]
+    choice = table.parents[arm]
+    match asked, arm, choice:
+        case (
+            ast.Call(func=ast.Name(id="hasattr"), args=[_, ast.Constant(value=key_prefixes.PART)]),
+            ast.BoolOp(op=ast.And(), values=[first, *_]),
+            ast.BoolOp(op=ast.Or()),
+        ) if first is asked:
+            return choice, arm
+    return None
 
 
 def _removed(removal: key_prefixes.Removal, site: Site, study: Study) -> Decision:
