@@ -860,6 +860,23 @@ def strategies_become_arguments() -> None:
 
 
 @check
+def groups_become_meshes_over_the_same_ranks() -> None:
+    everyone = dist.new_group([0, 1])
+    alone = [dist.new_group([rank]) for rank in range(2)][dist.get_rank()]
+    assert support.mesh_of_groups(None, "cpu") is None
+    line = support.mesh_of_groups(everyone, "cpu")
+    assert line.mesh.tolist() == [0, 1]
+    for sharding, replicating, ranks in (
+        (everyone, alone, [[0, 1]]),
+        (alone, everyone, [[0], [1]]),
+    ):
+        mesh = support.mesh_of_groups((sharding, replicating), "cpu")
+        assert mesh.mesh_dim_names == ("replicate", "shard")
+        assert mesh.mesh.tolist() == ranks
+        assert isinstance(fully_shard(Net(), mesh=mesh), FSDPModule)
+
+
+@check
 def a_policy_is_asked_as_fsdp1_asked_it() -> None:
     asked: list[tuple[str, bool, int]] = []
     model = Net()
