@@ -35,7 +35,9 @@ FUNCTION = "shard"
 CLASS = "ShardedModule"  # of the support module as well: it hands its arguments to ``shard``
 RULE = "FSDP101"
 # Arguments whose values are written in another way where they are made.
-CONVERTED = frozenset({"auto_wrap_policy", "cpu_offload", "device_mesh", "mixed_precision"})
+CONVERTED = frozenset(
+    {"auto_wrap_policy", "cpu_offload", "device_mesh", "mixed_precision", "sharding_strategy"}
+)
 UNSURE = (
     "if this is a part of a model that is sharded later, pass is_root=False: only roots cast "
     "their inputs"

@@ -1,0 +1,68 @@
+"""Which constructors take the run-time form along with one that cannot be written out."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.helpers.migrating import migrate
+
+PROGRAM = """\
+import functools
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import MixedPrecision, ShardingStrategy
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+POLICY = ModuleWrapPolicy({nn.Linear})
+HALF = MixedPrecision(param_dtype=torch.bfloat16)
+STRATEGIES = {"full": ShardingStrategy.FULL_SHARD, "grads": ShardingStrategy.SHARD_GRAD_OP}
+
+
+def initialise(module):
+    module.to_empty(device="cuda", recurse=False)
+    nn.init.normal_(module.weight)
+
+
+def at_run_time(net, name):
+    return FSDP(net, param_init_fn=initialise, LATE)
+
+
+def written_out(net, name):
+    return FSDP(net, EARLY)
+"""
+SHARED = {
+    "a policy": "auto_wrap_policy=POLICY",
+    "a precision": "mixed_precision=HALF",
+    "a table": "sharding_strategy=STRATEGIES[name]",
+}
+
+
+def constructors(late: str, early: str) -> tuple[str, str]:
+    """How the two are made in the migrated program."""
+    _, after = migrate({"train.py": PROGRAM.replace("LATE", late).replace("EARLY", early)})
+    first, second = after["train.py"].split("def at_run_time")[1].split("def written_out")
+    return first, second
+
+
+@pytest.mark.parametrize("shared", SHARED.values(), ids=SHARED)
+def test_a_value_that_both_are_given_has_one_form(shared: str) -> None:
+    first, second = constructors(shared, shared)
+    assert " shard(net" in first
+    assert " shard(net" in second
+
+
+@pytest.mark.parametrize("late", SHARED.values(), ids=SHARED)
+@pytest.mark.parametrize("early", SHARED.values(), ids=SHARED)
+def test_one_that_shares_nothing_is_written_out(late: str, early: str) -> None:
+    if late != early:
+        first, second = constructors(late, early)
+        assert " shard(net" in first
+        assert "fully_shard(" in second
+
+
+def test_what_may_be_given_anything_takes_all_along() -> None:
+    first, second = constructors("**load()", SHARED["a policy"])
+    assert " shard(net" in first
+    assert " shard(net" in second
