@@ -32,7 +32,9 @@ OTHER_RESULTS = frozenset(
     {"id", "isinstance", "len", "list", "print", "repr", "signature", "str", "sum", "type"}
 )
 OTHER_LIBRARIES = ("deepspeed.",)  # whose models are none of FSDP's
-OTHER_OBJECTS = re.compile(r"optim|sched|scaler|loss|criterion", re.I)  # which have states as well
+OTHER_OBJECTS = re.compile(  # which have states as well
+    r"optim|sched|scaler|loss|criterion|dataset|loader|sampler|args|config|cfg|metric|meter", re.I
+)
 DEEPEST = 8  # expressions that lead to one another
 LONGEST = 30  # characters of code in a reason
 Question = Callable[[ast.expr, Module], bool]

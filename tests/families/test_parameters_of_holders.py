@@ -82,3 +82,14 @@ def test_of_a_module_without_such_parts_they_are_plain() -> None:
     after = program(ask)
     assert ask in after
     assert "TODO" not in after
+
+
+def test_what_a_loop_counts_is_told_although_it_asks_for_names() -> None:
+    ask = (
+        "numel = 0\n"
+        "        for name, p in both.generator.named_parameters():\n"
+        "            if name.endswith('bias'):\n"
+        "                continue\n"
+        "            numel += p.numel()"
+    )
+    assert "FSDP1 counted this rank's part" in program(ask)

@@ -117,10 +117,11 @@ def uses_of_variables(
         yield loop, MEMORY
     elif looked:
         yield loop, SHAPE
-    elif named:
-        yield loop, NAME
-    elif counted:
-        yield loop, COUNT
+    else:
+        if named:  # which is spoken of where FSDP1 had flat parameters alone
+            yield loop, NAME
+        if counted:
+            yield loop, COUNT
 
 
 def tests_of(node: ast.AST) -> list[ast.expr]:
