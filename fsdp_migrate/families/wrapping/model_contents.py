@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Function, Made, Values
@@ -23,8 +23,14 @@ WRAPPERS = frozenset({"peft.get_peft_model", "peft.PeftModel.from_pretrained"})
 # Packages that have no BatchNorm, but for torch's own, which has the word in its name.
 HARMLESS_ROOTS = sys.stdlib_module_names | {
     *("torch", "numpy", "einops", "triton"),
-    *("flash_attn", "sageattention", "xformers"),
+    *("flash_attn", "flash_attn_interface", "sageattention", "xformers"),
+    *("PIL", "ftfy", "omegaconf", "regex", "safetensors", "sentencepiece", "tokenizers", "tqdm"),
 }
+# Models whose layers may have buffers, and have no BatchNorm, and what is no model.
+WITHOUT_NORMS = re.compile(
+    r"^diffusers\..*(UNet|Transformer|ControlNet|Scheduler)"
+    r"|^transformers\..*(Config|Processor|TextModel|Tokenizer)"
+)
 BUFFERED_LAYERS = ("BatchNorm", "InstanceNorm", "SpectralNorm", "spectral_norm")
 CONVOLUTIONAL = ("timm", "torch_geometric", "monai", "resnet", "ResNet")
 WHOLE = frozenset(f"torch.{name}" for name in ("bool", "uint8", "int32", "int64", "int", "long"))
@@ -146,9 +152,13 @@ def may_have_batch_norm(node: ast.expr, module: Module, study: Study) -> bool:
     Where not all that makes it can be followed, it may if some file speaks of them, or of a
     library whose models have them: without either, what FSDP1 does for them is not written.
     """
-    if not may_contain(node, module, "BatchNorm", study):
+    found = contents(node, module, study)
+    without = (LANGUAGE_MODELS, WITHOUT_NORMS)
+    others = {name for name in found.externals if not any(w.search(name) for w in without)}
+    found = replace(found, externals=others)
+    from_outside = _is_from_outside(found)
+    if not (from_outside or any("BatchNorm" in name for name in others)) and found.complete:
         return False
-    from_outside = _is_from_outside(contents(node, module, study))
     spoken_of = study.project.mentions("BatchNorm", *CONVOLUTIONAL)
     return from_outside or spoken_of or _has_vision_models(study)
 
