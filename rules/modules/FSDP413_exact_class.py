@@ -34,7 +34,7 @@ RULE = Rule(
 
 PREFIX = "FSDP"
 OTHER_NAME = (
-    "this was FullyShardedDataParallel, now it is the name of the model's own class behind FSDP: "
+    "this was the name of FSDP1's wrapper, now it is that of the model's own class behind FSDP: "
     "files and entries that are called by it have other names"
 )
 OWN_CLASS = (
