@@ -179,6 +179,44 @@ def build():
 """,
 }
 
+IGNORED = {
+    "perhaps elsewhere": """\
+import os
+
+
+def build():
+    model = Net()
+    device = os.environ.get("DEVICE", "cpu")
+    return FSDP(
+        model,
+        device_id=torch.device(device),
+        ignored_modules=[model.blocks[1]],
+        sync_module_states=True,
+    )
+""",
+    "a module": """\
+def build():
+    model = Net()
+    model = FSDP(
+        model,
+        auto_wrap_policy=ModuleWrapPolicy({Block}),
+        device_id=CPU,
+        ignored_modules=[model.blocks[1]],
+        sync_module_states=True,
+    )
+    return model
+""",
+    "parameters": """\
+def build():
+    model = Net()
+    skipped = list(model.blocks[1].parameters())
+    return FSDP(model, ignored_states=skipped, device_id=CPU, sync_module_states=True)
+""",
+}
+IGNORED_PARAMETERS = [
+    f"blocks.1.{name}" for name in ("linear.weight", "linear.bias", "norm.weight", "norm.bias")
+]
+
 SLICES = {
     "a slice": """\
 def build():
@@ -235,7 +273,9 @@ def built(
     launcher: Launcher, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, list[list[dict[str, State]]]]:
     """For both versions: what each rank holds of each model right after construction."""
-    return held(SYNCED | FROM_RANK_0 | OWN, 2, launcher, tmp_path_factory.mktemp("weights"))
+    ignored = {f"ignored, {name}": source for name, source in IGNORED.items()}
+    sources = SYNCED | FROM_RANK_0 | OWN | ignored
+    return held(sources, 2, launcher, tmp_path_factory.mktemp("weights"))
 
 
 @pytest.fixture(scope="module")
@@ -299,6 +339,18 @@ def test_slices_are_their_own_first_ranks(name: str, built_by_four: dict[str, An
                 assert torch.equal(found, expected.to(found.dtype)), f"{version} {rank}: {kind}"
     units = {version: built_by_four[version][0][name]["units"] for version in built_by_four}
     assert units["after"] == units["before"]
+
+
+@pytest.mark.parametrize("name", IGNORED)
+def test_ignored_parameters_are_every_ranks_own(name: str, built: dict[str, Any]) -> None:
+    for version in ("before", "after"):
+        for rank, every in enumerate(built[version]):
+            held = every[f"ignored, {name}"]
+            assert "error" not in held, held["error"]
+            own = {kind: drawn(rank)[kind] for kind in IGNORED_PARAMETERS}
+            for kind, expected in (drawn(0) | own).items():
+                found = held["state"][kind]
+                assert torch.equal(found, expected.to(found.dtype)), f"{version} {rank}: {kind}"
 
 
 @pytest.mark.parametrize("name", OWN)
