@@ -41,6 +41,13 @@ def build(net, world_size=8):
         net = FSDP(net)
     return net
 """,
+    "a tuple with a name": """\
+ALONE = (0, 1)
+
+
+def build(net, world_size=8):
+    return net if world_size in ALONE else FSDP(net)
+""",
     "a predicate": """\
 def is_shared(number):
     \"\"\"Whether there is more than one rank.\"\"\"
@@ -134,4 +141,20 @@ def build(net, world_size=8):
 
 def test_a_parameter_that_is_set_again_tells_nothing() -> None:
     _, after = migrate({"train.py": HEAD + SET_AGAIN + USES.format(given="1")})
+    assert "model.state_dict()" not in after["train.py"].replace("get_model_state_dict", "")
+
+
+OPEN = """\
+ALONE = NUMBERS
+
+
+def build(net, world_size=8):
+    return net if world_size in ALONE else FSDP(net)
+"""
+
+
+@pytest.mark.parametrize("numbers", ["[0, 1]", "(0, 1)\nALONE = (0,)", "read()", "(0, *read())"])
+def test_a_collection_that_may_hold_others_tells_nothing(numbers: str) -> None:
+    build = OPEN.replace("NUMBERS", numbers)
+    _, after = migrate({"train.py": HEAD + build + USES.format(given="1")})
     assert "model.state_dict()" not in after["train.py"].replace("get_model_state_dict", "")

@@ -52,6 +52,9 @@ def test_what_a_partial_of_a_function_gives_is_followed(made: str) -> None:
     assert "TODO" not in after["train.py"]
 
 
+OVER = "shard = partial(shard_model, sync=False)\n    more"
+
+
 @pytest.mark.parametrize(
     ("made", "syncs"),
     [
@@ -59,6 +62,9 @@ def test_what_a_partial_of_a_function_gives_is_followed(made: str) -> None:
         ("shard = partial(shard_model, device_id=0)\n    model = Loader(shard).load(net)", False),
         ("shard = partial(shard_model, device_id=0)\n    model = shard(net)", True),
         ("shard = partial(shard_model, sync=False)\n    model = shard(net, 0, sync=True)", True),
+        (f"{OVER} = dict(sync=True)\n    model = shard(net, 0, **more)", True),
+        (f"{OVER} = read()\n    model = shard(net, 0, **more)", True),
+        (f"{OVER} = dict(strategy=None)\n    model = shard(net, 0, **more)", False),
     ],
 )
 def test_a_parameter_is_what_a_partial_or_its_call_gives_it(made: str, *, syncs: bool) -> None:

@@ -42,6 +42,15 @@ HANDED_ON = {
     "what it collects, unpacked": (
         "def run(*given):\n    n, model = given\n    step(n, model)\n\n\nrun(2, build()[0])\n"
     ),
+    "parts of a generator": (
+        "first, model = (FSDP(m) for m in (nn.Linear(2, 2), nn.Linear(3, 3)))\nstep(1, model)\n"
+    ),
+    "parts of a tuple made of one": (
+        "def shard(m):\n    return FSDP(m)\n\n\n"
+        "class Shards:\n    def __init__(self, fn):\n        self.fn = fn\n\n"
+        "    def all(self, modules):\n        return tuple(self.fn(m) for m in modules)\n\n\n"
+        "first, model = Shards(shard).all([nn.Linear(2, 2), nn.Linear(3, 3)])\nstep(1, model)\n"
+    ),
     "to processes": (
         "import torch.multiprocessing as mp\n\ngiven = build()[:1]\nmp.spawn(step, args=given)\n"
     ),
@@ -57,6 +66,12 @@ OTHERS = {
     "what stands beside it": "state = build()\nstep(3, *state[1:])\n",
     "another place of the tuple": "first = build()\nstep(*first)\n",
     "the rest of a tuple": "_, other, *_ = build()\nstep(1, other)\n",
+    "parts of what holds others too": (
+        "other, model = (m for m in (build()[0], torch.zeros(1)))\nstep(1, other)\n"
+    ),
+    "the keys of a dictionary": (
+        "other, key = {name: build()[0] for name in 'ab'}\nstep(1, other)\n"
+    ),
     "another entry of a dictionary": "step(**{'n': build()[0], 'model': torch.zeros(1)})\n",
     "another that a function collects": (
         "def run(*given):\n    step(0, given[1])\n\n\nrun(*build())\n"

@@ -13,7 +13,7 @@ from typing import Any
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.evaluator import Evaluator
-from fsdp_migrate.analysis.values import Constant, Frame, Function, FunctionNode
+from fsdp_migrate.analysis.values import Constant, Display, Frame, Function, FunctionNode
 from fsdp_migrate.syntax import conditions
 from fsdp_migrate.syntax.expressions import names_in
 from fsdp_migrate.syntax.scopes import Kind
@@ -98,7 +98,7 @@ class BranchesTaken:
                     return decisive
                 return None if None in answers else not decisive
             case ast.Compare(left=left, ops=[ast.In() | ast.NotIn() as op], comparators=[right]):
-                listed = _written(right)
+                listed = self._listed(right, module)
                 if listed is None:
                     return None
                 found = [value in listed for value in self._values(left, module, frame) or []]
@@ -113,6 +113,15 @@ class BranchesTaken:
                 pairs = itertools.product(*(side or [] for side in sides))
                 return _one([_compared(OPERATORS[type(op)], a, b) for a, b in pairs])
         return _one([bool(value) for value in self._values(test, module, frame) or []])
+
+    def _listed(self, node: ast.expr, module: Module) -> _Values | None:
+        """The literals of a collection that is written out, here or as a tuple with a name."""
+        if not isinstance(node, ast.Name):
+            return _written(node)
+        match list(self.tracer.evaluate(node, module)):
+            case [Display(node=ast.Tuple() as named)]:
+                return _written(named)
+        return None
 
     def _of_predicate(
         self, call: ast.Call, called: ast.expr, module: Module, frame: Frame

@@ -212,16 +212,18 @@ class Calls:
         frame: Frame | None = None,
     ) -> list[Value]:
         """What one call gives a parameter: by itself, with a star, or by leaving it out."""
+        asked = Unknown(site.call, site.module, frame, THROUGH_STARS)
         kept = site.kept(function, arg.arg)
         if kept is not None and all(k.arg != arg.arg for k in site.call.keywords):
             partial = present(site.partial)
-            return list(self.evaluate(kept, partial.module, partial.frame))
+            over = self._named(site, arg.arg, frame)
+            values = self.evaluate(kept, partial.module, partial.frame)
+            return [*values, *([asked] if over is None else over)]
         passed = site.argument(function, arg.arg)
         if passed is not None:
             return list(self.evaluate(passed, site.module, frame))
         result: list[Value] = []
         left_out = True
-        asked = Unknown(site.call, site.module, frame, THROUGH_STARS)
         if site.partial is not None:
             if gives_unknown_arguments(site.call) or gives_unknown_arguments(site.partial.call):
                 result.append(asked)

@@ -83,6 +83,10 @@ class Containers:
         found = [v for v in elements if not (isinstance(v, Constant) and v.value is None)]
         return found if found and all(map(self._is_wrapped, found)) else None
 
+    def models_in(self, iterated: Value) -> list[Value] | None:
+        """What iterating over a container of FSDP1 models may give; None of other containers."""
+        return self._if_models(self._contents(iterated, ()))
+
     def _contents(
         self, value: Value, unpack: tuple[int, ...], depth: int = MAX_CONTAINERS
     ) -> Iterator[Value]:
