@@ -83,7 +83,7 @@ class Containers:
         found = [v for v in elements if not (isinstance(v, Constant) and v.value is None)]
         return found if found and all(map(self._is_wrapped, found)) else None
 
-    def models_in(self, iterated: Value) -> list[Value] | None:
+    def unpacked_models(self, iterated: Value) -> list[Value] | None:
         """What iterating over a container of FSDP1 models may give; None of other containers."""
         return self._if_models(self._contents(iterated, ()))
 

@@ -225,7 +225,7 @@ class Names:
         for index in definition.unpack:
             following: list[Value] = []
             for value in current:
-                part = self.sequences.part(value, index) or self.containers.models_in(value)
+                part = self.sequences.part(value, index) or self.containers.unpacked_models(value)
                 origin = definition.value or definition.node
                 why = "it is one part of an unpacked value"
                 following += part or [Unknown(origin, module, frame, why)]
