@@ -239,7 +239,7 @@ def _edit(
     failed: dict[Module, str] = {}
     renewed: dict[Path, Module] = {}
     result.changes.clear()
-    resolved, written = placed.edits, placed.files
+    resolved = placed.edits
     edited = [module for module in project.modules if resolved.get(module)]
     local = project.packages | options.first_party if edited else frozenset()
     asked_for = {module: project.asked_for(module) for module in edited}
@@ -279,6 +279,7 @@ def _edit(
             after = of_kind(made or check.parse(module, new), Module)
             result.changes[module.path] = new
             renewed[module.path] = after
+    written = support_file.contents(project, placed.files, renewed)
     result.changes.update(written)
     only_comments = all(isinstance(e, Mark) for each in resolved.values() for e in each)
     if failed or not settle or only_comments:

@@ -210,6 +210,7 @@ class Support(Edit):
     function: str
     local: str
     near: ast.AST
+    lacking: frozenset[str] = frozenset()  # what it need not answer for: names of the library
 
 
 def carried(edits: Iterable[Edit]) -> set[ast.AST]:

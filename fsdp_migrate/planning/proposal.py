@@ -116,8 +116,18 @@ class Proposal:
             self.edits.append(needed)
         return needed.local
 
-    def support(self, module: Module, function: str, near: ast.AST) -> str:
-        """Make a support module function available at ``near`` and return its local name."""
+    def support(
+        self,
+        module: Module,
+        function: str,
+        near: ast.AST,
+        lacking: frozenset[str] = frozenset(),
+    ) -> str:
+        """Make a support module function available at ``near`` and return its local name.
+
+        Args:
+            lacking: what the program is known to have none of, by the library's names for it.
+        """
         scope = module.table.scope_of(near)
         key = (module, f"<support>.{function}", scope)
         local = self.namer.imported.get(key)
@@ -126,7 +136,7 @@ class Proposal:
             while scope.lookup(local) is not None or local in self.namer.taken[scope]:
                 local = f"fsdp2_{function}" if local == function else f"{local}_"
             self.namer.imported[key] = local
-        self.edits.append(Support(module, function, local, near))
+        self.edits.append(Support(module, function, local, near, lacking))
         return local
 
     def support_as(self, module: Module, function: str, local: str, near: ast.AST) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
-from fsdp_migrate.planning import support_in_file
+from fsdp_migrate.planning import support_calls, support_in_file
 from fsdp_migrate.planning import support_library as library
 from fsdp_migrate.planning.edits import Edit, Import, Support
 from fsdp_migrate.syntax.source import Source
@@ -22,10 +22,10 @@ Unproved = dict[tuple[Path, str], str]  # by file and function: why
 
 @dataclass(frozen=True)
 class Placed:
-    """Edits with imports where support was needed, the files to write, and what has no place."""
+    """Edits with imports where support was needed, and what has no place."""
 
     edits: dict[Module, list[Edit]]
-    files: dict[Path, bytes]
+    files: dict[Path, list[Support]]  # support files, with what they must have
     unproved: Unproved  # what no import of a support file is known to bring
 
 
@@ -46,22 +46,49 @@ def place(project: Project, edits: Mapping[Module, list[Edit]]) -> Placed:
     homes, unproved = _homes(project, wanted)
     if unproved:
         return Placed({}, {}, unproved)
-    files: dict[Path, set[str]] = {}
+    files: dict[Path, list[Support]] = {}
     placed: dict[Path, list[Module]] = {}
     for directory, users in homes:
         functions = {function for module in users for function in wanted[module]}
         path = _file(project, directory, functions, _taken(project, directory, users, placed))
         placed[path] = users
-        files[path] = functions
+        files[path] = [need for module in users for need in needs[module]]
         for module in users:
             source = project.roots.spelled(module, path)
             for need in needs[module]:
                 asname = need.local if need.local != need.function else ""
                 result[module].append(Import(module, source, need.function, asname, need.near))
-    present = {m.path: m.source.data for m in project.modules if m.path in files}
-    contents = {path: _contents(project, path, names) for path, names in files.items()}
-    new = {p: data for p, data in contents.items() if data != present.get(p)}
-    return Placed(result, new, unproved)
+    return Placed(result, files, unproved)
+
+
+def contents(
+    project: Project, files: Mapping[Path, Sequence[Support]], renewed: Mapping[Path, Module]
+) -> dict[Path, bytes]:
+    """The new bytes of the support files that change, for the calls in the project's files.
+
+    Args:
+        files: what each must have.
+        renewed: the files that were edited, as they are then.
+    """
+    modules = [renewed.get(m.path, m) for m in project.modules]
+    found: dict[Path, bytes] = {}
+    for path, needs in files.items():
+        present = next((m for m in project.modules if m.path == path), None)
+        entries = support_calls.entries(modules, {n.function for n in needs}, present)
+        lacking = library.facts()
+        for need in needs:
+            if library.speaks_of_facts(need.function):
+                lacking &= need.lacking
+        if present is not None:
+            before = _lacking(present)
+            if before is None:
+                continue
+            if any(map(library.speaks_of_facts, support_calls.offered(present))):
+                lacking &= before
+        new = library.written(entries, lacking)
+        if present is None or _substance(Source.parse(new)) != _substance(present.source):
+            found[path] = new
+    return found
 
 
 # -- where --------------------------------------------------------------------------------------
@@ -215,7 +242,7 @@ def _file(project: Project, directory: Path, wanted: set[str], taken: Collection
         if path.stem in taken:
             pass
         elif present is not None and library.is_ours(present):
-            if not _missing(present, wanted) or _is_as_written(present):
+            if not _missing(present, wanted) or _lacking(present) is not None:
                 return path
         elif present is None and not os.path.lexists(path):
             return path
@@ -227,13 +254,20 @@ def _missing(module: Module, wanted: Iterable[str]) -> set[str]:
     return library.closure(wanted) - set(module.table.module.bindings)
 
 
-def _is_as_written(module: Module) -> bool:
-    """Whether a support file is what a run wrote, but for its format."""
-    defined = [n for n in module.source.tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef))]
-    if not {n.name for n in defined} <= set(library.definitions()):
-        return False
-    made = Source.parse(library.written({n.name for n in defined}))
-    return _substance(made) == _substance(module.source)
+def _lacking(module: Module) -> frozenset[str] | None:
+    """What a support file was written for; None of one that is not as a run wrote it."""
+    entries = support_calls.offered(module)
+    if not entries.keys() <= library.definitions().keys():
+        return None
+    lines = set(module.source.text.split("\n"))
+    whole = library.written(entries).decode().split("\n")
+    found = set()
+    for name in library.facts():
+        without = library.written(entries, {name}).decode().split("\n")
+        if not lines.intersection(set(whole) - set(without)):
+            found.add(name)
+    made = Source.parse(library.written(entries, found))
+    return frozenset(found) if _substance(made) == _substance(module.source) else None
 
 
 def _substance(source: Source) -> tuple[list[str], list[str]]:
@@ -256,13 +290,3 @@ def is_from(qualified: str, function: str, importer: Module, project: Project) -
         return False
     resolved = project.resolve(qualified, importer)
     return resolved is None or library.is_ours(resolved[0])
-
-
-def _contents(project: Project, path: Path, wanted: set[str]) -> bytes:
-    """The file with the wanted functions, what they call, and their imports."""
-    present = next((m for m in project.modules if m.path == path), None)
-    if present is not None:
-        if not _missing(present, wanted):
-            return present.source.data
-        wanted = wanted | (set(present.table.module.bindings) & set(library.definitions()))
-    return library.written(library.closure(wanted))

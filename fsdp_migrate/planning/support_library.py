@@ -11,6 +11,7 @@ from pathlib import Path
 from fsdp_migrate import runtime
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.edits import Import
+from fsdp_migrate.planning.specialization import Entries, facts_of, specialize
 from fsdp_migrate.syntax.trees import walk
 
 LIBRARY = Path(runtime.__file__).with_name("fsdp2_support.py")
@@ -32,16 +33,42 @@ def _library() -> tuple[str, ast.Module]:
     return text, ast.parse(text)
 
 
-def written(names: set[str]) -> bytes:
-    """The file with these functions and no others."""
+def written(entries: Entries, lacking: Collection[str] = ()) -> bytes:
+    """The file with what these calls need, and no more.
+
+    Args:
+        lacking: those of :func:`facts` that do not hold in the program.
+    """
     _, tree = _library()
+    texts = _specialized(entries, lacking)
+    parsed = [ast.parse(text) for text in texts.values()]
     docstring = ast.get_docstring(tree, clean=False)
     blocks = [f'"""{docstring}"""\n']
-    if any(map(has_unions, names)):
+    if any(map(_has_unions, parsed)):
         blocks.append("\nfrom __future__ import annotations\n")
-    blocks.append(_imports(tree, _used(names)))
-    blocks += [f"\n\n{text}\n" for text in texts(names)]
+    used = {n.id for part in parsed for n in walk(part) if isinstance(n, ast.Name)}
+    blocks.append(_imports(tree, used))
+    blocks += [f"\n\n{text}\n" for text in texts.values()]
     return "".join(blocks).encode()
+
+
+@cache
+def facts() -> frozenset[str]:
+    """The library's names for what a program may have."""
+    return facts_of(_library()[0])
+
+
+def speaks_of_facts(name: str) -> bool:
+    """Whether a function, or one that it calls, is written differently for some of the facts."""
+    return any(not facts().isdisjoint(_names_in(each)) for each in closure([name]))
+
+
+def _specialized(entries: Entries, lacking: Collection[str]) -> dict[str, str]:
+    found = specialize(_library()[0], entries, lacking)
+    for name, plain in _plain(found).items():
+        found.pop(name, None)
+        found = {n: text.replace(f"{name}(", f"{plain}(") for n, text in found.items()}
+    return found
 
 
 def texts(names: set[str]) -> list[str]:
@@ -138,12 +165,14 @@ def _import_line(node: ast.Import | ast.ImportFrom, names: list[ast.alias]) -> s
 
 def has_unions(name: str) -> bool:
     """Whether an annotation in a function is ``A | B``, which Python 3.9 does not evaluate."""
+    return _has_unions(definitions()[name])
+
+
+def _has_unions(tree: ast.AST) -> bool:
     annotations = [
-        getattr(node, field, None)
-        for node in ast.walk(definitions()[name])
-        for field in ("annotation", "returns")
+        getattr(node, field, None) for node in walk(tree) for field in ("annotation", "returns")
     ]
-    parts = (part for each in annotations if each is not None for part in ast.walk(each))
+    parts = (part for each in annotations if each is not None for part in walk(each))
     return any(isinstance(part, ast.BinOp) for part in parts)
 
 

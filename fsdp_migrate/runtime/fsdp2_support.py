@@ -27,6 +27,14 @@ from torch.distributed.fsdp import (
 )
 from torch.distributed.tensor import DTensor, Replicate
 
+# What a program may have. Of one that is known to have none, the code for it is not written.
+HAS_BATCH_NORM = True
+HAS_CUSTOM_POLICIES = True
+HAS_FLOAT_BUFFERS = True
+HAS_META_TENSORS = True
+HAS_MODULE_LISTS = True  # lists of modules that have a forward
+HAS_SHARDED_PARTS = True  # before the model around them is sharded
+
 
 class ShardingStrategy(enum.Enum):
     """The project's names for how much of a model is sharded, as FSDP1 had them."""
@@ -113,70 +121,78 @@ def shard(
         NotImplementedError: the arguments ask for something that FSDP2 does not have.
     """
     device = _sharding_device(module, device_id)
-    ignored = {m for x in ignored_modules or () for m in x.modules()}
-    ignored_params = {p for m in ignored for p in m.parameters(recurse=False)}
-    for state in ignored_states or ():
-        inner = list(state.modules()) if isinstance(state, nn.Module) else []
-        ignored.update(inner)
-        ignored_params.update(state.parameters() if inner else [state])
-    for part in module.modules():  # parts that were sharded before keep their settings
-        if isinstance(part, FSDPModule):
-            ignored.update(part.modules())
+    parts = module.modules() if HAS_SHARDED_PARTS else ()
+    sharded = [part for part in parts if isinstance(part, FSDPModule)]
+    left_out = (*(ignored_modules or ()), *(ignored_states or ()))
+    ignored = {m for part in sharded for m in part.modules()}  # those keep their settings
+    ignored.update(m for x in left_out if isinstance(x, nn.Module) for m in x.modules())
+    ignored_params = frozenset(
+        p for x in left_out for p in (x.parameters() if isinstance(x, nn.Module) else [x])
+    )
+    # FSDP1 kept the original parameters then, with all that was set on them.
+    attributes = (
+        {name: vars(p) for name, p in module.named_parameters() if not p.is_meta}
+        if use_orig_params
+        else {}
+    )
 
-    given = {
-        "process_group": process_group,
-        "sharding_strategy": sharding_strategy,
-        "cpu_offload": cpu_offload,
-        "mixed_precision": mixed_precision,
-        "device_mesh": device_mesh,
-    }
-    attributes: dict[str, dict[str, Any]] = {}
-    if use_orig_params:  # FSDP1 kept the parameters then, with all that was set on them
-        named = module.named_parameters()
-        attributes = {name: vars(p) for name, p in named if not p.is_meta}
-    root_kwargs = _fully_shard_kwargs(device.type, is_root=is_root, **given)
-    unit_kwargs = {**root_kwargs, **_precision_kwargs(mixed_precision, is_root=False)}
+    mesh = _given_mesh(process_group, device_mesh, device.type)
+    root_kwargs = _fully_shard_kwargs(
+        device.type, mesh, sharding_strategy, cpu_offload, mixed_precision, is_root=is_root
+    )
 
     def shard_unit(
-        unit: nn.Module, kwargs: dict[str, Any], called: nn.Module | None = None
+        unit: nn.Module, called: nn.Module, kwargs: dict[str, Any]
     ) -> None:
-        _materialize(unit, device, param_init_fn, ignored)
+        if HAS_META_TENSORS:
+            _materialize(unit, device, param_init_fn, ignored)
         if sync_module_states:
-            _broadcast_unit(unit, device, kwargs["mesh"], ignored, ignored_params)
+            _broadcast_unit(unit, device, kwargs["mesh"], ignored_params)
         if ignored_params:
             kwargs = {**kwargs, "ignored_params": ignored_params}
-        # In brackets, for lists of modules that have a forward: torch takes them since 2.12.
-        called = unit if called is None else called
-        fully_shard(called if _is_bare(called) else [called], **kwargs)
+        if HAS_MODULE_LISTS and not _is_bare(called):
+            fully_shard([called], **kwargs)  # for lists with a forward, before torch 2.12
+        else:
+            fully_shard(called, **kwargs)
 
     norms: tuple[type[nn.Module], ...] = ()
-    if mixed_precision is not None and auto_wrap_policy is not None:
+    if HAS_BATCH_NORM and mixed_precision is not None and auto_wrap_policy is not None:
         norms = tuple(mixed_precision._module_classes_to_ignore)
     units = _units(module, auto_wrap_policy, norms, ignored, ignored_params)
     for unit, overrides in units.items():
+        kwargs = {**root_kwargs, **_precision_kwargs(mixed_precision, is_root=False)}
         if isinstance(unit, norms):
             # Computed in fp32, handed on in the dtype of the units around.
             policy = MixedPrecisionPolicy(
                 param_dtype=torch.float32, output_dtype=mixed_precision.param_dtype
             )
-            shard_unit(unit, {**unit_kwargs, "mp_policy": policy})
-        elif overrides:
-            own = {name: overrides.get(name, value) for name, value in given.items()}
-            shard_unit(unit, _fully_shard_kwargs(device.type, is_root=False, **own))
-        else:
-            shard_unit(unit, unit_kwargs)
-    shard_unit(module, root_kwargs, holder)
-    for name, parameter in module.named_parameters():
-        vars(parameter).update(attributes.get(name, {}))
+            kwargs["mp_policy"] = policy
+        elif HAS_CUSTOM_POLICIES and overrides:
+            if overrides.keys() & {"process_group", "device_mesh"}:
+                raise NotImplementedError("a policy that gives a unit ranks of its own")
+            kwargs = _fully_shard_kwargs(
+                device.type,
+                mesh,
+                overrides.get("sharding_strategy", sharding_strategy),
+                overrides.get("cpu_offload", cpu_offload),
+                overrides.get("mixed_precision", mixed_precision),
+                is_root=False,
+            )
+        shard_unit(unit, unit, kwargs)
+    shard_unit(module, holder or module, root_kwargs)
+    if use_orig_params:
+        for name, parameter in module.named_parameters():
+            vars(parameter).update(attributes.get(name, {}))
 
-    if mixed_precision is not None and mixed_precision.buffer_dtype is not None:
+    buffer_dtype = mixed_precision.buffer_dtype if mixed_precision is not None else None
+    if HAS_FLOAT_BUFFERS and buffer_dtype is not None:
         cast: dict[torch.Tensor, torch.Tensor] = {}
         for owner in module.modules():
             if owner in ignored or isinstance(owner, norms):
                 continue
             for name, buffer in owner._buffers.items():
                 if buffer is not None and buffer.is_floating_point():
-                    low = buffer.to(mixed_precision.buffer_dtype)
+                    low = buffer.to(buffer_dtype)
                     owner._buffers[name] = cast.setdefault(buffer, low)
     return module
 
@@ -257,28 +273,34 @@ def _sharding_device(
 
 def _fully_shard_kwargs(
     device_type: str,
-    *,
-    process_group: Any,
+    mesh: Any,
     sharding_strategy: Any,
     cpu_offload: Any,
     mixed_precision: Any,
-    device_mesh: DeviceMesh | None,
+    *,
     is_root: bool,
 ) -> dict[str, Any]:
     """FSDP1's settings of a unit as arguments of ``fully_shard``, the mesh always among them."""
     name = getattr(sharding_strategy, "name", sharding_strategy) or "FULL_SHARD"
-    mesh = device_mesh or mesh_of_groups(process_group, device_type)
-    if mesh is not None and mesh.ndim == 2 and not mesh.mesh_dim_names:
-        groups = [mesh.get_group(0), mesh.get_group(1)]
-        mesh = DeviceMesh.from_group(
-            groups, device_type, mesh.mesh, mesh_dim_names=("replicate", "shard")
-        )
-    if mesh is not None and mesh.ndim == 2 and "HYBRID" not in name:
-        mesh = mesh[(mesh.mesh_dim_names or ())[0]]  # as FSDP1, which took the first
-    kwargs = sharding_kwargs(name, device_type, mesh)
+    first = mesh is not None and mesh.ndim == 2 and "HYBRID" not in name
+    used = mesh[mesh.mesh_dim_names[0]] if first else mesh  # FSDP1 took the first
+    kwargs = sharding_kwargs(name, device_type, used)
     if cpu_offload is not None and cpu_offload.offload_params:
         kwargs["offload_policy"] = CPUOffloadPolicy()
     return {**kwargs, **_precision_kwargs(mixed_precision, is_root=is_root)}
+
+
+def _given_mesh(process_group: Any, device_mesh: Any, device_type: str) -> Any:
+    """The mesh of FSDP1's arguments, its dimensions by name; None where there is none."""
+    if process_group is None and device_mesh is None:
+        return None
+    mesh = device_mesh or mesh_of_groups(process_group, device_type)
+    if mesh.ndim == 1 or mesh.mesh_dim_names:
+        return mesh
+    groups = [mesh.get_group(0), mesh.get_group(1)]
+    return DeviceMesh.from_group(
+        groups, device_type, mesh.mesh, mesh_dim_names=("replicate", "shard")
+    )
 
 
 def _precision_kwargs(mixed_precision: Any, *, is_root: bool) -> dict[str, Any]:
@@ -332,7 +354,7 @@ def _units(
     """
     if policy is None:
         return {}
-    if not hasattr(policy, "_run_policy"):
+    if not HAS_CUSTOM_POLICIES or not hasattr(policy, "_run_policy"):
 
         def extended(module: nn.Module, recurse: bool, nonwrapped_numel: int) -> bool:
             return (
@@ -341,8 +363,8 @@ def _units(
                 or policy(module=module, recurse=False, nonwrapped_numel=nonwrapped_numel)
             )
 
-        chosen = extended if norms else policy
-        return {m: {} for m in _picked(root, chosen, ignored, ignored_params)}
+        picked = _picked(root, extended if norms else policy, ignored, ignored_params)
+        return {m: {} for m in picked}
 
     targets = dict(policy._run_policy(root, set(ignored), {}))
     for module in root.modules():
@@ -432,12 +454,11 @@ def _broadcast_unit(
     unit: nn.Module,
     device: torch.device,
     mesh: DeviceMesh,
-    ignored: Set[nn.Module],
     ignored_params: Set[nn.Parameter],
 ) -> None:
-    """Give every rank of the mesh its first rank's parameters and buffers of a unit."""
+    """Give every rank of the mesh its first rank's parameters of a unit, and all of its buffers."""
     done: set[torch.Tensor] = set(ignored_params)
-    for module in _own_modules(unit, ignored):
+    for module in _own_modules(unit, frozenset()):
         for tensor in (*module.parameters(False), *module.buffers(False)):
             if tensor in done:
                 continue
@@ -741,35 +762,26 @@ def sharding_kwargs(
     Raises:
         ValueError: there is no such strategy, or hybrid sharding has a mesh for one thing alone.
     """
-    name = getattr(
-        strategy, "name", "FULL_SHARD" if strategy is None else str(strategy)
-    )
+    name = getattr(strategy, "name", "FULL_SHARD" if strategy is None else str(strategy))
     if name not in ShardingStrategy.__members__:
         raise ValueError(f"no such sharding strategy: {strategy!r}")
-    if mesh is not None and mesh.ndim != 2 and "HYBRID" in name:
-        raise ValueError(f"{name} needs a mesh of two dimensions, or two groups")
     kwargs: dict[str, Any] = {}
     if name in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"):
         kwargs["reshard_after_forward"] = False
-    world = dist.get_world_size()
-    if mesh is None and name in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
-        kind = device_type or _accelerator().type
-        devices = torch.get_device_module(kind).device_count()
-        mesh = init_device_mesh(
-            kind,
-            (world // devices, devices),
-            mesh_dim_names=("replicate", "shard"),
-        )
-    elif mesh is None and name == "NO_SHARD":
-        mesh = init_device_mesh(
-            device_type or _accelerator().type,
-            (world, 1),
-            mesh_dim_names=("replicate", "shard"),
-        )
-    elif mesh is None and device_type:
-        mesh = init_device_mesh(device_type, (world,))
     if mesh is not None:
+        if mesh.ndim != 2 and "HYBRID" in name:
+            raise ValueError(f"{name} needs a mesh of two dimensions, or two groups")
         kwargs["mesh"] = mesh
+    elif name in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2", "NO_SHARD"):
+        kind = device_type or _accelerator().type
+        sharding = 1 if name == "NO_SHARD" else torch.get_device_module(kind).device_count()
+        kwargs["mesh"] = init_device_mesh(
+            kind,
+            (dist.get_world_size() // sharding, sharding),
+            mesh_dim_names=("replicate", "shard"),
+        )
+    elif device_type:
+        kwargs["mesh"] = init_device_mesh(device_type, (dist.get_world_size(),))
     return kwargs
 
 

@@ -154,9 +154,10 @@ def _loaded(
     given, whole = code("{s}", s=state), code("True")
     if freezing.is_frozen_in_between(study):  # a file may lack the states of what was frozen
         return _loaded_by_itself(load, site, proposal, only_rank0=only_rank0)
-    if kinds.may_be_empty and (only_rank0 or not kinds.is_empty):
-        if only_rank0 or any(isinstance(node, ast.Call) for node in ast.walk(state)):
-            return _loaded_by_itself(load, site, proposal, only_rank0=only_rank0)
+    is_named = not any(isinstance(node, ast.Call) for node in ast.walk(state))
+    if kinds.may_be_empty and (only_rank0 or not (kinds.is_empty or is_named)):
+        return _loaded_by_itself(load, site, proposal, only_rank0=only_rank0)
+    if (kinds.may_be_empty or kinds.depends) and not (only_rank0 or kinds.is_empty) and is_named:
         whole = code('bool({s}["state"])', s=state)
     if kinds.counts_steps and optimizer_states.may_share_steps(models, study):
         separate = proposal.support(module, "separate_steps", site.node)

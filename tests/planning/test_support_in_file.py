@@ -81,7 +81,7 @@ def test_python_3_9_can_import_what_is_written() -> None:
     """It does not evaluate ``A | B``: short functions have none, and files postpone annotations."""
     for name in library.definitions():
         names = library.closure([name])
-        text = library.written(names).decode()
+        text = library.written(dict.fromkeys(names)).decode()
         ast.parse(text, feature_version=(3, 9))
         assert "from __future__ import annotations" in text or not any(
             map(library.has_unions, names)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Made, Value, Values
 from fsdp_migrate.families.checkpoints import state_dict_settings
 from fsdp_migrate.families.parameters import attributes
@@ -202,27 +203,37 @@ class Kinds:
 
     counts_steps: bool
     may_be_empty: bool
+    depends: bool  # on a setting, whether it has a state
     is_empty: bool
 
 
 def kinds(values: Values, study: Study) -> Kinds:
     """What an optimizer may be, as far as seen: one that counts steps where nothing is."""
-    found = [_momentum(value, study) for value in values] or [None]
-    return Kinds(None in found, False in found, set(found) == {False})
+    calls = [_sgd(value) for value in values] or [None]
+    with_momentum = {_has_momentum(*found, study) for found in calls if found is not None}
+    return Kinds(
+        counts_steps=None in calls,
+        may_be_empty=False in with_momentum,
+        depends=None in with_momentum,
+        is_empty=None not in calls and with_momentum == {False},
+    )
 
 
-def _momentum(value: Value, study: Study) -> bool | None:
-    """Whether SGD has a momentum; None of what is no SGD."""
+def _sgd(value: Value) -> tuple[ast.Call, Module] | None:
     if not isinstance(value, Made) or not isinstance(value.node, ast.Call):
         return None
-    if value.made_by not in {"torch.optim.SGD", "torch.optim.sgd.SGD"}:
-        return None
-    bound = bind_arguments(value.node, ("params", "lr", "momentum"))
-    if bound is None:
-        return True
-    given = bound.get("momentum")
-    flag = study.literal(given, value.module) if given is not None else None
-    return given is not None and (flag is None or bool(flag.value))
+    made = value.made_by in {"torch.optim.SGD", "torch.optim.sgd.SGD"}
+    return (value.node, value.module) if made else None
+
+
+def _has_momentum(call: ast.Call, module: Module, study: Study) -> bool | None:
+    """Whether SGD has a momentum; None where a setting says so."""
+    bound = bind_arguments(call, ("params", "lr", "momentum"))
+    given = None if bound is None else bound.get("momentum")
+    if bound is None or given is None:
+        return None if bound is None else False
+    flag = study.literal(given, module)
+    return None if flag is None else bool(flag.value)
 
 
 def is_read_sharded(site: Site) -> bool:

@@ -17,6 +17,7 @@ from fsdp_migrate.families.wrapping import (
     forward_registration,
     offloading,
     policies,
+    program_facts,
     refused_modules,
     strategies,
     vocabulary,
@@ -142,7 +143,8 @@ def construct(site: Site, study: Study) -> list[Decision]:
         message = "shard takes the same arguments"
         message = f"kept, {message}" if together else message
         reference = of_kind(constructor.reference, ast.expr)
-        name = proposal.support(site.module, FUNCTION, reference)
+        lacking = program_facts.lacking(constructor, study)
+        name = proposal.support(site.module, FUNCTION, reference, lacking)
         proposal.replace(site.module, reference, code("{n}", n=name))
     for entry in constructor.from_context:
         proposal.add_keyword(site.module, constructor.call, entry.name, code("{v}", v=entry.value))

@@ -1,0 +1,50 @@
+"""What a program is known to have none of, so that ``shard`` is written without the code for it.
+
+The names are those that the support library sets to True at its top.
+"""
+
+from __future__ import annotations
+
+import re
+
+from fsdp_migrate.families.wrapping.enclosing_models import Role, role
+from fsdp_migrate.families.wrapping.model_contents import (
+    may_have_batch_norm,
+    may_have_float_buffers,
+)
+from fsdp_migrate.planning import support_library
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Constructor
+
+MODULE_LIST = re.compile(r"class\s+\w+\([^)]*\bModule(List|Dict)\b")
+
+
+def lacking(constructor: Constructor, study: Study) -> frozenset[str]:
+    """What neither a constructor's model nor its arguments can have in this program."""
+    found = {name for name, is_lacking in study.cache(_of_program).items() if is_lacking}
+    wraps = [(w.wrapped, w.module) for w in constructor.wraps] if constructor.has_module else []
+    told = study.project.mentions("_module_classes_to_ignore")
+    if wraps and not (told or any(may_have_batch_norm(*w, study) for w in wraps)):
+        found.add("HAS_BATCH_NORM")
+    if wraps and not any(may_have_float_buffers(*w, study) for w in wraps):
+        found.add("HAS_FLOAT_BUFFERS")
+    return frozenset(found)
+
+
+def _of_program(study: Study) -> dict[str, bool]:
+    modules = [m for m in study.project.modules if not support_library.is_ours(m)]
+
+    def mentions(*words: str) -> bool:
+        return any(module.mentions(*words) for module in modules)
+
+    strings = (s.value for m in modules if m.mentions("meta") for s in m.table.strings)
+    on_meta = mentions("param_init_fn", "init_empty_weights", "deferred_init") or "meta" in strings
+    sharded_before = mentions("fully_shard", "FSDPModule", "enable_wrap", "wrapper_cls") or any(
+        role(constructor, study) is not Role.ROOT for constructor in study.constructors.values()
+    )
+    return {
+        "HAS_CUSTOM_POLICIES": not mentions("CustomPolicy", "_Policy"),
+        "HAS_META_TENSORS": not on_meta,
+        "HAS_MODULE_LISTS": not any(MODULE_LIST.search(m.source.text) for m in modules),
+        "HAS_SHARDED_PARTS": not sharded_before,
+    }
