@@ -15,8 +15,9 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeGuard
 
-from fsdp_migrate.syntax.trees import walk
+from fsdp_migrate.syntax.trees import last_part, walk
 
 Entries = Mapping[str, Collection[str] | None]
 """What a program calls: by function the parameters that calls pass, None where any may be."""
@@ -27,10 +28,13 @@ Constants = Mapping[str, str]
 Definition = ast.FunctionDef | ast.ClassDef
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
+MANY = 1000
 WIDTH = 88  # of emitted lines, black's
 INDENT = " " * 4
 EMPTY = frozenset({"()", "[]", "{}", "set()"})
 TERMINATORS = (ast.Return, ast.Raise, ast.Continue)
+ASKING = frozenset({"getattr", "isinstance", "modules", "named_parameters", "parameters", "vars"})
+PLAIN_ENDS = frozenset({"True", "False", "None"})  # of ``a or None``: nobody asks which it is
 READING = ("items", "values", "keys")
 
 
@@ -59,11 +63,14 @@ def specialize(text: str, entries: Entries, lacking: Collection[str] = ()) -> di
         if name not in reached.calls:
             continue
         function = library.definitions[name]
+        known = reached.specialized(name)
+        writer = _Writer(library, known, dropped)
         if isinstance(function, ast.ClassDef):
-            result[name] = library.segment(function)
+            facts = any(getattr(n, "id", "") in library.facts for n in walk(function))
+            text = library.segment(function)
+            result[name] = writer.written_class(function) if facts else text
             continue
-        writer = _Writer(library, reached.specialized(name), dropped)
-        kept = entries.get(name, ())
+        kept = None if name in reached.open else entries.get(name, ())
         result[name], dropped[name] = writer.written(kept)
     return {name: result[name] for name in library.definitions if name in result}
 
@@ -108,10 +115,7 @@ class _Library:
 
     def segment(self, node: ast.AST) -> str:
         """The source of a node, a definition's decorators among it."""
-        decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-        first = min([node.lineno, *(d.lineno for d in decorators)])  # type: ignore[attr-defined]
-        start = node.col_offset if first == node.lineno else 0  # type: ignore[attr-defined]
-        return self.between((first, start), (node.end_lineno, node.end_col_offset))  # type: ignore[attr-defined]
+        return self.between(_start(node), _span(node)[1])
 
     def between(self, start: tuple[int, int], end: tuple[int, int]) -> str:
         lines = self.lines[start[0] - 1 : end[0]]
@@ -149,14 +153,17 @@ class _Known:
     """A function, and what is known of the names in it."""
 
     library: _Library
-    function: ast.FunctionDef
+    function: Definition
     constants: Constants  # of parameters
 
     def __post_init__(self) -> None:
         self.names: dict[str, str] = dict(self.library.facts)
-        while True:  # what is known decides what runs, and so what else is known
+        self._constants: dict[ast.expr, str | None] = {}
+        while isinstance(
+            self.function, ast.FunctionDef
+        ):  # what is known decides what runs, and so what else is known
             known = len(self.names)
-            self._constants: dict[ast.expr, str | None] = {}
+            self._constants.clear()
             stored = self._stored()
             found = {n: v for n, v in self.constants.items() if not stored.get(n)}
             for statement in self.live(self.function.body):
@@ -193,6 +200,8 @@ class _Known:
                 case ast.Attribute(value=ast.Name(id=owner), attr=method) if method in READING:
                     read += owner == name
                 case ast.comprehension(iter=ast.Name(id=used)) | ast.For(iter=ast.Name(id=used)):
+                    read += used == name
+                case ast.If(test=ast.Name(id=used)) | ast.IfExp(test=ast.Name(id=used)):
                     read += used == name
                 case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[ast.Name(id=used)]):
                     read += used == name
@@ -312,12 +321,10 @@ class _Known:
             truth = self.truth(operand)
             if truth is isinstance(node.op, ast.Or):  # decides, and nothing behind it is asked
                 return [*left, operand] if truth else [operand]
-            if truth is None or (operand is node.values[-1] and not self._is_bool(operand)):
+            is_last = operand is node.values[-1]
+            if truth is None or (is_last and self.constant(operand) not in PLAIN_ENDS):
                 left.append(operand)
         return left or node.values[-1:]
-
-    def _is_bool(self, node: ast.expr) -> bool:
-        return self.constant(node) in {"True", "False"}
 
     def chosen(self, node: ast.IfExp) -> ast.expr:
         """The branch that is always taken, or the expression itself."""
@@ -395,12 +402,17 @@ def _assigned(statement: ast.stmt) -> tuple[str, ast.expr | None]:
     return "", None
 
 
+def _is_constant(node: ast.expr | None) -> TypeGuard[ast.expr]:
+    return isinstance(node, ast.Constant) or (isinstance(node, ast.Tuple) and not node.elts)
+
+
 class _Reached:
     """What is called, and with what."""
 
     def __init__(self, library: _Library, entries: Entries) -> None:
         self.library = library
         self.calls: dict[str, list[Constants]] = {}  # by function, each call's constants
+        self.open: set[str] = set()  # called in ways that are not seen
         for name, given in entries.items():
             self.calls[name] = [self._defaults(name, given)]
 
@@ -411,13 +423,12 @@ class _Reached:
         return {
             parameter: self.library.segment(default)
             for parameter, default in _parameters(function).items()
-            if parameter not in given and isinstance(default, ast.Constant)
+            if parameter not in given and _is_constant(default)
         }
 
     def specialized(self, name: str) -> _Known:
         """A function with what all calls of it have in common."""
         function = self.library.definitions[name]
-        assert isinstance(function, ast.FunctionDef)
         first, *others = self.calls[name]
         common = {n: v for n, v in first.items() if all(o.get(n) == v for o in others)}
         return _Known(self.library, function, common)
@@ -428,6 +439,7 @@ class _Reached:
         if isinstance(definition, ast.ClassDef):
             for node in self.library.used(walk(definition), definition):
                 self.calls.setdefault(node.id, []).append({})
+                self.open.add(node.id)
             return
         known = self.specialized(name)
         nodes = [*known.live_nodes(definition.body), *_header(definition)]
@@ -436,8 +448,11 @@ class _Reached:
             other = self.library.definitions[node.id]
             call = called.get(id(node))
             constants: Constants = {}
-            if call is not None and isinstance(other, ast.FunctionDef):
-                constants = known.constants_of(call, other)
+            if isinstance(other, ast.FunctionDef):
+                if call is None or passed(call, other) is None:
+                    self.open.add(other.name)
+                else:
+                    constants = known.constants_of(call, other)
             self.calls.setdefault(other.name, []).append(constants)
 
 
@@ -459,6 +474,10 @@ class _Writer:
     dropped: Mapping[str, Collection[str]]  # parameters that other functions have no more
     unused: set[str] = field(default_factory=set)  # local names that nothing reads
 
+    def written_class(self, node: ast.ClassDef) -> str:
+        head = self.library.between(_start(node), (node.body[0].lineno - 1, MANY))
+        return "\n".join([head, *self.block(node.body, INDENT)])
+
     def written(self, kept: Collection[str] | None) -> tuple[str, frozenset[str]]:
         """The source, and the parameters that it has no more.
 
@@ -466,6 +485,7 @@ class _Writer:
             kept: parameters that calls from outside pass, which stay; None keeps all.
         """
         function = self.known.function
+        assert isinstance(function, ast.FunctionDef)
         while True:
             body = self.block(function.body, INDENT)
             read = _read(body)
@@ -487,7 +507,8 @@ class _Writer:
         name, value = _assigned(statement)
         if value is None or self.known.constant(value) is not None:
             return name
-        return "" if any(isinstance(n, ast.Call) for n in walk(value)) else name
+        called = {last_part(n.func) for n in walk(value) if isinstance(n, ast.Call)}
+        return name if called <= ASKING else ""
 
     def _head(self, function: ast.FunctionDef, drop: Collection[str]) -> list[str]:
         first = min([function.lineno, *(d.lineno for d in function.decorator_list)])
@@ -506,9 +527,9 @@ class _Writer:
         if given.kwarg is not None:
             kept.append("**" + self.library.segment(given.kwarg))
         listed = [p for p in kept if re.split(r"[:=]", p)[0].strip() not in drop]
-        returns = self.library.segment(function.returns) if function.returns is not None else "None"
+        returns = f" -> {self.library.segment(function.returns)}" if function.returns else ""
         decorators = self.library.lines[first - 1 : function.lineno - 1]
-        line = f"def {function.name}({', '.join(listed)}) -> {returns}:"
+        line = f"def {function.name}({', '.join(listed)}){returns}:"
         return [*decorators, *_wrapped(line)]
 
     def _parameter(self, function: ast.FunctionDef, parameter: ast.arg) -> str:
@@ -706,6 +727,14 @@ class _Writer:
             text += self.library.between(at, first) + self.text(node)
             at = last
         return text + self.library.between(at, end)
+
+
+def _start(node: ast.AST) -> tuple[int, int]:
+    """Where a node starts, a definition with its decorators."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    start = _span(node)[0]
+    first = min([start[0], *(d.lineno for d in decorators)])
+    return start if first == start[0] else (first, 0)
 
 
 def _placed(node: ast.AST) -> Iterator[ast.AST]:

@@ -60,7 +60,8 @@ def facts() -> frozenset[str]:
 
 def speaks_of_facts(name: str) -> bool:
     """Whether a function, or one that it calls, is written differently for some of the facts."""
-    return any(not facts().isdisjoint(_names_in(each)) for each in closure([name]))
+    functions = (each for each in closure([name]) if not is_class(each))
+    return any(not facts().isdisjoint(_names_in(each)) for each in functions)
 
 
 def _specialized(entries: Entries, lacking: Collection[str]) -> dict[str, str]:

@@ -29,8 +29,10 @@ from torch.distributed.tensor import DTensor, Replicate
 
 # What a program may have. Of one that is known to have none, the code for it is not written.
 HAS_BATCH_NORM = True
+HAS_CAST_SETTINGS = True  # for the inputs of forwards
 HAS_CUSTOM_POLICIES = True
 HAS_FLOAT_BUFFERS = True
+HAS_LOW_PRECISION_GRADS = True
 HAS_META_TENSORS = True
 HAS_MODULE_LISTS = True  # lists of modules that have a forward
 HAS_SHARDED_PARTS = True  # before the model around them is sharded
@@ -75,12 +77,15 @@ class MixedPrecision:
     param_dtype: torch.dtype | None = None
     reduce_dtype: torch.dtype | None = None
     buffer_dtype: torch.dtype | None = None
-    keep_low_precision_grads: bool = False
-    cast_forward_inputs: bool = False
-    cast_root_forward_inputs: bool = True
-    _module_classes_to_ignore: Sequence[type[nn.Module]] = (
-        nn.modules.batchnorm._BatchNorm,
-    )
+    if HAS_LOW_PRECISION_GRADS:
+        keep_low_precision_grads: bool = False
+    if HAS_CAST_SETTINGS:
+        cast_forward_inputs: bool = False
+        cast_root_forward_inputs: bool = True
+    if HAS_BATCH_NORM:
+        _module_classes_to_ignore: Sequence[type[nn.Module]] = (
+            nn.modules.batchnorm._BatchNorm,
+        )
 
 
 def shard(
@@ -106,10 +111,13 @@ def shard(
 ) -> Any:
     """Shard a model in place the way FSDP1 did for these arguments, unit by unit.
 
-    For arguments that only the running program knows. Prefetching and rate limiting are FSDP2's
-    own, original parameters are always used: the arguments for them are taken and not needed.
+    For arguments that only the running program knows.
 
     Args:
+        backward_prefetch: not needed, FSDP2 prefetches by itself.
+        forward_prefetch: not needed.
+        limit_all_gathers: not needed.
+        use_orig_params: let parameters keep what was set on them, as FSDP1 did.
         is_root: False for a part of a model that is sharded later: only roots cast inputs.
         holder: a module around ``module`` that is called in its place, and so is the outermost
             unit.
@@ -124,12 +132,12 @@ def shard(
     parts = module.modules() if HAS_SHARDED_PARTS else ()
     sharded = [part for part in parts if isinstance(part, FSDPModule)]
     left_out = (*(ignored_modules or ()), *(ignored_states or ()))
-    ignored = {m for part in sharded for m in part.modules()}  # those keep their settings
+    # They keep their settings.
+    ignored = {m for part in sharded for m in part.modules()}
     ignored.update(m for x in left_out if isinstance(x, nn.Module) for m in x.modules())
     ignored_params = frozenset(
         p for x in left_out for p in (x.parameters() if isinstance(x, nn.Module) else [x])
     )
-    # FSDP1 kept the original parameters then, with all that was set on them.
     attributes = (
         {name: vars(p) for name, p in module.named_parameters() if not p.is_meta}
         if use_orig_params
@@ -141,9 +149,7 @@ def shard(
         device.type, mesh, sharding_strategy, cpu_offload, mixed_precision, is_root=is_root
     )
 
-    def shard_unit(
-        unit: nn.Module, called: nn.Module, kwargs: dict[str, Any]
-    ) -> None:
+    def shard_unit(unit: nn.Module, called: nn.Module, kwargs: dict[str, Any]) -> None:
         if HAS_META_TENSORS:
             _materialize(unit, device, param_init_fn, ignored)
         if sync_module_states:
@@ -307,13 +313,16 @@ def _precision_kwargs(mixed_precision: Any, *, is_root: bool) -> dict[str, Any]:
     """The ``mp_policy`` of a unit. FSDP1 casts only the root's inputs unless told otherwise."""
     if mixed_precision is None:
         return {}
-    if mixed_precision.keep_low_precision_grads:
+    if HAS_LOW_PRECISION_GRADS and mixed_precision.keep_low_precision_grads:
         raise NotImplementedError("FSDP2 has no keep_low_precision_grads")
+    cast_inputs = is_root
+    if HAS_CAST_SETTINGS:
+        cast_inputs = is_root and mixed_precision.cast_root_forward_inputs
+        cast_inputs = mixed_precision.cast_forward_inputs or cast_inputs
     policy = MixedPrecisionPolicy(
         param_dtype=mixed_precision.param_dtype,
         reduce_dtype=mixed_precision.reduce_dtype,
-        cast_forward_inputs=mixed_precision.cast_forward_inputs
-        or (is_root and mixed_precision.cast_root_forward_inputs),
+        cast_forward_inputs=cast_inputs,
     )
     return {"mp_policy": policy}
 
@@ -528,10 +537,8 @@ class StateDictSettings:
     """What kind of state a model gives and takes, as FSDP1 kept it in the model."""
 
     state_dict_type: StateDictType = StateDictType.FULL_STATE_DICT
-    state_dict_config: Any = dataclasses.field(default_factory=FullStateDictConfig)
-    optim_state_dict_config: Any = dataclasses.field(
-        default_factory=FullOptimStateDictConfig
-    )
+    state_dict_config: Any = dataclasses.field(default_factory=StateDictConfig)
+    optim_state_dict_config: Any = dataclasses.field(default_factory=OptimStateDictConfig)
 
 
 def _eager(module: nn.Module) -> Any:
@@ -562,16 +569,10 @@ def set_state_dict_type(
         The settings before.
     """
     before = get_state_dict_type(module)
-    configs: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
-        "FULL_STATE_DICT": (FullStateDictConfig, FullOptimStateDictConfig),
-        "LOCAL_STATE_DICT": (LocalStateDictConfig, LocalOptimStateDictConfig),
-        "SHARDED_STATE_DICT": (ShardedStateDictConfig, ShardedOptimStateDictConfig),
-    }
-    model_config, optim_config = configs[state_dict_type.name]
     settings = StateDictSettings(
         StateDictType[state_dict_type.name],
-        state_dict_config or model_config(),
-        optim_state_dict_config or optim_config(),
+        state_dict_config or StateDictConfig(),
+        optim_state_dict_config or OptimStateDictConfig("LOCAL" not in state_dict_type.name),
     )
     for unit in _units_with_state(module):
         _set_states(unit, settings)
@@ -671,7 +672,7 @@ def _give_state(
     config = settings.state_dict_config
     full = settings.state_dict_type is StateDictType.FULL_STATE_DICT
     if _is_replicated(state_dict[n] for n in own):
-        config, full = FullStateDictConfig(), True  # FSDP1's NO_SHARD knew no other state
+        config, full = StateDictConfig(), True  # FSDP1's NO_SHARD knew no other state
     absent = (
         full
         and getattr(config, "rank0_only", False)

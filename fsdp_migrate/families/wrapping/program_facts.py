@@ -16,6 +16,7 @@ from fsdp_migrate.planning import support_library
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 
+DTYPES = 3  # fields of MixedPrecision that come before the others
 MODULE_LIST = re.compile(r"class\s+\w+\([^)]*\bModule(List|Dict)\b")
 
 
@@ -42,7 +43,12 @@ def _of_program(study: Study) -> dict[str, bool]:
     sharded_before = mentions("fully_shard", "FSDPModule", "enable_wrap", "wrapper_cls") or any(
         role(constructor, study) is not Role.ROOT for constructor in study.constructors.values()
     )
+    given = (c for m in modules for c in m.table.calls_by_name.named("MixedPrecision"))
+    by_position = any(len(call.args) > DTYPES for call in given)
+    casts = ("cast_forward_inputs", "cast_root_forward_inputs")
     return {
+        "HAS_CAST_SETTINGS": not (by_position or mentions(*casts)),
+        "HAS_LOW_PRECISION_GRADS": not (by_position or mentions("keep_low_precision_grads")),
         "HAS_CUSTOM_POLICIES": not mentions("CustomPolicy", "_Policy"),
         "HAS_META_TENSORS": not on_meta,
         "HAS_MODULE_LISTS": not any(MODULE_LIST.search(m.source.text) for m in modules),

@@ -39,6 +39,7 @@ RULE = "FSDP101"
 CONVERTED = frozenset(
     {"auto_wrap_policy", "cpu_offload", "device_mesh", "mixed_precision", "sharding_strategy"}
 )
+OBSOLETE = frozenset({"backward_prefetch", "forward_prefetch", "limit_all_gathers"})
 UNSURE = (
     "if this is a part of a model that is sharded later, pass is_root=False: only roots cast "
     "their inputs"
@@ -152,6 +153,8 @@ def construct(site: Site, study: Study) -> list[Decision]:
         if keyword.arg in fsdp1.EARLIER_NAMES:
             name = fsdp1.EARLIER_NAMES[keyword.arg]
             proposal.rename_keyword(site.module, constructor.call, keyword, name)
+    for keyword in obsolete_keywords(constructor, study):
+        proposal.remove_argument(site.module, constructor.call, keyword)
     added: list[Code] = []
     review = place_among_models(constructor, study, added)
     if added:
@@ -160,6 +163,17 @@ def construct(site: Site, study: Study) -> list[Decision]:
     rule = "FSDP104" if together else RULE
     whole = study.rewritten(site, rule, message, proposal, models=models, review=review)
     return [whole, *arguments(constructor, site.module, study, models)]
+
+
+def obsolete_keywords(constructor: Constructor, study: Study) -> list[ast.keyword]:
+    """The arguments in a call of ``shard`` that FSDP2 needs none of, whatever they are."""
+    if constructor in study.wrapping.constructors or constructor.is_context:
+        return []  # they are kept in one place, and taken in another
+    return [
+        keyword
+        for keyword in constructor.call.keywords
+        if keyword.arg in OBSOLETE and not any(isinstance(n, ast.Call) for n in ast.walk(keyword))
+    ]
 
 
 def without_outer(site: Site, outer: Constructor, study: Study) -> Decision:
@@ -191,6 +205,7 @@ def arguments(
     models: frozenset[Constructor],
 ) -> Iterator[Decision]:
     """Decisions for the arguments that ``shard`` takes as they are."""
+    dropped = obsolete_keywords(constructor, study)
     for argument, node in constructor.nodes().items():
         if argument not in constructor.arguments or argument == "module":
             continue
@@ -203,7 +218,8 @@ def arguments(
             continue
         code_of_rule = rule.code if rule else RULE
         review = _doubt(argument, constructor, study)
-        yield study.rewritten(part, code_of_rule, "shard takes it", models=models, review=review)
+        message = "dropped" if node in dropped else "shard takes it"
+        yield study.rewritten(part, code_of_rule, message, models=models, review=review)
 
 
 def _doubt(argument: str, constructor: Constructor, study: Study) -> str:
@@ -244,6 +260,10 @@ def decide_mention(site: Site, study: Study) -> Decision | None:
     models = study.reached_from(site.module)
     if all(c.node not in study.run_time for c in models):
         return None  # those are on another island
+    around = set(site.module.table.ancestors(site.node))
+    if any(around.intersection(obsolete_keywords(c, study)) for c in models):
+        rule_code = vocabulary.SETTINGS.get(name, RULE)
+        return study.rewritten(site, rule_code, "dropped with the argument", models=models)
     if name in fsdp1.POLICIES - {"wrap", "enable_wrap"}:
         rule = study.registry.find(Construct.parse(name))
         if rule is None:
