@@ -159,8 +159,28 @@ def plan_edits(module: Module, edits: Sequence[Edit]) -> EditPlan:
     said: set[tuple[ast.AST | None, str]] = {(place, mark.comment) for place, mark in marked}
     for place, mark in marked:
         if (_preceding(module, place), mark.comment) not in said:
-            plan.statements[place].marks.append(mark)
+            plan.statements[_staying(module, place, plan)].marks.append(mark)
     return plan
+
+
+def _staying(module: Module, statement: ast.stmt, plan: EditPlan) -> ast.stmt:
+    """The statement itself, or the one behind it that a reader sees in its place if it goes."""
+    parents = [statement, *module.table.ancestors(statement)]
+    gone = [s for s in parents if isinstance(s, ast.stmt) and _is_gone(s, plan)]
+    if not gone:
+        return statement
+    block = block_of(module.table.parents[gone[-1]], gone[-1])
+    behind = block[block.index(gone[-1]) + 1 :]
+    return next((s for s in behind if not _is_gone(s, plan)), statement)
+
+
+def _is_gone(statement: ast.stmt, plan: EditPlan) -> bool:
+    edits = plan.statements.get(statement, StatementEdits())
+    if edits.before or edits.after or edits.arrivals or edits.replacement:
+        return False
+    if isinstance(statement, ast.If) and not statement.orelse:
+        return edits.replacement == () or all(_is_gone(each, plan) for each in statement.body)
+    return edits.replacement == ()
 
 
 def _preceding(module: Module, statement: ast.stmt) -> ast.AST | None:

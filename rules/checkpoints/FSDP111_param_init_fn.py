@@ -18,13 +18,16 @@ RULE = Rule(
     handles=("FullyShardedDataParallel(param_init_fn=)",),
 )
 
+UNUSED = "nothing here sets {}: one that is given from elsewhere is not called any more"
+
 
 def decide(site: Site, study: Study) -> Decision:
     plan, value, _ = study.argument(site)
     values = study.values(value, site.module)
     real = [v for v in values if not (isinstance(v, Constant) and v.value is None)]
     if not real:
-        return study.dropped(site, RULE.code, "dropped, it was None")
+        unused = "" if not isinstance(value, ast.Attribute) else UNUSED.format(ast.unparse(value))
+        return study.dropped(site, RULE.code, "dropped, it was None", review=unused)
     if not all(_only_allocates(v) for v in real):
         return study.left(
             site,

@@ -105,11 +105,22 @@ def _know_settings_of_schedulers(
     """Give the groups ``initial_lr``, which a scheduler adds: torch loads the settings that the
     optimizer has. Others are an error, or with broadcast_from_rank0 missing on all other ranks."""
     path = access_path(optimizer)
-    if path is None or not study.project.mentions("cheduler"):
+    if path is None or not study.cache(_may_schedule):
         return
     group = proposal.fresh(site.module, site.node, "group", loop=True)
     loop = 'for {g} in {o}.param_groups:\n    {g}.setdefault("initial_lr", {g}["lr"])'
     proposal.insert_before(site.module, site.statement, code(loop, g=group, o=held.of(path)))
+
+
+def _may_schedule(study: Study) -> bool:
+    """Whether some file may make a scheduler of torch's, or of a library that makes one."""
+    modules = study.project.modules
+    return any(m.mentions("lr_scheduler", "LRScheduler", "initial_lr") for m in modules) or any(
+        "chedule" in binding.qualified and study.project.resolve(binding.qualified, module) is None
+        for module in modules
+        if module.mentions("chedule")
+        for binding in module.table.imports
+    )
 
 
 def _converted(

@@ -42,6 +42,7 @@ RULE = Rule(
 
 EVALUATION = Construct.parse(RULE.handles[2])
 
+UNUSED = "nothing here sets {}: one that is given from elsewhere is not used any more"
 PART = (
     "it casts its inputs, as FSDP1's root does: if this model becomes part of another FSDP model, "
     "set cast_forward_inputs=False"
@@ -107,7 +108,8 @@ def _argument(site: Site, plan: ShardPlan, study: Study) -> Decision:
     if not found:
         if not dataclass_fields.is_written_in_sight(value, site.module, study.project):
             raise precision.Unreadable(f"{ast.unparse(value)} may be set by setattr")
-        return study.dropped(site, RULE.code, "dropped, it was None")
+        review = "" if not isinstance(value, ast.Attribute) else UNUSED.format(ast.unparse(value))
+        return study.dropped(site, RULE.code, "dropped, it was None", review=review)
     place = role(plan.constructor, study)
     roots = {each.casts_root(study) for each in found}
     units = {each.casts_units(study) for each in found}

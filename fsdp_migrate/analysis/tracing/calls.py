@@ -142,7 +142,7 @@ class Calls:
             return [Unknown(node, module, frame, callee.why)]
         if isinstance(callee, Unknown):
             method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-            return [Unknown(node, module, frame, f"{method}() is not defined in these paths")]
+            return [Unknown(node, module, frame, f"what {method}() is called on is not known")]
         return [Computed(node, module, frame)]
 
     def _returned(
