@@ -14,8 +14,17 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.planning import support_calls, support_in_file
 from fsdp_migrate.planning import support_library as library
-from fsdp_migrate.planning.edits import Edit, Import, Support
+from fsdp_migrate.planning.edits import (
+    Edit,
+    Import,
+    ReplaceExpression,
+    ReplaceStatement,
+    Support,
+    carried,
+)
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.source import Source
+from fsdp_migrate.syntax.trees import last_part
 
 Unproved = dict[tuple[Path, str], str]  # by file and function: why
 
@@ -43,7 +52,9 @@ def place(project: Project, edits: Mapping[Module, list[Edit]]) -> Placed:
     if not needs:
         return Placed(result, {}, {})
     wanted = {m: {need.function for need in listed} for m, listed in needs.items()}
-    homes, unproved = _homes(project, wanted)
+    all_edits = [edit for listed in edits.values() for edit in listed]
+    told_apart = _told_apart(project, wanted, all_edits)
+    homes, unproved = _homes(project, wanted, told_apart)
     if unproved:
         return Placed({}, {}, unproved)
     files: dict[Path, list[Support]] = {}
@@ -96,12 +107,15 @@ def contents(
 Homes = list[tuple[Path, list[Module]]]
 
 
-def _homes(project: Project, wanted: Mapping[Module, set[str]]) -> tuple[Homes, Unproved]:
+def _homes(
+    project: Project, wanted: Mapping[Module, set[str]], told_apart: Collection[str]
+) -> tuple[Homes, Unproved]:
     """The directories of support files, each with the modules that import the file; and what of
     the wanted has none.
 
     The members of an enum of one file are not those of another's: where values may meet, modules
-    that need classes share a file, in a directory above them all if there is no better one.
+    that need classes which are told apart share a file, in a directory above them all if there is
+    no better one.
     """
     present = {m.path.parent for m in project.modules if library.is_ours(m)}
     directories = {m.path.parent for m in wanted} | present
@@ -109,11 +123,11 @@ def _homes(project: Project, wanted: Mapping[Module, set[str]]) -> tuple[Homes, 
         roots = project.roots.of(module)
         directories |= {p for p in module.path.parents if any(r in p.parents for r in roots)}
     homes = _shared_out(project, wanted, directories, present)
-    apart = _apart(project, homes, wanted)
+    apart = _apart(project, homes, wanted, told_apart)
     if apart:
         above = Path(os.path.commonpath([m.path.parent for m in apart]))
         homes = _shared_out(project, wanted, directories | {above}, present, notebooks=True)
-        apart = _apart(project, homes, wanted)
+        apart = _apart(project, homes, wanted, told_apart)
     unproved: Unproved = {}
     for module, (other, names) in apart.items():
         why = (
@@ -171,7 +185,10 @@ def _shared_out(
 
 
 def _apart(
-    project: Project, homes: Homes, wanted: Mapping[Module, set[str]]
+    project: Project,
+    homes: Homes,
+    wanted: Mapping[Module, set[str]],
+    told_apart: Collection[str],
 ) -> dict[Module, tuple[Module, set[str]]]:
     """The modules of one program that would have classes of the same name from different files, or
     from one file that is imported by two names, which is loaded twice; each with another such
@@ -188,12 +205,51 @@ def _apart(
         if classes[m]
     ]
     for (first, ways), (second, others) in combinations(loaded, 2):
-        shared = classes[first] & classes[second]
+        shared = (classes[first] & classes[second]).intersection(told_apart)
         if ways != others and shared and roots.meet(first, second):
             for module, other in ((first, second), (second, first)):
                 known, names = found.get(module, (other, set()))
                 found[module] = known, names | shared
     return found
+
+
+def _told_apart(
+    project: Project, wanted: Mapping[Module, set[str]], edits: Sequence[Edit]
+) -> set[str]:
+    """The classes that some file compares, or their members, or looks something up by.
+
+    Of others it is all the same whether two files have theirs from one place: what takes a setting
+    reads its name and its fields.
+    """
+    kept = carried(edits)
+    replacing = (ReplaceExpression, ReplaceStatement)
+    replaced = {edit.node for edit in edits if isinstance(edit, replacing)}
+    names = {n for f in wanted.values() for n in library.closure(f) if library.is_class(n)}
+
+    def is_told(mention: ast.AST, module: Module) -> bool:
+        around = list(module.table.ancestors(mention))
+        if not replaced.isdisjoint(around) and kept.isdisjoint([mention, *around]):
+            return False  # it goes
+        return any(isinstance(node, TELLING) or _asks_for_class(node) for node in around)
+
+    found: set[str] = set()
+    for module in project.modules:
+        if module.mentions(*names) and not library.is_ours(module):
+            mentions = [*module.table.names, *module.table.attributes]
+            named = ((last_part(m), m) for m in mentions if last_part(m) in names)
+            found |= {name for name, mention in named if is_told(mention, module)}
+    return found
+
+
+TELLING = (ast.Compare, ast.Dict, ast.DictComp, ast.Set, ast.match_case)
+
+
+def _asks_for_class(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and last_name(node.func) in {
+        "isinstance",
+        "issubclass",
+        "get",
+    }
 
 
 def _taken(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -143,9 +143,36 @@ def early_optimizer(call: ast.Call, module: Module, study: Study) -> EarlyOptimi
             continue
         for wrap in wrapping_calls(path, scope, module, study):
             statement = module.table.statement(wrap)
-            if order.get(statement, -1) > order.get(built, 1 << 30):
+            late = order.get(statement, -1) > order.get(built, 1 << 30)
+            if late and not _is_made_anew(built, statement, order, module):
                 return EarlyOptimizer(call, parameters, wrap)
     return None
+
+
+def _is_made_anew(
+    built: ast.stmt, wrap: ast.stmt, order: Mapping[ast.AST, int], module: Module
+) -> bool:
+    """Whether nothing that holds an early optimizer is left behind the wrap.
+
+    Its name, and the names of what was made with it, are bound again where the model is wrapped:
+    the first ones are for models that are not.
+    """
+    between = (s for s in order if order[built] <= order[s] < order[wrap])
+    holding: set[str] = set()
+    for statement in sorted(between, key=lambda s: order[s]):
+        if isinstance(statement, ast.Assign) and (
+            statement is built or not holding.isdisjoint(_paths(statement.value))
+        ):
+            targets = {path for t in statement.targets for path in stored_paths(t)}
+            if not all(map(str.isidentifier, targets)):
+                return False
+            holding |= targets
+    block = block_of(module.table.parents[wrap], wrap) or []
+    behind = block[block.index(wrap) + 1 :] if wrap in block else []
+    bound = {
+        t for s in behind if isinstance(s, ast.Assign) for n in s.targets for t in stored_paths(n)
+    }
+    return bool(holding) and holding <= bound
 
 
 def wrapping_calls(path: str, scope: Scope, module: Module, study: Study) -> Iterator[ast.Call]:

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import re
 
+from fsdp_migrate.analysis.values import Constant, Made
 from fsdp_migrate.families.wrapping.enclosing_models import Role, role
 from fsdp_migrate.families.wrapping.model_contents import (
     may_have_batch_norm,
     may_have_float_buffers,
 )
+from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning import support_library
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 
+OF_PRECISION = {"HAS_CAST_SETTINGS", "HAS_LOW_PRECISION_GRADS"}
 DTYPES = 3  # fields of MixedPrecision that come before the others
 MODULE_LIST = re.compile(r"class\s+\w+\([^)]*\bModule(List|Dict)\b")
 
@@ -29,7 +32,22 @@ def lacking(constructor: Constructor, study: Study) -> frozenset[str]:
         found.add("HAS_BATCH_NORM")
     if wraps and not any(may_have_float_buffers(*w, study) for w in wraps):
         found.add("HAS_FLOAT_BUFFERS")
+    if not _is_precision_in_sight(constructor, study):
+        found -= OF_PRECISION
     return frozenset(found)
+
+
+def _is_precision_in_sight(constructor: Constructor, study: Study) -> bool:
+    """Whether every MixedPrecision that a constructor may get is written in the project."""
+    if constructor.is_open:
+        return False
+    given = constructor.arguments.get("mixed_precision")
+    values = study.values(given, constructor.module) if given is not None else ()
+    return all(
+        (isinstance(v, Constant) and v.value is None)
+        or (isinstance(v, Made) and fsdp1.canonical(v.made_by or "") == "MixedPrecision")
+        for v in values
+    )
 
 
 def _of_program(study: Study) -> dict[str, bool]:
