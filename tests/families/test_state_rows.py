@@ -391,6 +391,15 @@ OPTIMIZER = (
         ),
     ),
     Row(
+        "of SGD whose momentum is a setting",
+        "optim = torch.optim.SGD(model.parameters(), lr=0.1, momentum=settings.momentum)\n"
+        "optim.load_state_dict(FSDP.shard_full_optim_state_dict(saved, model))",
+        (
+            "set_optimizer_state_dict(model, optim, saved, "
+            'options=StateDictOptions(full_state_dict=bool(saved["state"])',
+        ),
+    ),
+    Row(
         "shard_full_optim_state_dict without the optimizer",
         "optim.load_state_dict(FSDP.shard_full_optim_state_dict(saved, model))",
         (f"set_optimizer_state_dict(model, optim, separate_steps(saved), options={WHOLE})",),

@@ -713,6 +713,34 @@ def test_settings_import_from_a_package_only_where_all_that_load_them_do(
     assert "from tool" not in after["examples/settings.py"]
 
 
+NOBODY_COMPARES = {
+    **APART,
+    "src/tool/check.py": CHECK.replace("==", "and"),
+}
+
+
+def test_settings_that_nobody_compares_may_come_from_two_files() -> None:
+    assert "==" in CHECK
+    result, after = migrate({**NOBODY_COMPARES, **{"src/tool/more.py": "MEMBERS = (1, 2)\n"}})
+    assert all(d.outcome is Outcome.REWRITTEN for d in result.decisions)
+    assert sum(name.endswith("fsdp2_support.py") for name in after) == 2
+
+
+@pytest.mark.parametrize(
+    "comparison",
+    [
+        "def same(a):\n    return a is ShardingStrategy.NO_SHARD\n",
+        "NAMES = {ShardingStrategy.NO_SHARD: 'none'}\n",
+        "def same(a):\n    return isinstance(a, ShardingStrategy)\n",
+        "def same(a):\n    match a:\n        case ShardingStrategy.NO_SHARD:\n            return 1\n",
+    ],
+)
+def test_a_comparison_anywhere_asks_for_one_file(comparison: str) -> None:
+    head = "from torch.distributed.fsdp import ShardingStrategy\n\n\n"
+    result, _ = migrate({**NOBODY_COMPARES, "src/tool/more.py": head + comparison})
+    assert any(d.outcome is Outcome.LEFT for d in result.decisions)
+
+
 def test_why_no_place_is_known_names_what_loads_a_file_by_two_names() -> None:
     result, _ = migrate(NOT_BOTH["a script that is imported as a part of its package"])
     reason = next(d.message for d in result.decisions if not d.held)

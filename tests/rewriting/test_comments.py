@@ -121,6 +121,40 @@ def test_a_marker_stands_above_the_comments_that_stay() -> None:
     )
 
 
+UNSET = """\
+from dataclasses import dataclass
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+@dataclass
+class Plugin:
+    precision: MixedPrecision | None = None
+
+    def kwargs(self):
+        found = {"use_orig_params": True}
+        if self.precision is not None:
+            found.update(mixed_precision=self.precision)
+        BEHIND
+
+
+def main(net):
+    return FSDP(net, **Plugin().kwargs())
+"""
+
+
+@pytest.mark.parametrize(
+    "behind",
+    ["return found", "found |= {'forward_prefetch': True}\n        return found"],
+)
+def test_the_marker_of_a_statement_that_goes_stands_above_the_next(behind: str) -> None:
+    _, after = migrate({"a.py": UNSET.replace("BEHIND", behind)})
+    lines = [line.strip() for line in after["a.py"].splitlines()]
+    assert "found.update" not in after["a.py"]
+    marked = next(n for n, line in enumerate(lines) if "Nothing here sets self.precision" in line)
+    assert lines[marked + 2].startswith("return")
+
+
 PARAGRAPH = """\
 from functools import partial
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
