@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1.site import Site
-from fsdp_migrate.planning.context import block_of
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Decision
 
@@ -60,8 +59,6 @@ def find(site: Site, nodes: set[ast.AST]) -> Place:
         tests.append(above.test)  # what an elif tests is guarded above its if
         conditions.insert(0, _condition(above.test, wanted=False))
         statement = above
-    if block_of(table.parents[statement], statement) is None:
-        raise Nowhere("no statement can stand in front of it")
     for test in tests:
         if not _is_plain(test):
             raise Nowhere(

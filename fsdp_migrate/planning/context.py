@@ -27,21 +27,13 @@ from fsdp_migrate.planning.proposal import Claims, Proposal
 from fsdp_migrate.planning.rule import LoadedRule, Registry
 from fsdp_migrate.planning.shard_plan import ShardPlan
 from fsdp_migrate.planning.target import DEFAULT_TARGET
+from fsdp_migrate.syntax.trees import block_of
 
 Cached = TypeVar("Cached")
 
 
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)  # their variables may be in the value
-
-
-def block_of(parent: ast.AST, statement: ast.stmt) -> list[ast.stmt] | None:
-    """The statement list that holds ``statement``."""
-    for name in ("body", "orelse", "finalbody"):
-        listed = getattr(parent, name, None)
-        if isinstance(listed, list) and statement in listed:
-            return listed
-    return None
 
 
 def sentences(*parts: str) -> str:
@@ -194,7 +186,7 @@ class Study:
         statement = constructor.statement
         for parent in table.ancestors(statement):
             block = block_of(parent, statement)
-            before += block[: block.index(statement)] if block is not None else []
+            before += block[: block.index(statement)]
             if not isinstance(parent, ast.stmt) or isinstance(parent, (*SCOPES, *LOOPS)):
                 break
             statement = parent

@@ -1,8 +1,8 @@
 """What a rule is, and where rules come from.
 
-A rule is one file. Its docstring is its documentation page, ``RULE`` its data, ``EXAMPLES`` and
-``KEEP`` its tests, ``decide`` its code. Rules are loaded by path from the bundled ``rules/`` and
-from a user's own directories alike.
+A bundled rule is a page in Markdown, whose examples are its tests, and beside it a module with
+``RULE``, its data, and ``decide``, its code. A user's own rule may be one file: the page in its
+docstring, the examples in ``EXAMPLES`` and ``KEEP``. Both are loaded by path.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from fsdp_migrate.families.checkpoints import (
 )
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
-from fsdp_migrate.planning.context import Study, block_of
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.proposal import Proposal
@@ -24,6 +24,7 @@ from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import DCP
 from fsdp_migrate.syntax.expressions import bind_arguments
 from fsdp_migrate.syntax.kinds import present
+from fsdp_migrate.syntax.trees import block_of
 
 RULE = Rule(
     code="FSDP304",
@@ -130,7 +131,7 @@ def _held_state(bound: dict[str, ast.expr] | None, site: Site) -> ast.Assign | N
     block = block_of(table.parents[site.statement], site.statement)
     scope = table.scope_of(state)
     uses = [n for n in table.names if n.id == state.id and table.scope_of(n) is scope]
-    if block is None or len(uses) != 2 or not scope.is_function:
+    if len(uses) != 2 or not scope.is_function:
         return None
     assigned = [
         s

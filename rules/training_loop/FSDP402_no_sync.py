@@ -8,13 +8,13 @@ from fsdp_migrate.families.precision import precision
 from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
-from fsdp_migrate.planning.context import Study, block_of, sentences
+from fsdp_migrate.planning.context import Study, sentences
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.syntax.expressions import last_name
-from fsdp_migrate.syntax.trees import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS, block_of
 
 RULE = Rule(code="FSDP402", name="no_sync", handles=("FullyShardedDataParallel.no_sync",))
 
@@ -214,7 +214,7 @@ def _blocks(site: Site) -> Iterator[tuple[list[ast.stmt], int]]:
     child: ast.AST = site.statement
     for parent in site.module.table.ancestors(child):
         if isinstance(child, ast.stmt):
-            block = block_of(parent, child) or [child]
+            block = block_of(parent, child)
             yield block, block.index(child) + 1
         if isinstance(parent, (ast.For, ast.While, *FUNCTIONS)):
             return

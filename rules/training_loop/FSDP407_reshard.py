@@ -7,12 +7,13 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Function
 from fsdp_migrate.fsdp1.site import Site
-from fsdp_migrate.planning.context import Study, block_of, sentences
+from fsdp_migrate.planning.context import Study, sentences
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.syntax.expressions import names_in
 from fsdp_migrate.syntax.kinds import of_kind
+from fsdp_migrate.syntax.trees import block_of
 
 RULE = Rule(code="FSDP407", name="reshard", handles=("private:_runtime_utils._reshard",))
 
@@ -62,7 +63,7 @@ def decide(site: Site, study: Study) -> Decision:
 def _handed(call: ast.Call, site: Site, path: str) -> list[ast.stmt]:
     """The statements before the call that only make its other arguments."""
     table = site.module.table
-    block = block_of(table.parents[site.statement], site.statement) or []
+    block = block_of(table.parents[site.statement], site.statement)
     given = {n.id for a in call.args[1:] for n in ast.walk(a) if isinstance(n, ast.Name)}
     scope = table.scope_of(call).function()
     found: list[ast.stmt] = []

@@ -28,10 +28,10 @@ from fsdp_migrate.families.checkpoints.state_dict_settings import (
     models_concerned,
 )
 from fsdp_migrate.fsdp1.references import enclosing_function
-from fsdp_migrate.planning.context import Study, block_of
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import first_argument
-from fsdp_migrate.syntax.trees import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS, block_of
 
 
 def setting_at(
@@ -78,8 +78,10 @@ def _last_set(
 
 def _statements_above(node: ast.AST, parent: ast.AST) -> list[ast.stmt]:
     """Those of the same block, the nearest first."""
-    block = block_of(parent, node) if isinstance(node, ast.stmt) else None
-    return block[: block.index(node)][::-1] if block and isinstance(node, ast.stmt) else []
+    if not isinstance(node, ast.stmt):
+        return []
+    block = block_of(parent, node)
+    return block[: block.index(node)][::-1]
 
 
 def _may_set(node: ast.AST, module: Module, study: Study) -> bool:

@@ -16,8 +16,9 @@ from fsdp_migrate.families.checkpoints.snapshots import LOOPS, training_calls
 from fsdp_migrate.families.training_loop.gathered_roots import may_stay_gathered, reshard_line
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
-from fsdp_migrate.planning.context import Study, block_of
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.proposal import Proposal
+from fsdp_migrate.syntax.trees import block_of
 
 DEPTH = 3  # how many callers up calls are looked for
 EVALUATION_WORDS = ("eval", "valid", "no_grad", "inference_mode")
@@ -80,7 +81,7 @@ def follows_model_state(site: Site, path: str) -> bool:
     table = site.module.table
     statement: ast.AST = site.statement
     while isinstance(statement, ast.stmt):
-        block = block_of(table.parents[statement], statement) or [statement]
+        block = block_of(table.parents[statement], statement)
         for earlier in block[: block.index(statement) + 1]:
             for node in ast.walk(earlier):
                 method = node.func if isinstance(node, ast.Call) else None

@@ -22,12 +22,12 @@ from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
-from fsdp_migrate.planning.context import Study, block_of
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.planning.shard_plan import ShardPlan
 from fsdp_migrate.syntax.expressions import last_name, names_in
-from fsdp_migrate.syntax.trees import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS, block_of
 
 LATE = Construct.parse("late activation checkpointing")
 PACKAGE = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
@@ -75,7 +75,7 @@ def following_checkpointing(constructor: Constructor, study: Study) -> Checkpoin
     of statements, of blocks chosen by class, with nothing in between that uses the model."""
     module, statement = constructor.module, constructor.statement
     block = block_of(module.table.parents[statement], statement)
-    if block is None or not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return None
     target = access_path(statement.targets[0])
     if target is None or statement.value is not constructor.call:

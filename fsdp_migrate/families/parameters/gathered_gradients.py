@@ -19,10 +19,10 @@ from fsdp_migrate.families.training_loop.model_runs import Runs
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
-from fsdp_migrate.planning.context import Study, block_of
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.syntax.expressions import last_name, names_in
-from fsdp_migrate.syntax.trees import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS, block_of
 
 RULE = "FSDP408"
 GATHERED = Construct.parse("gathered gradients")
@@ -82,7 +82,7 @@ def _runs_last(
 ) -> bool:
     """Whether, of forwards and backwards above a statement in its function, a forward is last."""
     for parent in module.table.ancestors(statement):
-        block = (block_of(parent, statement) or []) if isinstance(statement, ast.stmt) else []
+        block = block_of(parent, statement) if isinstance(statement, ast.stmt) else []
         position = next((i for i, each in enumerate(block) if each is statement), 0)
         for earlier in reversed(block[:position]):
             calls = [n for n in ast.walk(earlier) if isinstance(n, ast.Call)]

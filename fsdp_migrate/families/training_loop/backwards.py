@@ -8,9 +8,9 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import CallSite
 from fsdp_migrate.fsdp1.references import enclosing_function
-from fsdp_migrate.planning.context import Study, block_of
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
-from fsdp_migrate.syntax.trees import FUNCTIONS, split_path, walk
+from fsdp_migrate.syntax.trees import FUNCTIONS, block_of, split_path, walk
 
 EVALUATING = frozenset({"no_grad", "inference_mode", "set_grad_enabled"})
 CALLERS_DEEP = 3
@@ -50,7 +50,7 @@ def backward_follows(
         return True
     while isinstance(statement, ast.stmt) and not isinstance(statement, FUNCTIONS):
         parent = table.parents[statement]
-        block = block_of(parent, statement) or [statement]
+        block = block_of(parent, statement)
         for later in block[block.index(statement) + 1 :]:
             if flow.surely_runs_backward(later):
                 return True

@@ -18,12 +18,12 @@ from fsdp_migrate.analysis.values import Class, External, Function, Value
 from fsdp_migrate.fsdp1 import model_values
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
-from fsdp_migrate.planning.context import Study, block_of
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
 from fsdp_migrate.syntax.kinds import method_of, of_kind
 from fsdp_migrate.syntax.scopes import Scope
-from fsdp_migrate.syntax.trees import walk
+from fsdp_migrate.syntax.trees import block_of, walk
 
 PARAMETER_METHODS = frozenset({"parameters", "named_parameters"})
 OPTIMIZER_NAME = re.compile(r"optim|adam|sgd|adagrad|adafactor|rmsprop|lion|lamb|lars|muon", re.I)
@@ -167,8 +167,8 @@ def _is_made_anew(
             if not all(map(str.isidentifier, targets)):
                 return False
             holding |= targets
-    block = block_of(module.table.parents[wrap], wrap) or []
-    behind = block[block.index(wrap) + 1 :] if wrap in block else []
+    block = block_of(module.table.parents[wrap], wrap)
+    behind = block[block.index(wrap) + 1 :]
     bound = {
         t for s in behind if isinstance(s, ast.Assign) for n in s.targets for t in stored_paths(n)
     }
@@ -209,7 +209,7 @@ def move_problem(
     """
     table = module.table
     block = block_of(table.parents[statement], statement)
-    if block is None or behind not in block:
+    if behind not in block:
         return "the two are not in the same straight run of statements"
     if not isinstance(statement, ast.Assign) and not (filled and isinstance(statement, ast.For)):
         return "it is not a plain assignment"

@@ -27,12 +27,12 @@ from fsdp_migrate.families.training_loop.model_runs import Runs, calls_in
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
-from fsdp_migrate.planning.context import Study, block_of
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax import guards
 from fsdp_migrate.syntax.expressions import given_arguments, last_name, names_in
 from fsdp_migrate.syntax.scopes import Scope
-from fsdp_migrate.syntax.trees import walk
+from fsdp_migrate.syntax.trees import block_of, walk
 
 CONSTRUCT = Construct.parse("late optimizer")
 ADDING = "add_param_group"
@@ -236,7 +236,7 @@ def may_follow(first: ast.stmt, then: ast.stmt, module: Module) -> bool:
     while current not in table.scopes or current is first:
         parent = table.parents[current]
         if isinstance(current, ast.stmt):
-            block = block_of(parent, current) or [current]
+            block = block_of(parent, current)
             if any(s in around for s in block):
                 beside = next(s for s in block if s in around)
                 later = later and block.index(current) <= block.index(beside)
@@ -265,7 +265,7 @@ def _beside(first: ast.stmt, built: ast.stmt, runs: Iterable[ast.stmt], module: 
     current: ast.AST = first
     while isinstance(current, ast.stmt):
         parent = table.parents[current]
-        block = block_of(parent, current) or []
+        block = block_of(parent, current)
         inside = set(walk(current))
         if any(run in inside for run in runs if run is not current):
             return first

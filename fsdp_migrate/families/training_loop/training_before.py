@@ -14,8 +14,9 @@ from fsdp_migrate.families.training_loop.backwards import (
 )
 from fsdp_migrate.families.training_loop.gathered_roots import runs_of
 from fsdp_migrate.fsdp1.references import enclosing_function
-from fsdp_migrate.planning.context import Study, block_of
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.trees import block_of
 
 HARMLESS = frozenset({"print", "zero_grad", "item", "len", "float", "int", "barrier", "no_grad"})
 SIMPLE = (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return)
@@ -88,8 +89,6 @@ def _trained(
     while True:
         parent = table.parents[statement]
         block = block_of(parent, statement)
-        if block is None:
-            return False
         for earlier in reversed(block[: block.index(statement)]):
             if earlier in resharded:
                 return True

@@ -14,11 +14,12 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.planning.context import Study, block_of
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Entry, KeywordDictionary
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.kinds import of_kind, present
 from fsdp_migrate.syntax.scopes import Kind, Scope
+from fsdp_migrate.syntax.trees import block_of
 
 # What a dictionary may have or lack: nothing but the value of its entry depends on these.
 OPTIONAL = frozenset(

@@ -13,8 +13,9 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Function, Made
 from fsdp_migrate.families.wrapping.computing_methods import MODULE_API
 from fsdp_migrate.fsdp1.references import enclosing_function
-from fsdp_migrate.planning.context import Study, block_of
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name, names_in
+from fsdp_migrate.syntax.trees import block_of
 
 GIVEN = frozenset({"add_module", "apply", "register_module"})  # which may bring a part along
 KNOWN = (Class, External, Function)
@@ -60,8 +61,6 @@ def _between(first: ast.stmt, then: ast.stmt, module: Module) -> list[ast.stmt] 
     while True:
         parent = module.table.parents[current]
         block = block_of(parent, current)
-        if block is None:
-            return None
         if first in block:
             return found + block[block.index(first) : block.index(current)]
         found += block[: block.index(current)]

@@ -16,8 +16,9 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Made, Value
 from fsdp_migrate.families.wrapping import model_contents
-from fsdp_migrate.planning.context import Study, block_of
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.trees import block_of
 
 CONTAINERS = frozenset(
     f"torch.nn.{where}{name}"
@@ -173,8 +174,6 @@ def _precedes(first: Constructor, second: Constructor) -> bool:
         return False
     table = first.module.table
     block = block_of(table.parents[first.statement], first.statement)
-    if block is None:
-        return False
     around = {id(second.statement), *map(id, table.ancestors(second.statement))}
     later = block[block.index(first.statement) + 1 :]
     return any(id(statement) in around for statement in later)
