@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import libcst as cst
@@ -176,6 +177,35 @@ def widths_above(
     # Lines are written at the block's indent, which code_for_node leaves out.
     widths = (len((indent + part).expandtabs(4)) for part in text.split("\n"))
     return sorted((width for width in widths if width > limit), reverse=True)
+
+
+# Comments that a tool reads where they stand.
+_ADDRESSED = re.compile(r"#\s*(type:|noqa|pylint:|pragma|mypy:|pyre-|pyright:|fmt:|isort:|fsdp-)")
+
+
+def comment_sticks_out(
+    node: cst.SimpleStatementLine, module: cst.Module, indent: str, limit: int
+) -> bool:
+    """Whether the comment behind a statement is what makes its last line too wide."""
+    comment = node.trailing_whitespace.comment
+    text = module.code_for_node(node.with_changes(leading_lines=())).rstrip()
+    last = (indent + text.split("\n")[-1]).expandtabs(4)
+    return comment is not None and len(last) > limit
+
+
+def comment_above(
+    node: cst.SimpleStatementLine, module: cst.Module, indent: str, limit: int
+) -> cst.SimpleStatementLine:
+    """A line whose comment stands above it if there is no room for both, unless a tool reads it."""
+    comment = node.trailing_whitespace.comment
+    if comment is None or _ADDRESSED.match(comment.value):
+        return node
+    if not comment_sticks_out(node, module, indent, limit):
+        return node
+    return node.with_changes(
+        leading_lines=[*node.leading_lines, cst.EmptyLine(comment=comment)],
+        trailing_whitespace=cst.TrailingWhitespace(),
+    )
 
 
 _HERE = "__fsdp_migrate_here__"

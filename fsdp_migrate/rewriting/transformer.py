@@ -281,7 +281,10 @@ class Editor(cst.CSTTransformer):
         careless = before[:1] > [self.line_length + third] and len(before) == len(after)
         if careless and after[0] <= before[0] + third:
             return updated
-        return layout.fit_line(updated, self.tree, indent, self.line_length, new)
+        fitted = layout.fit_line(updated, self.tree, indent, self.line_length, new)
+        if layout.comment_sticks_out(original, self.tree, indent, self.line_length):
+            return fitted
+        return layout.comment_above(fitted, self.tree, indent, self.line_length)
 
     def statement(
         self, node: ast.AST | None, line: Line, above: Sequence[cst.EmptyLine] = ()

@@ -155,6 +155,39 @@ def test_the_marker_of_a_statement_that_goes_stands_above_the_next(behind: str) 
     assert lines[marked + 2].startswith("return")
 
 
+LONE = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def state_of(net):
+    model = FSDP(net)
+    return model.state_dict()  COMMENT
+"""
+
+
+@pytest.mark.parametrize(
+    ("comment", "is_above"),
+    [
+        ("# of whatever kind the model is set to", True),
+        ("# short", False),
+        ("# noqa: a very long list of codes that a tool reads here", False),
+        ("# type: ignore[because of a long explanation that has to be here]", False),
+    ],
+)
+def test_a_comment_for_which_there_is_no_room_stands_above(comment: str, is_above: bool) -> None:
+    text = LONE.replace("COMMENT", comment)
+    result, after = migrate({"a.py": text}, Options(line_length=100))
+    assert not result.problems
+    assert (f"    {comment}\n    return get_model_state_dict(" in after["a.py"]) is is_above
+    assert after["a.py"].count(comment) == 1
+
+
+def test_a_comment_that_was_too_long_stays_behind() -> None:
+    comment = "# " + "long " * 20 + "end"
+    _, after = migrate({"a.py": LONE.replace("COMMENT", comment)}, Options(line_length=100))
+    assert f")  {comment}\n" in after["a.py"]
+
+
 PARAGRAPH = """\
 from functools import partial
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
