@@ -30,6 +30,14 @@ def another():
 """
 PLAIN = (
     """
+def main(path, resume, log):
+    model = Net()
+    log.info("%d parameters", sum(p.numel() for p in model.parameters()))
+    log.info("%d tensors of %s", len(model.state_dict()), type(model))
+    model.load_state_dict(torch.load(path))
+    return wrap(model)
+""",
+    """
 def main(path, resume):
     model = Net()
     model.layers.requires_grad_(False)
@@ -65,6 +73,24 @@ def test_a_plain_model_takes_plain_states(body: str) -> None:
 
 
 WRAPPED = (
+    """
+def main(path, resume):
+    model = Net()
+    resume.prepare(model.to(0))
+    model.load_state_dict(torch.load(path))
+""",
+    """
+def main(path, resume):
+    model = Net()
+    resume.prepare([m for m in model.modules()])
+    model.load_state_dict(torch.load(path))
+""",
+    """
+def main(path, resume):
+    model = Net()
+    resume.later(lambda: wrap(model))
+    model.load_state_dict(torch.load(path))
+""",
     """
 def main(path, resume):
     model = Net()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 
 from fsdp_migrate.analysis.flow import Definition
 from fsdp_migrate.analysis.module import Module
@@ -14,10 +15,14 @@ from fsdp_migrate.analysis.values import Class, External, Function, Made
 from fsdp_migrate.families.wrapping.computing_methods import MODULE_API
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.syntax.expressions import last_name, names_in
+from fsdp_migrate.syntax.expressions import given_arguments, last_name
 from fsdp_migrate.syntax.trees import block_of
 
 GIVEN = frozenset({"add_module", "apply", "register_module"})  # which may bring a part along
+TENSORS_AND_NUMBERS = frozenset(
+    {*("parameters", "named_parameters", "buffers", "named_buffers", "state_dict", "numel")}
+    | {*("float", "id", "int", "len", "repr", "str", "sum", "type")}
+)
 KNOWN = (Class, External, Function)
 
 
@@ -46,12 +51,21 @@ def is_plain_yet(node: ast.expr, module: Module, study: Study) -> bool:
 
 def _is_known(call: ast.Call, model: str, module: Module, study: Study) -> bool:
     """Whether it is known what a call does with a model, if it gets it at all."""
-    if model not in names_in(call):
+    if not any(map(partial(_hands_over, name=model), (call.func, *given_arguments(call)))):
         return True
     if isinstance(call.func, ast.Attribute) and call.func.attr in MODULE_API - GIVEN:
         return True
     callees = study.values(call.func, module)
     return bool(callees) and all(isinstance(callee, KNOWN) for callee in callees)
+
+
+def _hands_over(node: ast.AST, name: str) -> bool:
+    """Whether an expression may give away the module in a variable, or a part of it."""
+    if isinstance(node, ast.Call) and last_name(node.func) in TENSORS_AND_NUMBERS:
+        return False
+    if isinstance(node, ast.Name):
+        return node.id == name
+    return any(_hands_over(child, name) for child in ast.iter_child_nodes(node))
 
 
 def _between(first: ast.stmt, then: ast.stmt, module: Module) -> list[ast.stmt] | None:
