@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Display, Made
 from fsdp_migrate.families.parameters import clips, vectors
+from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.families.parameters.parameter_owners import models_of_list
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1 import api as fsdp1
@@ -40,7 +41,7 @@ def places(study: Study) -> list[NotFollowed]:
 
 def _unfollowed(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
     yield from _models(module, study)
-    yield from _states_of_holders(module, study)
+    yield from _holders(module, study)
     yield from _parameters(module, study)
 
 
@@ -53,14 +54,15 @@ def _models(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
             yield node, why
 
 
-def _states_of_holders(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
-    """What may have a sharded part in it, or may be anything, and is asked for its state."""
+def _holders(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
+    """What may have a sharded part in it and is asked for its state or its parameters, and what may
+    be anything and is asked for its state."""
 
     def is_holder(node: ast.expr, where: Module) -> bool:
         lists = (isinstance(value, Display) for value in study.values(node, where))
         return not any(lists) and bool(sharded_parts(node, where, study))
 
-    for attribute in module.table.attributes_by_name.of(fsdp1.STATE_METHODS):
+    for attribute in module.table.attributes_by_name.of(fsdp1.STATE_METHODS | METHODS):
         node = attribute.value
         if why := unfollowed.made_of(is_holder, node, module, study.tracer):
             yield node, why

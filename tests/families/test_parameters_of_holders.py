@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.migrating import rewritten
+from tests.helpers.migrating import migrate, rewritten
 
 PROGRAM = """\
 import torch
@@ -93,3 +93,40 @@ def test_what_a_loop_counts_is_told_although_it_asks_for_names() -> None:
         "            numel += p.numel()"
     )
     assert "FSDP1 counted this rank's part" in program(ask)
+
+
+HIDDEN = """\
+import collections
+import elsewhere
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+Hidden = collections.namedtuple("Hidden", ["it", "other"])
+
+
+class Both(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(4, 4)
+        self.scale = nn.Parameter(torch.ones(3))
+
+
+def main():
+    both = Both()
+    both.net = FSDP(both.net)
+    plain = nn.Linear(4, 4)
+    for p in WAY.parameters():
+        p.data = p.data - 0.1 * p.grad
+"""
+
+
+@pytest.mark.parametrize(
+    "way",
+    ["Hidden({}, 0).it", "max([{}], key=id)", "elsewhere.passed({})", "elsewhere.Holder({}).net"],
+)
+@pytest.mark.parametrize(("what", "is_said"), [("both", True), ("plain", False)])
+def test_what_a_hidden_one_is_asked_for_is_said(way: str, what: str, is_said: bool) -> None:
+    result, _ = migrate({"a.py": HIDDEN.replace("WAY", way.format(what))})
+    marked = any(d.site.position[0] in (22, 23) for d in result.decisions)
+    assert (bool(result.not_followed) or marked) is is_said
