@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import FunctionNode, Partial
 from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.trees import walk
 
 
 def class_of_method(function: FunctionNode, module: Module) -> ast.ClassDef | None:
@@ -88,20 +89,23 @@ def asserted(name: str, function: FunctionNode) -> ast.expr | None:
 
     None if it is given another value first, or is not asked about.
     """
-    for statement in function.body if isinstance(function.body, list) else ():
+    body = function.body if isinstance(function.body, list) else []
+    for index, statement in enumerate(body):
         match statement:
             case ast.Assert(
                 test=ast.Compare(
                     left=ast.Name(id=asked), ops=[ast.Eq() | ast.Is()], comparators=[only]
                 )
             ) if asked == name:
-                return only if isinstance(only, (ast.Attribute, ast.Constant)) else None
-        if any(
-            isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store)
-            for n in ast.walk(statement)
-        ):
-            return None
+                if not isinstance(only, (ast.Attribute, ast.Constant)):
+                    return None
+                return None if any(_stores(name, each) for each in body[:index]) else only
     return None
+
+
+def _stores(name: str, statement: ast.stmt) -> bool:
+    names = (n for n in walk(statement) if isinstance(n, ast.Name) and n.id == name)
+    return any(isinstance(n.ctx, ast.Store) for n in names)
 
 
 def gives_unknown_arguments(call: ast.Call) -> bool:
