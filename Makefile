@@ -19,7 +19,7 @@ help:
 	@echo "make lint        ruff and mypy"
 	@echo "make documents   renew the tables in docs/"
 	@echo "make mutants     plant every known defect; verify must catch each one"
-	@echo "make pairs       fifty correct migrations; verify must pass each one"
+	@echo "make pairs       correct migrations, every fixture among them; verify must pass each one"
 	@echo "make gpu         what needs a GPU, where there is one (TORCH= a build for it)"
 	@echo "make ruler       tell what is written or said otherwise than at the last make ruler-record"
 	@echo "make measure     count the tool's changed lines beside those of migrations by hand"

@@ -137,7 +137,7 @@ def _fsdp1_units(module: Any) -> Iterator[Unit]:
                     *aliases.get((id(info.module), info.param_name), []),
                 ),
                 piece=Piece(tuple(shape), (start,), (count,), flat=True),
-                data=_cut(local, offset, count),
+                data=_assigned(handle, original, _cut(local, offset, count)),
                 grad=grad,
                 owner=flat if original is None else original,
                 requires_grad=bool((flat if original is None else original).requires_grad),
@@ -146,6 +146,18 @@ def _fsdp1_units(module: Any) -> Iterator[Unit]:
             )
         )
     yield Unit(module, tuple(shards), handle._fwd_bwd_param_dtype, handle._reduce_dtype)
+
+
+def _assigned(handle: Any, original: Any, own: torch.Tensor) -> torch.Tensor:
+    """A rank's part of a parameter: what the program gave ``p.data``, if it did so.
+
+    The flat parameter has that from the next forward on (``FlatParamHandle._writeback_orig_params``
+    of torch), but not what is given to parameters that are gathered.
+    """
+    if original is None or original.numel() != own.numel():
+        return own
+    is_gathered = handle.uses_sharded_strategy and not handle.is_sharded(handle.flat_param)
+    return own if is_gathered else original.detach().reshape(-1)
 
 
 def _cut(flat: torch.Tensor, offset: int, count: int) -> torch.Tensor:
