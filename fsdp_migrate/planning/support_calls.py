@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterable, Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning import support_library as library
-from fsdp_migrate.planning.specialization import Entries, passed
+from fsdp_migrate.planning.library_source import passed
+from fsdp_migrate.planning.partial_evaluation import Entries
 
 SUGGESTED = re.compile(r"\b(\w+)=")  # an argument that a comment of ours tells the reader to pass
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from fsdp_migrate import runtime
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.edits import Import
-from fsdp_migrate.planning.specialization import Entries, facts_of, specialize
+from fsdp_migrate.planning.partial_evaluation import Entries
+from fsdp_migrate.planning.specialization import facts_of, specialize
 from fsdp_migrate.syntax.trees import walk
 
 LIBRARY = Path(runtime.__file__).with_name("fsdp2_support.py")
