@@ -154,7 +154,7 @@ def _show_patch(run: Run, asked: Rewrite) -> int:
             console.note(line)
     summary.tell_problems(total)
     if not asked.quiet:
-        for line in (text.counts(total), *text.not_followed_lines(total)):
+        for line in (text.counts(total), *text.open_lines(total)):
             console.note(line)
         summary.tell_notes(run)
     code = _code(run)
@@ -182,7 +182,7 @@ def _show_run(run: Run, *, verbose: bool) -> None:
     for line in (*text.guard_lines(found), *text.files(total)):
         console.out(line)
     console.out(text.counts(total))
-    for line in text.not_followed_lines(total):
+    for line in text.open_lines(total):
         console.out(line)
     summary.tell_notes(run)
     if run.result.changes:

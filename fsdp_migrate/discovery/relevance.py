@@ -46,6 +46,8 @@ RELEVANT_USES = tuple(
             MODEL_USES,
             rb"\.data *=(?!=)",  # of parameters that it is given
             rb"load_sharded_optimizer_state_dict",
+            rb"CheckpointImpl\.REENTRANT\b",
+            rb"use_reentrant *= *True\b",
             rb"type\((?<!\wtype\()\w+\)(?:\.__name__)? *(?:is|==|!=|in|not)\b",
             rb"\.__class__\b",
             rb"deepcopy\((?<!\wdeepcopy\()",

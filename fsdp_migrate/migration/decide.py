@@ -58,12 +58,13 @@ def _best(study: Study) -> list[Decision]:
         before = taken
         for calls in choices:
             attempt = _decide(study.again(before | calls, states=False))
-            if _left(attempt) < _left(best) or _has_fewer_reasons(attempt, best):
+            if _is_better(attempt, best):
                 best, taken = attempt, before | calls
     if run_time.unknown_states(best):
         every = (calls for choices in failed for calls in choices)
         for calls in dict.fromkeys((taken.union(*every), taken, frozenset())):
-            best = _better(best, _decide(study.again(calls, states=True)))
+            attempt = _decide(study.again(calls, states=True))
+            best = attempt if _is_better(attempt, best) else best
     return best
 
 
@@ -81,8 +82,19 @@ def _too_early(decision: Decision, study: Study) -> Decision:
     )
 
 
-def _better(first: list[Decision], second: list[Decision]) -> list[Decision]:
-    return second if _left(second) < _left(first) else first
+def _is_better(attempt: list[Decision], best: list[Decision]) -> bool:
+    return _leaves_less(attempt, best) or _has_fewer_reasons(attempt, best)
+
+
+def _leaves_less(attempt: list[Decision], best: list[Decision]) -> bool:
+    """Whether less is left of the sites that both have: the arguments of a constructor that is
+    written out, or left, are no sites of their own."""
+    both = {d.site.reference for d in attempt} & {d.site.reference for d in best}
+    left, before = (
+        sum(d.outcome is Outcome.LEFT and d.site.reference in both for d in decisions)
+        for decisions in (attempt, best)
+    )
+    return left < before
 
 
 def _has_fewer_reasons(attempt: list[Decision], best: list[Decision]) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from fsdp_migrate import workers
 from fsdp_migrate.analysis.module import Library, Module
 from fsdp_migrate.analysis.project import Project
-from fsdp_migrate.migration import components, decide, not_followed, partial
+from fsdp_migrate.migration import blockers, components, decide, not_followed, partial
 from fsdp_migrate.migration.second_run import unsettled
 from fsdp_migrate.migration.selection import UNPROVED, Key, Options, key, without
 from fsdp_migrate.planning import pages, rule, support_file
@@ -114,6 +114,7 @@ def _together(results: Sequence[Result]) -> Result:
         {path: data for r in results for path, data in r.changes.items()},
         [problem for r in results for problem in r.problems],
         not_followed=[place for r in results for place in r.not_followed],
+        held_back=[each for r in results for each in r.held_back],
         modules=sum(r.modules for r in results),
         proposed=[d for r in results for d in r.proposed],
     )
@@ -159,6 +160,7 @@ def _attempt(
             decisions = decide.decide(study)
             result.proposed = decisions
             result.not_followed = not_followed.places(study)
+            result.held_back = blockers.held_back(decisions, study)
             if not again:
                 result.problems += map(_problem, study.failures.values())
         decisions = without(sorted([*decisions, *unused], key=decide.order), dropped, options)

@@ -66,8 +66,9 @@ def _with_ignored(decisions: Sequence[Decision]) -> list[Decision]:
     return result
 
 
-def held(decision: Decision, cause: Decision) -> Decision:
-    """``decision`` turned into *left* because of ``cause``."""
+def held(decision: Decision, *causes: Decision) -> Decision:
+    """``decision`` turned into *left* because of ``causes``, of which the first is named."""
+    cause = causes[0]
     message, help_ = cause.message, cause.help
     if not cause.held:
         cell, line, _ = cause.site.place
@@ -86,6 +87,7 @@ def held(decision: Decision, cause: Decision) -> Decision:
         edits=(),
         cause=Cause.HELD,
         quiet=False,
+        held_by=causes,
     )
 
 
@@ -98,7 +100,7 @@ def hold_back(decisions: Sequence[Decision]) -> list[Decision]:
     nothing, and has its guard only where nothing else does.
     """
     group = groups(decisions)
-    blocked: dict[Constructor, Decision] = {}
+    blocked: dict[Constructor, list[Decision]] = {}
     # What is ignored is named as the cause only where there is no other.
     for decision in sorted(decisions, key=lambda d: d.ignored is not None):
         if decision.outcome is not Outcome.LEFT:
@@ -107,16 +109,19 @@ def hold_back(decisions: Sequence[Decision]) -> list[Decision]:
             decision.site.node is constructor.defined_by for constructor in decision.models
         )
         if is_constructor or (decision.quiet and not decision.guard.edits):
-            for constructor in decision.models:
-                blocked.setdefault(group[constructor], decision)
+            for stands_for in dict.fromkeys(group[c] for c in decision.models):
+                blocked.setdefault(stands_for, []).append(decision)
     result = []
     for decision in decisions:
-        causes = [blocked[group[c]] for c in decision.models if group[c] in blocked]
+        migrations = dict.fromkeys(group[c] for c in decision.models)
+        causes = [cause for each in migrations for cause in blocked.get(each, ())]
         keep = not causes or decision.outcome is Outcome.LEFT
         if decision.guard.edits:
             result.append(replace(decision, guard=replace(decision.guard, stands=not causes)))
+        elif keep:
+            result.append(replace(decision, held_by=tuple(causes)) if decision.held else decision)
         else:
-            result.append(decision if keep else held(decision, causes[0]))
+            result.append(held(decision, *causes))
     return _with_ignored(result)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Display, Made
+from fsdp_migrate.analysis.values import Display, External, Made, Unknown
 from fsdp_migrate.families.parameters import clips, vectors
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.families.parameters.parameter_owners import models_of_list
@@ -15,10 +16,12 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_attributes, model_values, possible_models, unfollowed
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.result import NotFollowed
-from fsdp_migrate.syntax.expressions import given_arguments
+from fsdp_migrate.syntax.expressions import given_arguments, last_name
 
 STATES = frozenset({"state_dict", "load_state_dict"})
 OF_PARAMETERS = clips.TORCH_CLIP | vectors.FUNCTIONS
+# What FSDP1 had its own way for: states, averages of parameters, gradients.
+HANDLING = re.compile(r"save|load|state|checkpoint|ckpt|ema|average|clip|grad", re.I)
 ANYTHING = "a state is asked of what may be a model, or anything else"
 
 
@@ -43,6 +46,7 @@ def _unfollowed(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
     yield from _models(module, study)
     yield from _holders(module, study)
     yield from _parameters(module, study)
+    yield from _handed_out(module, study)
 
 
 def _models(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
@@ -86,6 +90,30 @@ def _parameters(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
         for node in given_arguments(call):
             if why := unfollowed.made_of(are_parameters, node, module, study.tracer):
                 yield call, why
+
+
+def _handed_out(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
+    """Calls of what nothing is known of that are given a model, to do what FSDP1 had its own way
+    for, as their names say."""
+    for call in module.table.calls:
+        name = last_name(call.func)
+        if not HANDLING.search(name) or not _is_out_of_sight(call.func, module, study):
+            continue
+        if any(study.traced(given, module) for given in given_arguments(call)):
+            yield call, f"what {name}() does with a model is not followed"
+
+
+def _is_out_of_sight(function: ast.expr, module: Module, study: Study) -> bool:
+    """Whether nothing is known of a function: it may be the project's own, in a file that is not
+    in the given paths."""
+    values = study.values(function, module)
+    own = study.project.packages
+    return bool(values) and all(
+        value.name.partition(".")[0] in own
+        if isinstance(value, External)
+        else isinstance(value, Unknown)
+        for value in values
+    )
 
 
 def _asked(module: Module) -> Iterator[ast.expr]:

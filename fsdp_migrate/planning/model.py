@@ -288,6 +288,7 @@ class Decision:
     ignored: Ignored | None = None  # left because a comment says so
     guard: Guard = Guard()
     rule: str = ""  # the site's own, where ``code`` is that of another
+    held_by: tuple[Decision, ...] = ()  # all that must be settled before it is migrated
     claims: Claims = field(default_factory=Claims)
 
     @property

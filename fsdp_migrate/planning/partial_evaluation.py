@@ -44,24 +44,27 @@ class Known:
     def __post_init__(self) -> None:
         self.names: dict[str, str] = dict(self.library.facts)
         self._constants: dict[ast.expr, str | None] = {}
-        while isinstance(
-            self.function, ast.FunctionDef
-        ):  # what is known decides what runs, and so what else is known
+        if isinstance(self.function, ast.ClassDef):
+            return
+        known = -1
+        while known < len(self.names):  # what is known decides what runs, and so what else is known
             known = len(self.names)
             self._constants.clear()
-            stored = self._stored()
-            found = {n: v for n, v in self.constants.items() if not stored.get(n)}
-            for statement in self.live(self.function.body):
-                target, value = assigned(statement)
-                constant = None if value is None else self.constant(value)
-                alone = target not in self.constants and stored.get(target) == 1
-                changes = constant in EMPTY - {"()"} and not self._is_only_read(target)
-                named = isinstance(value, ast.Constant) and isinstance(value.value, str)
-                if constant is not None and alone and not changes and not named:
-                    found[target] = constant
-            self.names |= found
-            if len(self.names) == known:
-                return
+            self.names |= self._names_of(self.function)
+
+    def _names_of(self, function: ast.FunctionDef) -> Constants:
+        """The parameters and local names that are known, as far as that decides what runs."""
+        stored = self._stored()
+        found = {n: v for n, v in self.constants.items() if not stored.get(n)}
+        for statement in self.live(function.body):
+            target, value = assigned(statement)
+            constant = None if value is None else self.constant(value)
+            alone = target not in self.constants and stored.get(target) == 1
+            changes = constant in EMPTY - {"()"} and not self._is_only_read(target)
+            named = isinstance(value, ast.Constant) and isinstance(value.value, str)
+            if constant is not None and alone and not changes and not named:
+                found[target] = constant
+        return found
 
     def _stored(self) -> dict[str, int]:
         """How often each name is bound by what runs, those in comprehensions included."""
@@ -142,6 +145,8 @@ class Known:
         arguments = call.args
         if name == "set" and (not arguments or self._is_empty(arguments[0])):
             return "set()"
+        if name == "isinstance" and self.constant(arguments[0]) == "None":
+            return "False"
         if name == "isinstance" and self.constant(arguments[1]) == "()":
             return "False"
         if name == "getattr" and self.constant(arguments[0]) == "None":

@@ -59,6 +59,15 @@ class NotFollowed:
         return place(self.display, self.line)
 
 
+@dataclass(frozen=True)
+class HeldBack:
+    """How many sites wait until all of some places are settled."""
+
+    sites: int
+    places: tuple[str, ...]
+    is_stoppable: bool  # ``--partial`` migrates the sites, and stops the program at the places
+
+
 @dataclass
 class Result:
     decisions: list[Decision] = field(default_factory=list)
@@ -66,6 +75,7 @@ class Result:
     problems: list[Problem] = field(default_factory=list)
     requirements: list[Requirement] = field(default_factory=list)
     not_followed: list[NotFollowed] = field(default_factory=list)
+    held_back: list[HeldBack] = field(default_factory=list)
     modules: int = 0
     proposed: list[Decision] = field(default_factory=list)  # before anything was deselected
     again: Callable[..., Result] | None = field(default=None, repr=False)  # without some decisions

@@ -24,11 +24,11 @@ from fsdp_migrate.planning.partial_evaluation import (
     Reached,
     ends,
 )
+from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.trees import last_part, walk
 
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
-MANY = 1000
 ASKING = frozenset({"getattr", "isinstance", "modules", "named_parameters", "parameters", "vars"})
 
 
@@ -79,8 +79,8 @@ class _Writer:
     unused: set[str] = field(default_factory=set)  # local names that nothing reads
 
     def written_class(self, node: ast.ClassDef) -> str:
-        head = self.library.between(start_of(node), (node.body[0].lineno - 1, MANY))
-        return "\n".join([head, *self.block(node.body, INDENT)])
+        head = self.library.lines[start_of(node)[0] - 1 : node.body[0].lineno - 1]
+        return "\n".join([*head, *self.block(node.body, INDENT)])
 
     def written(self, kept: Collection[str] | None) -> tuple[str, frozenset[str]]:
         """The source, and the parameters that it has no more.
@@ -208,12 +208,12 @@ class _Writer:
             if not taken:
                 return []
             if not truth and self._is_elif(node):
-                return self._branches(_if(node.orelse[0]), indent, "elif")
+                return self._branches(of_kind(node.orelse[0], ast.If), indent, "elif")
             return [f"{indent}else:", *self.block(taken, inner)]
         body = self.block(node.body, inner)
         rest: list[str] = []
         if node.orelse and self._is_elif(node):
-            rest = self._branches(_if(node.orelse[0]), indent, "elif")
+            rest = self._branches(of_kind(node.orelse[0], ast.If), indent, "elif")
         elif node.orelse:
             rest = self.block(node.orelse, inner)
             rest = [f"{indent}else:", *rest] if rest else []
@@ -307,7 +307,7 @@ class _Writer:
         return self.known.constant(node) in EMPTY
 
     def _call(self, call: ast.Call) -> str:
-        function = self.library.definitions[of_name(call.func)]
+        function = self.library.definitions[of_kind(call.func, ast.Name).id]
         assert isinstance(function, ast.FunctionDef)
         gone = self.dropped[function.name]
         names = list(parameters_of(function))
@@ -340,15 +340,6 @@ def _placed(node: ast.AST) -> Iterator[ast.AST]:
             yield child
         else:
             yield from _placed(child)
-
-
-def of_name(node: ast.expr) -> str:
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _if(node: ast.stmt) -> ast.If:
-    assert isinstance(node, ast.If)
-    return node
 
 
 def _items(node: ast.Dict) -> list[tuple[ast.expr | None, ast.expr]]:

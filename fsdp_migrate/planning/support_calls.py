@@ -11,7 +11,7 @@ from fsdp_migrate.planning import support_library as library
 from fsdp_migrate.planning.library_source import passed
 from fsdp_migrate.planning.partial_evaluation import Entries
 
-SUGGESTED = re.compile(r"\b(\w+)=")  # an argument that a comment of ours tells the reader to pass
+SUGGESTED = re.compile(r"\b(\w+)=")  # what a comment, as ours do, tells the reader to pass
 
 Offered = dict[str, frozenset[str] | None]
 

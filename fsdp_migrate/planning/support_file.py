@@ -5,26 +5,22 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations, product
 from pathlib import Path
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
-from fsdp_migrate.planning import support_calls, support_in_file
+from fsdp_migrate.planning import class_identity, support_calls, support_in_file
 from fsdp_migrate.planning import support_library as library
 from fsdp_migrate.planning.edits import (
     Edit,
     Import,
-    ReplaceExpression,
-    ReplaceStatement,
     Support,
-    carried,
 )
-from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.source import Source
-from fsdp_migrate.syntax.trees import last_part
 
 Unproved = dict[tuple[Path, str], str]  # by file and function: why
 
@@ -53,8 +49,9 @@ def place(project: Project, edits: Mapping[Module, list[Edit]]) -> Placed:
         return Placed(result, {}, {})
     wanted = {m: {need.function for need in listed} for m, listed in needs.items()}
     all_edits = [edit for listed in edits.values() for edit in listed]
-    told_apart = _told_apart(project, wanted, all_edits)
-    homes, unproved = _homes(project, wanted, told_apart)
+    homes, unproved = _homes(
+        project, wanted, cache(lambda name: class_identity.is_told_apart(name, project, all_edits))
+    )
     if unproved:
         return Placed({}, {}, unproved)
     files: dict[Path, list[Support]] = {}
@@ -108,7 +105,7 @@ Homes = list[tuple[Path, list[Module]]]
 
 
 def _homes(
-    project: Project, wanted: Mapping[Module, set[str]], told_apart: Collection[str]
+    project: Project, wanted: Mapping[Module, set[str]], told_apart: Callable[[str], bool]
 ) -> tuple[Homes, Unproved]:
     """The directories of support files, each with the modules that import the file; and what of
     the wanted has none.
@@ -188,7 +185,7 @@ def _apart(
     project: Project,
     homes: Homes,
     wanted: Mapping[Module, set[str]],
-    told_apart: Collection[str],
+    told_apart: Callable[[str], bool],
 ) -> dict[Module, tuple[Module, set[str]]]:
     """The modules of one program that would have classes of the same name from different files, or
     from one file that is imported by two names, which is loaded twice; each with another such
@@ -205,51 +202,12 @@ def _apart(
         if classes[m]
     ]
     for (first, ways), (second, others) in combinations(loaded, 2):
-        shared = (classes[first] & classes[second]).intersection(told_apart)
-        if ways != others and shared and roots.meet(first, second):
+        shared = classes[first] & classes[second] if ways != others else set()
+        if shared and roots.meet(first, second) and any(map(told_apart, shared)):
             for module, other in ((first, second), (second, first)):
                 known, names = found.get(module, (other, set()))
-                found[module] = known, names | shared
+                found[module] = known, names | set(filter(told_apart, shared))
     return found
-
-
-def _told_apart(
-    project: Project, wanted: Mapping[Module, set[str]], edits: Sequence[Edit]
-) -> set[str]:
-    """The classes that some file compares, or their members, or looks something up by.
-
-    Of others it is all the same whether two files have theirs from one place: what takes a setting
-    reads its name and its fields.
-    """
-    kept = carried(edits)
-    replacing = (ReplaceExpression, ReplaceStatement)
-    replaced = {edit.node for edit in edits if isinstance(edit, replacing)}
-    names = {n for f in wanted.values() for n in library.closure(f) if library.is_class(n)}
-
-    def is_told(mention: ast.AST, module: Module) -> bool:
-        around = list(module.table.ancestors(mention))
-        if not replaced.isdisjoint(around) and kept.isdisjoint([mention, *around]):
-            return False  # it goes
-        return any(isinstance(node, TELLING) or _asks_for_class(node) for node in around)
-
-    found: set[str] = set()
-    for module in project.modules:
-        if module.mentions(*names) and not library.is_ours(module):
-            mentions = [*module.table.names, *module.table.attributes]
-            named = ((last_part(m), m) for m in mentions if last_part(m) in names)
-            found |= {name for name, mention in named if is_told(mention, module)}
-    return found
-
-
-TELLING = (ast.Compare, ast.Dict, ast.DictComp, ast.Set, ast.match_case)
-
-
-def _asks_for_class(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and last_name(node.func) in {
-        "isinstance",
-        "issubclass",
-        "get",
-    }
 
 
 def _taken(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fsdp_migrate import shown
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.planning.outcome import Outcome, place
-from fsdp_migrate.planning.result import NotFollowed, Problem, Requirement, Result
+from fsdp_migrate.planning.result import HeldBack, NotFollowed, Problem, Requirement, Result
 
 if TYPE_CHECKING:
     from fsdp_migrate.planning.model import Decision
@@ -111,6 +111,7 @@ class Summary(Coverage):
     markers: tuple[Remark, ...] = ()
     unused: tuple[Remark, ...] = ()  # ignore comments that ignore nothing
     not_followed: tuple[NotFollowed, ...] = ()
+    held_back: tuple[HeldBack, ...] = ()
     requirements: tuple[Requirement, ...] = ()  # of torch: raised, or left though too low
     root: Path = Path()  # what a code host calls the files relative to
     rule_paths: tuple[Path, ...] = ()
@@ -162,6 +163,13 @@ def printable_summary(total: Summary) -> Summary:
         notes=tuple(map(shown.line, total.notes)),
         markers=tuple(map(_printable, total.markers)),
         unused=tuple(map(_printable, total.unused)),
+        not_followed=tuple(
+            replace(n, display=shown.path(n.display), why=shown.line(n.why))
+            for n in total.not_followed
+        ),
+        held_back=tuple(
+            replace(h, places=tuple(map(shown.path, h.places))) for h in total.held_back
+        ),
         requirements=tuple(
             replace(r, display=shown.path(r.display), message=shown.line(r.message))
             for r in total.requirements
@@ -244,4 +252,5 @@ def summary(result: Result) -> Summary:
         problems=tuple(result.problems),
         requirements=tuple(result.requirements),
         not_followed=tuple(result.not_followed) if result.count(Outcome.LEFT) < number else (),
+        held_back=tuple(result.held_back),
     )

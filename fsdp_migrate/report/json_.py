@@ -37,6 +37,10 @@ def render(found: list[Event], total: Summary) -> str:
         "not_followed": [
             {"path": n.display, "line": n.line, "message": n.why} for n in total.not_followed
         ],
+        "held_back": [
+            {"sites": h.sites, "by": list(h.places), "partial": h.is_stoppable}
+            for h in total.held_back
+        ],
         "summary": {
             **_coverage(total),
             "markers": len(total.markers),

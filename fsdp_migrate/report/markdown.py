@@ -14,7 +14,7 @@ from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.report.event import Coverage, Event, Remark, Summary, by_file
 from fsdp_migrate.report.text import (
     headline,
-    not_followed_lines,
+    open_lines,
     plural,
     problem_lines,
     remarks,
@@ -91,7 +91,7 @@ def _totals(found: Sequence[Event], total: Summary) -> Iterator[str]:
     for note in total.notes if total.sites else ():
         yield ""
         yield f"> {text(note)}"
-    for line in not_followed_lines(total):
+    for line in open_lines(total):
         yield ""
         yield f"> {text(line)}"
     if total.rewritten or total.review:

@@ -21,7 +21,7 @@ from fsdp_migrate.report.markdown import code, folded, section, table, text
 from fsdp_migrate.report.text import (
     guard_lines,
     headline,
-    not_followed_lines,
+    open_lines,
     plural,
     problem_lines,
     sentence,
@@ -77,7 +77,7 @@ def _head(total: Summary, *, migrated: bool) -> Iterator[str]:
     for line in problem_lines(total):
         yield ""
         yield f"> **Error**: {text(line)}"
-    for line in not_followed_lines(total):
+    for line in open_lines(total):
         yield ""
         yield f"> {text(line)}"
     for note in total.notes if total.sites else ():

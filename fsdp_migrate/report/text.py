@@ -203,9 +203,26 @@ def closing(total: Summary) -> list[str]:
     if total.markers:
         number = len(total.markers)
         lines.append(f"{number} {plural('marker', number)} in the code to settle and remove")
-    lines += not_followed_lines(total)
+    lines += open_lines(total)
     if total.rewritten or total.review:
         lines.append("Next: fsdp-migrate rewrite")
+    return lines
+
+
+def open_lines(total: Summary) -> list[str]:
+    """What sites are held back by, and what may be models and was not looked at."""
+    return [*held_back_lines(total), *not_followed_lines(total)]
+
+
+def held_back_lines(total: Summary) -> list[str]:
+    """How many sites wait for which places, those first that free most."""
+    lines = []
+    for held in total.held_back[:SHOWN]:
+        way_out = "settle " + ("it" if len(held.places) == 1 else "them all")
+        if held.is_stoppable:
+            way_out += ", or run rewrite --partial: it migrates them, and the program stops there"
+        sites = f"{held.sites} {plural('site', held.sites)}"
+        lines.append(f"Held back: {sites} by {_some(held.places)}; {way_out}")
     return lines
 
 

@@ -164,14 +164,18 @@ def plan_edits(module: Module, edits: Sequence[Edit]) -> EditPlan:
 
 
 def _staying(module: Module, statement: ast.stmt, plan: EditPlan) -> ast.stmt:
-    """The statement itself, or the one behind it that a reader sees in its place if it goes."""
+    """The statement itself, or the one that a reader sees in its place if it goes: one behind it
+    in its block, else one in front of it, else the one that has the block."""
     parents = [statement, *module.table.ancestors(statement)]
     gone = [s for s in parents if isinstance(s, ast.stmt) and _is_gone(s, plan)]
     if not gone:
         return statement
-    block = block_of(module.table.parents[gone[-1]], gone[-1])
-    behind = block[block.index(gone[-1]) + 1 :]
-    return next((s for s in behind if not _is_gone(s, plan)), statement)
+    holder = module.table.parents[gone[-1]]
+    block = block_of(holder, gone[-1])
+    place = block.index(gone[-1])
+    beside = [*block[place + 1 :], *reversed(block[:place])]
+    beside += [holder] if isinstance(holder, ast.stmt) else []
+    return next((s for s in beside if not _is_gone(s, plan)), statement)
 
 
 def _is_gone(statement: ast.stmt, plan: EditPlan) -> bool:

@@ -315,10 +315,11 @@ def _precision_kwargs(mixed_precision: Any, *, is_root: bool) -> dict[str, Any]:
         return {}
     if HAS_LOW_PRECISION_GRADS and mixed_precision.keep_low_precision_grads:
         raise NotImplementedError("FSDP2 has no keep_low_precision_grads")
-    cast_inputs = is_root
     if HAS_CAST_SETTINGS:
         cast_inputs = is_root and mixed_precision.cast_root_forward_inputs
         cast_inputs = mixed_precision.cast_forward_inputs or cast_inputs
+    else:
+        cast_inputs = is_root
     policy = MixedPrecisionPolicy(
         param_dtype=mixed_precision.param_dtype,
         reduce_dtype=mixed_precision.reduce_dtype,
@@ -1185,9 +1186,9 @@ def _copied(value: Any, *, cpu: bool = False, made_from: Any = None) -> Any:
     """
     if not torch.is_tensor(value):
         return value
-    result = value.detach().cpu() if cpu else value.detach()
-    if result.device != value.device:
-        return result
+    if cpu and value.device.type != "cpu":
+        return value.detach().cpu()
+    result = value.detach()
     if isinstance(made_from, DTensor):
         local, storage = made_from.to_local(), result.untyped_storage()
         padded = storage.nbytes() != result.numel() * result.element_size()

@@ -57,7 +57,7 @@ def decide(site: Site, study: Study) -> Decision:
     proposal = study.proposal()
     module = site.module
     sharded = name.startswith("flatten_sharded") or (
-        by_setting and (setting.kind == "SHARDED" or optimizer_states.is_read_sharded(site))
+        by_setting and (setting.kind == "SHARDED" or optimizer_states.sharded_reads(site))
     )
     only_rank0 = name.startswith("scatter") or (
         by_setting and not sharded and not at_run_time and setting.optim_rank0_only
@@ -109,7 +109,9 @@ def _know_settings_of_schedulers(
         return
     group = proposal.fresh(site.module, site.node, "group", loop=True)
     loop = 'for {g} in {o}.param_groups:\n    {g}.setdefault("initial_lr", {g}["lr"])'
-    proposal.insert_before(site.module, site.statement, code(loop, g=group, o=held.of(path)))
+    reads = map(site.module.table.statement, optimizer_states.sharded_reads(site))
+    statement = next(reads, site.statement)  # what is read is what the optimizer has by then
+    proposal.insert_before(site.module, statement, code(loop, g=group, o=held.of(path)))
 
 
 def _may_schedule(study: Study) -> bool:

@@ -12,8 +12,11 @@ from fsdp_migrate.planning.rule import Finder, Rule
 RULE = Rule(
     code="FSDP117",
     name="activation-checkpointing",
-    handles=("late activation checkpointing",),
-    finders=(Finder(50, checkpointing.find_late_checkpointing),),
+    handles=("late activation checkpointing", "reentrant activation checkpointing"),
+    finders=(
+        Finder(50, checkpointing.find_late_checkpointing),
+        Finder(51, checkpointing.find_reentrant_checkpointing),
+    ),
 )
 
 
@@ -21,7 +24,17 @@ FIXED = Version("2.11")
 CASTS_AGAIN = Version("2.13")  # FSDPState._pre_forward in PRE_BACKWARD, pytorch/pytorch#159359
 
 
+TWICE = (
+    "around a sharded module that runs twice before its backward, reentrant checkpointing loses "
+    "gradients: FSDP2 reduces those of the first run alone. Without it (NO_REENTRANT, "
+    "use_reentrant=False) it trains as before"
+)
+
+
 def decide(site: Site, study: Study) -> Decision:
+    if site.construct == checkpointing.REENTRANT:
+        reached = frozenset(study.reached_from(site.module))
+        return study.rewritten(site, RULE.code, "kept", models=reached, review=TWICE)
     models = checkpointing.checkpointed_models(site.subject, site.module, study)
     statement = site.module.table.statement(site.node)
     if any(plan.behind is statement for plan in study.plans.values()):

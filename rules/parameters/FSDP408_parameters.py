@@ -12,6 +12,7 @@ from fsdp_migrate.families.parameters import (
     vectors,
     writes,
 )
+from fsdp_migrate.families.parameters.communicated import COMMUNICATED, decide_communicated
 from fsdp_migrate.families.parameters.parameter_loops import (
     ADDRESS,
     COUNT,
@@ -58,6 +59,7 @@ RULE = Rule(
         "parameters put together",
         "parameter norm over ranks",
         "parameter norm",
+        "parameter in a collective",
     ),
     finders=(
         Finder(60, parameter_uses.find_parameter_uses),
@@ -115,6 +117,8 @@ def decide(site: Site, study: Study) -> Decision:
     models = models_concerned(site, study)
     if site.construct == REDUCED:
         return decide_reduced(site, study)
+    if site.construct == COMMUNICATED:
+        return decide_communicated(site, study)
     if site.construct in MEANINGS:
         message, review = "kept, with another meaning", MEANINGS[site.construct]
         if site.construct == COUNT and strategies.is_replicated(models, study):

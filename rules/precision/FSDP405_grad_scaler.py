@@ -9,7 +9,7 @@ from fsdp_migrate.planning.edits import code, join
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.syntax.expressions import bind_arguments
-from fsdp_migrate.syntax.kinds import of_kind
+from fsdp_migrate.syntax.kinds import of_kind, present
 
 RULE = Rule(
     code="FSDP405",
@@ -83,16 +83,27 @@ def decide(site: Site, study: Study) -> Decision:
 
 def _other_ranks(group: ast.expr | None, study: Study) -> str:
     """What is to be judged where ranks agree on overflows that do not shard the models."""
-    if group is None or (isinstance(group, ast.Constant) and group.value is None):
-        return ""
     sharding = [c.arguments.get("process_group") for c in study.constructors.values()]
-    spelled = ast.unparse(group)
-    if spelled.endswith("WORLD") or all(s and ast.unparse(s) == spelled for s in sharding):
-        return ""
+    if _is_world(group):
+        # A pair of groups, one to replicate over, has all ranks as a rule.
+        if all(_is_world(each) or isinstance(each, ast.Tuple) for each in sharding):
+            return ""
+        spelled = "all ranks"
+    else:
+        spelled = ast.unparse(present(group))
+        if all(s and ast.unparse(s) == spelled for s in sharding):
+            return ""
     return (
         f"ranks agreed on overflows over {spelled}; now those do that share a model's shards. "
         "Reduce found_inf over others by hand if they differ"
     )
+
+
+def _is_world(group: ast.expr | None) -> bool:
+    """Whether a process group is the default one, of all ranks."""
+    if group is None or (isinstance(group, ast.Constant) and group.value is None):
+        return True
+    return ast.unparse(group).endswith("WORLD")
 
 
 SCALERS = {

@@ -34,6 +34,13 @@ def decide(site: Site, study: Study) -> Decision:
         return _early(site, site.call, study)
     found = present(early_optimizers.early_optimizer(site.call, site.module, study))
     models = _models(found.wrap, site, study)
+    if found.given_to:
+        review = (
+            f"{found.given_to}() was given this optimizer, which is made anew behind the sharding: "
+            "what goes on holding the first one trains nothing"
+        )
+        message = "made anew behind the sharding"
+        return study.rewritten(site, RULE.code, message, models=models, review=review)
     built, wrapped = site.statement, site.module.table.statement(found.wrap)
     problem = early_optimizers.move_problem(built, wrapped, site.module)
     if problem:

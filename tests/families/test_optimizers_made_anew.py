@@ -42,6 +42,7 @@ def outcomes(before: str, behind: str) -> set[Outcome]:
             f"{ANEW}\n        schedule = Other(optimizer)\n        both = (schedule, 2)",
         ),
         ("pass", f"args.seen = 1\n        {ANEW}"),
+        ("trainer: object = Trainer(optimizer)", f"{ANEW}\n        trainer = 0"),
     ],
 )
 def test_one_that_is_made_anew(before: str, behind: str) -> None:
@@ -56,6 +57,11 @@ def test_one_that_is_made_anew(before: str, behind: str) -> None:
         ("schedule = Schedule(optimizer)", ANEW),
         ("args.optimizer = optimizer", ANEW),
         ("args.steps[0] = optimizer.step", ANEW),
+        ("trainer: object = Trainer(optimizer)", ANEW),
+        ("trainer = log = Trainer(optimizer)", f"{ANEW}\n        trainer = 0"),
+        ("pass", f"schedule = Schedule(optimizer)\n        {ANEW}"),
+        ("schedule = Schedule(optimizer)", f"schedule = Other(optimizer)\n        {ANEW}"),
+        ("pass", f"args.keep(optimizer)\n        {ANEW}"),
         (
             "schedule = Schedule(optimizer)\n    both = (schedule, 1)",
             f"{ANEW}\n        schedule = 0",
@@ -64,3 +70,20 @@ def test_one_that_is_made_anew(before: str, behind: str) -> None:
 )
 def test_one_that_something_still_holds(before: str, behind: str) -> None:
     assert Outcome.LEFT in outcomes(before, behind)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "args.keep(optimizer)",
+        "if args.resume:\n        load(args, optimizer)",
+        "schedule = Schedule(optimizer)\n    load(args, schedule=schedule)",
+        "for each in watch(optimizer):\n        pass",
+    ],
+)
+def test_what_was_given_the_first_one_is_named(before: str) -> None:
+    behind = f"{ANEW}\n        schedule = None"
+    result, after = migrate({"a.py": PROGRAM.format(before=before, behind=behind)})
+    (found,) = [d for d in result.decisions if d.code == "FSDP403"]
+    assert found.outcome is Outcome.REVIEW
+    assert "trains nothing" in after["a.py"].replace("\n    #     ", " ")

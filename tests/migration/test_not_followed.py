@@ -204,3 +204,46 @@ def test_a_model_that_a_star_brings_is_known_to_run() -> None:
         "optimizer = torch.optim.AdamW(model.parameters())\n",
     )
     assert "model.reshard()" in after["evaluating.py"]
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        ("self.checkpointer.load_optim_during_init(model, optimizer)", "load_optim_during_init()"),
+        ("self.ema.update_average(model, twin)", "update_average()"),
+        ("self.tools.save(1, net=model)", "save()"),
+        ("other.save_checkpoint(model)", "save_checkpoint()"),
+        ("clip_gradients(model)", "clip_gradients()"),
+    ],
+)
+def test_code_out_of_sight_that_handles_a_model_is_named(call: str, named: str) -> None:
+    _, said = run(
+        "from pack import missing as other\nfrom pack.missing import clip_gradients\n"
+        "from pack.here import build\n\n\n"
+        f"def train(self, optimizer, twin):\n    model = FSDP(build())\n    {call}\n",
+        **{"pack/__init__": "", "pack/here": "def build():\n    return net\n"},
+    )
+    assert [line.partition(" does")[0] for line in said] == [f"What {named}"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "self.logger.watch(model)",
+        "self.checkpointer.save(net)",
+        "known.save(model)",
+        "torch.save(model, 'a')",
+        "wandb.save(model)",
+        "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+    ],
+)
+def test_of_other_code_nothing_is_said(call: str) -> None:
+    _, said = run(
+        "import wandb\nfrom pack import known\nfrom pack.known import build\n\n\n"
+        f"def train(self):\n    net = build()\n    model = FSDP(build())\n    {call}\n",
+        **{
+            "pack/__init__": "",
+            "pack/known": "def build():\n    return object()\n\n\ndef save(m):\n    print(m)\n",
+        },
+    )
+    assert not said

@@ -715,14 +715,26 @@ def test_settings_import_from_a_package_only_where_all_that_load_them_do(
 
 NOBODY_COMPARES = {
     **APART,
-    "src/tool/check.py": CHECK.replace("==", "and"),
+    "src/tool/check.py": CHECK.replace(".strategy ==", ".strategy.name ==").replace(
+        "FULL_SHARD", "FULL_SHARD.name"
+    ),
 }
+USES = "from torch.distributed.fsdp import ShardingStrategy\n\n\n"
 
 
-def test_settings_that_nobody_compares_may_come_from_two_files() -> None:
-    assert "==" in CHECK
-    result, after = migrate({**NOBODY_COMPARES, "src/tool/more.py": "MEMBERS = (1, 2)\n"})
-    assert all(d.outcome is Outcome.REWRITTEN for d in result.decisions)
+@pytest.mark.parametrize(
+    "more",
+    [
+        "MEMBERS = (1, 2)\n",
+        f"{USES}def same(a: ShardingStrategy = ShardingStrategy.NO_SHARD):\n    return a is None\n",
+        f"{USES}DEFAULT = None\nif DEFAULT:\n    DEFAULT.name\n",
+        f"{USES}class A:\n    def __init__(self, *, strategy=ShardingStrategy.NO_SHARD):\n"
+        "        self.strategy = strategy\n\n\nA(strategy=ShardingStrategy.FULL_SHARD)\n",
+    ],
+)
+def test_settings_that_nobody_compares_may_come_from_two_files(more: str) -> None:
+    result, after = migrate({**NOBODY_COMPARES, "src/tool/more.py": more})
+    assert all(d.outcome is not Outcome.LEFT for d in result.decisions)
     assert sum(name.endswith("fsdp2_support.py") for name in after) == 2
 
 
@@ -733,11 +745,20 @@ def test_settings_that_nobody_compares_may_come_from_two_files() -> None:
         "NAMES = {ShardingStrategy.NO_SHARD: 'none'}\n",
         "def same(a):\n    return isinstance(a, ShardingStrategy)\n",
         "def same(a):\n    match a:\n        case ShardingStrategy.NO_SHARD:\n            pass\n",
+        "def same(a, b=ShardingStrategy.NO_SHARD):\n    return a == b\n",
+        "def same(a, *, b=ShardingStrategy.NO_SHARD):\n    c = b or a\n    return a == c\n",
+        "def same(a):\n    return a.strategy == Settings.strategy\n",
+        "def default():\n    return ShardingStrategy.NO_SHARD\n",
+        "same(ShardingStrategy.NO_SHARD)\n",
+        "def same(a):\n    return a in [ShardingStrategy.NO_SHARD]\n",
+        "class Other:\n    strategy: object = None\n",
+        "def same(a, b):\n    return getattr(a, 'strategy') == b\n",
+        "def same(a):\n    return a.__class__ is ShardingStrategy.NO_SHARD.__class__\n",
+        "class More(ShardingStrategy):\n    pass\n",
     ],
 )
 def test_a_comparison_anywhere_asks_for_one_file(comparison: str) -> None:
-    head = "from torch.distributed.fsdp import ShardingStrategy\n\n\n"
-    result, _ = migrate({**NOBODY_COMPARES, "src/tool/more.py": head + comparison})
+    result, _ = migrate({**NOBODY_COMPARES, "src/tool/more.py": USES + comparison})
     assert any(d.outcome is Outcome.LEFT for d in result.decisions)
 
 

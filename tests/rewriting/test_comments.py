@@ -155,6 +155,24 @@ def test_the_marker_of_a_statement_that_goes_stands_above_the_next(behind: str) 
     assert lines[marked + 2].startswith("return")
 
 
+@pytest.mark.parametrize(
+    ("around", "under"),
+    [
+        ("if self.more:\n            log()\n            ", "log()"),
+        ("if self.more:\n            ", "return found"),
+        ("if self.more:\n            log()\n        else:\n            ", "if self.more:"),
+    ],
+)
+def test_with_nothing_behind_it_stands_in_front_or_around(around: str, under: str) -> None:
+    text = UNSET.replace("if self.precision", f"{around}if self.precision")
+    text = text.replace("            found", " " * 16 + "found").replace("BEHIND", "return found")
+    _, after = migrate({"a.py": text})
+    lines = [line.strip() for line in after["a.py"].splitlines()]
+    assert "found.update" not in after["a.py"]
+    marked = next(n for n, line in enumerate(lines) if "Nothing here sets self.precision" in line)
+    assert lines[marked + 2] == under
+
+
 LONE = """\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 

@@ -26,6 +26,7 @@ from torch.distributed.fsdp.wrap import (
     transformer_auto_wrap_policy,
 )
 
+from fsdp_migrate.planning import support_library
 from fsdp_migrate.runtime import fsdp2_support as support
 from tests.training import fsdp1
 from tests.training.observe import snapshot
@@ -297,12 +298,29 @@ def train(wrap: Callable[..., Any], make: Callable[[nn.Module], Arguments]) -> d
     return {"losses": losses, "dtypes": dtypes, **snapshot(model)}
 
 
-def run(name: str) -> None:
+def specialized(model: nn.Module, **given: Any) -> nn.Module:
+    """``shard`` as it is written for a program that passes these arguments, to such models."""
+    has = {"HAS_BATCH_NORM", "HAS_FLOAT_BUFFERS"}
+    custom = isinstance(given.get("auto_wrap_policy"), CustomPolicy)
+    if custom or given.get("mixed_precision") is not None:
+        has |= {"HAS_CAST_SETTINGS", "HAS_LOW_PRECISION_GRADS"}
+    if custom:
+        has.add("HAS_CUSTOM_POLICIES")
+    if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
+        has.add("HAS_META_TENSORS")
+    lacking = support_library.facts() - has
+    names: dict[str, Any] = {"__name__": "specialized"}
+    exec(support_library.written({"shard": {"module", *given}}, lacking), names)
+    sharded: nn.Module = names["shard"](model, **given)
+    return sharded
+
+
+def run(name: str, how: str) -> None:
     """Train with the constructor and with ``shard``; raises AssertionError where they differ."""
     fsdp1.allow()
     dist.init_process_group("gloo")
     before = train(functools.partial(FSDP, use_orig_params=True), CASES[name])
-    after = train(support.shard, CASES[name])
+    after = train({"whole": support.shard, "specialized": specialized}[how], CASES[name])
     assert after["units"] == before["units"], (before["units"], after["units"])
     assert after["dtypes"] == before["dtypes"]
     torch.testing.assert_close(after["losses"], before["losses"], rtol=1e-6, atol=1e-7)

@@ -10,6 +10,7 @@ from tests.training.programs import Launcher
 pytestmark = pytest.mark.train
 
 
+@pytest.mark.parametrize("how", ["whole", "specialized"])
 @pytest.mark.parametrize("name", arguments.CASES)
-def test_trains_the_same(name: str, launcher: Launcher) -> None:
-    launcher.function("tests.training.arguments", "run", name, ranks=arguments.RANKS[name])
+def test_trains_the_same(name: str, how: str, launcher: Launcher) -> None:
+    launcher.function("tests.training.arguments", "run", name, how, ranks=arguments.RANKS[name])

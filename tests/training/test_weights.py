@@ -206,6 +206,15 @@ def build():
     )
     return model
 """,
+    "keyword arguments from elsewhere": """\
+def settings(model, **more):
+    return {"device_id": CPU, "sync_module_states": True, **more}
+
+
+def build():
+    model = Net()
+    return FSDP(model, **settings(model, ignored_modules=[model.blocks[1]]))
+""",
     "parameters": """\
 def build():
     model = Net()

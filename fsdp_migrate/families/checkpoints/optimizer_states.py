@@ -16,7 +16,7 @@ from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
-from fsdp_migrate.syntax.expressions import bind_arguments
+from fsdp_migrate.syntax.expressions import bind_arguments, last_name
 from fsdp_migrate.syntax.kinds import method_of, present
 
 NEW_ORDER = ("model", "optim", "optim_state_dict", "is_named_optimizer", "load_directly", "group")
@@ -229,19 +229,19 @@ def _sgd(value: Value) -> tuple[ast.Call, Module] | None:
 def _has_momentum(call: ast.Call, module: Module, study: Study) -> bool | None:
     """Whether SGD has a momentum; None where a setting says so."""
     bound = bind_arguments(call, ("params", "lr", "momentum"))
-    given = None if bound is None else bound.get("momentum")
-    if bound is None or given is None:
-        return None if bound is None else False
-    flag = study.literal(given, module)
+    if bound is None:
+        return None
+    if "momentum" not in bound:
+        return False
+    flag = study.literal(bound["momentum"], module)
     return None if flag is None else bool(flag.value)
 
 
-def is_read_sharded(site: Site) -> bool:
-    """Whether the function reads a sharded state, which is converted under any setting."""
+def sharded_reads(site: Site) -> list[ast.Call]:
+    """The calls in the function that read a sharded state, which is converted under any setting."""
     function = enclosing_function(site.module, site.node)
     calls = [n for n in ast.walk(function) if isinstance(n, ast.Call)]
-    paths = [access_path(call.func) or "" for call in calls]
-    return any(path.endswith("load_sharded_optimizer_state_dict") for path in paths)
+    return [c for c in calls if last_name(c.func) == "load_sharded_optimizer_state_dict"]
 
 
 def may_share_steps(models: Iterable[Constructor], study: Study) -> bool:

@@ -30,9 +30,12 @@ from fsdp_migrate.syntax.expressions import last_name, names_in
 from fsdp_migrate.syntax.trees import FUNCTIONS, block_of
 
 LATE = Construct.parse("late activation checkpointing")
+REENTRANT = Construct.parse("reentrant activation checkpointing")
 PACKAGE = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
 APPLY = frozenset({f"{PACKAGE}.apply_activation_checkpointing"})
 WRAPPER = f"{PACKAGE}.checkpoint_wrapper"
+REENTRANT_KIND = f"{PACKAGE}.CheckpointImpl.REENTRANT"
+CHECKPOINT = frozenset({"torch.utils.checkpoint.checkpoint"})
 CONDITIONS = (ast.If, ast.IfExp, ast.For, ast.While, ast.Try, ast.Match, ast.Lambda, *FUNCTIONS)
 # What neither changes a model nor draws a number.
 QUIET = (
@@ -53,6 +56,32 @@ def find_late_checkpointing(study: Study, module: Module) -> Iterator[Site]:
             model = _argument(call, 0, "model")
             if model is not None and checkpointed_models(model, module, study):
                 yield Site(LATE, module, call, call, model)
+
+
+def find_reentrant_checkpointing(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for reentrant checkpointing of what may be sharded, where it may run twice before its
+    backward: a unit is done with its first backward then, and what the second gives is lost."""
+    if not module.mentions("REENTRANT", "checkpoint") or not study.constructors:
+        return
+    if not may_run_twice(frozenset(study.reached_from(module)), study):
+        return
+    for kind in module.table.attributes_by_name.named("REENTRANT"):
+        asked = isinstance(module.table.parents[kind], ast.Compare)
+        if not asked and REENTRANT_KIND in study.external(kind, module):
+            yield Site(REENTRANT, module, kind, kind)
+    for call in module.table.calls_by_name.named("checkpoint"):
+        if study.external(call.func, module) & CHECKPOINT and _is_of_units(call, module, study):
+            yield Site(REENTRANT, module, call, call)
+
+
+def _is_of_units(call: ast.Call, module: Module, study: Study) -> bool:
+    """Whether a checkpoint is reentrant, and goes around whole modules: a method of a module's own
+    runs inside of it, when its parameters are gathered."""
+    given = [k.value for k in call.keywords if k.arg == "use_reentrant"]
+    told = study.literal(given[0], module) if given else None
+    if (given and (told is None or not told.value)) or not call.args:
+        return False
+    return not any(isinstance(v, Function) for v in study.values(call.args[0], module))
 
 
 def checkpointed_models(model: ast.expr, module: Module, study: Study) -> frozenset[Constructor]:
@@ -182,6 +211,12 @@ def _has_backward_of_its_own(call: ast.Call, module: Module) -> bool:
     return False
 
 
+def _run(call: ast.Call) -> ast.expr:
+    """What a call runs: ``block`` of ``block(x)`` and of ``checkpoint(block, x)``."""
+    by_checkpoint = last_name(call.func) == "checkpoint" and call.args
+    return call.args[0] if by_checkpoint else call.func
+
+
 def _runs_a_part_twice(cls: ast.ClassDef) -> bool:
     """Whether a method calls a module of ``self`` in two places, or in every turn of a loop."""
     for method in cls.body:
@@ -191,7 +226,7 @@ def _runs_a_part_twice(cls: ast.ClassDef) -> bool:
         loops = [n for n in ast.walk(method) if isinstance(n, (ast.For, ast.While))]
         looped = {n for loop in loops for n in ast.walk(loop)}
         for node in ast.walk(method):
-            path = access_path(node.func) if isinstance(node, ast.Call) else None
+            path = access_path(_run(node)) if isinstance(node, ast.Call) else None
             if path is None or not path.startswith("self.") or path.count(".") > 1:
                 continue
             if path in called or node in looped:

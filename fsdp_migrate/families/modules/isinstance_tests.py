@@ -54,6 +54,9 @@ def decide_passed_over(site: Site, models: frozenset[Constructor], study: Study)
     if not exact_classes.is_visited(check.args[0], study, site.module):
         return None
     handed = exact_classes.is_handed(check.args[0], study, site.module)
+    above = site.module.table.parents[holder]
+    if isinstance(holder, ast.UnaryOp) and _passes(holder, above, handed=handed):
+        return None  # if not isinstance(m, FSDP): continue: the rest is done for wrappers
     if not (_is_negated(check, site.module) or _passes(check, holder, handed=handed)):
         return None
     if _stops_there(holder, site.module):

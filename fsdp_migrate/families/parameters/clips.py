@@ -16,7 +16,6 @@ from fsdp_migrate.fsdp1 import possible_models
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.syntax.kinds import method_of
 from fsdp_migrate.syntax.trees import walk
 
 CLIP_LIST = Construct.parse("torch.nn.utils.clip_grad_norm_(list)")
@@ -54,7 +53,7 @@ def find_clips(study: Study, module: Module) -> Iterator[Site]:
 def owners_of(given: ast.expr, study: Study, module: Module) -> list[tuple[ast.expr, Module]]:
     """The models whose parameters an argument holds."""
     found = parameters_in(given, study, module)
-    return [(method_of(held).value, where) for held, where in found if isinstance(held, ast.Call)]
+    return [(held.value, where) for held, where in found if isinstance(held, ast.Attribute)]
 
 
 def _given(call: ast.Call) -> ast.expr | None:

@@ -23,6 +23,7 @@ NAME = Construct.parse("parameter name")
 DATA = Construct.parse("parameter data")
 KEPT = Construct.parse("parameter data that is kept")
 UPDATE = Construct.parse("parameter update")
+READ = frozenset({SHAPE, STATISTIC, MEMORY, ADDRESS})  # of a parameter, whatever list it is in
 METHODS = frozenset({"parameters", "named_parameters"})
 SHAPES = frozenset({"ndim", "shape", "dim", "size"})
 COUNTS = frozenset({"numel", "nelement"})

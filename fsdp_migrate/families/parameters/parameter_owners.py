@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Computed, Made, Unknown, Value
+from fsdp_migrate.families.parameters.own_parameters import models_of_self
 from fsdp_migrate.families.parameters.parameter_loops import AROUND, METHODS
 from fsdp_migrate.families.training_loop import early_optimizers, reductions
 from fsdp_migrate.families.wrapping import enclosing_models
@@ -23,7 +24,6 @@ from fsdp_migrate.fsdp1.unfollowed import is_foreign_result
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import given_arguments, names_in
-from fsdp_migrate.syntax.kinds import method_of
 from fsdp_migrate.syntax.scopes import Kind
 from fsdp_migrate.syntax.trees import walk
 
@@ -31,6 +31,12 @@ GROUPS = "param_groups"
 MEMBERS = "params"
 OF_SHARDED = frozenset({"DTensor", "to_local", "_local_tensor", "full_tensor", "ShardedTensor"})
 NESTED = 4  # lists in lists of parameters
+
+Held = tuple[ast.Attribute | ast.Subscript, Module]
+"""``model.parameters``, which is called, or ``group["params"]``."""
+
+SUBMODULES = frozenset({"modules", "named_modules", "children", "named_children"})
+ITEMS = frozenset({"items", "values"})  # of a dictionary of parameters by name
 
 
 def model_of(optimizer: ast.expr, study: Study, module: Module) -> ast.expr | None:
@@ -49,7 +55,7 @@ def model_of(optimizer: ast.expr, study: Study, module: Module) -> ast.expr | No
         own = enclosing_function(module, call) is here
         for argument in given_arguments(call):
             for held, where in parameters_in(argument, study, module):
-                model = held.func.value if isinstance(held, ast.Call) else None  # type: ignore[attr-defined]
+                model = held.value if isinstance(held, ast.Attribute) else None
                 path = access_path(model) if model is not None else None
                 if model is None or path is None or not study.traced(model, where):
                     return None
@@ -87,11 +93,29 @@ def owner_of_groups(node: ast.AST) -> ast.expr | None:
 
 
 def sharded(model: ast.expr, module: Module, study: Study) -> frozenset[Constructor]:
-    """Who shards what a model's ``parameters()`` gives: its own constructors, or those of the parts
-    of a module that is not sharded itself."""
+    """Who shards what a model's ``parameters()`` gives: its own constructors, those of the parts
+    of a module that is not sharded itself, or those of ``self`` in a method of a sharded one, and
+    of a part that a loop goes over."""
     if study.traced(model, module):
         return study.models(model, module).constructors or study.every_constructor
-    return sharded_parts(model, module, study).constructors
+    parts = sharded_parts(model, module, study).constructors
+    own = parts or models_of_self(model, module, study)
+    for whole in () if own else looped_over(model, module, study):
+        own |= sharded(whole, module, study)
+    return own
+
+
+def looped_over(node: ast.expr, module: Module, study: Study) -> Iterator[ast.expr]:
+    """``model`` of ``for name, part in model.named_modules()``, for ``part``."""
+    if not isinstance(node, ast.Name):
+        return
+    for definition in study.defined_by(node, module):
+        given = definition.value if definition.kind is Kind.ELEMENT else None
+        values = [given, *(d.value for d in study.defined_by(given, module))] if given else []
+        for value in values:
+            method = value.func if isinstance(value, ast.Call) else None
+            if isinstance(method, ast.Attribute) and method.attr in SUBMODULES:
+                yield method.value
 
 
 def models_concerned(site: Site, study: Study) -> frozenset[Constructor]:
@@ -150,8 +174,7 @@ def _given_to(call: ast.Call, study: Study, module: Module) -> frozenset[Constru
         for held, where in parameters_in(argument, study, module):
             if isinstance(held, ast.Subscript):
                 continue  # the groups of another optimizer
-            model = method_of(held).value
-            found |= sharded(model, where, study)
+            found |= sharded(held.value, where, study)
             plain = True
     if plain or not given:
         return frozenset(found)
@@ -168,7 +191,7 @@ def models_of_list(node: ast.expr, study: Study, module: Module) -> frozenset[Co
                 models_of_optimizer(optimizer, study, where) if optimizer is not None else set()
             )
             continue
-        for model in _with_holders(method_of(held).value):
+        for model in _with_holders(held.value):
             own = sharded(model, where, study)
             if own and not is_gathered(held, study, where):
                 found |= own
@@ -186,8 +209,8 @@ def _with_holders(model: ast.expr) -> Iterator[ast.expr]:
 
 def parameters_in(
     node: ast.expr, study: Study, module: Module, depth: int = NESTED
-) -> tuple[tuple[ast.Call | ast.Subscript, Module], ...]:
-    """Every ``model.parameters()`` or ``group["params"]`` whose elements are in a list."""
+) -> tuple[Held, ...]:
+    """Every ``model.parameters`` or ``group["params"]`` whose elements are in a list."""
     known = study.cache(_known)
     if (node, depth) not in known:
         found = _parameters_in(node, study, module, depth)
@@ -197,27 +220,35 @@ def parameters_in(
 
 def _known(
     study: Study,
-) -> dict[tuple[ast.expr, int], tuple[tuple[ast.Call | ast.Subscript, Module], ...]]:
+) -> dict[tuple[ast.expr, int], tuple[Held, ...]]:
     return {}
 
 
-def _parameters_in(
-    node: ast.expr, study: Study, module: Module, depth: int
-) -> Iterator[tuple[ast.Call | ast.Subscript, Module]]:
+def _parameters_in(node: ast.expr, study: Study, module: Module, depth: int) -> Iterator[Held]:
     if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:
-            yield node, module
+            yield node.func, module
             return
-        if getattr(node.func, "id", "") in AROUND:
+        if getattr(node.func, "id", "") in {*AROUND, "dict"}:
             for argument in node.args:
                 yield from parameters_in(argument, study, module, depth)
             return
+        if isinstance(node.func, ast.Name) and depth:
+            yield from _of_method(node.func, study, module)
     inner: list[ast.expr] = []
     match node:
         case ast.ListComp() | ast.GeneratorExp() | ast.SetComp():
             names = {n for g in node.generators for n in names_in(g.target)}
-            if reductions.reduced_parts(node.elt, names) or isinstance(node.elt, ast.Dict):
+            parts = node.elt.elts if isinstance(node.elt, ast.Tuple) else [node.elt]
+            held = any(reductions.reduced_parts(part, names) for part in parts)
+            if held or isinstance(node.elt, ast.Dict):
                 inner = [g.iter for g in node.generators]
+        case ast.DictComp():
+            names = {n for g in node.generators for n in names_in(g.target)}
+            if reductions.reduced_parts(node.value, names):
+                inner = [g.iter for g in node.generators]
+        case ast.Call(func=ast.Attribute(value=owner, attr=attr), args=[]) if attr in ITEMS:
+            inner = [owner]
         case ast.List() | ast.Tuple() | ast.Set():
             inner = [e.value if isinstance(e, ast.Starred) else e for e in node.elts]
         case ast.Dict() | ast.BoolOp():
@@ -230,6 +261,8 @@ def _parameters_in(
             inner = [left, right]
         case ast.Subscript(slice=ast.Constant(value="params")):
             yield node, module
+        case ast.Attribute(attr="_parameters"):
+            yield node, module
         case ast.Name() | ast.Attribute() | ast.Call() | ast.Subscript() if depth:
             for value in study.values(node, module):
                 if value.node is not node and isinstance(value.node, ast.expr):
@@ -240,9 +273,17 @@ def _parameters_in(
         yield from parameters_in(each, study, module, depth)
 
 
-def _filled(
-    container: Value, study: Study, depth: int
-) -> Iterator[tuple[ast.Call | ast.Subscript, Module]]:
+def _of_method(function: ast.Name, study: Study, module: Module) -> Iterator[Held]:
+    """The methods that a called variable may be: ``def groups(named): for n, p in named(): ...``
+    of ``groups(model.named_parameters)``."""
+    if function.id in module.table.module.bindings:
+        return  # as nearly always
+    for value in study.values(function, module):
+        if isinstance(value.node, ast.Attribute) and value.node.attr in METHODS:
+            yield value.node, value.module
+
+
+def _filled(container: Value, study: Study, depth: int) -> Iterator[Held]:
     """As :func:`parameters_in`, of what a loop adds to a list: ``found.append(p)``."""
     for element, module in study.tracer.additions(container):
         parts = reductions.reduced_parts(element, names_in(element))

@@ -12,6 +12,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.parameters.communicated import find_communicated
 from fsdp_migrate.families.parameters.parameter_loops import (
     AROUND,
     COUNT,
@@ -21,18 +22,22 @@ from fsdp_migrate.families.parameters.parameter_loops import (
     LOOPED,
     METHODS,
     NAME,
+    READ,
     UPDATE,
     data_assignments,
     has_data_assignments,
     is_kept,
     loop_over,
     uses_in_loop,
+    uses_of_variables,
 )
 from fsdp_migrate.families.parameters.parameter_numbers import REDUCED, find_numbers
 from fsdp_migrate.families.parameters.parameter_owners import (
     GROUPS,
+    ITEMS,
     MEMBERS,
     is_flat,
+    looped_over,
     may_be_sharded,
     models_looped_over,
     models_of_list,
@@ -110,12 +115,14 @@ def _of_models(study: Study, module: Module) -> Iterator[Site]:
         if is_gathered(call, study, module):
             continue
         for node, construct in uses_in_loop(call, module):
-            if construct == NAME and not is_flat(method.value, module, study):
+            picked = any(looped_over(method.value, module, study))  # in picked_parameters.py
+            if construct == NAME and (picked or not is_flat(method.value, module, study)):
                 continue
             if node not in found:
                 found.add(node)
                 yield Site(construct, module, node, node, method.value)
         yield from find_numbers(call, method.value, study, module)
+        yield from find_communicated(call, method.value, study, module)
     assigned = data_assignments(module.source.tree) if has_data_assignments(module) else ()
     for statement, parameter in assigned:
         owner = parameter
@@ -162,6 +169,7 @@ def _of_optimizers(study: Study, module: Module) -> Iterator[Site]:
                 if construct != NAME:
                     yield Site(construct, module, node, node, optimizer)
             yield from find_numbers(iterated, optimizer, study, module)
+            yield from find_communicated(iterated, optimizer, study, module)
 
 
 def _may_be_replicated(optimizer: ast.expr, study: Study, module: Module) -> bool:
@@ -193,15 +201,9 @@ def _named(iterated: ast.expr, module: Module) -> Iterator[ast.Name]:
 
 def _of_lists(study: Study, module: Module) -> Iterator[Site]:
     """Loops over lists and arguments that hold parameters of sharded models, or gradients."""
-    parents, assigns_data = module.table.parents, has_data_assignments(module)
+    assigns_data = has_data_assignments(module)
     counts = module.mentions("numel", "nelement")
-    named: list[ast.Name | ast.Attribute] = [*module.table.names, *module.table.attributes]
-    for name in named:
-        around = parents[name]
-        if isinstance(around, ast.Call) and getattr(around.func, "id", "") not in AROUND:
-            continue  # as nearly always
-        if not isinstance(around, LOOPED) or not isinstance(name.ctx, ast.Load):
-            continue
+    for name in _iterated(module):
         loop = loop_over(name, module)
         if loop is None:
             continue
@@ -214,8 +216,10 @@ def _of_lists(study: Study, module: Module) -> Iterator[Site]:
             if isinstance(owner, ast.Name) and owner.id in names
         ]
         counted = counts and _is_counted_over_ranks(names, region, study, module)
-        reduced = assigned or counted or reductions.find_reductions(names, region, study, module)
-        if not reduced:
+        read = [use for use in uses_of_variables(whole, names, region) if use[1] in READ]
+        handed = list(find_communicated(name, name, study, module))
+        found = assigned or counted or read or handed
+        if not found and not reductions.find_reductions(names, region, study, module):
             continue
         if is_gathered(name, study, module) or not models_of_list(name, study, module):
             continue
@@ -223,7 +227,27 @@ def _of_lists(study: Study, module: Module) -> Iterator[Site]:
             yield Site(DATA, module, statement, statement, name)
         if counted:
             yield Site(COUNT, module, whole, whole, name)
+        for node, construct in read:
+            yield Site(construct, module, node, node, name)
+        yield from handed
         yield from find_numbers(name, name, study, module)
+
+
+def _iterated(module: Module) -> Iterator[ast.expr]:
+    """What loops go over that may be a list of parameters, or a dictionary of them."""
+    table = module.table
+    named: list[ast.Name | ast.Attribute] = [*table.names, *table.attributes]
+    for name in named:
+        around = table.parents[name]
+        if isinstance(around, ast.Call) and getattr(around.func, "id", "") not in AROUND:
+            continue  # as nearly always
+        if isinstance(around, LOOPED) and isinstance(name.ctx, ast.Load):
+            yield name
+    for call in table.calls:
+        of_items = isinstance(call.func, ast.Attribute) and call.func.attr in ITEMS
+        of_variable = isinstance(call.func, ast.Name) and call.func.id not in AROUND
+        if (of_items or of_variable) and not call.args and not call.keywords:
+            yield call
 
 
 def _is_counted_over_ranks(

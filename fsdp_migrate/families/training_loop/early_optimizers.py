@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -27,6 +27,7 @@ from fsdp_migrate.syntax.trees import block_of, walk
 
 PARAMETER_METHODS = frozenset({"parameters", "named_parameters"})
 OPTIMIZER_NAME = re.compile(r"optim|adam|sgd|adagrad|adafactor|rmsprop|lion|lamb|lars|muon", re.I)
+TELLING = frozenset({"debug", "id", "info", "isinstance", "len", "print", "repr", "str", "type"})
 NOT_BUILT = re.compile(r"state|sched|^(load|save|log|print|step|zero)", re.I)
 
 
@@ -37,6 +38,7 @@ class EarlyOptimizer:
     optimizer: ast.Call
     parameters: ast.Call  # ``model.parameters()``
     wrap: ast.Call  # the constructor, or the call of a project function that wraps
+    given_to: str = ""  # a call that was given it before it was made anew behind the wrap
 
 
 def find_early_optimizers(study: Study, module: Module) -> Iterator[Site]:
@@ -144,35 +146,68 @@ def early_optimizer(call: ast.Call, module: Module, study: Study) -> EarlyOptimi
         for wrap in wrapping_calls(path, scope, module, study):
             statement = module.table.statement(wrap)
             late = order.get(statement, -1) > order.get(built, 1 << 30)
-            if late and not _is_made_anew(built, statement, order, module):
-                return EarlyOptimizer(call, parameters, wrap)
+            if not late:
+                continue
+            given_to = _given_before_made_anew(built, statement, order, module)
+            if given_to != []:
+                return EarlyOptimizer(call, parameters, wrap, (given_to or [""])[0])
     return None
 
 
-def _is_made_anew(
+def _given_before_made_anew(
     built: ast.stmt, wrap: ast.stmt, order: Mapping[ast.AST, int], module: Module
-) -> bool:
-    """Whether nothing that holds an early optimizer is left behind the wrap.
+) -> list[str] | None:
+    """The calls that were given an early optimizer which is made anew behind the wrap, and may go
+    on holding it; None if it is not made anew.
 
-    Its name, and the names of what was made with it, are bound again where the model is wrapped:
-    the first ones are for models that are not.
+    It is if its name, and the names of what was made with it, are bound again where the model is
+    wrapped, before anything else is done with them: the first ones are for models that are not.
     """
-    between = (s for s in order if order[built] <= order[s] < order[wrap])
-    holding: set[str] = set()
+    held = _names_bound(built)
+    if held is None:
+        return None
+    given_to: list[str] = []
+    statements = (s for s in order if isinstance(s, ast.stmt))
+    between = [s for s in statements if order[built] < order[s] < order[wrap]]
     for statement in sorted(between, key=lambda s: order[s]):
-        if isinstance(statement, ast.Assign) and (
-            statement is built or not holding.isdisjoint(_paths(statement.value))
-        ):
-            targets = {path for t in statement.targets for path in stored_paths(t)}
-            if not all(map(str.isidentifier, targets)):
-                return False
-            holding |= targets
+        own = [part for part in ast.iter_child_nodes(statement) if not isinstance(part, ast.stmt)]
+        if all(held.isdisjoint(_paths(part)) for part in own):
+            continue
+        bound = _names_bound(statement)
+        if bound is not None:
+            held |= bound
+        elif isinstance(statement, (ast.AnnAssign, ast.Assign, ast.AugAssign, ast.Return)):
+            return None  # something else holds it from now on
+        else:
+            calls = [n for part in own for n in walk(part) if isinstance(n, ast.Call)]
+            given_to += [ast.unparse(call.func) for call in calls if _gets(call, held)]
     block = block_of(module.table.parents[wrap], wrap)
-    behind = block[block.index(wrap) + 1 :]
-    bound = {
-        t for s in behind if isinstance(s, ast.Assign) for n in s.targets for t in stored_paths(n)
-    }
-    return bool(holding) and holding <= bound
+    for statement in block[block.index(wrap) + 1 :]:
+        bound = _names_bound(statement)
+        used = statement if bound is None else statement.value  # type: ignore[attr-defined]
+        if not held.isdisjoint(_paths(used)):
+            return None
+        held -= bound or set()
+        if not held:
+            return given_to
+    return None
+
+
+def _names_bound(statement: ast.stmt) -> set[str] | None:
+    """The names that an assignment binds; None of another statement, and where it binds more."""
+    targets: list[ast.expr] = []
+    if isinstance(statement, ast.AnnAssign) and statement.value is not None:
+        targets = [statement.target]
+    elif isinstance(statement, ast.Assign):
+        targets = statement.targets
+    paths = {path for target in targets for path in stored_paths(target)}
+    return paths if paths and all(map(str.isidentifier, paths)) else None
+
+
+def _gets(call: ast.Call, held: Collection[str]) -> bool:
+    """Whether a call is given something that is held, to do more than to tell of it."""
+    given = any(not _paths(argument).isdisjoint(held) for argument in given_arguments(call))
+    return given and last_name(call.func) not in TELLING
 
 
 def wrapping_calls(path: str, scope: Scope, module: Module, study: Study) -> Iterator[ast.Call]:

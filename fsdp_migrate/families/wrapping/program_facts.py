@@ -24,7 +24,12 @@ MODULE_LIST = re.compile(r"class\s+\w+\([^)]*\bModule(List|Dict)\b")
 
 
 def lacking(constructor: Constructor, study: Study) -> frozenset[str]:
-    """What neither a constructor's model nor its arguments can have in this program."""
+    """What neither a constructor's model nor its arguments can have in this program.
+
+    Of ``enable_wrap`` nothing: each ``wrap`` in it may have arguments of its own.
+    """
+    if constructor.is_context:
+        return frozenset()
     found = {name for name, is_lacking in study.cache(_of_program).items() if is_lacking}
     wraps = [(w.wrapped, w.module) for w in constructor.wraps] if constructor.has_module else []
     told = study.project.mentions("_module_classes_to_ignore")
@@ -32,8 +37,8 @@ def lacking(constructor: Constructor, study: Study) -> frozenset[str]:
         found.add("HAS_BATCH_NORM")
     if wraps and not any(may_have_float_buffers(*w, study) for w in wraps):
         found.add("HAS_FLOAT_BUFFERS")
-    if not _is_precision_in_sight(constructor, study):
-        found -= OF_PRECISION
+    if "HAS_CUSTOM_POLICIES" not in found or not _is_precision_in_sight(constructor, study):
+        found -= OF_PRECISION  # a CustomPolicy has settings for its units
     return frozenset(found)
 
 
@@ -63,10 +68,11 @@ def _of_program(study: Study) -> dict[str, bool]:
     )
     given = (c for m in modules for c in m.table.calls_by_name.named("MixedPrecision"))
     by_position = any(len(call.args) > DTYPES for call in given)
+    is_hidden = by_position or mentions("setattr")  # set by its place, or by a name in a variable
     casts = ("cast_forward_inputs", "cast_root_forward_inputs")
     return {
-        "HAS_CAST_SETTINGS": not (by_position or mentions(*casts)),
-        "HAS_LOW_PRECISION_GRADS": not (by_position or mentions("keep_low_precision_grads")),
+        "HAS_CAST_SETTINGS": not (is_hidden or mentions(*casts)),
+        "HAS_LOW_PRECISION_GRADS": not (is_hidden or mentions("keep_low_precision_grads")),
         "HAS_CUSTOM_POLICIES": not mentions("CustomPolicy", "_Policy"),
         "HAS_META_TENSORS": not on_meta,
         "HAS_MODULE_LISTS": not any(MODULE_LIST.search(m.source.text) for m in modules),

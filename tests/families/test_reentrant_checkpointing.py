@@ -1,0 +1,77 @@
+"""Reentrant checkpointing of sharded modules that may run twice before their backward."""
+
+from __future__ import annotations
+
+import pytest
+
+from fsdp_migrate.planning.outcome import Outcome
+from tests.helpers.migrating import migrate
+
+HEAD = """\
+from functools import partial
+
+import torch
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+    CheckpointImpl,
+    apply_activation_checkpointing,
+    checkpoint_wrapper,
+)
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.utils.checkpoint import checkpoint
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block = nn.Linear(4, 4)
+
+    def own(self, x):
+        return self.block(x)
+
+    def forward(self, x):
+        return BODY
+
+
+net = Net()
+"""
+STEP = "\n\ndef step():\n    model = FSDP(net)\n    "
+ONCE = f"{STEP}model(1).sum().backward()\n"
+TWICE = f"{STEP}(model(1) + model(2)).sum().backward()\n"
+WRAPPED = "apply_activation_checkpointing(net, partial(checkpoint_wrapper, checkpoint_impl={}))\n"
+REENTRANT = WRAPPED.format("CheckpointImpl.REENTRANT")
+PLAIN = "self.block(x)"
+
+
+def reviews(body: str, program: str) -> list[Outcome]:
+    result, _ = migrate({"a.py": HEAD.replace("BODY", body) + program})
+    found = [d for d in result.decisions if str(d.site.construct).startswith("reentrant")]
+    return [d.outcome for d in found]
+
+
+@pytest.mark.parametrize(
+    ("body", "program"),
+    [
+        (PLAIN, REENTRANT + TWICE),
+        ("checkpoint(self.block, x, use_reentrant=True)", TWICE),
+        ("checkpoint(self.block, x)", TWICE),
+        ("checkpoint(self.block, self.block(x), use_reentrant=True)", ONCE),
+    ],
+)
+def test_it_is_marked(body: str, program: str) -> None:
+    assert reviews(body, program) == [Outcome.REVIEW]
+
+
+@pytest.mark.parametrize(
+    ("body", "program"),
+    [
+        (PLAIN, REENTRANT + ONCE),
+        (PLAIN, WRAPPED.format("CheckpointImpl.NO_REENTRANT") + TWICE),
+        ("checkpoint(self.block, x, use_reentrant=False)", TWICE),
+        ("checkpoint(self.own, x, use_reentrant=True)", TWICE),
+        (PLAIN, "print(CheckpointImpl.NO_REENTRANT == CheckpointImpl.REENTRANT)\n" + TWICE),
+        ("checkpoint(self.block, x, use_reentrant=True)", "net(1)\n"),
+    ],
+)
+def test_it_is_not(body: str, program: str) -> None:
+    assert reviews(body, program) == []
