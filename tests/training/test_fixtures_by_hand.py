@@ -54,7 +54,8 @@ def test_loads_the_checkpoints_of_fsdp1(optimizer: str, launcher: Launcher, tmp_
     ("arguments", "tolerance"),
     [
         ((), 1e-5),  # printed with six digits
-        (("--precision", "bf16", "--accumulate", "1"), HALF),
+        # Rounding in a norm, which other processors do differently.
+        (("--precision", "bf16", "--accumulate", "1"), 5 * HALF),
         (("--precision", "bf16", "--accumulate", "3"), 10 * HALF),  # which FSDP2 adds up in fp32
     ],
     ids=str,

@@ -241,7 +241,8 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     ("arguments", "tolerance"),
     [
         ((), 1e-5),  # printed with six digits
-        (("--precision", "bf16", "--accumulate", "1"), HALF),
+        # Rounding in a norm, which other processors do differently.
+        (("--precision", "bf16", "--accumulate", "1"), 5 * HALF),
         # FSDP1 adds up micro-batches in bf16, FSDP2 in fp32: the site is marked for review.
         (("--precision", "bf16", "--accumulate", "3"), 10 * HALF),
     ],

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from array import array
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from fsdp_migrate.verify.compare.evidence import Evidence
+from fsdp_migrate.verify.compare.exact import differences
 from fsdp_migrate.verify.compare.gate import Status
 from fsdp_migrate.verify.compare.judge import cause_is_found, judge
-from fsdp_migrate.verify.compare.recording import Optimizer, Recording, Tensors, Unit
+from fsdp_migrate.verify.compare.recording import Dump, Optimizer, Recording, Tensors, Unit
 from fsdp_migrate.verify.compare.sketch import Sketch
 
 from .recordings import NAMES, SIZE, WORLD, Run, altered, evidence, with_steps, without
@@ -408,3 +412,51 @@ def test_two_steps_are_said_to_be_few() -> None:
     found = Evidence(Run(steps=2).record(), Run(steps=2).record())
     details = [d for gate in judge(found).gates for d in gate.details]
     assert any("fewer than three steps" in detail for detail in details)
+
+
+# --- final parameters, element by element ---------------------------------------------------------
+
+WIDE = 10_000
+
+
+def written(recording: Recording, folder: Path, moved: Callable[[int], float]) -> Recording:
+    """``recording`` with a file of its last parameters, element ``i`` moved by ``moved(i)``."""
+    index, data = {}, array("d")
+    for name in NAMES:
+        index[name] = (f"0:{WIDE}", "float64", WIDE, (WIDE,))
+        data.extend(1.0 + moved(i) for i in range(WIDE))
+    folder.mkdir()
+    path = folder / "parameters.bin"
+    path.write_bytes(data.tobytes())
+    return dataclasses.replace(recording, dumps=(Dump(path, index, ()),))
+
+
+@pytest.mark.parametrize(
+    ("moved", "same"),
+    [
+        pytest.param(lambda i: 0.0, True, id="nothing"),
+        pytest.param(lambda i: 1e-5 if i == 7 else 0.0, True, id="rounding carries one far"),
+        pytest.param(lambda i: 1e-2 if i < 16 else 0.0, False, id="a row was not trained"),
+        pytest.param(lambda i: 1e-4, False, id="all decayed a little more"),
+        pytest.param(lambda i: math.nan if i == 7 else 0.0, False, id="not a number"),
+    ],
+)
+def test_final_parameters_are_judged_by_their_typical_difference(
+    moved: Callable[[int], float], same: bool, tmp_path: Path
+) -> None:
+    found = evidence()
+    found = dataclasses.replace(
+        found,
+        before=written(found.before, tmp_path / "before", lambda i: 0.0),
+        after=written(found.after, tmp_path / "after", moved),
+        twin=None,
+    )
+    assert cause(found) == (None if same else "parameters")
+
+
+def test_a_number_missing_on_both_sides_is_no_difference(tmp_path: Path) -> None:
+    found = evidence()
+    first = written(found.before, tmp_path / "before", lambda i: math.nan if i == 7 else 0.0)
+    second = written(found.after, tmp_path / "after", lambda i: math.nan if i == 7 else 0.0)
+    assert differences(first, second) is not None
+    assert {d.largest for d in (differences(first, second) or {}).values()} == {0.0}

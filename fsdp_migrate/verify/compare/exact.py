@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from fsdp_migrate.verify.compare.recording import Dump, Recording
 
 
-def differences(a: Recording, b: Recording | None) -> dict[str, tuple[float, float]] | None:
-    """Largest absolute difference and largest absolute value of ``a``, by parameter name.
+@dataclass(frozen=True)
+class Difference:
+    """How far apart the elements of one parameter are, absolute."""
+
+    typical: float
+    """Root mean square. An adaptive optimizer divides by each element's own gradient, so rounding
+    moves the few elements with the smallest gradients far: the largest difference says less."""
+    largest: float
+    size: float
+    """Root mean square of the values themselves, before."""
+
+
+def differences(a: Recording, b: Recording | None) -> dict[str, Difference] | None:
+    """Differences between the parameters of ``a`` and ``b``, by name.
 
     None when either side wrote no values, when no name is in common, or when the values were
     written after different steps. Needs NumPy, which torch programs have; without it, None as well.
@@ -17,7 +31,7 @@ def differences(a: Recording, b: Recording | None) -> dict[str, tuple[float, flo
     if b is None or not a.dumps or not b.dumps or len(a.steps) != len(b.steps):
         return None
     try:
-        import numpy  # noqa: F401 - the tool itself does not depend on it
+        import numpy  # the tool itself does not depend on it
     except ImportError:
         return None
     mine, theirs = _assemble(a.dumps), _assemble(b.dumps)
@@ -25,19 +39,23 @@ def differences(a: Recording, b: Recording | None) -> dict[str, tuple[float, flo
     for name, values in mine.items():
         other = theirs.get(name)
         if other is not None and other.shape == values.shape and values.size:
-            found[name] = (_largest(values - other, values, other), _largest(values))
+            same = (values == other) | (numpy.isnan(values) & numpy.isnan(other))
+            apart = numpy.abs(
+                numpy.subtract(values, other, where=~same, out=numpy.zeros(same.shape))
+            )
+            finite = values[numpy.isfinite(values)]
+            size = _typical(finite) if finite.size else 0.0
+            found[name] = Difference(_typical(apart), _finite(apart.max()), size)
     return found or None
 
 
-def _largest(values: Any, *sides: Any) -> float:
-    """Largest magnitude; infinite for nan, unless all of ``sides`` are nan at that place."""
-    import numpy as np
+def _typical(values: Any) -> float:
+    return _finite((values * values).mean() ** 0.5)
 
-    if sides:
-        broken = np.logical_and.reduce([np.isnan(side) for side in sides])
-        values = np.where(broken, 0.0, values)
-    largest = float(np.max(np.abs(values)))
-    return largest if np.isfinite(largest) else float("inf")
+
+def _finite(value: float) -> float:
+    """``value``, infinite for nan."""
+    return float(value) if math.isfinite(value) else math.inf
 
 
 def _assemble(dumps: Iterable[Dump]) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def _worlds(pairs: list[Pair]) -> tuple[World, ...]:
 def _largest(a: Recording, b: Recording) -> float | None:
     """Largest absolute difference of any final parameter; None where values were not written."""
     found = differences(a, b)
-    return max(apart for apart, _ in found.values()) if found else None
+    return max(apart.largest for apart in found.values()) if found else None
 
 
 def _setting(bench: Bench, before: Recording | None) -> str:

@@ -20,7 +20,7 @@ _DRIFT = 1e-4
 
 
 def same_parameters(evidence: Evidence) -> Gate:
-    """Final parameters by name: exact largest difference for models small enough to be written."""
+    """Final parameters by name: element by element for models small enough to be written."""
     asked = Question("parameters", "final parameters")
     judged, says = final_parameters(evidence)
     if not judged:
@@ -36,12 +36,13 @@ def final_parameters(evidence: Evidence) -> tuple[list[Judged], str]:
         return _estimated(evidence)
     noise = differences(evidence.before, evidence.twin) if evidence.twin else None
     judged = []
-    for name, (apart, largest) in exact.items():
+    for name, apart in exact.items():
         dtype = evidence.before.parameters[name].dtype
-        floor = 8 * ROUNDING.get(dtype, ROUNDING["float32"]) * largest + _travel(evidence, name)
-        twin = noise.get(name, (0.0, 0.0))[0] if noise is not None else None
-        judged.append(judge(apart, floor=floor, twin=twin, where=name))
-    return judged, "largest |difference|"
+        rounding = 8 * ROUNDING.get(dtype, ROUNDING["float32"])
+        floor = rounding * apart.size + _travel(evidence, name)
+        twin = noise[name].typical if noise is not None and name in noise else None
+        judged.append(judge(apart.typical, floor=floor, twin=twin, where=name))
+    return judged, "typical |difference|"
 
 
 def _travel(evidence: Evidence, name: str) -> float:
