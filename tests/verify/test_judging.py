@@ -13,6 +13,7 @@ import pytest
 from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.exact import differences
 from fsdp_migrate.verify.compare.gate import Status
+from fsdp_migrate.verify.compare.gates.state import same_buffers
 from fsdp_migrate.verify.compare.judge import cause_is_found, judge
 from fsdp_migrate.verify.compare.recording import Dump, Optimizer, Recording, Tensors, Unit
 from fsdp_migrate.verify.compare.sketch import Sketch
@@ -366,37 +367,38 @@ def test_a_chaotic_original_is_given_room() -> None:
     assert judge(chaotic).first_failure is None
 
 
+def signed(recording: Recording, sign: float) -> Recording:
+    """``recording`` with a bias whose gradient is noise that Adam turns into large steps."""
+    gradients = dict(recording.steps[0].gradients.by_name)
+    gradients["layer.bias"] = tuple(
+        (
+            piece[0],
+            Sketch(32, 0.0, 1e-20, tuple(sign * p * 1e-10 for p in piece[1].projections)),
+        )
+        for piece in gradients["layer.bias"]
+        if piece is not None
+    )
+    steps = tuple(dataclasses.replace(s, gradients=Tensors(gradients)) for s in recording.steps)
+    after = []
+    for snapshot in recording.after:
+        params = dict(snapshot.params.by_name)
+        params["layer.bias"] = tuple(
+            (
+                piece[0],
+                dataclasses.replace(
+                    piece[1], projections=tuple(p + sign * 0.1 for p in piece[1].projections)
+                ),
+            )
+            for piece in recording.init.params.by_name["layer.bias"]
+            if piece is not None
+        )
+        after.append(dataclasses.replace(snapshot, params=Tensors(params)))
+    return dataclasses.replace(recording, steps=steps, after=tuple(after))
+
+
 def test_a_parameter_whose_gradient_is_noise_is_not_judged_by_its_update() -> None:
     """Adam makes full-size steps of the rounding noise in a gradient that should be zero."""
     plain = evidence()
-
-    def signed(recording: Recording, sign: float) -> Recording:
-        gradients = dict(recording.steps[0].gradients.by_name)
-        gradients["layer.bias"] = tuple(
-            (
-                piece[0],
-                Sketch(32, 0.0, 1e-20, tuple(sign * p * 1e-10 for p in piece[1].projections)),
-            )
-            for piece in gradients["layer.bias"]
-            if piece is not None
-        )
-        steps = tuple(dataclasses.replace(s, gradients=Tensors(gradients)) for s in recording.steps)
-        after = []
-        for snapshot in recording.after:
-            params = dict(snapshot.params.by_name)
-            params["layer.bias"] = tuple(
-                (
-                    piece[0],
-                    dataclasses.replace(
-                        piece[1], projections=tuple(p + sign * 0.1 for p in piece[1].projections)
-                    ),
-                )
-                for piece in recording.init.params.by_name["layer.bias"]
-                if piece is not None
-            )
-            after.append(dataclasses.replace(snapshot, params=Tensors(params)))
-        return dataclasses.replace(recording, steps=steps, after=tuple(after))
-
     assert plain.twin is not None
     noise = signed(plain.twin, -1.0)
     found = Evidence(signed(plain.before, 1.0), signed(plain.after, -1.0), noise)
@@ -406,6 +408,33 @@ def test_a_parameter_whose_gradient_is_noise_is_not_judged_by_its_update() -> No
         signed(plain.before, 1.0), signed(plain.after, -1.0), signed(plain.twin, 1.0)
     )
     assert cause(certain) == "update"
+
+
+@pytest.mark.parametrize(
+    ("moved", "noise", "same"),
+    [
+        pytest.param(True, -1.0, True, id="it follows a bias that rounding decides"),
+        pytest.param(False, -1.0, False, id="it was not touched in the original"),
+        pytest.param(True, 1.0, False, id="no bias is uncertain"),
+    ],
+)
+def test_a_running_mean_follows_a_bias_that_rounding_decides(
+    moved: bool, noise: float, same: bool
+) -> None:
+    def averaged(recording: Recording, value: float) -> Recording:
+        buffers = ({"norm.running_mean": ("float32", (), value, value * value)},) * WORLD
+        after = tuple(dataclasses.replace(s, buffers=buffers) for s in recording.after)
+        return dataclasses.replace(recording, after=after)
+
+    plain = evidence()
+    assert plain.twin is not None
+    start = 0.9 if moved else 1.0
+    before = averaged(signed(plain.before, 1.0), 1.0)
+    buffers = ({"norm.running_mean": ("float32", (), start, start * start)},) * WORLD
+    before = dataclasses.replace(before, init=dataclasses.replace(before.init, buffers=buffers))
+    after = averaged(signed(plain.after, noise), 1.01)
+    gate = same_buffers(Evidence(before, after, averaged(signed(plain.twin, noise), 1.0)))
+    assert (gate.status is Status.PASS) is same
 
 
 def test_two_steps_are_said_to_be_few() -> None:

@@ -191,8 +191,9 @@ def same_update(evidence: Evidence) -> Gate:
         rounding = (
             4 * ROUNDING.get(dtype, ROUNDING["float32"]) * weights[name].norm / own if own else 0
         )
-        # Every undetermined element may have gone the other way.
-        share = 2 * math.sqrt(evidence.undetermined.get(name, 0.0))
+        # Every undetermined element may have gone the other way; in 16 bits, any one may.
+        one = 1 / evidence.before.parameters[name].elements if evidence.before.coarse else 0.0
+        share = 2 * math.sqrt(max(evidence.undetermined.get(name, 0.0), one))
         return max(evidence.floors.gradient * 5, rounding) + share
 
     judged = per_parameter(measured, noise, least)

@@ -116,10 +116,12 @@ def same_buffers(evidence: Evidence) -> Gate:
     """Final buffers on every rank: names, dtypes, values."""
     asked = Question("buffers", "buffers")
     last = evidence.steps - 1
+    first = evidence.before.init.buffers
     mine, theirs = evidence.before.after[last].buffers, evidence.after.after[last].buffers
     noise = evidence.twin.after[last].buffers if evidence.twin else None
     if not any(mine) and not any(theirs):
         return asked.passes("the model has none")
+    carried = max((_travel(evidence, name) for name in evidence.undetermined), default=0.0)
     judged = []
     for rank, (x, y) in enumerate(zip(mine, theirs, strict=True)):
         paired = pair(x, y)
@@ -140,5 +142,9 @@ def same_buffers(evidence: Evidence) -> Gate:
                 twin = max(gap(a[2], c[2], scale=math.sqrt(abs(a[3]))), gap(a[3], c[3]))
             apart = max(gap(a[2], b[2], scale=math.sqrt(abs(a[3]))), gap(a[3], b[3]))
             floor = max(_BUFFER, evidence.floors.loss)
+            if a[3] and first[rank].get(name) != a:
+                # Averages of activations follow the biases in front of them: so does the running
+                # mean of a BatchNorm a bias whose gradient is zero but for rounding.
+                floor = max(floor, carried * math.sqrt(math.prod(a[1]) / abs(a[3])))
             judged.append(judge(apart, floor=floor, twin=twin, where=f"{name} on rank {rank}"))
     return _gate(asked, judged, f"{plural(len(mine[0]), 'buffer')} on each rank")
