@@ -135,6 +135,11 @@ class Constructor:
             return [Wrapped(model, module) for model, module in given if model is not None]
         return [Wrapped(self.wrapped, self.module)] if self.has_module else []
 
+    def may_lack(self, argument: str) -> bool:
+        """Whether a condition decides whether it has an argument."""
+        entries = self.dictionary.entries if self.dictionary is not None else ()
+        return any(entry.name == argument and entry.is_conditional for entry in entries)
+
     @property
     def statement(self) -> ast.stmt:
         return self.module.table.statement(self.call)

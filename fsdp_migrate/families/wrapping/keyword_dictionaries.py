@@ -23,7 +23,13 @@ from fsdp_migrate.syntax.trees import block_of
 
 # What a dictionary may have or lack: nothing but the value of its entry depends on these.
 OPTIONAL = frozenset(
-    {"backward_prefetch", "forward_prefetch", "limit_all_gathers", "mixed_precision"}
+    {
+        "backward_prefetch",
+        "forward_prefetch",
+        "limit_all_gathers",
+        "mixed_precision",
+        "sharding_strategy",
+    }
 )
 
 

@@ -57,7 +57,9 @@ def strategy_of(constructor: Constructor, study: Study) -> str | None:
     if node is None:
         return None if constructor.is_open else "FULL_SHARD"
     given, _ = tables.assigned(node, constructor.module) or ([node], [])
-    return _written(given[0], constructor.module, study) if len(given) == 1 else None
+    found = _written(given[0], constructor.module, study) if len(given) == 1 else None
+    is_certain = found == "FULL_SHARD" or not constructor.may_lack("sharding_strategy")
+    return found if is_certain else None
 
 
 def _written(node: ast.expr, module: Module, study: Study) -> str | None:
@@ -141,7 +143,7 @@ class Choice:
     ``mentions`` are the expressions that name a strategy, each with its file. ``names`` are those
     of the variable that takes the choice to the constructor, and ``given`` what that is assigned.
     ``by_name`` are the lookups ``ShardingStrategy[name]``, ``functions`` those that return one of
-    these.
+    these. A call that may lack the argument chooses FULL_SHARD as well.
     """
 
     given: list[ast.expr]
@@ -150,12 +152,14 @@ class Choice:
     lookups: dict[ast.expr, Rows] = field(default_factory=dict)
     by_name: dict[ast.expr, Rows] = field(default_factory=dict)
     functions: dict[ast.FunctionDef, Module] = field(default_factory=dict)
+    may_be_lacking: bool = False
 
     @property
     def strategies(self) -> frozenset[str]:
         rows = (*self.lookups.values(), *self.by_name.values())
         looked_up = {name for each in rows for name in each.strategies.values()}
-        return frozenset({*looked_up, *(name for name, _ in self.mentions.values())})
+        default = {"FULL_SHARD"} if self.may_be_lacking else set()
+        return frozenset({*looked_up, *default, *(name for name, _ in self.mentions.values())})
 
     @property
     def is_full_by_name(self) -> bool:
@@ -189,7 +193,7 @@ def read_choice(constructor: Constructor, study: Study) -> Choice | None:
     if rows is None or needs_units or not says_the_same(rows.key, constructor):
         return None
     is_placed = constructor.has("device_mesh") or constructor.has("process_group")
-    return None if is_placed else choice
+    return None if is_placed or choice.may_be_lacking else choice
 
 
 def _read(constructor: Constructor, study: Study) -> Choice | None:
@@ -197,7 +201,7 @@ def _read(constructor: Constructor, study: Study) -> Choice | None:
     if node is None:
         return None
     given, names = tables.assigned(node, module) or ([node], [])
-    choice = Choice(given, names)
+    choice = Choice(given, names, may_be_lacking=constructor.may_lack("sharding_strategy"))
     for expression in given:
         for leaf in tables.leaves(expression):
             if not _read_leaf(leaf, module, choice, study):
