@@ -36,7 +36,8 @@ class Entry:
 
 @dataclass(eq=False)
 class KeywordDictionary:
-    """``params = dict(...)``, which constructors are given as ``**params`` and nobody else reads;
+    """``params = dict(...)``, which constructors are given as ``**params`` and nobody else reads,
+    made in one place or in each branch of a condition;
     or ``wrap = functools.partial(FSDP, ...)``, which is called once. Or what a ``function`` makes
     and returns, of which constructors are given ``**function(...)`` and which nobody else calls.
 
@@ -49,7 +50,7 @@ class KeywordDictionary:
     """
 
     name: str
-    statement: ast.stmt
+    statements: tuple[ast.stmt, ...]  # that make it
     made: ast.Call | ast.Dict
     entries: tuple[Entry, ...]
     constructors: frozenset[Constructor]
@@ -58,6 +59,11 @@ class KeywordDictionary:
     function: ast.FunctionDef | None = None
     written: dict[str, str] | None = None
     names: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def statement(self) -> ast.stmt:
+        """The first statement that makes it."""
+        return self.statements[0]
 
     @property
     def is_spread(self) -> bool:
@@ -138,7 +144,14 @@ class Constructor:
     def may_lack(self, argument: str) -> bool:
         """Whether a condition decides whether it has an argument."""
         entries = self.dictionary.entries if self.dictionary is not None else ()
-        return any(entry.name == argument and entry.is_conditional for entry in entries)
+        own = [entry for entry in entries if entry.name == argument]
+        return bool(own) and all(entry.is_conditional for entry in own)
+
+    def values(self, argument: str) -> list[ast.expr]:
+        """All that an argument may be: a dictionary may have it in several places."""
+        entries = self.dictionary.entries if self.dictionary is not None else ()
+        own = [entry.value for entry in entries if entry.name == argument]
+        return own or [self.arguments[argument]]
 
     @property
     def statement(self) -> ast.stmt:
@@ -222,7 +235,7 @@ class KnownContext:
         """What ``wrap`` has from it: its own arguments come before those of the context."""
         call = of_kind(self.statement.items[self.index].context_expr, ast.Call)
         entries = tuple(e for e in self.entries if e.name not in wrap.arguments)
-        return KeywordDictionary("", self.statement, call, entries, self.wraps, is_context=True)
+        return KeywordDictionary("", (self.statement,), call, entries, self.wraps, is_context=True)
 
 
 @dataclass(eq=False)

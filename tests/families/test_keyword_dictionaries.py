@@ -59,3 +59,88 @@ def test_what_may_be_another_dictionary_is_for_the_running_program(way: str) -> 
     left = any(outcome.value == "left" for _, outcome in outcomes(result))
     assert "fully_shard(" not in text
     assert left or "shard(net, **params)" in text
+
+
+CHOSEN = """\
+def build(net, cfg):
+    if cfg.keep:
+        params = dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, device_id=cfg.device)
+    else:
+        params = {"device_id": cfg.device}
+    return FSDP(net, **params)
+"""
+BRANCHES = {
+    "in both branches of a condition": CHOSEN,
+    "in three branches": CHOSEN.replace(
+        "    else:", "    elif cfg.plain:\n        params = dict(device_id=cfg.device)\n    else:"
+    ),
+    "one in the place of another": CHOSEN.replace("    else:\n        params", "    other")
+    .replace("    if cfg", "    params = dict(device_id=cfg.device)\n    if cfg")
+    .replace('    other = {"device_id": cfg.device}\n', ""),
+    "in try and except": CHOSEN.replace("    if cfg.keep:", "    try:").replace(
+        "    else:", "    except AttributeError:"
+    ),
+    "in a loop": CHOSEN.replace("    if", "    for _ in cfg.rounds:\n      if").replace(
+        "    else", "      else"
+    ),
+    "and changed in one of them": CHOSEN.replace(
+        '{"device_id": cfg.device}', "{}\n        params['device_id'] = cfg.device"
+    ),
+    "and changed behind both": CHOSEN.replace(
+        "    return", "    params['forward_prefetch'] = True\n    return"
+    ),
+    "and changed under a further condition": CHOSEN.replace(
+        "    return", "    if cfg.old:\n        params['use_orig_params'] = True\n    return"
+    ),
+}
+OF_ONE_BRANCH = {
+    "what only one has": CHOSEN.replace('{"device_id": cfg.device}', "{}"),
+    "other values": CHOSEN.replace('{"device_id": cfg.device}', '{"device_id": cfg.other}'),
+    "a copy": CHOSEN.replace('{"device_id": cfg.device}', "dict(cfg.params)"),
+    "the call in a branch": CHOSEN.replace(
+        "    else:", "        net.head = FSDP(net.head, **params)\n    else:"
+    ),
+    "a reader in one": CHOSEN.replace("    else:", "        print(params)\n    else:"),
+    "another change in one": CHOSEN.replace("    else:", "        params.pop('x', 0)\n    else:"),
+}
+
+
+@pytest.mark.parametrize("way", BRANCHES)
+def test_one_of_several_dictionaries_is_written_where_each_is_made(way: str) -> None:
+    result, after = migrate({"train.py": HEAD + BRANCHES[way]})
+    assert list(after) == ["train.py"]
+    assert "fully_shard(net, **params)" in after["train.py"]
+    assert after["train.py"].count("reshard_after_forward=False") == 1
+    assert all(outcome.value != "left" for _, outcome in outcomes(result))
+
+
+@pytest.mark.parametrize("way", OF_ONE_BRANCH)
+def test_what_only_some_of_them_have_is_for_the_running_program(way: str) -> None:
+    result, after = migrate({"train.py": HEAD + OF_ONE_BRANCH[way]})
+    text = after["train.py"]
+    left = any(outcome.value == "left" for _, outcome in outcomes(result))
+    assert "fully_shard(" not in text
+    assert left or "shard(net, **params)" in text
+
+
+def test_the_strategy_that_replaces_another_is_one_of_two() -> None:
+    """What no_sync needs depends on it."""
+    source = (
+        HEAD
+        + """\
+def train(net, cfg, batches):
+    params = {"sharding_strategy": ShardingStrategy.FULL_SHARD}
+    if cfg.keep:
+        params["sharding_strategy"] = ShardingStrategy.SHARD_GRAD_OP
+    net = FSDP(net, **params)
+    with net.no_sync():
+        net(next(batches)).sum().backward()
+    return net
+"""
+    )
+    result, after = migrate({"train.py": source})
+    alone = source.replace("    if cfg.keep:\n    ", "")
+    _, certain = migrate({"train.py": alone})
+    assert 'params["reshard_after_forward"] = False' in after["train.py"]
+    assert certain["train.py"] != after["train.py"]
+    assert all(outcome.value != "left" for _, outcome in outcomes(result))

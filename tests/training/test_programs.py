@@ -75,7 +75,10 @@ CASES = (
     Case("classes"),
     *(
         Case("dictionaries", ("--how", how, "--half", half), HALF if half == "1" else 1e-6)
-        for how in ("by_hand", "by_policy", "by_function", "by_partial", "of_the_file")
+        for how in (
+            *("by_hand", "by_policy", "by_function", "by_partial", "of_the_file"),
+            *("by_branch", "by_default", "by_return"),
+        )
         for half in "01"
     ),
     *(Case("conditional", ("--kind", k), target="2.13") for k in ("steps", "ranks", "never")),

@@ -299,7 +299,8 @@ def is_flat(model: ast.expr, module: Module, study: Study) -> bool:
         given = constructor.arguments.get("use_orig_params")
         if given is None and not constructor.is_open:
             return True
-        if given is not None and not (isinstance(given, ast.Constant) and given.value is True):
+        is_true = isinstance(given, ast.Constant) and given.value is True
+        if given is not None and (not is_true or constructor.may_lack("use_orig_params")):
             return True
     return False
 

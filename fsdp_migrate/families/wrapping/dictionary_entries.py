@@ -17,6 +17,7 @@ from fsdp_migrate.planning.rendering import root_policy
 from fsdp_migrate.planning.shard_plan import FULLY_SHARD, Precision, ShardPlan
 from fsdp_migrate.syntax.kinds import of_kind, present
 
+CHOSEN = frozenset({"mixed_precision", "sharding_strategy"})  # in several places, if it is
 SILENT = frozenset({"forward_prefetch", "limit_all_gathers"})  # nothing is to be said of them
 
 
@@ -101,7 +102,8 @@ def _write(
             raise Unwritable(problem)
         if at_call.words & _bound(moved):
             raise Unwritable("the call needs what the dictionary is made of")
-        handed_over = frozenset(at_call.taken)
+        taken = {entry.name for entry in at_call.taken}
+        handed_over = frozenset(entry for entry in dictionary.entries if entry.name in taken)
         has_precision = any(entry.name == "mixed_precision" for entry in kept)
         if kept or handed_over or moved or not returned_dictionaries.is_only_for(dictionary):
             at_call.name_dictionary(is_read=has_precision and not _is_same(plan))
@@ -140,6 +142,9 @@ def _kept(
     setup: Lines = {}
     for entry in () if dictionary.is_partial else dictionary.entries:
         new = added[entry.name]
+        is_chosen = entry.name in CHOSEN and len(plan.constructor.values(entry.name)) > 1
+        if is_chosen and new.setup:
+            raise Unwritable(f"{entry.name} needs more than an entry of the dictionary")
         if entry.name == "mixed_precision" and plan.precision is not None:
             if entry.is_conditional and (new.is_more or plan.batch_norm):
                 why = "what else the precision needs depends on whether the dictionary has one"
@@ -158,12 +163,22 @@ def _kept(
                 raise Unwritable(f"{entry.name} needs more than an entry of the dictionary")
             continue
         elif new.everywhere:
-            kept[entry] = list(new.everywhere.items())
+            kept[entry] = [
+                (key, _of_entry(value, entry, plan)) for key, value in new.everywhere.items()
+            ]
+        given = plan.constructor.arguments[entry.name]
         converted = any(node in study.conversions for node in ast.walk(entry.value))
-        if converted and any(entry.value in _taken_over(line) for line in new.setup):
+        if converted and any(given in _taken_over(line) for line in new.setup):
             raise Unwritable(f"{entry.name} is made and asked for at once")
-        setup[entry] = [_spelled_out(line, entry, _text(entry, plan)) for line in new.setup]
+        setup[entry] = [_spelled_out(line, given, _text(entry, plan)) for line in new.setup]
     return kept, setup
+
+
+def _of_entry(value: Code, entry: Entry, plan: ShardPlan) -> Code:
+    """What an argument became, for an entry that has it too, in another place."""
+    given = plan.constructor.arguments[entry.name]
+    parts = {name: entry.value if part is given else part for name, part in value.parts.items()}
+    return Code(value.template, parts)
 
 
 def _is_named_there(new: Added, plan: ShardPlan) -> bool:
@@ -194,7 +209,7 @@ def _check_order(setup: Lines, kept: Pairs) -> None:
             written = [*setup[other], *(value for _, value in kept.get(other, ()))]
             words = {w for c in written for w in re.findall(r"\w+", c.flatten([]))}
             is_before = other.statement.lineno < entry.statement.lineno or entry.is_conditional
-            if other is not entry and is_before and bound & words:
+            if other.name != entry.name and is_before and bound & words:
                 raise Unwritable(f"{other.name} needs what is made for {entry.name}")
 
 
@@ -256,12 +271,12 @@ def _text(entry: Entry, plan: ShardPlan) -> str:
     return ast.unparse(entry.value) if text is None or "\n" in text else text
 
 
-def _spelled_out(line: Code, entry: Entry, text: str) -> Code:
+def _spelled_out(line: Code, given: ast.expr, text: str) -> Code:
     """A statement with the text of an entry's value: where that stood, something else will be."""
     parts: dict[str, Code | ast.expr | str] = {}
     for name, part in line.parts.items():
-        inner = _spelled_out(part, entry, text) if isinstance(part, Code) else part
-        parts[name] = text if part is entry.value else inner
+        inner = _spelled_out(part, given, text) if isinstance(part, Code) else part
+        parts[name] = text if part is given else inner
     return Code(line.template, parts)
 
 
@@ -316,7 +331,7 @@ def _edit(
     module, proposal = plan.constructor.module, plan.proposal
     staying = {entry.statement for entry in (*kept, *handed_over)}
     if dictionary.function is not None or kept:
-        staying.add(dictionary.statement)
+        staying.update(dictionary.statements)
     for entry in dictionary.entries:
         lines = setup.get(entry, ())
         if lines:
@@ -333,8 +348,9 @@ def _edit(
             proposal.remove_argument(module, of_kind(entry.display, ast.Call), entry.node)
         elif entry.display is not None:
             proposal.remove_item(module, of_kind(entry.display, ast.Dict), entry.value)
-    if dictionary.statement not in staying:
-        proposal.delete(module, dictionary.statement)
+    for statement in dictionary.statements:
+        if statement not in staying:
+            proposal.delete(module, statement)
 
 
 def _write_entry(

@@ -11,7 +11,9 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 
+from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
@@ -29,8 +31,13 @@ OPTIONAL = frozenset(
         "limit_all_gathers",
         "mixed_precision",
         "sharding_strategy",
+        "use_orig_params",
     }
 )
+# What it may have in several places: the last that runs is meant.
+SEVERAL = frozenset({"sharding_strategy"})
+
+Made = tuple[ast.stmt, ast.Call | ast.Dict]  # a dictionary, and the statement that makes it
 
 
 class Unreadable(Exception):
@@ -121,7 +128,7 @@ def _read_partial(constructor: Constructor, study: Study) -> tuple[ast.Call, Key
     for entry in entries:
         check_names(entry, scope, constructor)
     shared = frozenset({constructor})
-    return call, KeywordDictionary(name, statement, partial, entries, shared, is_partial=True)
+    return call, KeywordDictionary(name, (statement,), partial, entries, shared, is_partial=True)
 
 
 def is_known_elsewhere(name: str, scope: Scope, module: Module, study: Study) -> bool:
@@ -157,7 +164,6 @@ def _read(
     module = constructors[0].module
     if is_known_elsewhere(name, scope, module, study):
         raise Unreadable("another file may change it")
-    statement, made = made_by(name, scope)
     calls = {constructor.call for constructor in constructors}
     readers = {k for call in calls for k in call.keywords}
     entries = tuple(entries_of(name, scope, readers, module))
@@ -168,7 +174,9 @@ def _read(
     for entry in entries:
         for constructor in constructors:
             check_names(entry, scope, constructor)
-    return KeywordDictionary(name, statement, made, entries, frozenset(constructors))
+    made = made_by(name, scope)
+    statements = tuple(statement for statement, _ in made)
+    return KeywordDictionary(name, statements, made[0][1], entries, frozenset(constructors))
 
 
 def check(entries: tuple[Entry, ...], constructors: Iterable[Constructor]) -> None:
@@ -177,17 +185,32 @@ def check(entries: tuple[Entry, ...], constructors: Iterable[Constructor]) -> No
     Raises:
         Unreadable: they are not.
     """
-    names = [entry.name for entry in entries]
+    places = _places(entries)
     written = {name for constructor in constructors for name in constructor.arguments}
-    if (
-        not entries
-        or len(set(names)) < len(names)
-        or not set(names) <= set(fsdp1.CONSTRUCTOR_ARGUMENTS[1:]) - written
-    ):
+    if not entries or not places.keys() <= set(fsdp1.CONSTRUCTOR_ARGUMENTS[1:]) - written:
         raise Unreadable("it does not have each argument once")
+    for name, same in places.items():
+        is_same = len({ast.dump(e.value) for e in same}) == 1 and _is_plain(same[0].value)
+        if len(same) > 1 and name not in SEVERAL and not is_same:
+            raise Unreadable(f"it has {name} more than once")
+        if all(entry.is_conditional for entry in same) and name not in OPTIONAL:
+            raise Unreadable(f"it may lack {name}")
+
+
+def _places(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
+    """By the argument, where a dictionary has it."""
+    found: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
-        if entry.is_conditional and entry.name not in OPTIONAL:
-            raise Unreadable(f"it may lack {entry.name}")
+        found[entry.name].append(entry)
+    return found
+
+
+def _is_plain(value: ast.expr) -> bool:
+    """Whether a value is a constant, a path, or a call with nothing but these."""
+    if isinstance(value, ast.Call):
+        given = [*value.args, *(keyword.value for keyword in value.keywords)]
+        return all(map(_is_plain, (value.func, *given)))
+    return isinstance(value, ast.Constant) or access_path(value) is not None
 
 
 def entries_of(
@@ -201,27 +224,67 @@ def entries_of(
     Raises:
         Unreadable: it is made, changed or read in another way.
     """
-    statement, made = made_by(name, scope)
-    yield from items_of(made, statement)
+    made = made_by(name, scope)
+    own = {statement: list(items_of(written, statement)) for statement, written in made}
+    for_all: list[Entry] = []
     for use in module.table.names_by_id.named(name):
         parent = module.table.parents[use]
         is_meant = module.table.within[use].lookup(name) is scope
-        if is_meant and parent not in readers and parent is not statement:
-            yield from _changes(use, statement, module)
+        if is_meant and parent not in readers and parent not in own:
+            changed = next((s for s in reversed(own) if _is_behind(use, s, module)), None)
+            into = for_all if changed is None else own[changed]
+            into.extend(_changes(use, changed or _around([*own], module), module))
+    yield from either(own.values())
+    yield from for_all
 
 
-def made_by(name: str, scope: Scope) -> tuple[ast.stmt, ast.Call | ast.Dict]:
-    """The only statement that gives the name a value, and the dictionary made there."""
-    match [b for b in scope.bindings[name] if b.kind is not Kind.AUGMENT]:
-        case [binding] if binding.kind is Kind.ASSIGN and not binding.unpack:
-            pass
-        case _:
-            raise Unreadable("its name has several values")
-    statement, made = binding.node, binding.value
-    targets = statement.targets if isinstance(statement, ast.Assign) else []
-    if len(targets) != 1 and not isinstance(statement, ast.AnnAssign):
-        raise Unreadable("it has several names")
-    return of_kind(statement, ast.stmt), display(made, scope)
+def _is_behind(node: ast.AST, statement: ast.stmt, module: Module) -> bool:
+    """Whether a node stands in the block of a statement, or in one inside of it."""
+    block = block_of(module.table.parents[statement], statement)
+    return not {*module.table.ancestors(node)}.isdisjoint(block)
+
+
+def _around(statements: Sequence[ast.stmt], module: Module) -> ast.stmt:
+    """The condition whose branches statements stand in.
+
+    Raises:
+        Unreadable: they stand otherwise.
+    """
+    around = [[*module.table.ancestors(statement)] for statement in statements]
+    whole = next(node for node in around[0] if all(node in others for others in around))
+    if not isinstance(whole, ast.If):
+        raise Unreadable("it changes, and not where it is made")
+    return whole
+
+
+def made_by(name: str, scope: Scope) -> list[Made]:
+    """The dictionaries that have a name, and the statements that make them.
+
+    Raises:
+        Unreadable: it may be something else.
+    """
+    found = []
+    for binding in scope.bindings[name]:
+        if binding.kind is Kind.AUGMENT:
+            continue
+        if binding.kind is not Kind.ASSIGN or binding.unpack:
+            raise Unreadable("it is made in another way")
+        statement = binding.node
+        targets = statement.targets if isinstance(statement, ast.Assign) else []
+        if len(targets) != 1 and not isinstance(statement, ast.AnnAssign):
+            raise Unreadable("it has several names")
+        found.append((of_kind(statement, ast.stmt), display(binding.value, scope)))
+    if not found:
+        raise Unreadable("it is made in another way")
+    return found
+
+
+def either(dictionaries: Collection[Sequence[Entry]]) -> Iterator[Entry]:
+    """The entries of dictionaries of which the program makes one."""
+    certain = [{e.name for e in entries if not e.is_conditional} for entries in dictionaries]
+    for entry in (entry for entries in dictionaries for entry in entries):
+        lacking = any(entry.name not in names for names in certain)
+        yield replace(entry, is_conditional=entry.is_conditional or lacking)
 
 
 def display(made: object, scope: Scope) -> ast.Call | ast.Dict:

@@ -171,7 +171,10 @@ def _of_dictionary(
     entries = list(keyword_dictionaries.entries_of(given.id, home, readers, module))
     if any(e.is_conditional or e.statement.lineno >= site.call.lineno for e in entries):
         raise Unreadable("what it has depends on when it is asked")
-    return keyword_dictionaries.made_by(given.id, home)[0], entries
+    match keyword_dictionaries.made_by(given.id, home):
+        case [(statement, _)]:
+            return statement, entries
+    raise Unreadable("it is made in several places")
 
 
 def _constructor(site: Site, nodes: Collection[ast.AST]) -> Constructor:

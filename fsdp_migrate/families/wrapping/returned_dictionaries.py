@@ -85,7 +85,7 @@ def _function_of(call: ast.Call, module: Module, study: Study) -> ast.FunctionDe
     plain = not function.decorator_list or (
         is_static(function) and len(function.decorator_list) == 1
     )
-    is_last = len(returns) == 1 and function.body[-1] is returns[0]
+    is_last = function.body[-1] in returns
     return function if plain and is_last and not yields else None
 
 
@@ -102,21 +102,21 @@ def _read(
         raise Unreadable("it is made in another file")
     calls = {present(constructor.maker).func for constructor in constructors}
     _check_callers(function, calls, module, study)
-    returned = function.body[-1]
+    returns, _ = exits(function, module)
     scope = module.table.scopes[function]
-    match returned:
-        case ast.Return(value=ast.Name(id=name)) if name in scope.bindings:
-            statement, made = keyword_dictionaries.made_by(name, scope)
-            entries = tuple(keyword_dictionaries.entries_of(name, scope, {returned}, module))
-        case ast.Return(value=value):
-            name, statement = "", returned
-            made = keyword_dictionaries.display(value, scope)
-            entries = tuple(keyword_dictionaries.items_of(made, returned))
+    match returns:
+        case [ast.Return(value=ast.Name(id=name))] if name in scope.bindings:
+            made = keyword_dictionaries.made_by(name, scope)
+            entries = tuple(keyword_dictionaries.entries_of(name, scope, {*returns}, module))
         case _:
-            raise Unreadable("the function returns nothing")
+            name = ""
+            made = [(each, keyword_dictionaries.display(each.value, scope)) for each in returns]
+            given = [[*keyword_dictionaries.items_of(written, each)] for each, written in made]
+            entries = tuple(keyword_dictionaries.either(given))
     keyword_dictionaries.check(entries, constructors)
     shared = frozenset(constructors)
-    return KeywordDictionary(name, statement, made, entries, shared, function=function)
+    statements = tuple(statement for statement, _ in made)
+    return KeywordDictionary(name, statements, made[0][1], entries, shared, function=function)
 
 
 def _check_callers(
@@ -146,7 +146,7 @@ def _name(node: ast.AST) -> str:
 def is_only_for(dictionary: KeywordDictionary) -> bool:
     """Whether a function, and its calls, do nothing but to make the dictionary."""
     function = present(dictionary.function)
-    own = {dictionary.statement, function.body[-1], *(e.statement for e in dictionary.entries)}
+    own = {*dictionary.statements, function.body[-1], *(e.statement for e in dictionary.entries)}
     rest = [s for s in function.body if s not in own]
     is_said = all(isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant) for s in rest)
     calls = (present(constructor.maker) for constructor in dictionary.constructors)
