@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from packaging.version import Version
 
+from fsdp_migrate.migration.engine import Options
 from tests.helpers.migrating import migrate, outcomes
 
 HEAD = """\
 import torch
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import MixedPrecision, ShardingStrategy
 
 
 """
@@ -44,6 +47,16 @@ OTHERWISE = {
 }
 
 
+def is_for_the_running_program(source: str) -> None:
+    """The call takes the dictionary as it is, or is left."""
+    result, after = migrate({"train.py": HEAD + source})
+    text = after["train.py"]
+    left = any(outcome.value == "left" for _, outcome in outcomes(result))
+    assert "fully_shard(" not in text
+    assert left or "shard(net, **params)" in text
+    assert "could not be edited" not in str([d.message for d in result.decisions])
+
+
 def test_what_is_only_for_the_call_is_written_out() -> None:
     result, after = migrate({"train.py": HEAD + PLAIN})
     assert list(after) == ["train.py"]
@@ -54,11 +67,7 @@ def test_what_is_only_for_the_call_is_written_out() -> None:
 
 @pytest.mark.parametrize("way", OTHERWISE)
 def test_what_may_be_another_dictionary_is_for_the_running_program(way: str) -> None:
-    result, after = migrate({"train.py": HEAD + OTHERWISE[way]})
-    text = after["train.py"]
-    left = any(outcome.value == "left" for _, outcome in outcomes(result))
-    assert "fully_shard(" not in text
-    assert left or "shard(net, **params)" in text
+    is_for_the_running_program(OTHERWISE[way])
 
 
 CHOSEN = """\
@@ -69,7 +78,27 @@ def build(net, cfg):
         params = {"device_id": cfg.device}
     return FSDP(net, **params)
 """
+BOTH = """\
+def build(net, cfg):
+    if cfg.keep:
+        params = dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+    else:
+        params = dict(sharding_strategy=ShardingStrategy.FULL_SHARD)
+    return FSDP(net, **params)
+"""
+RETURNED = """\
+def settings(cfg):
+    if cfg.keep:
+        return {"sharding_strategy": cfg.one}
+    return {"sharding_strategy": cfg.other}
+
+
+def build(net, cfg):
+    params = settings(cfg)
+    return FSDP(net, **params)
+"""
 BRANCHES = {
+    "strategies in both": BOTH,
     "in both branches of a condition": CHOSEN,
     "in three branches": CHOSEN.replace(
         "    else:", "    elif cfg.plain:\n        params = dict(device_id=cfg.device)\n    else:"
@@ -102,6 +131,24 @@ OF_ONE_BRANCH = {
     ),
     "a reader in one": CHOSEN.replace("    else:", "        print(params)\n    else:"),
     "another change in one": CHOSEN.replace("    else:", "        params.pop('x', 0)\n    else:"),
+    "a strategy that needs a mesh": BOTH.replace("FULL_SHARD", "NO_SHARD"),
+    "another strategy that needs a mesh": BOTH.replace("SHARD_GRAD_OP", "HYBRID_SHARD"),
+    "strategies that are not in sight": BOTH.replace(
+        "ShardingStrategy.SHARD_GRAD_OP", "cfg.one"
+    ).replace("ShardingStrategy.FULL_SHARD", "cfg.other"),
+    "one strategy that is not in sight": BOTH.replace("ShardingStrategy.FULL_SHARD", "cfg.other"),
+    "precisions that are made in each": BOTH.replace("_OP)", "_OP, MP)")
+    .replace("_SHARD)", "_SHARD, MP)")
+    .replace("MP", "mixed_precision=MixedPrecision(torch.bfloat16)"),
+}
+OF_ONE_RETURN = {
+    "strategies that are not in sight": RETURNED,
+    "strategies that need a mesh": RETURNED.replace("cfg.one", "ShardingStrategy.NO_SHARD").replace(
+        "cfg.other", "ShardingStrategy.FULL_SHARD"
+    ),
+    "what only one has": RETURNED.replace('"sharding_strategy": cfg.one', '"device_id": cfg.one'),
+    "a return of nothing": RETURNED.replace('return {"sharding_strategy": cfg.one}', "return None"),
+    "a copy": RETURNED.replace('{"sharding_strategy": cfg.other}', "dict(cfg.params)"),
 }
 
 
@@ -114,20 +161,16 @@ def test_one_of_several_dictionaries_is_written_where_each_is_made(way: str) -> 
     assert all(outcome.value != "left" for _, outcome in outcomes(result))
 
 
-@pytest.mark.parametrize("way", OF_ONE_BRANCH)
-def test_what_only_some_of_them_have_is_for_the_running_program(way: str) -> None:
-    result, after = migrate({"train.py": HEAD + OF_ONE_BRANCH[way]})
-    text = after["train.py"]
-    left = any(outcome.value == "left" for _, outcome in outcomes(result))
-    assert "fully_shard(" not in text
-    assert left or "shard(net, **params)" in text
+@pytest.mark.parametrize(
+    "source",
+    [*OF_ONE_BRANCH.values(), *OF_ONE_RETURN.values()],
+    ids=[*OF_ONE_BRANCH, *OF_ONE_RETURN],
+)
+def test_what_only_some_of_them_have_is_for_the_running_program(source: str) -> None:
+    is_for_the_running_program(source)
 
 
-def test_the_strategy_that_replaces_another_is_one_of_two() -> None:
-    """What no_sync needs depends on it."""
-    source = (
-        HEAD
-        + """\
+EITHER = """\
 def train(net, cfg, batches):
     params = {"sharding_strategy": ShardingStrategy.FULL_SHARD}
     if cfg.keep:
@@ -137,10 +180,42 @@ def train(net, cfg, batches):
         net(next(batches)).sum().backward()
     return net
 """
-    )
-    result, after = migrate({"train.py": source})
-    alone = source.replace("    if cfg.keep:\n    ", "")
-    _, certain = migrate({"train.py": alone})
+
+
+@pytest.mark.parametrize(
+    ("source", "keeps"),
+    [
+        pytest.param(EITHER, False, id="replaced under a condition"),
+        pytest.param(EITHER.replace("FULL_SHARD", "SHARD_GRAD_OP"), True, id="the same in both"),
+        pytest.param(
+            EITHER.replace('"sharding_strategy": ShardingStrategy.FULL_SHARD', ""),
+            False,
+            id="lacking",
+        ),
+    ],
+)
+def test_what_keeps_parameters_gathered_is_asked_of_every_value(source: str, keeps: bool) -> None:
+    """Under SHARD_GRAD_OP alone ``no_sync`` kept them between backward and the next forward."""
+    result, after = migrate({"train.py": HEAD + source})
     assert 'params["reshard_after_forward"] = False' in after["train.py"]
-    assert certain["train.py"] != after["train.py"]
+    assert ("set_reshard_after_backward(False)" in after["train.py"]) is keeps
     assert all(outcome.value != "left" for _, outcome in outcomes(result))
+
+
+@pytest.mark.parametrize("target", ["2.7", "2.13"])
+def test_a_choice_in_one_place_says_nothing_of_the_other(target: str) -> None:
+    source = EITHER.replace(
+        "ShardingStrategy.SHARD_GRAD_OP",
+        "ShardingStrategy.SHARD_GRAD_OP if cfg.grads else ShardingStrategy.FULL_SHARD",
+    )
+    _, after = migrate({"train.py": HEAD + source}, Options(target=Version(target)))
+    full = "True" if target == "2.7" else "None"
+    assert f'params = {{"reshard_after_forward": {full}}}' in after["train.py"]
+    assert f'["reshard_after_forward"] = False if cfg.grads else {full}' in after["train.py"]
+
+
+def test_no_condition_stays_around_nothing() -> None:
+    source = BRANCHES["and changed under a further condition"]
+    _, after = migrate({"train.py": HEAD + source})
+    assert "cfg.old" not in after["train.py"]
+    assert "pass" not in after["train.py"]

@@ -10,6 +10,7 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.values import Class, Function
 from fsdp_migrate.families.wrapping import prefetch, returned_dictionaries
 from fsdp_migrate.families.wrapping.entries_at_call import AtCall
+from fsdp_migrate.families.wrapping.keyword_dictionaries import SEVERAL
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Entry, KeywordDictionary
@@ -17,8 +18,8 @@ from fsdp_migrate.planning.rendering import root_policy
 from fsdp_migrate.planning.shard_plan import FULLY_SHARD, Precision, ShardPlan
 from fsdp_migrate.syntax.kinds import of_kind, present
 
-CHOSEN = frozenset({"mixed_precision", "sharding_strategy"})  # in several places, if it is
-SILENT = frozenset({"forward_prefetch", "limit_all_gathers"})  # nothing is to be said of them
+# Nothing is to be said of them.
+SILENT = frozenset({"forward_prefetch", "limit_all_gathers", "use_orig_params"})
 
 
 @dataclass
@@ -142,8 +143,7 @@ def _kept(
     setup: Lines = {}
     for entry in () if dictionary.is_partial else dictionary.entries:
         new = added[entry.name]
-        is_chosen = entry.name in CHOSEN and len(plan.constructor.values(entry.name)) > 1
-        if is_chosen and new.setup:
+        if not _is_said_in_each_place(entry, new, plan):
             raise Unwritable(f"{entry.name} needs more than an entry of the dictionary")
         if entry.name == "mixed_precision" and plan.precision is not None:
             if entry.is_conditional and (new.is_more or plan.batch_norm):
@@ -172,6 +172,21 @@ def _kept(
             raise Unwritable(f"{entry.name} is made and asked for at once")
         setup[entry] = [_spelled_out(line, given, _text(entry, plan)) for line in new.setup]
     return kept, setup
+
+
+def _is_said_in_each_place(entry: Entry, new: Added, plan: ShardPlan) -> bool:
+    """Whether what became of an argument can be written wherever the dictionary has it.
+
+    Of values that may be others in each place, none can be meant at the call or in front of it.
+    """
+    values = plan.constructor.values(entry.name)
+    if len(values) == 1:
+        return True
+    if entry.name == "mixed_precision":  # the same value everywhere, and a name for its policy
+        return not new.setup
+    given = plan.constructor.arguments[entry.name]
+    own = all(given in value.parts.values() for value in new.everywhere.values())
+    return entry.name not in SEVERAL or (own and not (new.setup or new.is_more))
 
 
 def _of_entry(value: Code, entry: Entry, plan: ShardPlan) -> Code:

@@ -191,7 +191,8 @@ def check(entries: tuple[Entry, ...], constructors: Iterable[Constructor]) -> No
         raise Unreadable("it does not have each argument once")
     for name, same in places.items():
         is_same = len({ast.dump(e.value) for e in same}) == 1 and _is_plain(same[0].value)
-        if len(same) > 1 and name not in SEVERAL and not is_same:
+        is_made = name == "mixed_precision" and isinstance(same[0].value, ast.Call)
+        if len(same) > 1 and name not in SEVERAL and (is_made or not is_same):
             raise Unreadable(f"it has {name} more than once")
         if all(entry.is_conditional for entry in same) and name not in OPTIONAL:
             raise Unreadable(f"it may lack {name}")

@@ -29,7 +29,7 @@ def _reshard(choice: Choice, plan: ShardPlan, value: ast.expr, study: Study) -> 
     """``reshard_after_forward`` for a choice: ``not args.zero2``."""
     short = (
         _condition(value)
-        if study.target < strategies.NONE_IS_DEFAULT and not choice.names
+        if study.target < strategies.NONE_IS_DEFAULT and choice.given == [value]
         else None
     )
     if short is not None:

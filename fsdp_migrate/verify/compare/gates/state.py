@@ -142,7 +142,7 @@ def same_buffers(evidence: Evidence) -> Gate:
                 twin = max(gap(a[2], c[2], scale=math.sqrt(abs(a[3]))), gap(a[3], c[3]))
             apart = max(gap(a[2], b[2], scale=math.sqrt(abs(a[3]))), gap(a[3], b[3]))
             floor = max(_BUFFER, evidence.floors.loss)
-            if a[3] and first[rank].get(name) != a:
+            if a[3] and "float" in a[0] and first[rank].get(name) != a:
                 # Averages of activations follow the biases in front of them: so does the running
                 # mean of a BatchNorm a bias whose gradient is zero but for rounding.
                 floor = max(floor, carried * math.sqrt(math.prod(a[1]) / abs(a[3])))
