@@ -14,8 +14,8 @@ from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import replace
 
-from fsdp_migrate.families.wrapping import keyword_dictionaries
-from fsdp_migrate.families.wrapping.keyword_dictionaries import Unreadable
+from fsdp_migrate.families.wrapping import keyword_dictionaries, written_dictionaries
+from fsdp_migrate.families.wrapping.written_dictionaries import Unreadable
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
@@ -133,7 +133,7 @@ def _context(site: Site, readers: Collection[ast.AST], study: Study) -> KnownCon
             )
             continue
         if isinstance(keyword.value, ast.Dict):
-            entries += keyword_dictionaries.items_of(keyword.value, statement)
+            entries += written_dictionaries.items_of(keyword.value, statement)
             continue
         start, added = _of_dictionary(keyword.value, readers, site, study)
         made |= {start, *(each.statement for each in added)}
@@ -168,10 +168,10 @@ def _of_dictionary(
         raise Unreadable("it is made in another way")
     if keyword_dictionaries.is_known_elsewhere(given.id, home, module, study):
         raise Unreadable("another file may change it")
-    entries = list(keyword_dictionaries.entries_of(given.id, home, readers, module))
+    entries = list(written_dictionaries.entries_of(given.id, home, readers, module))
     if any(e.is_conditional or e.statement.lineno >= site.call.lineno for e in entries):
         raise Unreadable("what it has depends on when it is asked")
-    match keyword_dictionaries.made_by(given.id, home):
+    match written_dictionaries.made_by(given.id, home):
         case [(statement, _)]:
             return statement, entries
     raise Unreadable("it is made in several places")

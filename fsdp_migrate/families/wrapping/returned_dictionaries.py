@@ -23,8 +23,12 @@ from fsdp_migrate.analysis.tracing.functions import (
     is_static,
 )
 from fsdp_migrate.analysis.values import Function
-from fsdp_migrate.families.wrapping import keyword_dictionaries, strategies
-from fsdp_migrate.families.wrapping.keyword_dictionaries import Unreadable
+from fsdp_migrate.families.wrapping import (
+    keyword_dictionaries,
+    strategies,
+    written_dictionaries,
+)
+from fsdp_migrate.families.wrapping.written_dictionaries import Unreadable
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, KeywordDictionary
@@ -106,13 +110,13 @@ def _read(
     scope = module.table.scopes[function]
     match returns:
         case [ast.Return(value=ast.Name(id=name))] if name in scope.bindings:
-            made = keyword_dictionaries.made_by(name, scope)
-            entries = tuple(keyword_dictionaries.entries_of(name, scope, {*returns}, module))
+            made = written_dictionaries.made_by(name, scope)
+            entries = tuple(written_dictionaries.entries_of(name, scope, {*returns}, module))
         case _:
             name = ""
-            made = [(each, keyword_dictionaries.display(each.value, scope)) for each in returns]
-            given = [[*keyword_dictionaries.items_of(written, each)] for each, written in made]
-            entries = tuple(keyword_dictionaries.either(given))
+            made = [(each, written_dictionaries.display(each.value, scope)) for each in returns]
+            given = [[*written_dictionaries.items_of(written, each)] for each, written in made]
+            entries = tuple(written_dictionaries.either(given))
     keyword_dictionaries.check(entries, constructors)
     shared = frozenset(constructors)
     statements = tuple(statement for statement, _ in made)

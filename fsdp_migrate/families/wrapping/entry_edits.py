@@ -1,0 +1,109 @@
+"""Edits of a dictionary's entries: each gets its new name and value, or goes, where it stands."""
+
+from __future__ import annotations
+
+import ast
+
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.families.wrapping import prefetch
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Code, code
+from fsdp_migrate.planning.model import Entry, KeywordDictionary
+from fsdp_migrate.planning.shard_plan import ShardPlan
+from fsdp_migrate.syntax.kinds import of_kind
+
+Pairs = dict[Entry, list[tuple[str, Code]]]  # what an entry becomes: keys and values
+Lines = dict[Entry, list[Code]]  # what stands in front of an entry
+
+# Nothing is to be said of them.
+SILENT = frozenset({"forward_prefetch", "limit_all_gathers", "use_orig_params"})
+
+
+def edit(
+    dictionary: KeywordDictionary,
+    kept: Pairs,
+    setup: Lines,
+    handed_over: frozenset[Entry],
+    plan: ShardPlan,
+    study: Study,
+) -> None:
+    """Write the entries down, where they stand.
+
+    Args:
+        handed_over: those that stay as they are, and that the call takes out of the dictionary.
+    """
+    module, proposal = plan.constructor.module, plan.proposal
+    staying = {entry.statement for entry in (*kept, *handed_over)}
+    if dictionary.function is not None or kept:
+        staying.update(dictionary.statements)
+    for entry in dictionary.entries:
+        lines = setup.get(entry, ())
+        if lines:
+            proposal.insert_before(module, entry.statement, *lines)
+        if entry in kept:
+            _write_entry(entry, kept[entry], dictionary, plan)
+        elif entry in handed_over:
+            pass
+        elif entry.statement not in staying:
+            only = _condition_of(entry, plan, study)
+            proposal.delete(module, only or entry.statement)
+            staying.add(entry.statement)  # it goes once
+        elif isinstance(entry.node, ast.keyword):
+            proposal.remove_argument(module, of_kind(entry.display, ast.Call), entry.node)
+        elif entry.display is not None:
+            proposal.remove_item(module, of_kind(entry.display, ast.Dict), entry.value)
+    for statement in dictionary.statements:
+        if statement not in staying:
+            proposal.delete(module, statement)
+
+
+def _write_entry(
+    entry: Entry, pairs: list[tuple[str, Code]], dictionary: KeywordDictionary, plan: ShardPlan
+) -> None:
+    """Give an entry its new name and value, with what else belongs to it."""
+    module, proposal = plan.constructor.module, plan.proposal
+    (key, value), *others = pairs
+    if isinstance(entry.key, ast.keyword):
+        proposal.rename_keyword(module, of_kind(entry.display, ast.Call), entry.key, key)
+    else:
+        proposal.replace(module, entry.key, code('"{k}"', k=key))
+    if value.preview() != ast.unparse(entry.value):
+        proposal.replace(module, entry.value, value)
+    for name, added in others:
+        if isinstance(entry.display, ast.Dict):
+            proposal.add_item(module, entry.display, name, added)
+        elif entry.display is not None:
+            proposal.add_keyword(module, entry.display, name, added)
+        else:
+            line = code('{d}["{k}"] = {v}', d=dictionary.name, k=name, v=added)
+            proposal.insert_after(module, entry.statement, line)
+
+
+def _only_asks(test: ast.expr) -> bool:
+    """Whether a test has no effect but its answer."""
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return _only_asks(operand)
+        case ast.Compare(left=left, comparators=others):
+            return all(map(_only_asks, (left, *others)))
+    return isinstance(test, ast.Constant) or access_path(test) is not None
+
+
+def _condition_of(entry: Entry, plan: ShardPlan, study: Study) -> ast.If | None:
+    """The ``if`` that stands there for nothing but an argument that goes without a word."""
+    module = plan.constructor.module
+    parents = module.table.parents
+    match parents[entry.statement]:
+        case ast.If(body=[_], orelse=[]) as only if _only_asks(only.test):
+            is_elif = getattr(parents[only], "orelse", None) == [only]
+            is_none = entry.name == "mixed_precision" and plan.precision is None
+            is_silent = (
+                entry.name in SILENT
+                or is_none
+                or (
+                    entry.name == "backward_prefetch"
+                    and prefetch.may_be_default(entry.value, module, study)
+                )
+            )
+            return only if is_silent and not is_elif else None
+    return None
