@@ -11,7 +11,8 @@ from tests.helpers.migrating import migrate, outcomes
 HEAD = """\
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-from torch.distributed.fsdp import MixedPrecision, ShardingStrategy
+from torch.distributed.fsdp import CPUOffload, MixedPrecision, ShardingStrategy
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
 
 """
@@ -97,6 +98,19 @@ def build(net, cfg):
     params = settings(cfg)
     return FSDP(net, **params)
 """
+REBOUND = """\
+def settings(cfg):
+    value = FIRST
+    if cfg.keep:
+        return {"ARGUMENT": value}
+    value = SECOND
+    return {"ARGUMENT": value}
+
+
+def build(net, cfg):
+    params = settings(cfg)
+    return FSDP(net, **params)
+"""
 BRANCHES = {
     "strategies in both": BOTH,
     "in both branches of a condition": CHOSEN,
@@ -149,6 +163,22 @@ OF_ONE_RETURN = {
     "what only one has": RETURNED.replace('"sharding_strategy": cfg.one', '"device_id": cfg.one'),
     "a return of nothing": RETURNED.replace('return {"sharding_strategy": cfg.one}', "return None"),
     "a copy": RETURNED.replace('{"sharding_strategy": cfg.other}', "dict(cfg.params)"),
+    **{
+        f"a name of two values for {argument}": REBOUND.replace("ARGUMENT", argument)
+        .replace("FIRST", first)
+        .replace("SECOND", second)
+        for argument, first, second in (
+            ("mixed_precision", "MixedPrecision(torch.bfloat16)", "None"),
+            ("auto_wrap_policy", "ModuleWrapPolicy({torch.nn.Linear})", "None"),
+            ("cpu_offload", "CPUOffload(offload_params=True)", "None"),
+            ("device_id", "torch.device('cpu')", "torch.cuda.current_device()"),
+            ("ignored_states", "cfg.frozen", "[]"),
+        )
+    },
+    "an attribute of two values": REBOUND.replace("value", "cfg.value")
+    .replace("ARGUMENT", "ignored_states")
+    .replace("FIRST", "cfg.frozen")
+    .replace("SECOND", "[]"),
 }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
@@ -177,7 +177,7 @@ def _read(
     return KeywordDictionary(name, statements, made[0][1], entries, frozenset(constructors))
 
 
-def check(entries: tuple[Entry, ...], constructors: Iterable[Constructor]) -> None:
+def check(entries: tuple[Entry, ...], constructors: Collection[Constructor]) -> None:
     """Refuse entries that are not arguments which each constructor is given once.
 
     Raises:
@@ -187,12 +187,13 @@ def check(entries: tuple[Entry, ...], constructors: Iterable[Constructor]) -> No
     written = {name for constructor in constructors for name in constructor.arguments}
     if not entries or not places.keys() <= set(fsdp1.CONSTRUCTOR_ARGUMENTS[1:]) - written:
         raise Unreadable("it does not have each argument once")
-    for name, same in places.items():
-        is_same = len({ast.dump(e.value) for e in same}) == 1 and _is_plain(same[0].value)
-        is_made = name == "mixed_precision" and isinstance(same[0].value, ast.Call)
-        if len(same) > 1 and name not in SEVERAL and (is_made or not is_same):
+    module = next(iter(constructors)).module
+    for name, given in places.items():
+        is_made = name == "mixed_precision" and isinstance(given[0].value, ast.Call)
+        is_one = not is_made and _is_one_value([entry.value for entry in given], module)
+        if len(given) > 1 and name not in SEVERAL and not is_one:
             raise Unreadable(f"it has {name} more than once")
-        if all(entry.is_conditional for entry in same) and name not in OPTIONAL:
+        if all(entry.is_conditional for entry in given) and name not in OPTIONAL:
             raise Unreadable(f"it may lack {name}")
 
 
@@ -202,6 +203,21 @@ def _places(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
     for entry in entries:
         found[entry.name].append(entry)
     return found
+
+
+def _is_one_value(values: list[ast.expr], module: Module) -> bool:
+    """Whether expressions in several places are spelled alike, and mean the same in each: nothing
+    that they read is bound or set twice."""
+    first = values[0]
+    if len({ast.dump(value) for value in values}) > 1 or not _is_plain(first):
+        return False
+    table = module.table
+    for name in (node for node in ast.walk(first) if isinstance(node, ast.Name)):
+        scope = table.within[name].lookup(name.id)
+        if scope is not None and len(scope.bindings[name.id]) > 1:
+            return False
+    read = {node.attr for node in ast.walk(first) if isinstance(node, ast.Attribute)}
+    return not any(stored.attr in read for stored in table.stored_attributes)
 
 
 def _is_plain(value: ast.expr) -> bool:
