@@ -25,7 +25,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Entry, KeywordDictionary
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.kinds import of_kind, present
-from fsdp_migrate.syntax.scopes import Scope
+from fsdp_migrate.syntax.scopes import Kind, Scope
 
 # What a dictionary may have or lack: nothing but the value of its entry depends on these.
 OPTIONAL = frozenset(
@@ -214,7 +214,8 @@ def _is_one_value(values: list[ast.expr], module: Module) -> bool:
     table = module.table
     for name in (node for node in ast.walk(first) if isinstance(node, ast.Name)):
         scope = table.within[name].lookup(name.id)
-        if scope is not None and len(scope.bindings[name.id]) > 1:
+        bound = scope.bindings[name.id] if scope is not None else []
+        if len(bound) > 1 and any(binding.kind is not Kind.IMPORT for binding in bound):
             return False
     read = {node.attr for node in ast.walk(first) if isinstance(node, ast.Attribute)}
     return not any(stored.attr in read for stored in table.stored_attributes)
