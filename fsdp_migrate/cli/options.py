@@ -281,6 +281,13 @@ class _Answer:
             repeated=True,
         ),
     ] = ()
+    strict_cost: Annotated[
+        bool,
+        option(
+            "--strict-cost",
+            help="exit 1 also for the same training at another cost: other units, other gathers",
+        ),
+    ] = False
     quiet: Annotated[bool, option("-q", "--quiet", help="only the verdict")] = False
     trust_rules: TrustRules = False
 

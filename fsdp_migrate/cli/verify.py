@@ -26,7 +26,13 @@ if TYPE_CHECKING:
     from fsdp_migrate.verify.plan import Plan
     from fsdp_migrate.verify.report.model import Report
 
-_STYLES = {"PASS": "green", "FAIL": "bold red", "VOID": "yellow", "UNDECIDED": "bold yellow"}
+_STYLES = {
+    "PASS": "green",
+    "FAIL": "bold red",
+    "VOID": "yellow",
+    "COST": "yellow",
+    "UNDECIDED": "bold yellow",
+}
 
 
 def verify(asked: Verify) -> int:
@@ -37,7 +43,7 @@ def verify(asked: Verify) -> int:
         try:
             formats = _formats(asked)
             plan, shown = _plan(asked, stack)
-            report = _verify(plan, shown)
+            report = _verify(plan, shown, strict_cost=asked.strict_cost)
         except (InputError, PlanError) as error:
             console.problem(str(error))
             return BAD
@@ -154,14 +160,14 @@ def _entries() -> Entries:
 # --- the answer ----------------------------------------------------------------------------------
 
 
-def _verify(plan: Plan, shown: dict[str, Any]) -> Report:
+def _verify(plan: Plan, shown: dict[str, Any], *, strict_cost: bool) -> Report:
     from fsdp_migrate.verify import run
     from fsdp_migrate.verify.report.progress import Progress
 
     with Progress(plan.max_steps) as progress:
         report = run.verify(plan, on_event=progress)
     notes = (*report.notes, *shown.get("notes", ()))
-    return dataclasses.replace(report, **{**shown, "notes": notes})
+    return dataclasses.replace(report, **{**shown, "notes": notes}, strict_cost=strict_cost)
 
 
 def _rendered(report: Report, name: str) -> str:

@@ -89,7 +89,7 @@ def _decide(bench: Bench) -> Answer:
             )
         pairs.append(pair)
         verdict, says = _verdict(pair.judgement, _where(plan, nproc, variant))
-        if verdict is not Verdict.SAME:
+        if verdict not in (Verdict.SAME, Verdict.SAME_AT_OTHER_COST):
             return Answer(verdict, says, pairs, pair.judgement, label=label)
     extra: tuple[Gate, ...] = ()
     if plan.resume is not None:
@@ -103,8 +103,13 @@ def _decide(bench: Bench) -> Answer:
         extra = (*extra, measure_times(bench, pairs[0]))
     judgement = Judgement((*pairs[0].judgement.gates, *extra))
     verdict, says = _verdict(judgement)
-    if verdict is not Verdict.SAME:
+    if verdict not in (Verdict.SAME, Verdict.SAME_AT_OTHER_COST):
         return Answer(verdict, says, pairs, judgement)
+    for number, pair in enumerate(pairs):
+        cost, says = _verdict(pair.judgement)
+        if cost is not Verdict.SAME:
+            label = pair.setting.label
+            return Answer(cost, says, pairs, pair.judgement if number else judgement, label=label)
     checks = len(extra) + sum(len(pair.judgement.gates) for pair in pairs)
     worlds = " and ".join(dict.fromkeys(str(pair.evidence.before.world) for pair in pairs))
     ranks = "1 rank" if worlds == "1" else f"{worlds} ranks"
@@ -143,4 +148,7 @@ def _verdict(judgement: Judgement, where: str = "") -> tuple[Verdict, str]:
         return Verdict.DIFFERENT, f"{where}{failure.title}{part}: {failure.says}"
     if void is not None:
         return Verdict.INCONCLUSIVE, f"{where}{void.title}: {void.says}"
+    cost = judgement.first_cost
+    if cost is not None:
+        return Verdict.SAME_AT_OTHER_COST, f"{where}{cost.title}: {cost.says}"
     return Verdict.SAME, ""

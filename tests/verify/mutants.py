@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fsdp_migrate.verify.launch.warm import WarmServer
-from fsdp_migrate.verify.report.model import Report
+from fsdp_migrate.verify.report.model import Report, Verdict
 
 from .programs import PROGRAMS, Replaced, altered, judged, warm_server
 
@@ -29,6 +29,8 @@ class Mutant:
     what: str
     replaced: tuple[Replaced, ...]
     named: tuple[str, ...]
+    costs: bool = False
+    """Whether it trains the same and costs otherwise."""
     program: str = "causal"
     args: tuple[str, ...] = ()
     plan: Mapping[str, Any] = field(default_factory=dict)
@@ -53,8 +55,10 @@ class Caught:
 
     @property
     def right(self) -> bool:
-        """Whether the verdict is a failure that names the cause."""
-        return self.report.exit_code == 1 and self.first in self.mutant.named
+        """Whether the verdict is a failure, or another cost, that names the cause."""
+        costs = self.report.verdict is Verdict.SAME_AT_OTHER_COST
+        told = costs if self.mutant.costs else self.report.exit_code == 1
+        return told and self.first in self.mutant.named
 
 
 # --- what stands in the programs ------------------------------------------------------------------
@@ -233,6 +237,7 @@ MEASURED: tuple[Mutant, ...] = (
     Mutant(
         row="12",
         what="`reshard_after_forward=False` on the blocks",
+        costs=True,
         replaced=(
             (SHARD_BLOCK, SHARD_BLOCK.replace("**inner", "reshard_after_forward=False, **inner")),
         ),
@@ -532,6 +537,7 @@ OWN: tuple[Mutant, ...] = (
     ),
     Mutant(
         what="half the blocks sharded",
+        costs=True,
         replaced=(
             (
                 "        if isinstance(module, Block):\n",
@@ -542,6 +548,7 @@ OWN: tuple[Mutant, ...] = (
     ),
     Mutant(
         what="every linear layer sharded by itself as well",
+        costs=True,
         replaced=(
             (
                 "isinstance(module, Block)",
@@ -552,6 +559,7 @@ OWN: tuple[Mutant, ...] = (
     ),
     Mutant(
         what="several blocks in one unit",
+        costs=True,
         replaced=((SHARD_BLOCKS, "    fully_shard(list(model.blocks), mesh=mesh, **inner)\n"),),
         named=("units",),
     ),

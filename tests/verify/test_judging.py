@@ -53,13 +53,19 @@ def test_without_a_twin_the_floors_decide() -> None:
         ({"gradient_scale": 2.0}, "clipping"),
         ({"gradient_scale": 1.0001}, "clipping"),
         ({"scatters": 4}, "collectives"),
-        ({"gathers": 4}, "collectives"),
-        ({"gathers": 7}, "collectives"),
         ({"names": NAMES[:2]}, "names"),
     ],
 )
 def test_a_change_in_the_program_is_named(changes: dict[str, object], expected: str) -> None:
     assert cause(evidence(**changes)) == expected
+
+
+@pytest.mark.parametrize("gathers", [4, 7])
+def test_other_gathers_are_another_cost(gathers: int) -> None:
+    judgement = judge(evidence(gathers=gathers))
+    assert judgement.first_failure is None
+    assert judgement.first_cost is not None
+    assert judgement.first_cost.key == "collectives"
 
 
 def test_one_more_gather_for_the_root_is_expected_of_fsdp2() -> None:
@@ -121,9 +127,12 @@ def test_other_random_numbers_are_blamed_when_losses_differ() -> None:
     assert cause(dataclasses.replace(found, after=after)) == "random"
 
 
-def test_other_random_numbers_are_not_blamed_for_a_lost_unit() -> None:
-    found = altered(lambda r: dataclasses.replace(with_steps(r, random=(1, 2)), units=r.units[:1]))
-    assert cause(found) == "units"
+def test_other_random_numbers_are_not_blamed_for_another_unit() -> None:
+    plain = evidence(scatters=1)
+    after = in_one_unit(with_steps(plain.after, random=(1, 2)))
+    judgement = judge(dataclasses.replace(plain, after=after))
+    assert judgement.first_failure is None
+    assert judgement.first_cost is not None
 
 
 def test_other_data_is_named() -> None:
@@ -331,9 +340,30 @@ def test_other_reduction_dtype_is_named() -> None:
     assert cause(altered(low)) == "units"
 
 
-def test_one_large_unit_instead_of_two_is_named() -> None:
-    whole = (Unit("", "fsdp", frozenset(NAMES), "float32", "float32"),)
-    assert cause(altered(lambda r: dataclasses.replace(r, units=whole))) == "units"
+def in_one_unit(recording: Recording, dtype: str = "float32") -> Recording:
+    whole = (Unit("", "fsdp", frozenset(NAMES), dtype, dtype),)
+    return dataclasses.replace(recording, units=whole)
+
+
+def test_one_large_unit_instead_of_two_is_another_cost() -> None:
+    plain = evidence(scatters=1)
+    judgement = judge(dataclasses.replace(plain, after=in_one_unit(plain.after)))
+    assert judgement.first_failure is None
+    assert judgement.first_cost is not None
+    assert judgement.first_cost.key == "units"
+
+
+def test_one_large_unit_in_another_dtype_is_other_training() -> None:
+    assert cause(altered(lambda r: in_one_unit(r, "bfloat16"))) == "units"
+
+
+@pytest.mark.parametrize(("scatters", "failure"), [(1, None), (2, "collectives")])
+def test_reductions_are_counted_by_the_unit_where_units_differ(
+    scatters: int, failure: str | None
+) -> None:
+    """Two units reduce twice a backward; one that does so as well reduces at two of them."""
+    plain = evidence(scatters=scatters)
+    assert cause(dataclasses.replace(plain, after=in_one_unit(plain.after))) == failure
 
 
 # --- numbers that are not numbers ----------------------------------------------------------------

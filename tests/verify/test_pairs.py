@@ -9,7 +9,7 @@ import pytest
 from fsdp_migrate.verify.launch.warm import WarmServer
 from fsdp_migrate.verify.report import text
 
-from .pairs import PAIRS, Pair, passes
+from .pairs import PAIRS, Pair, is_right, passes
 
 pytestmark = [pytest.mark.train, pytest.mark.pairs]
 
@@ -19,4 +19,4 @@ def test_a_correct_migration_passes(pair: Pair, tmp_path: Path, server: WarmServ
     if pair.program == "programs/hub":
         pytest.importorskip("transformers")
     report = passes(pair, tmp_path / "after", server=server)
-    assert report.exit_code == 0, text.render(report)
+    assert is_right(pair, report), text.render(report)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
 from pathlib import Path
 from xml.etree import ElementTree as ET
+
+import pytest
 
 from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.gates.training import Row, rows
@@ -36,6 +39,7 @@ def test_exit_codes_are_three() -> None:
     codes = {verdict.value: verdict.exit_code for verdict in Verdict}
     assert codes == {
         "same_training": 0,
+        "same_training_other_cost": 0,
         "different": 1,
         "after_failed": 1,
         "after_hung": 1,
@@ -44,6 +48,22 @@ def test_exit_codes_are_three() -> None:
         "unrecorded": 2,
         "inconclusive": 2,
     }
+
+
+@pytest.mark.parametrize(("strict", "word", "code"), [(False, "PASS", 0), (True, "FAIL", 1)])
+def test_another_cost_fails_only_where_that_was_asked(strict: bool, word: str, code: int) -> None:
+    found = report(evidence(gathers=4), Verdict.SAME_AT_OTHER_COST)
+    found = dataclasses.replace(found, strict_cost=strict)
+    assert found.exit_code == code
+    for name, render in RENDERERS.items():
+        told = render(found)
+        assert "same training, other cost" in told or name == "json"
+        if name == "junit":
+            assert ("<failure" in told) == strict
+        elif name != "json":
+            assert word in told
+    assert json.loads(RENDERERS["json"](found))["exit_code"] == code
+    assert "collectives             COST  step 2: 5 all-gather" in text.render(found)
 
 
 def test_the_screen_shows_every_gate_and_ends_with_the_verdict() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -16,6 +17,8 @@ class Status(Enum):
     FAIL = "fail"
     VOID = "void"
     """It could not be decided; this is never a pass."""
+    COST = "cost"
+    """The same training, at another price: other units, other gathers."""
     NOTE = "note"
     """A difference that is no defect by itself, or nothing to judge at this size."""
 
@@ -81,6 +84,9 @@ class Question:
     def fails(self, says: str, hint: str = "", **more: Any) -> Gate:
         return self.answer(Status.FAIL, says, hint, **more)
 
+    def costs(self, says: str, hint: str = "", **more: Any) -> Gate:
+        return self.answer(Status.COST, says, hint, **more)
+
     def void(self, says: str) -> Gate:
         return self.answer(Status.VOID, says)
 
@@ -92,6 +98,12 @@ class Question:
         numbers = {"measured": shown.measured, "allowed": shown.allowed, "twin": shown.twin}
         status = Status.PASS if ok else Status.FAIL
         return self.answer(status, says, "" if ok else hint, **numbers, **more)
+
+
+def first_of(gates: Iterable[Gate], *statuses: Status) -> Gate | None:
+    """The first gate that ended so: with the first status if any did, else with the next one."""
+    found = list(gates)
+    return next((gate for each in statuses for gate in found if gate.status is each), None)
 
 
 def plural(count: int, word: str) -> str:

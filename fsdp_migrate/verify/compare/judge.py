@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fsdp_migrate.verify.compare.evidence import Evidence
-from fsdp_migrate.verify.compare.gate import Gate, Status
+from fsdp_migrate.verify.compare.gate import Gate, Status, first_of
 from fsdp_migrate.verify.compare.gates import BUFFERS, END, EXACT, NUMBERS, STRUCTURE, Check
 from fsdp_migrate.verify.compare.gates.data import inputs_may_follow
 
@@ -27,13 +27,17 @@ class Judgement:
     @property
     def first_failure(self) -> Gate | None:
         """The first gate that failed: it names the cause."""
-        failed = [gate for gate in self.gates if gate.status is Status.FAIL]
-        return failed[0] if failed else None
+        return first_of(self.gates, Status.FAIL)
 
     @property
     def first_void(self) -> Gate | None:
         """The first gate that could not be decided."""
-        return next((gate for gate in self.gates if gate.status is Status.VOID), None)
+        return first_of(self.gates, Status.VOID)
+
+    @property
+    def first_cost(self) -> Gate | None:
+        """The first gate that found the same training at another cost."""
+        return first_of(self.gates, Status.COST)
 
 
 def exact_gates(evidence: Evidence) -> tuple[Gate, ...]:

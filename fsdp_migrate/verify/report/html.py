@@ -26,13 +26,13 @@ _KINDS = ("good", "bad", "open")
 
 def render(report: Report) -> str:
     """The page."""
-    title = f"{report.verdict.word}: {report.program}"
+    title = f"{report.word}: {report.program}"
     return page(title, str(__package__), "\n".join(_body(report)))
 
 
 def _body(report: Report) -> Iterator[str]:
     yield f'<header class="{_KINDS[report.exit_code]}">'
-    yield f'<h1><span class="chip">{report.verdict.word}</span>{text(report.title)}</h1>'
+    yield f'<h1><span class="chip">{report.word}</span>{text(report.title)}</h1>'
     yield f'<p class="lead">{text(report.says)}</p>'
     first = report.first_failure
     if first is not None and first.hint:

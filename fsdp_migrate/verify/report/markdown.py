@@ -25,6 +25,7 @@ _SIGNS = {
     Status.PASS: "pass",
     Status.FAIL: "**FAIL**",
     Status.VOID: "**void**",
+    Status.COST: "**cost**",
     Status.NOTE: "note",
 }
 
@@ -35,7 +36,7 @@ def render(report: Report) -> str:
 
 
 def _lines(report: Report) -> Iterator[str]:
-    yield f"## verify: {report.verdict.word}, {report.title}"
+    yield f"## verify: {report.word}, {report.title}"
     yield ""
     yield _cell(report.says)
     first = report.first_failure
@@ -75,7 +76,7 @@ def _lines(report: Report) -> Iterator[str]:
 
 
 def _gates(report: Report) -> Iterator[str]:
-    decisive = any(g.status in (Status.FAIL, Status.VOID) for g in report.gates)
+    decisive = any(g.status in (Status.FAIL, Status.VOID, Status.COST) for g in report.gates)
     yield f"<details{' open' if decisive else ''}><summary>{len(report.gates)} checks</summary>"
     yield ""
     yield "| check | | result | measured | allowed | noise |"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from fsdp_migrate.verify.compare.gate import Gate, Status
+from fsdp_migrate.verify.compare.gate import Gate, Status, first_of
 from fsdp_migrate.verify.compare.gates.training import Row
 from fsdp_migrate.verify.launch.ending import Ending
 
@@ -19,6 +19,8 @@ class Verdict(Enum):
     """The one answer."""
 
     SAME = "same_training"
+    SAME_AT_OTHER_COST = "same_training_other_cost"
+    """The same training, with more or less memory or communication."""
     DIFFERENT = "different"
     BEFORE_FAILED = "before_failed"
     """The original ends with an error; this says nothing about the migration."""
@@ -36,14 +38,14 @@ class Verdict(Enum):
     @property
     def exit_code(self) -> int:
         """0: the same; 1: the migrated program does not do the same; 2: not decided."""
-        if self is Verdict.SAME:
+        if self in (Verdict.SAME, Verdict.SAME_AT_OTHER_COST):
             return 0
         return 1 if self in (Verdict.DIFFERENT, Verdict.AFTER_FAILED, Verdict.AFTER_HUNG) else 2
 
     @property
     def word(self) -> str:
         """``PASS``, ``FAIL``, or ``UNDECIDED``."""
-        return ("PASS", "FAIL", "UNDECIDED")[self.exit_code]
+        return _WORDS[self.exit_code]
 
     @property
     def title(self) -> str:
@@ -51,8 +53,11 @@ class Verdict(Enum):
         return _TITLES[self]
 
 
+_WORDS = ("PASS", "FAIL", "UNDECIDED")
+
 _TITLES = {
     Verdict.SAME: "same training",
+    Verdict.SAME_AT_OTHER_COST: "same training, other cost",
     Verdict.DIFFERENT: "different training",
     Verdict.BEFORE_FAILED: "the original crashes",
     Verdict.BEFORE_HUNG: "the original hangs",
@@ -119,6 +124,8 @@ class Report:
     verdict: Verdict
     says: str
     """The reason in one sentence; for a pass, what was compared."""
+    strict_cost: bool = False
+    """Whether another cost fails as well."""
     program: str
     before: str
     after: str
@@ -155,17 +162,21 @@ class Report:
 
     @property
     def first_failure(self) -> Gate | None:
-        """The first gate that failed, which names the cause; else the first that is void."""
-        for status in (Status.FAIL, Status.VOID):
-            for gate in self.gates:
-                if gate.status is status:
-                    return gate
-        return None
+        """The first gate that failed, which names the cause; else the first that is void; else the
+        first that found another cost."""
+        return first_of(self.gates, Status.FAIL, Status.VOID, Status.COST)
 
     @property
     def exit_code(self) -> int:
-        """See :attr:`Verdict.exit_code`."""
+        """See :attr:`Verdict.exit_code`; another cost is 1 where it was asked for."""
+        if self.verdict is Verdict.SAME_AT_OTHER_COST:
+            return int(self.strict_cost)
         return self.verdict.exit_code
+
+    @property
+    def word(self) -> str:
+        """``PASS``, ``FAIL``, or ``UNDECIDED``, by the exit code."""
+        return _WORDS[self.exit_code]
 
     @property
     def expected(self) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ def _lines(report: Report) -> Iterator[str]:
         for item in items:
             yield from _wrapped("  - ", item)
     yield ""
-    head = f"VERDICT  {report.verdict.word}  "
+    head = f"VERDICT  {report.word}  "
     yield from _wrapped(f"{head}{report.title}: ", report.says, indent=len(head))
     first = report.first_failure
     if first is not None and first.hint:

@@ -221,12 +221,24 @@ def gradients_present(evidence: Evidence) -> Gate:
 
 
 def same_units(evidence: Evidence) -> Gate:
-    """The same parameters are gathered and reduced together, in the same dtypes."""
+    """Parameters are gathered and reduced in the same dtypes, and the same ones together.
+
+    Other groups in the same dtypes are the same training at another cost.
+    """
     asked = Question("units", "units")
     before = {unit.names: unit for unit in evidence.before.units}
     after = {unit.names: unit for unit in evidence.after.units}
     if not before and not after:
         return asked.void("no FSDP unit on either side")
+    theirs = {name: unit for unit in after.values() for name in unit.names}
+    for unit in before.values():
+        for name in sorted(unit.names & theirs.keys()):
+            for what in ("param_dtype", "reduce_dtype"):
+                x, y = getattr(unit, what), getattr(theirs[name], what)
+                if x != y:
+                    says = f"{what} of {unit.module or 'the root'}: {x} before, {y} after"
+                    hint = "MixedPrecision and MixedPrecisionPolicy differ"
+                    return asked.fails(says, hint)
     lost = [unit for names, unit in before.items() if names not in after]
     new = [unit for names, unit in after.items() if names not in before]
     if lost or new:
@@ -237,12 +249,5 @@ def same_units(evidence: Evidence) -> Gate:
             for unit in units[:3]
         )
         hint = "fully_shard is called on other modules than the auto-wrap policy chose"
-        return asked.fails(says, details=details, hint=hint)
-    for what in ("param_dtype", "reduce_dtype"):
-        for names, unit in before.items():
-            x, y = getattr(unit, what), getattr(after[names], what)
-            if x != y:
-                says = f"{what} of {unit.module or 'the root'}: {x} before, {y} after"
-                hint = "MixedPrecision and MixedPrecisionPolicy differ"
-                return asked.fails(says, hint)
+        return asked.costs(says, details=details, hint=hint)
     return asked.passes(f"the same {plural(len(before), 'unit')}")
