@@ -75,7 +75,12 @@ def test_the_environment_of_a_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setenv("PYTHONPATH", "/mine")
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     config = Config(
-        folder="f", run="r", max_steps=3, seed=1, noise=Noise(amplitude=2.0**-24, seed=5)
+        folder="f",
+        run="r",
+        max_steps=3,
+        seed=1,
+        trees=("a", "b"),
+        noise=Noise(amplitude=2.0**-24, seed=5),
     )
     found = environment(config, extra={"WANDB_MODE": "disabled"}, scratch=tmp_path)
     assert "RANK" not in found

@@ -68,7 +68,7 @@ def test_another_cost_fails_only_where_that_was_asked(strict: bool, word: str, c
 
 def test_the_screen_shows_every_gate_and_ends_with_the_verdict() -> None:
     shown = text.render(report(evidence(), Verdict.SAME))
-    assert shown.count("  PASS  ") == 21 + 1
+    assert shown.count("  PASS  ") == 22 + 1
     assert shown.rstrip().splitlines()[-1] == "VERDICT  PASS  same training: why"
     assert "norm before" in shown
     assert all(len(line) <= 98 for line in shown.splitlines())
@@ -107,7 +107,7 @@ def test_json_is_strict_and_complete() -> None:
     assert written["verdict"] == "different"
     assert written["exit_code"] == 1
     assert written["first_failure"] == "clipping"
-    assert [gate["key"] for gate in written["gates"]][:2] == ["steps", "recorded"]
+    assert [gate["key"] for gate in written["gates"]][:2] == ["ran", "steps"]
     assert len(written["steps"]) == 4
     bad = report(found, Verdict.DIFFERENT)
     nan = Row(1, math.nan, math.inf, math.nan, 1.0, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import json
 import os
 import platform
 import resource
@@ -21,8 +22,9 @@ import torch.distributed as dist
 
 from fsdp_migrate.verify.capture import SCHEMA
 from fsdp_migrate.verify.capture.discovery import Explorer
+from fsdp_migrate.verify.capture.imported import imported
 from fsdp_migrate.verify.capture.recorder import Recorder
-from fsdp_migrate.verify.inject.config import Config
+from fsdp_migrate.verify.inject.config import SOURCES, Config
 
 P = ParamSpec("P")
 
@@ -172,10 +174,19 @@ class Session:
         """Write the last record of this rank, with what happened after the last step."""
         if self.recorder.opened and "end" not in self._said:
             self._said.add("end")
+            self.attempt("imported", self._record_imported)
             self.attempt(
                 "end", lambda: self.recorder.write("end", why=why, **self.take_step_facts())
             )
             self.recorder.flush()
+
+    def _record_imported(self) -> None:
+        """Write which of the project's files this process imported, and which from elsewhere."""
+        listed = Path(self.config.folder, SOURCES)
+        if listed.exists():
+            sources = json.loads(listed.read_text(encoding="utf-8"))
+            inside, outside = imported(self.config.tree, sources)
+            self.recorder.write("imported", inside=inside, outside=outside)
 
     def stop(self) -> None:
         """End this process now, cleanly, because enough steps were recorded. Does not return.

@@ -30,6 +30,8 @@ class Evidence:
     twin: Recording | None = None
     drawn: Recording | None = None
     """The migrated run with its own first weights, where ``after`` took over the original's."""
+    changed: frozenset[str] = frozenset()
+    """The Python files that the two trees have different contents of."""
 
     @property
     def floors(self) -> Floors:

@@ -87,8 +87,8 @@ class Question:
     def costs(self, says: str, hint: str = "", **more: Any) -> Gate:
         return self.answer(Status.COST, says, hint, **more)
 
-    def void(self, says: str) -> Gate:
-        return self.answer(Status.VOID, says)
+    def void(self, says: str, hint: str = "") -> Gate:
+        return self.answer(Status.VOID, says, hint)
 
     def note(self, says: str, hint: str = "") -> Gate:
         return self.answer(Status.NOTE, says, hint)

@@ -76,6 +76,10 @@ def load(folder: Path) -> Recording:
         patches=_said(events, "patch", lambda e: e["what"]),
         notes=_said(events, "note", lambda e: e["what"]),
         deferred=any(model["deferred"] for model in models),
+        imported=frozenset(
+            path for rank in events for e in _all(rank, "imported") for path in e["inside"]
+        ),
+        from_outside=_outside(events),
     )
 
 
@@ -121,6 +125,16 @@ def _last(events: list[Event], kind: str) -> Event:
 def _said(events: list[list[Event]], kind: str, text: Any) -> tuple[str, ...]:
     """What any rank said, each thing once."""
     return tuple(dict.fromkeys(text(event) for rank in events for event in _all(rank, kind)))
+
+
+def _outside(events: list[list[Event]]) -> tuple[tuple[str, str], ...]:
+    found = {
+        (source, place)
+        for rank in events
+        for event in _all(rank, "imported")
+        for source, place in event["outside"]
+    }
+    return tuple(sorted(found))
 
 
 def _parameters(models: list[Event]) -> dict[str, Parameter]:

@@ -194,6 +194,12 @@ class Recording:
     simulated: bool = False
     """Whether CUDA and NCCL were imitated."""
 
+    imported: frozenset[str] = frozenset()
+    """The Python files of the tree that some rank imported, as paths below it."""
+
+    from_outside: tuple[tuple[str, str], ...] = ()
+    """Files of the tree whose modules came from another place, and that place."""
+
     deferred: bool = False
     """Whether weights were drawn only after FSDP got the model on the meta device."""
 

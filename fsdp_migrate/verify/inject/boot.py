@@ -9,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-from fsdp_migrate.verify.inject import exceptions
+from fsdp_migrate.verify.inject import exceptions, installed
 from fsdp_migrate.verify.inject.config import FSDP1, FSDP2, Config
 from fsdp_migrate.verify.inject.imports import after_import
 
@@ -32,6 +32,7 @@ def start(*, forked: bool = False) -> None:
     if config is None or _started is not None or _is_launcher():
         return
     _started = config
+    installed.lead_into_copy(config.tree, config.trees)
     folder = Path(config.folder)
     (folder / f"boot-{os.environ.get('RANK', 'x')}-{os.getpid()}").touch()
     if forked:

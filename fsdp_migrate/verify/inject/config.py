@@ -8,6 +8,9 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
 
+SOURCES = "sources.json"
+"""The file among the records that lists the Python files of the tree."""
+
 VARIABLE = "FSDP_MIGRATE_VERIFY"
 """The environment variable that holds the configuration; without it nothing is recorded."""
 
@@ -68,6 +71,10 @@ class Config(Changes):
     """Unique name of the run, by which its processes are found again."""
     max_steps: int
     seed: int
+    tree: str = ""
+    """The copy of a tree that the program is run in."""
+    trees: tuple[str, ...] = ()
+    """The trees themselves, of both sides: what is installed from there comes from the copy."""
     simulate: bool = False
     """Pretend that the CPUs are CUDA devices and gloo is NCCL."""
     per_process: bool = False
@@ -88,4 +95,6 @@ class Config(Changes):
         fields = json.loads(text)
         noise = fields.pop("noise")
         precision = Precision(fields.pop("precision"))
-        return cls(**fields, precision=precision, noise=Noise(**noise) if noise else None)
+        trees = tuple(fields.pop("trees"))
+        noise = Noise(**noise) if noise else None
+        return cls(**fields, precision=precision, noise=noise, trees=trees)

@@ -146,6 +146,7 @@ def _run_program(job: dict[str, Any]) -> None:
             "TORCHELASTIC_RUN_ID": "none",
         }
     )
+    _relative_paths_from(job["cwd"])
     os.chdir(job["cwd"])
     import tempfile
 
@@ -160,6 +161,16 @@ def _run_program(job: dict[str, Any]) -> None:
         runpy.run_module(target[1], run_name="__main__", alter_sys=True)
     else:
         _run_script(target)
+
+
+def _relative_paths_from(folder: str) -> None:
+    """Let relative entries of PYTHONPATH start in ``folder``, as they do where Python is started in
+    it; this process was started elsewhere."""
+    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    relative = {os.path.abspath(each): each for each in entries if each and not os.path.isabs(each)}
+    sys.path[:] = [
+        os.path.join(folder, relative[path]) if path in relative else path for path in sys.path
+    ]
 
 
 def _run_script(target: list[str]) -> None:

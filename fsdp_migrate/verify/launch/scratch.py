@@ -91,6 +91,19 @@ def input_files(source: Path) -> Iterator[tuple[str, Path]]:
             yield place.relative_to(source).as_posix(), place
 
 
+def changed_sources(before: Path, after: Path) -> frozenset[str]:
+    """The Python files that are not the same in both trees, as paths below them."""
+    sides = [
+        {name: place.read_bytes() for name, place in input_files(tree) if name.endswith(".py")}
+        for tree in (before, after)
+    ]
+    return frozenset(
+        name
+        for name in sides[0].keys() | sides[1].keys()
+        if sides[0].get(name) != sides[1].get(name)
+    )
+
+
 def _is_environment(folder: Path) -> bool:
     return (folder / "pyvenv.cfg").is_file()
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 from fsdp_migrate.verify.events import Event, Stage
-from fsdp_migrate.verify.inject.config import Changes, Config
+from fsdp_migrate.verify.inject.config import SOURCES, Changes, Config
 from fsdp_migrate.verify.launch import aftermath
 from fsdp_migrate.verify.launch.ending import End, Ending
 from fsdp_migrate.verify.launch.environment import environment
@@ -20,7 +21,7 @@ from fsdp_migrate.verify.launch.launcher import (
     has_accelerator,
     program_words,
 )
-from fsdp_migrate.verify.launch.scratch import add_files, copy_tree
+from fsdp_migrate.verify.launch.scratch import add_files, copy_tree, input_files
 from fsdp_migrate.verify.launch.warm import NotStarted, WarmServer
 from fsdp_migrate.verify.launch.watch import Command, Patience, Running, watch
 from fsdp_migrate.verify.plan import Plan, PlanError
@@ -126,7 +127,9 @@ class Runner:
                 add_files(files, tree)
         except OSError as error:
             raise PlanError(f"the '{job.role.value}' tree could not be copied: {error}") from None
-        config = self._config(job, records)
+        sources = [name for name, _ in input_files(tree) if name.endswith(".py")]
+        (records / SOURCES).write_text(json.dumps(sources), encoding="utf-8")
+        config = self._config(job, records, tree)
         self.on_event(Event(Stage.START, job.role))
         watched = watch(
             self._start(job, config, tree=tree, logs=logs, scratch=scratch),
@@ -144,10 +147,12 @@ class Runner:
             ending, tree=tree, simulated=self.simulate, launcher=self.launcher.method.value
         )
 
-    def _config(self, job: Job, records: Path) -> Config:
+    def _config(self, job: Job, records: Path, tree: Path) -> Config:
         return Config(
             **{f.name: getattr(job, f.name) for f in dataclasses.fields(Changes)},
             folder=str(records.resolve()),
+            tree=str(tree.absolute()),
+            trees=(str(self.plan.before), str(self.plan.after)),
             run=f"fsdp-migrate-{uuid.uuid4().hex}",
             max_steps=self.plan.max_steps,
             seed=self.plan.seed,

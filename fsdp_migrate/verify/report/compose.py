@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fsdp_migrate.verify import simulate
+from fsdp_migrate.verify.compare.coverage import listed
 from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.exact import differences
 from fsdp_migrate.verify.compare.gate import plural
@@ -61,7 +62,7 @@ def compose(bench: Bench, answer: Answer, *, seconds: float) -> Report:
         endings=bench.endings,
         patches=_all(bench, "patches"),
         notes=_notes(bench, pairs, answer.judgement),
-        limits=_limits(plan, before) if compared and before is not None else (),
+        limits=_limits(plan, before, first) if compared and before is not None else (),
         facts=_facts(bench, before),
         seconds=seconds,
         kept=str(bench.room) if plan.keep is not None else None,
@@ -150,8 +151,12 @@ def _notes(bench: Bench, pairs: list[Pair], judgement: Judgement | None) -> tupl
     return tuple(dict.fromkeys(notes))
 
 
-def _limits(plan: Plan, before: Recording) -> tuple[str, ...]:
+def _limits(plan: Plan, before: Recording, pair: Pair | None) -> tuple[str, ...]:
     limits = []
+    if pair is not None and pair.evidence.after.imported:
+        left = sorted(pair.evidence.changed - pair.evidence.after.imported)
+        if left:
+            limits.append(f"changed code that this run did not import: {listed(left)}")
     if before.simulated:
         limits.append(simulate.LIMITS)
     elif before.device == "cpu":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from fsdp_migrate.verify.compare.recording import Recording
 from fsdp_migrate.verify.events import Event, Role, Stage
 from fsdp_migrate.verify.inject.config import Noise, Precision
 from fsdp_migrate.verify.launch.job import Job
+from fsdp_migrate.verify.launch.scratch import changed_sources
 from fsdp_migrate.verify.trial.bench import Bench, Settled
 
 
@@ -75,16 +77,13 @@ def compare_versions(bench: Bench, setting: Setting, *, linger: bool = False) ->
         after = bench.record(job)
     except Settled as settled:
         raise bench.explained(settled, job, before) from None
-    evidence = Evidence(before, after)
+    evidence = Evidence(before, after, changed=changed_sources(bench.plan.before, bench.plan.after))
     if drawn_apart(evidence):
         # Both draw their weights on the meta device, in different orders: compared as they are,
         # they are two unrelated models.
         start = str(bench.endings[setting.job(Role.BEFORE).name].folder)
-        evidence = Evidence(
-            before,
-            bench.record(setting.job(Role.AFTER, "-same-start", start=start, linger=linger)),
-            drawn=after,
-        )
+        same_start = setting.job(Role.AFTER, "-same-start", start=start, linger=linger)
+        evidence = dataclasses.replace(evidence, after=bench.record(same_start), drawn=after)
     if cause_is_found(evidence):
         return Pair(setting, evidence, judge(evidence))
     evidence = _with_twin(bench, setting, evidence, Precision.NATIVE)
@@ -104,7 +103,7 @@ def _with_twin(
     noise = Noise(amplitude=ROUNDING[evidence.before.precision], seed=1)
     suffix = "" if precision is Precision.NATIVE else f"-{precision.value}"
     twin = bench.record(setting.job(Role.TWIN, suffix, noise=noise, precision=precision))
-    return Evidence(evidence.before, evidence.after, twin, drawn=evidence.drawn)
+    return dataclasses.replace(evidence, twin=twin)
 
 
 def _compare_in_float32(
@@ -131,7 +130,7 @@ def _compare_in_float32(
             continue
         if sides[0].coarse:
             continue
-        evidence = Evidence(*sides)
+        evidence = Evidence(sides[0], sides[1])
         try:
             return _with_twin(bench, setting, evidence, precision), []
         except Settled:

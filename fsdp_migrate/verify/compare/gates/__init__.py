@@ -21,6 +21,7 @@ Check = Callable[[Evidence], Gate | None]
 
 # Exact questions: no tolerance, no twin needed.
 EXACT: tuple[Check, ...] = (
+    shape.migrated_code_ran,
     shape.same_steps,
     shape.recorded,
     shape.same_names,

@@ -10,6 +10,36 @@ from fsdp_migrate.verify.compare.gate import Gate, Question, plural
 from fsdp_migrate.verify.compare.recording import Optimizer, Parameter, Recording
 
 
+def migrated_code_ran(evidence: Evidence) -> Gate:
+    """The original trained an FSDP1 model, the migrated program sharded one with ``fully_shard``,
+    and both ran the code of the trees that are judged."""
+    asked = Question("ran", "code that ran")
+    changed = evidence.changed
+    for side, recording in (("before", evidence.before), ("after", evidence.after)):
+        outside = [pair for pair in recording.from_outside if pair[0] in changed]
+        if outside:
+            (source, place), *more = outside
+            others = f", and {plural(len(more), 'file')} more" if more else ""
+            says = f"{side}: {source} came from {place}, which is not in the tree{others}"
+            hint = "a copy is installed: uninstall it, or put the tree first: --env PYTHONPATH=src"
+            return asked.void(says, hint)
+    kinds = [{unit.kind for unit in side.units} for side in (evidence.before, evidence.after)]
+    if "fsdp2" in kinds[0] and "fsdp1" not in kinds[0]:
+        return asked.void("no model of the original is FSDP1's: this says nothing of a migration")
+    if "fsdp1" in kinds[1] and "fsdp2" not in kinds[1]:
+        return asked.void(
+            "the migrated program never called fully_shard: its model is still FSDP1's"
+        )
+    ran = changed & evidence.after.imported
+    if changed and evidence.after.imported and not ran:
+        says = f"of {plural(len(changed), 'changed file')} the migrated program imported none"
+        return asked.void(says, f"the change is in {listed(sorted(changed))}")
+    says = (
+        f"{len(ran)} of {plural(len(changed), 'changed file')}" if ran else "as it is in the trees"
+    )
+    return asked.passes(says)
+
+
 def same_steps(evidence: Evidence) -> Gate:
     """Same number of optimizer steps, and of backward calls in each."""
     asked = Question("steps", "steps")
