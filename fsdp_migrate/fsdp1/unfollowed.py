@@ -53,20 +53,7 @@ def made_of_model(node: ast.expr, module: Module, tracer: Tracer) -> str:
 
 def made_of(wanted: Question, node: ast.expr, module: Module, tracer: Tracer) -> str:
     """Why what is made of something that is ``wanted`` may be that; an empty text if it is not."""
-    if tracer.told(node, module) is False or OTHER_OBJECTS.search(last_name(node)):
-        return ""
-    unclear = [v for v in tracer.evaluate(node, module) if _is_open(v) or is_foreign_result(v)]
-    origins = [(v.node, v.module) for v in unclear if isinstance(v.node, ast.expr)]
-    origins += [(v.frame.call, v.frame.module) for v in unclear if v.frame is not None]
-    if unclear:  # a function of the project's may have made it of what it was given
-        assigned = [d for d in definitions(node, module) if d.kind is Kind.ASSIGN]
-        written = [d.value for d in assigned if d.value is not None]
-        origins += [(each, module) for each in (node, *written)]
-    ways = _Ways(wanted, tracer)
-    for origin, where in sorted(origins, key=_place):  # values come in no order
-        if ways.carry(origin, where, DEEPEST):
-            return _reason(origin)
-    return ""
+    return Ways(wanted, tracer).made_of(node, module)
 
 
 def _place(origin: tuple[ast.expr, Module]) -> tuple[str, int, int, int]:
@@ -132,16 +119,35 @@ def _reason(node: ast.expr) -> str:
 
 
 @dataclass(frozen=True)
-class _Ways:
+class Ways:
     """How something that is ``wanted`` gets through expressions.
 
     An object that was given it is not it, but may have it: that counts where an attribute or an
-    element is ``taken`` out of what is asked about.
+    element is ``taken`` out of what is asked about. What was found of an expression is kept for
+    all that are asked about, which lead to the same ones.
     """
 
     wanted: Question
     tracer: Tracer
     known: dict[tuple[ast.expr, int, bool], bool] = field(default_factory=dict)
+    holding: dict[tuple[ast.expr, int, bool], bool] = field(default_factory=dict)
+
+    def made_of(self, node: ast.expr, module: Module) -> str:
+        """Why an expression may be what is ``wanted``; an empty text if it is not."""
+        if self.tracer.told(node, module) is False or OTHER_OBJECTS.search(last_name(node)):
+            return ""
+        found = self.tracer.evaluate(node, module)
+        unclear = [v for v in found if _is_open(v) or is_foreign_result(v)]
+        origins = [(v.node, v.module) for v in unclear if isinstance(v.node, ast.expr)]
+        origins += [(v.frame.call, v.frame.module) for v in unclear if v.frame is not None]
+        if unclear:  # a function of the project's may have made it of what it was given
+            assigned = [d for d in definitions(node, module) if d.kind is Kind.ASSIGN]
+            written = [d.value for d in assigned if d.value is not None]
+            origins += [(each, module) for each in (node, *written)]
+        for origin, where in sorted(origins, key=_place):  # values come in no order
+            if self.carry(origin, where, DEEPEST):
+                return _reason(origin)
+        return ""
 
     def carry(self, node: ast.expr, module: Module, depth: int, *, taken: bool = False) -> bool:
         """Whether it goes into an expression that is not followed, and may come out of it."""
@@ -186,6 +192,12 @@ class _Ways:
 
     def hold(self, node: ast.expr, module: Module, depth: int, *, taken: bool) -> bool:
         """Whether an expression is it, or has it in it so that it may be taken out again."""
+        key = node, depth, taken
+        if key not in self.holding:
+            self.holding[key] = self._hold(node, module, depth, taken=taken)
+        return self.holding[key]
+
+    def _hold(self, node: ast.expr, module: Module, depth: int, *, taken: bool) -> bool:
         if self.wanted(node, module):
             return True
         match node:

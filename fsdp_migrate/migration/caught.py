@@ -42,7 +42,7 @@ class Catching:
     def of(cls, study: Study) -> Catching:
         found = cls()
         for module in study.project.modules:
-            for node in ast.walk(module.source.tree):
+            for node in module.table.parents:
                 if isinstance(node, (ast.Try, ast.TryStar)) and _ends_errors(node):
                     found.anywhere = True
                     if any(isinstance(n, ast.Yield) for s in node.body for n in ast.walk(s)):
@@ -116,8 +116,8 @@ def _mentions(name: str, study: Study) -> Iterator[tuple[Module, ast.AST]]:
     """Where a function is called, or handed on."""
     for module in study.project.modules:
         table = module.table
-        found: list[ast.expr] = [n for n in table.names if n.id == name]
-        found += [a for a in table.attributes if a.attr == name]
+        found: list[ast.expr] = [*table.names_by_id.named(name)]
+        found += table.attributes_by_name.named(name)
         for mention in found:
             if study.external(mention, module):
                 continue  # torch.save is no save of the project's

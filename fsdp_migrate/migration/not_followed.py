@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Display, External, Made, Unknown
@@ -33,8 +34,9 @@ def places(study: Study) -> list[NotFollowed]:
     every, _ = study.found or ([], set())
     sites = {node for site in every for node in (site.receiver, site.node)}
     found: dict[tuple[Module, str, int], NotFollowed] = {}
+    holders = unfollowed.Ways(partial(_is_holder, study), study.tracer)
     for module in study.project.modules:
-        for node, why in _unfollowed(module, study):
+        for node, why in _unfollowed(module, study, holders):
             line, _ = module.position(node)
             key = module, why, line if why == ANYTHING else 0
             if key not in found and node not in sites:
@@ -42,9 +44,11 @@ def places(study: Study) -> list[NotFollowed]:
     return list(found.values())
 
 
-def _unfollowed(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
+def _unfollowed(
+    module: Module, study: Study, holders: unfollowed.Ways
+) -> Iterator[tuple[ast.expr, str]]:
     yield from _models(module, study)
-    yield from _holders(module, study)
+    yield from _holders(module, study, holders)
     yield from _parameters(module, study)
     yield from _handed_out(module, study)
 
@@ -58,23 +62,25 @@ def _models(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
             yield node, why
 
 
-def _holders(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
+def _is_holder(study: Study, node: ast.expr, module: Module) -> bool:
+    lists = (isinstance(value, Display) for value in study.values(node, module))
+    return not any(lists) and bool(sharded_parts(node, module, study))
+
+
+def _holders(
+    module: Module, study: Study, holders: unfollowed.Ways
+) -> Iterator[tuple[ast.expr, str]]:
     """What may have a sharded part in it and is asked for its state or its parameters, and what may
     be anything and is asked for its state."""
-
-    def is_holder(node: ast.expr, where: Module) -> bool:
-        lists = (isinstance(value, Display) for value in study.values(node, where))
-        return not any(lists) and bool(sharded_parts(node, where, study))
-
     for attribute in module.table.attributes_by_name.of(fsdp1.STATE_METHODS | METHODS):
         node = attribute.value
-        if why := unfollowed.made_of(is_holder, node, module, study.tracer):
+        if why := holders.made_of(node, module):
             yield node, why
         elif attribute.attr in STATES and _may_be_anything(node, module, study):
             yield node, ANYTHING
     for call in model_attributes.calls_about_states(study.tracer, module):
         for node in given_arguments(call):
-            if why := unfollowed.made_of(is_holder, node, module, study.tracer):
+            if why := holders.made_of(node, module):
                 yield call, why
 
 

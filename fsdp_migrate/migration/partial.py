@@ -33,7 +33,7 @@ def guarded(decisions: Sequence[Decision], study: Study) -> list[Decision]:
     nodes: set[ast.AST] = {d.site.node for d in decisions} | {d.site.reference for d in decisions}
     if not any(map(holds, decisions)):
         return list(decisions)
-    catching = caught.Catching.of(study)
+    catching = study.cache(caught.Catching.of)
     return [_guarded(d, nodes, study, catching) if holds(d) else d for d in decisions]
 
 

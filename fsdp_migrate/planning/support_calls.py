@@ -60,14 +60,17 @@ def _uses(
                 if library.is_spelled(binding.qualified):
                     names[binding.name] = binding.qualified.rpartition(".")[2]
     for module in users:
-        comments = module.source.comments(1, len(module.source.lines))
-        suggested = SUGGESTED.findall("".join(text for _, _, text in comments))
-        for node in (*module.table.names, *module.table.attributes):
-            for qualified in module.table.qualify(node):
-                function = names.get(qualified.rpartition(".")[2], "")
-                if function in wanted and "." in qualified:
-                    given = _passed(node, function, module)
-                    yield function, None if given is None else given.union(suggested)
+        given = [
+            (function, _passed(node, function, module))
+            for node in (*module.table.names, *module.table.attributes)
+            for qualified in module.table.qualify(node)
+            if (function := names.get(qualified.rpartition(".")[2], "")) in wanted
+            and "." in qualified
+        ]
+        if given:
+            comments = module.source.comments(1, len(module.source.lines))
+            suggested = SUGGESTED.findall("".join(text for _, _, text in comments))
+            yield from ((f, None if p is None else p.union(suggested)) for f, p in given)
 
 
 def _passed(node: ast.expr, function: str, module: Module) -> frozenset[str] | None:

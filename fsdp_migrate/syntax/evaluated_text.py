@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from fsdp_migrate.syntax.name_table import NameTable
 
 EVALUATING = frozenset({"eval", "exec"})
+ASKED = EVALUATING | {"globals"}
 
 
 def may_name(name: str, table: NameTable) -> bool:
@@ -26,7 +27,7 @@ def names(name: str, table: NameTable) -> bool:
 
 def _texts(table: NameTable) -> Iterator[str | None]:
     """What is evaluated; None for what is not in sight."""
-    for call in table.calls:
+    for call in table.calls_by_name.of(ASKED):
         if not isinstance(call.func, ast.Name) or table.within[call.func].lookup(call.func.id):
             continue
         if call.func.id == "globals":

@@ -14,6 +14,7 @@ from fsdp_migrate.syntax.scopes import Binding, Kind, Scope
 from fsdp_migrate.syntax.trees import DEFINITIONS, block_of, last_part, walk
 
 Node = TypeVar("Node", bound=ast.AST)
+WORDS = ("id", "value", "name")  # the fields that hold the word of a node
 
 
 class Index(Generic[Node]):
@@ -129,6 +130,22 @@ class NameTable:
     def names_by_id(self) -> Index[ast.Name]:
         """The uses of names, in whatever scope."""
         return Index(self.names, lambda name: name.id)
+
+    @cached_property
+    def words(self) -> Mapping[str, list[ast.AST]]:
+        """The names, strings, imports and definitions that have a word for their own."""
+        found: dict[str, list[ast.AST]] = defaultdict(list)
+        for node in self.parents:
+            for field_ in WORDS:
+                word = getattr(node, field_, None)
+                if word.__class__ is str:
+                    found[word].append(node)
+        return found
+
+    def has_word(self, word: str, part: ast.AST) -> bool:
+        """Whether some name, string, import or definition in a part of the module is ``word``."""
+        nodes = self.words.get(word, ())
+        return any(part is each for node in nodes for each in (node, *self.ancestors(node)))
 
     @cached_property
     def own_calls(self) -> dict[Scope, list[ast.Call]]:

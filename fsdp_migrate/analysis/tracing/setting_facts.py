@@ -84,12 +84,16 @@ class SettingFacts:
         self.names = SettingNames(tracer)
         self._here: dict[ast.AST, Facts] = {}
         self._only_called: dict[FunctionNode, bool] = {}
+        self._contradicting: dict[tuple[Facts, Facts], bool] = {}
+        self._stored: dict[str, list[tuple[ast.expr, Module]]] = {}
 
     def exclude(self, made: Place, used: Place) -> bool:
         """Whether what is made at one place cannot be met at the other, in any run."""
         there = self.at(*made)
         here = self.at(*used) if there else NOTHING
-        if not _contradict(there, here, lambda setting: True):
+        if (there, here) not in self._contradicting:
+            self._contradicting[there, here] = _contradict(there, here, lambda setting: True)
+        if not self._contradicting[there, here]:
             return False  # as nearly always
         return _contradict(
             there,
@@ -246,16 +250,23 @@ class SettingFacts:
             return False  # a name that is bound once
         leading = self._leading_to(*made)
         here = used[1].table.scope_of(used[0]).function()
-        for module in self.tracer.project.modules:
+        for store, module in self._stores(path[-1]):
             table = module.table
-            for store in _stores(path[-1], module):
-                scope = table.scope_of(store).function() or table.module
-                calls = leading.get(scope, [])
-                if any(_may_follow(store, call, table) for call in calls):
-                    return True
-                if not calls and scope is here:
-                    return True
+            scope = table.scope_of(store).function() or table.module
+            calls = leading.get(scope, [])
+            if any(_may_follow(store, call, table) for call in calls):
+                return True
+            if not calls and scope is here:
+                return True
         return False
+
+    def _stores(self, last: str) -> list[tuple[ast.expr, Module]]:
+        """Where the project gives an attribute or an item of that name a value, on whatever
+        object."""
+        if last not in self._stored:
+            modules = self.tracer.project.modules
+            self._stored[last] = [(store, m) for m in modules for store in _stores(last, m)]
+        return self._stored[last]
 
     def _leading_to(self, node: ast.AST, module: Module) -> dict[Scope, list[ast.AST]]:
         """What runs so that ``node`` runs: itself, and the calls that lead there, by function."""

@@ -19,6 +19,7 @@ from fsdp_migrate.analysis.values import Class, External, Function, Made, Value
 from fsdp_migrate.families.wrapping.model_contents import contents
 from fsdp_migrate.families.wrapping.policy_loops import class_tuple
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
+from fsdp_migrate.fsdp1 import model_values
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
@@ -63,15 +64,17 @@ def find_reentrant_checkpointing(study: Study, module: Module) -> Iterator[Site]
     backward: a unit is done with its first backward then, and what the second gives is lost."""
     if not module.mentions("REENTRANT", "checkpoint") or not study.constructors:
         return
-    if not may_run_twice(frozenset(study.reached_from(module)), study):
-        return
+    found: list[ast.expr] = []
     for kind in module.table.attributes_by_name.named("REENTRANT"):
         asked = isinstance(module.table.parents[kind], ast.Compare)
         if not asked and REENTRANT_KIND in study.external(kind, module):
-            yield Site(REENTRANT, module, kind, kind)
+            found.append(kind)
     for call in module.table.calls_by_name.named("checkpoint"):
         if study.external(call.func, module) & CHECKPOINT and _is_of_units(call, module, study):
-            yield Site(REENTRANT, module, call, call)
+            found.append(call)
+    # What runs the models is asked of all the project, and few files have such checkpointing.
+    if found and may_run_twice(frozenset(study.reached_from(module)), study):
+        yield from (Site(REENTRANT, module, node, node) for node in found)
 
 
 def _is_of_units(call: ast.Call, module: Module, study: Study) -> bool:
@@ -166,8 +169,7 @@ def may_run_twice(models: frozenset[Constructor], study: Study) -> bool:
     runs them does not tell. Models of which not all is in sight are taken to run as others do."""
     found = [
         (call, module)
-        for module in study.project.modules
-        for call in module.table.calls
+        for call, module in study.cache(_runs_of_models)
         if study.models(call.func, module).constructors & models
     ]
     trained = [(c, m) for c, m in found if not _without_gradients(c, m)]
@@ -178,6 +180,18 @@ def may_run_twice(models: frozenset[Constructor], study: Study) -> bool:
         return True
     made = [contents(model.wrapped, model.module, study) for model in models]
     return any(_runs_a_part_twice(cls.node) for each in made for cls in each.classes)
+
+
+def _runs_of_models(study: Study) -> list[tuple[ast.Call, Module]]:
+    """The calls of what is an FSDP1 model, or is taken for one, whatever form its constructor
+    takes."""
+    return [
+        (call, module)
+        for module in study.project.modules
+        for call in module.table.calls
+        if model_values.models(study.values(call.func, module), study.tracer)
+        or model_values.is_taken_for_model(call.func, module, study.tracer)
+    ]
 
 
 def _without_gradients(call: ast.Call, module: Module) -> bool:

@@ -6,20 +6,20 @@ import ast
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.syntax.trees import block_of, walk
+from fsdp_migrate.syntax.trees import block_of
 
 
 def is_bound_anew(name: str, statement: ast.stmt, module: Module, study: Study) -> bool:
     """Whether a definition or assignment further down in the same run of statements binds the name
     of an import, and nothing in between may use it."""
+    has_word = module.table.has_word  # for ``globals()[...]`` and quoted types
+    asked_early = _is_asked_early(name, module, study)
     block = block_of(module.table.parents[statement], statement)
     for other in block[block.index(statement) + 1 :]:
         value = _bound_to(name, other)
         if value is not None:
-            return not any(_mentions(name, part) for part in value)
-        if _mentions(name, other) or (
-            _may_come_back(other) and _is_asked_early(name, module, study)
-        ):
+            return not any(has_word(name, part) for part in value)
+        if has_word(name, other) or (asked_early and _may_come_back(other, module)):
             return False
     return False
 
@@ -43,17 +43,13 @@ def _bound_to(name: str, statement: ast.stmt) -> list[ast.AST] | None:
     return None
 
 
-def _mentions(name: str, part: ast.AST) -> bool:
-    """Whether code has a name, or a string of it: for ``globals()[...]`` and quoted types."""
-    return any(
-        name in (getattr(node, "id", ""), getattr(node, "value", ""), getattr(node, "name", ""))
-        for node in walk(part)
-    )
-
-
-def _may_come_back(statement: ast.stmt) -> bool:
+def _may_come_back(statement: ast.stmt, module: Module) -> bool:
     """Whether other files may be loaded, which may import this one."""
-    return any(isinstance(node, (ast.Import, ast.ImportFrom)) for node in walk(statement))
+    return any(
+        statement is each
+        for node in module.table.import_statements
+        for each in (node, *module.table.ancestors(node))
+    )
 
 
 def _is_asked_early(name: str, module: Module, study: Study) -> bool:
