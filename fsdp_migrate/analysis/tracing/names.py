@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from fsdp_migrate.analysis.flow import ELSEWHERE, Definition
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.reaching_bindings import when_it_runs
 from fsdp_migrate.analysis.tracing.branches_taken import BranchesTaken
 from fsdp_migrate.analysis.tracing.containers import Containers
 from fsdp_migrate.analysis.tracing.evaluator import Evaluator
@@ -80,7 +81,10 @@ class Names:
         if owner is None:
             return self._starred(node, module)
         if owner is module.table.module:
-            return self._module_level(module, node.id, node)
+            return [
+                *self._module_level(module, node.id, node),
+                *self._before_the_end(node, here, module),
+            ]
         if owner is here:
             return [Unknown(node, module, frame, f"{node.id} may be unbound here")]
         result: list[Value] = []
@@ -121,6 +125,18 @@ class Names:
             if binding.node not in known and _is_global_store(binding, module):
                 result += self.from_binding(binding, module)
         return result or [Unknown(node, module, why=f"{name} is never given a value")]
+
+    def _before_the_end(self, name: ast.Name, here: Scope, module: Module) -> Iterator[Value]:
+        """What a function finds in a name of its module that is given something else later on: the
+        module may call it in between."""
+        top = module.table.module
+        every = top.bindings[name.id]
+        if len(every) < 2 or here is top:
+            return
+        at_end = {d.node for d in module.flow(top).final.get(name.id, ())}
+        for binding in when_it_runs(name, every, top, module):
+            if binding.node not in at_end and not _is_global_store(binding, module):
+                yield from self.from_binding(binding, module)
 
     def from_binding(self, binding: Binding, module: Module) -> list[Value]:
         """What one binding makes of its name."""

@@ -26,6 +26,7 @@ from fsdp_migrate.families.parameters.parameter_loops import (
     UPDATE,
     data_assignments,
     has_data_assignments,
+    holder,
     is_kept,
     loop_over,
     uses_in_loop,
@@ -213,7 +214,7 @@ def _of_lists(study: Study, module: Module) -> Iterator[Site]:
             statement
             for part in (region if assigns_data else ())
             for statement, owner in data_assignments(part)
-            if isinstance(owner, ast.Name) and owner.id in names
+            if holder(owner) in names
         ]
         counted = counts and _is_counted_over_ranks(names, region, study, module)
         read = [use for use in uses_of_variables(whole, names, region) if use[1] in READ]
