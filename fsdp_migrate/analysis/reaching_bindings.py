@@ -43,7 +43,7 @@ def bindings(name: ast.Name, module: Module) -> Sequence[Binding]:
             return [b for b in every if b.node in nodes]
         if scope is home:
             return at_end(every, scope, module)
-    return _when_it_runs(name, every, scope, module)
+    return when_it_runs(name, every, scope, module)
 
 
 def uses(binding: Binding, module: Module) -> list[ast.Name]:
@@ -79,7 +79,7 @@ def at_end(every: Sequence[Binding], scope: Scope, module: Module) -> Sequence[B
     return [b for b in every if b.node in final or _is_stored_elsewhere(b, scope, module.table)]
 
 
-def _when_it_runs(
+def when_it_runs(
     name: ast.Name, every: Sequence[Binding], scope: Scope, module: Module
 ) -> list[Binding]:
     """The bindings of a name that a function inside of ``scope`` may find when it runs.

@@ -109,4 +109,16 @@ class Computed(Value):
     """The result of an expression that is not looked into (arithmetic, a foreign method...)."""
 
 
+@dataclass(frozen=True)
+class Generated(Computed):
+    """What a call of a generator function gives: iterating over it gives what that yields."""
+
+    function: Function = field(kw_only=True)
+    inside: Frame | None = field(default=None, compare=False, kw_only=True)
+
+    @property
+    def yields(self) -> list[ast.Yield | ast.YieldFrom]:
+        return self.function.module.table.yields[self.function.node]
+
+
 Values = frozenset[Value]

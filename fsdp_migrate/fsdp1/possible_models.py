@@ -10,9 +10,11 @@ import ast
 from collections.abc import Iterable
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.attributes import NAMESPACES
+from fsdp_migrate.analysis.tracing.containers import DICTS
 from fsdp_migrate.analysis.tracing.sequences import THROUGH_STARS
 from fsdp_migrate.analysis.tracing.tracer import Tracer
-from fsdp_migrate.analysis.values import Class, Computed, Constant, Made, Unknown, Value
+from fsdp_migrate.analysis.values import Class, Computed, Constant, Display, Made, Unknown, Value
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import unfollowed
 from fsdp_migrate.fsdp1.model_values import is_model
@@ -20,6 +22,10 @@ from fsdp_migrate.syntax.expressions import bind_arguments, last_name
 from fsdp_migrate.syntax.kinds import method_of
 
 MODULES = frozenset({"torch.nn.Module", "torch.nn.modules.module.Module", "typing.Any"})
+HOLDERS = DICTS | {
+    *("builtins.list", "collections.deque", "queue.Queue", "contextvars.ContextVar"),
+    *("weakref.WeakValueDictionary", "weakref.WeakKeyDictionary"),
+}
 DEEPEST = 8  # expressions that lead to one another
 _Known = dict[tuple[ast.expr, int], str]  # what was found for one question, by depth
 
@@ -150,8 +156,13 @@ def _is_open(value: Value) -> bool:
 
 
 def _is_own(value: Value) -> bool:
-    """Whether a value is an object of one of the project's classes."""
-    return isinstance(value, Made) and isinstance(value.callee, Class)
+    """Whether a value is one of the project's classes or an object of it, or what anything may be
+    set on or put into."""
+    if isinstance(value, (Class, Display)):
+        return True
+    return isinstance(value, Made) and (
+        isinstance(value.callee, Class) or value.made_by in NAMESPACES | HOLDERS
+    )
 
 
 def _is_module(annotation: ast.expr, module: Module, tracer: Tracer) -> bool:

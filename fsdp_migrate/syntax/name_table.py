@@ -59,7 +59,7 @@ class NameTable:
     imports: list[Binding] = field(default_factory=list)
     stars: list[tuple[Scope, str]] = field(default_factory=list)  # ``from x import *``
     returns: dict[ast.AST, list[ast.Return]] = field(default_factory=dict)  # by function
-    generators: set[ast.AST] = field(default_factory=set)  # functions that yield
+    yields: dict[ast.AST, list[ast.Yield | ast.YieldFrom]] = field(default_factory=dict)
     subscripts: list[ast.Subscript] = field(default_factory=list)
     matches: list[ast.Match] = field(default_factory=list)
     import_statements: list[ast.Import | ast.ImportFrom] = field(default_factory=list)

@@ -308,8 +308,8 @@ class _Builder:
         if node.value is not None:
             self.visit(node.value, node, scope)
 
-    def yield_(self, node: ast.AST, scope: Scope) -> None:
-        self.table.generators.add(scope.node)
+    def yield_(self, node: ast.Yield | ast.YieldFrom, scope: Scope) -> None:
+        self.table.yields.setdefault(scope.node, []).append(node)
         self.children(node, scope)
 
     def subscript(self, node: ast.Subscript, scope: Scope) -> None:

@@ -128,4 +128,9 @@ def differ(every: Sequence[Binding]) -> bool:
 
 def watched(scope: Scope) -> list[str]:
     """The names of a scope of which a function inside must know which binding it finds."""
-    return [name for name, every in scope.bindings.items() if differ(every)]
+    of_module = not (scope.is_function or scope.is_class)
+    return [
+        name
+        for name, every in scope.bindings.items()
+        if differ(every) or (of_module and len(every) > 1)
+    ]

@@ -1,7 +1,7 @@
 """Wrap a model with `fully_shard` instead of `FullyShardedDataParallel`."""
 
 from fsdp_migrate.families.modules import checkpointing
-from fsdp_migrate.families.wrapping import class_layouts, refused_modules
+from fsdp_migrate.families.wrapping import class_layouts, derived_hooks, refused_modules
 from fsdp_migrate.families.wrapping.forward_registration import plan_registration
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -17,14 +17,20 @@ RULE = Rule(
         "FullyShardedDataParallel()",
         "partial(FullyShardedDataParallel)",
         "order of bases",
+        "hook of derived classes",
     ),
-    finders=(Finder(45, class_layouts.find_slotted_bases),),
+    finders=(
+        Finder(45, class_layouts.find_slotted_bases),
+        Finder(46, derived_hooks.find_derived_hooks),
+    ),
 )
 
 
 def decide(site: Site, study: Study) -> Decision:
     if site.construct == class_layouts.CONSTRUCT:
         return class_layouts.decide_order(site, study, RULE.code)
+    if site.construct == derived_hooks.CONSTRUCT:
+        return derived_hooks.decide_hook(site, study, RULE.code)
     constructor = study.constructors[site.node]
     models = [constructor]
     if constructor.problem:

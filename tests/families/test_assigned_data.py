@@ -93,3 +93,36 @@ def test_what_a_copy_does_not_do_is_left(assign: str) -> None:
     assert "FSDP(net)" in after["example.py"]  # it would pass over the assignment without an error
     left = [d for d in result.decisions if d.outcome is Outcome.LEFT and d.code == "FSDP408"]
     assert [d.message for d in left] == ["assigning to .data of a sharded parameter does nothing"]
+
+
+GRADIENTS = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def train(net):
+    model = FSDP(net)
+    plain = torch.nn.Linear(3, 3)
+    optimizer = torch.optim.SGD(GIVEN.parameters(), lr=0.1)
+    LOOP
+            p.grad.data = p.grad.data / 2
+    return model, plain, optimizer
+"""
+LOOPS = {
+    "groups": 'for group in optimizer.param_groups:\n        for p in group["params"]:',
+    "parameters": "for p in GIVEN.parameters():\n        if p.grad is not None:",
+    "a list": "listed = list(GIVEN.parameters())\n    for p in listed:\n        if p.grad.any():",
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
+def test_what_is_assigned_to_the_data_of_gradients_is_copied(loop: str) -> None:
+    """Assigning to ``.data`` of a sharded gradient does nothing: measured on two ranks."""
+    program = GRADIENTS.replace("LOOP", loop).replace("GIVEN", "model")
+    assert "p.grad.data.copy_(p.grad.data / 2)" in rewritten(program)
+
+
+@pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
+def test_the_data_of_gradients_of_a_plain_model_stay(loop: str) -> None:
+    program = GRADIENTS.replace("LOOP", loop).replace("GIVEN", "plain")
+    assert "p.grad.data = p.grad.data / 2" in rewritten(program)

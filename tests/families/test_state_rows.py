@@ -300,6 +300,21 @@ OPTIMIZER = (
         ),
     ),
     Row(
+        "before a function that steps",
+        "def fit(data):\n    optim.step()\n"
+        "torch.save(FSDP.full_optim_state_dict(model, optim), 'first.pt')\nfit(3)",
+        (
+            f"get_optimizer_state_dict(model, optim, options={ON_CPU}) "
+            "if optim.state else optim.state_dict()",
+        ),
+    ),
+    Row(
+        "behind a function that steps",
+        "def fit(data):\n    optim.step()\n"
+        "fit(3)\ntorch.save(FSDP.full_optim_state_dict(model, optim), 'first.pt')\nfit(4)",
+        (f"torch.save(get_optimizer_state_dict(model, optim, options={ON_CPU}), 'first.pt')",),
+    ),
+    Row(
         "an optimizer's state that is kept",
         "train(model)\nstate = FSDP.sharded_optim_state_dict(model, optim)\n"
         "train(model)\nprint(state)",

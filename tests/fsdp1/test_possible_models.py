@@ -35,6 +35,28 @@ MAY_BE_MODELS = {
 }
 
 
+def kept(made: str, put: str, taken: str) -> str:
+    """A model that a function puts somewhere, from where another takes it."""
+    return (
+        f"import queue, threading, types\n\n{made}\n\n\ndef put(name, value):\n    {put}\n\n\n"
+        f"def step():\n    {taken}.clip_grad_norm_(1.0)\n"
+    )
+
+
+MAY_BE_MODELS |= {
+    "set on a namespace": kept(
+        "state = types.SimpleNamespace()", "setattr(state, name, value)", "state.net"
+    ),
+    "set on what a thread has": kept(
+        "state = threading.local()", "setattr(state, name, value)", "state.net"
+    ),
+    "set on a class": kept("class State:\n    pass", "setattr(State, name, value)", "State.net"),
+    "in a dict that is updated": kept("state = {}", "state.update({name: value})", "state['net']"),
+    "in a list that is extended": kept("state = []", "state.extend([value])", "state[0]"),
+    "in a queue": kept("state = queue.Queue()", "state.put(value)", "state.get()"),
+}
+
+
 @pytest.mark.parametrize("source", MAY_BE_MODELS.values(), ids=MAY_BE_MODELS)
 def test_what_may_be_a_model_is_clipped_as_one_and_marked(source: str) -> None:
     result, after = migrate({"model.py": MODEL, "steps.py": source})

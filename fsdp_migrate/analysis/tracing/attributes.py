@@ -28,8 +28,10 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.syntax.scopes import Binding, Kind
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
-# What has its keyword arguments as attributes.
-NAMESPACES = frozenset({"types.SimpleNamespace", "argparse.Namespace"})
+# What has its keyword arguments as attributes, and whatever else is set.
+NAMESPACES = frozenset(
+    {"types.SimpleNamespace", "argparse.Namespace", "threading.local", "easydict.EasyDict"}
+)
 Method = ast.FunctionDef | ast.AsyncFunctionDef
 
 

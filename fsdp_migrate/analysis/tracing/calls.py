@@ -29,6 +29,7 @@ from fsdp_migrate.analysis.values import (
     Frame,
     Function,
     FunctionNode,
+    Generated,
     Made,
     Partial,
     Unknown,
@@ -163,8 +164,10 @@ class Calls:
         if isinstance(node, ast.Lambda):
             return list(self.evaluate(node.body, function.module, context))
         returns, yields = exits(node, function.module)
-        if yields or isinstance(node, ast.AsyncFunctionDef):
+        if isinstance(node, ast.AsyncFunctionDef):
             return [Computed(call, module, frame)]
+        if yields:
+            return [Generated(call, module, frame, function=function, inside=context)]
         result: list[Value] = []
         for statement in returns:
             if statement in self.tracer.outdated:

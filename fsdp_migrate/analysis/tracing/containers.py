@@ -18,6 +18,7 @@ from fsdp_migrate.analysis.values import (
     Display,
     External,
     Frame,
+    Generated,
     Made,
     Unknown,
     Value,
@@ -102,6 +103,8 @@ class Containers:
                 yield from self._values_of(owner, value)
             case ast.Call(func=ast.Attribute(value=owner, attr="items"), args=[]) if unpack == (1,):
                 yield from self._values_of(owner, value)
+            case ast.Call() if isinstance(value, Generated) and depth:
+                yield from self._yielded(value, unpack, depth - 1)
             case ast.Call() if isinstance(value, Made):
                 if value.made_by in CONTAINERS and not unpack:
                     yield from self._put_into(value)
@@ -109,6 +112,19 @@ class Containers:
                 if within is not None and depth:  # ``layers = list(layers)`` leads to itself
                     for inner in self.evaluate(within, value.module, value.frame):
                         yield from self._contents(inner, (), depth - 1)
+
+    def _yielded(self, value: Generated, unpack: tuple[int, ...], depth: int) -> Iterator[Value]:
+        """What a generator function yields, itself or from something else that is iterated over."""
+        module = value.function.module
+        for each in value.yields:
+            found = self.evaluate(each.value, module, value.inside) if each.value else ()
+            for inner in found:
+                if isinstance(each, ast.YieldFrom):
+                    yield from self._contents(inner, unpack, depth)
+                elif not unpack:
+                    yield inner
+                elif len(unpack) == 1:
+                    yield from self.sequences.part(inner, unpack[0]) or ()
 
     def _values_of(self, owner: ast.expr, value: Value) -> Iterator[Value]:
         """The values of a dict, or of an ``nn.ModuleDict`` of one."""
@@ -170,6 +186,8 @@ class Containers:
                 result += self._entries(value, keys)
                 added = list(self._put_into(value))
                 result += added if all(map(self._is_wrapped, added)) else []
+                if not result:
+                    result.append(Unknown(node, module, frame, "what is put into it is not seen"))
             elif isinstance(value, External):
                 # Enum["NAME"]: the member when the key is written out.
                 names = [k.value for k in keys if isinstance(k, Constant)]

@@ -38,7 +38,7 @@ def exits(
 ) -> tuple[list[ast.Return], bool]:
     """The return statements of a function, nested functions excluded, and whether it yields."""
     table = module.table
-    return table.returns.get(function, []), function in table.generators
+    return table.returns.get(function, []), function in table.yields
 
 
 def argument_of(

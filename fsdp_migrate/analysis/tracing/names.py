@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import builtins
+from collections.abc import Iterable, Iterator
 
 from fsdp_migrate.analysis.flow import ELSEWHERE, Definition
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.reaching_bindings import when_it_runs
 from fsdp_migrate.analysis.tracing.branches_taken import BranchesTaken
 from fsdp_migrate.analysis.tracing.containers import Containers
 from fsdp_migrate.analysis.tracing.evaluator import Evaluator
@@ -16,11 +18,11 @@ from fsdp_migrate.analysis.values import (
     External,
     Frame,
     Function,
+    Generated,
     Made,
     ModuleValue,
     Unknown,
     Value,
-    Values,
 )
 from fsdp_migrate.syntax.scopes import Binding, Kind, Scope
 from fsdp_migrate.syntax.trees import FUNCTIONS, last_part
@@ -79,7 +81,10 @@ class Names:
         if owner is None:
             return self._starred(node, module)
         if owner is module.table.module:
-            return self._module_level(module, node.id, node)
+            return [
+                *self._module_level(module, node.id, node),
+                *self._before_the_end(node, here, module),
+            ]
         if owner is here:
             return [Unknown(node, module, frame, f"{node.id} may be unbound here")]
         result: list[Value] = []
@@ -120,6 +125,18 @@ class Names:
             if binding.node not in known and _is_global_store(binding, module):
                 result += self.from_binding(binding, module)
         return result or [Unknown(node, module, why=f"{name} is never given a value")]
+
+    def _before_the_end(self, name: ast.Name, here: Scope, module: Module) -> Iterator[Value]:
+        """What a function finds in a name of its module that is given something else later on: the
+        module may call it in between."""
+        top = module.table.module
+        every = top.bindings[name.id]
+        if len(every) < 2 or here is top:
+            return
+        at_end = {d.node for d in module.flow(top).final.get(name.id, ())}
+        for binding in when_it_runs(name, every, top, module):
+            if binding.node not in at_end and not _is_global_store(binding, module):
+                yield from self.from_binding(binding, module)
 
     def from_binding(self, binding: Binding, module: Module) -> list[Value]:
         """What one binding makes of its name."""
@@ -191,10 +208,10 @@ class Names:
             case Kind.ASSIGN if definition.value is not None:
                 values = self.evaluate(definition.value, module, frame)
                 return self._unpacked(values, definition, module, frame)
-            case Kind.ENTER if definition.value is not None and not definition.unpack:
+            case Kind.ENTER if definition.value is not None:
                 entered = self._entered(definition.value, module, frame)
                 if entered is not None:
-                    return entered
+                    return self._unpacked(entered, definition, module, frame)
             case Kind.ELEMENT if definition.value is not None:
                 return self.containers.elements(definition, module, frame)
         why = {
@@ -207,18 +224,39 @@ class Names:
     def _entered(
         self, manager: ast.expr, module: Module, frame: Frame | None
     ) -> list[Value] | None:
-        """What ``with nullcontext(given) as name`` binds; None of other context managers."""
+        """What ``with manager as name`` binds: what ``nullcontext`` is given, a generator function
+        yields, or ``__enter__`` of the project's own class returns; None of other managers."""
         result: list[Value] = []
         for value in self.evaluate(manager, module, frame):
-            match value:
-                case Made(made_by="contextlib.nullcontext", node=ast.Call(args=[given])):
-                    result += self.evaluate(given, value.module, value.frame)
-                case _:
-                    return None
+            found = self._bound_by(value, manager, module)
+            if found is None:
+                return None
+            result += found
         return result or None
 
+    def _bound_by(self, value: Value, manager: ast.expr, module: Module) -> list[Value] | None:
+        """As :meth:`_entered`, of one of the values of a manager."""
+        given: list[tuple[ast.expr | None, Module, Frame | None]]
+        match value:
+            case Made(made_by="contextlib.nullcontext", node=ast.Call(args=[inner])):
+                given = [(inner, value.module, value.frame)]
+            case Generated(function=function, inside=inside):
+                given = [(each.value, function.module, inside) for each in value.yields]
+            case Made(callee=Class()):
+                methods = self.tracer.attribute_of(value, "__enter__", manager, module)
+                returned = [(m.module.table.returns.get(m.node, ()), m.module) for m in methods]
+                given = [(each.value, where, None) for found, where in returned for each in found]
+            case _:
+                return None
+        return [
+            found
+            for node, where, inside in given
+            if node is not None
+            for found in self.evaluate(node, where, inside)
+        ]
+
     def _unpacked(
-        self, values: Values, definition: Definition, module: Module, frame: Frame | None
+        self, values: Iterable[Value], definition: Definition, module: Module, frame: Frame | None
     ) -> list[Value]:
         """The elements that a definition takes out of values: ``_, b = values``."""
         current = list(values)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Function
 from fsdp_migrate.families.checkpoints.snapshots import LOOPS, training_calls
 from fsdp_migrate.families.training_loop.gathered_roots import may_stay_gathered, reshard_line
 from fsdp_migrate.fsdp1.references import enclosing_function
@@ -50,7 +51,7 @@ def comes_before_training(node: ast.AST, module: Module, study: Study, depth: in
     """Whether ``node`` is reached before the first step: training comes below it and not above."""
     function = enclosing_function(module, node)
     line = getattr(node, "lineno", 0)
-    steps = [c for c in training_calls(function) if enclosing_function(module, c) is function]
+    steps = list(_steps(function, module, study))
     around = set(module.table.ancestors(node))
     if steps:
         loops = [each for step in steps for each in module.table.ancestors(step)]
@@ -60,6 +61,39 @@ def comes_before_training(node: ast.AST, module: Module, study: Study, depth: in
         comes_before_training(caller, other, study, depth - 1)
         for caller, other in _callers(function, module, study)
     )
+
+
+def _steps(function: ast.AST, module: Module, study: Study) -> Iterator[ast.Call]:
+    """The calls in a function itself that train: by their names, or in functions they lead to."""
+    training = set(training_calls(function))
+    for call in ast.walk(function):
+        if not isinstance(call, ast.Call) or enclosing_function(module, call) is not function:
+            continue
+        if call in training or any(
+            isinstance(value, Function) and _trains(value, study, DEPTH)
+            for value in study.values(call.func, module)
+        ):
+            yield call
+
+
+def _trains(function: Function, study: Study, depth: int) -> bool:
+    """Whether a function trains, or leads to one that does."""
+    known = study.cache(_training_functions)
+    if function.node not in known:
+        known[function.node] = any(training_calls(function.node)) or (
+            depth > 0
+            and any(
+                isinstance(value, Function) and _trains(value, study, depth - 1)
+                for call in ast.walk(function.node)
+                if isinstance(call, ast.Call)
+                for value in study.values(call.func, function.module)
+            )
+        )
+    return known[function.node]
+
+
+def _training_functions(study: Study) -> dict[ast.AST, bool]:
+    return {}
 
 
 def _evaluations(function: ast.AST) -> Iterator[ast.Call]:

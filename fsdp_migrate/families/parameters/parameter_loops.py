@@ -108,7 +108,7 @@ def uses_of_variables(
             for test in tests_of(node):
                 named |= any(isinstance(n, ast.Name) and n.id == first for n in walk(test))
         for statement, owner in data_assignments(part):
-            if isinstance(owner, ast.Name) and owner.id in names:
+            if holder(owner) in names:
                 yield statement, DATA
     if addressed:
         yield loop, ADDRESS
@@ -144,6 +144,12 @@ def changes_in_place(names: set[str], region: Sequence[ast.AST]) -> bool:
         if any(_variable(owner) in names for _, owner in data_assignments(part)):
             return True
     return False
+
+
+def holder(node: ast.expr) -> str:
+    """``p`` of ``p`` and ``p.grad``, whose ``.data`` is assigned to."""
+    inner = node.value if isinstance(node, ast.Attribute) and node.attr == "grad" else node
+    return inner.id if isinstance(inner, ast.Name) else ""
 
 
 def _variable(node: ast.expr) -> str:

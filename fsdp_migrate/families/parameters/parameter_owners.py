@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, Computed, Made, Unknown, Value
+from fsdp_migrate.analysis.values import Class, Computed, Generated, Made, Unknown
 from fsdp_migrate.families.parameters.own_parameters import models_of_self
 from fsdp_migrate.families.parameters.parameter_loops import AROUND, METHODS
 from fsdp_migrate.families.training_loop import early_optimizers, reductions
@@ -142,6 +142,8 @@ def models_of_optimizer(
         made = [(value.node, value.module)]
         if isinstance(value.callee, Class) and not isinstance(value.node, ast.Call):
             made = list(_constructions(value.callee, study))
+            if not made and _is_handed_on(value.callee, study):
+                found.update(study.reached_from(module))
         for call, where in made:
             if isinstance(call, ast.Call):
                 found |= _given_to(call, study, where)
@@ -160,6 +162,16 @@ def _constructions(cls: Class, study: Study) -> Iterator[tuple[ast.AST, Module]]
             for callee in study.values(call.func, module):
                 if isinstance(callee, Class) and callee.node in nodes:
                     yield call, module
+
+
+def _is_handed_on(cls: Class, study: Study) -> bool:
+    """Whether a class that no call names is named elsewhere: something may call it by that."""
+    name = cls.node.name
+    return any(
+        (module is not cls.module and module.mentions(name))
+        or any(isinstance(n.ctx, ast.Load) for n in module.table.names_by_id.named(name))
+        for module in study.project.modules
+    )
 
 
 def _given_to(call: ast.Call, study: Study, module: Module) -> frozenset[Constructor]:
@@ -268,7 +280,10 @@ def _parameters_in(node: ast.expr, study: Study, module: Module, depth: int) -> 
                 if value.node is not node and isinstance(value.node, ast.expr):
                     yield from parameters_in(value.node, study, value.module, depth - 1)
                 if isinstance(value.node, (ast.List, ast.Set)):
-                    yield from _filled(value, study, depth - 1)
+                    for element, where in study.tracer.additions(value):
+                        yield from _looped(element, where, study, depth - 1)
+                if isinstance(value, Generated):
+                    yield from _yielded(value, study, depth - 1)
     for each in inner:
         yield from parameters_in(each, study, module, depth)
 
@@ -283,14 +298,25 @@ def _of_method(function: ast.Name, study: Study, module: Module) -> Iterator[Hel
             yield value.node, value.module
 
 
-def _filled(container: Value, study: Study, depth: int) -> Iterator[Held]:
-    """As :func:`parameters_in`, of what a loop adds to a list: ``found.append(p)``."""
-    for element, module in study.tracer.additions(container):
-        parts = reductions.reduced_parts(element, names_in(element))
-        looped = [n for part in parts for n in walk(part) if isinstance(n, ast.Name)]
-        for definition in (d for name in looped for d in study.defined_by(name, module)):
-            if definition.kind is Kind.ELEMENT and definition.value is not None:
-                yield from parameters_in(definition.value, study, module, depth)
+def _looped(element: ast.expr, module: Module, study: Study, depth: int) -> Iterator[Held]:
+    """As :func:`parameters_in`, of what a loop gives one by one: ``found.append(p)``."""
+    parts = reductions.reduced_parts(element, names_in(element))
+    looped = [n for part in parts for n in walk(part) if isinstance(n, ast.Name)]
+    for definition in (d for name in looped for d in study.defined_by(name, module)):
+        if definition.kind is Kind.ELEMENT and definition.value is not None:
+            yield from parameters_in(definition.value, study, module, depth)
+
+
+def _yielded(generated: Generated, study: Study, depth: int) -> Iterator[Held]:
+    """As :func:`parameters_in`, of what a generator function yields."""
+    module = generated.function.module
+    for each in generated.yields:
+        if isinstance(each, ast.YieldFrom):
+            yield from parameters_in(each.value, study, module, depth)
+        elif each.value is not None:
+            parts = each.value.elts if isinstance(each.value, ast.Tuple) else [each.value]
+            for part in parts:
+                yield from _looped(part, module, study, depth)
 
 
 def is_flat(model: ast.expr, module: Module, study: Study) -> bool:

@@ -26,6 +26,7 @@ from fsdp_migrate.families.parameters.parameter_loops import (
     UPDATE,
     data_assignments,
     has_data_assignments,
+    holder,
     is_kept,
     loop_over,
     uses_in_loop,
@@ -51,7 +52,7 @@ from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.syntax.expressions import names_in
+from fsdp_migrate.syntax.expressions import last_name, names_in
 from fsdp_migrate.syntax.scopes import Kind
 from fsdp_migrate.syntax.trees import walk
 
@@ -203,7 +204,7 @@ def _of_lists(study: Study, module: Module) -> Iterator[Site]:
     """Loops over lists and arguments that hold parameters of sharded models, or gradients."""
     assigns_data = has_data_assignments(module)
     counts = module.mentions("numel", "nelement")
-    for name in _iterated(module):
+    for name in _iterated(study, module):
         loop = loop_over(name, module)
         if loop is None:
             continue
@@ -213,7 +214,7 @@ def _of_lists(study: Study, module: Module) -> Iterator[Site]:
             statement
             for part in (region if assigns_data else ())
             for statement, owner in data_assignments(part)
-            if isinstance(owner, ast.Name) and owner.id in names
+            if holder(owner) in names
         ]
         counted = counts and _is_counted_over_ranks(names, region, study, module)
         read = [use for use in uses_of_variables(whole, names, region) if use[1] in READ]
@@ -233,9 +234,10 @@ def _of_lists(study: Study, module: Module) -> Iterator[Site]:
         yield from find_numbers(name, name, study, module)
 
 
-def _iterated(module: Module) -> Iterator[ast.expr]:
+def _iterated(study: Study, module: Module) -> Iterator[ast.expr]:
     """What loops go over that may be a list of parameters, or a dictionary of them."""
     table = module.table
+    yielding = study.cache(_generator_functions)
     named: list[ast.Name | ast.Attribute] = [*table.names, *table.attributes]
     for name in named:
         around = table.parents[name]
@@ -246,8 +248,15 @@ def _iterated(module: Module) -> Iterator[ast.expr]:
     for call in table.calls:
         of_items = isinstance(call.func, ast.Attribute) and call.func.attr in ITEMS
         of_variable = isinstance(call.func, ast.Name) and call.func.id not in AROUND
-        if (of_items or of_variable) and not call.args and not call.keywords:
+        plain = (of_items or of_variable) and not call.args and not call.keywords
+        if plain or last_name(call.func) in yielding:
             yield call
+
+
+def _generator_functions(study: Study) -> set[str]:
+    """The names of all functions of the project that yield."""
+    yielding = (each for module in study.project.modules for each in module.table.yields)
+    return {getattr(each, "name", "") for each in yielding}
 
 
 def _is_counted_over_ranks(

@@ -35,7 +35,7 @@ def find_slotted_bases(study: Study, module: Module) -> Iterator[Site]:
             continue
         cls = Class(node, module)
         slotted = _is_slotted(node.bases[0], module, study) and is_module(cls, study)
-        if slotted and any(_makers(cls, study)):
+        if slotted and any(makers(cls, study)):
             yield Site(CONSTRUCT, module, node.bases[0], node.bases[0])
 
 
@@ -43,7 +43,7 @@ def decide_order(site: Site, study: Study, rule: str) -> Decision:
     """Put the base that is a module first, where the other is no class of the project's."""
     first = site.expression
     cls = of_kind(site.module.table.parents[first], ast.ClassDef)
-    models = frozenset(_makers(Class(cls, site.module), study))
+    models = frozenset(makers(Class(cls, site.module), study))
     others = [base for base in cls.bases[1:] if _is_of_modules(base, site.module, study)]
     own = any(isinstance(v, Class) for v in study.values(_plain(first), site.module))
     if own or len(others) != 1:
@@ -56,7 +56,7 @@ def decide_order(site: Site, study: Study, rule: str) -> Decision:
     return study.rewritten(site, rule, "the class of modules stands first", proposal, models=models)
 
 
-def _makers(cls: Class, study: Study) -> Iterator[Constructor]:
+def makers(cls: Class, study: Study) -> Iterator[Constructor]:
     """The constructors that may shard objects of a class."""
     for constructor in study.reached_from(cls.module):
         if any(each.node is cls.node for each in _classes(constructor, study)):
