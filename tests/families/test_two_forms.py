@@ -66,3 +66,31 @@ def test_what_may_be_given_anything_takes_all_along() -> None:
     first, second = constructors("**load()", SHARED["a policy"])
     assert " shard(net" in first
     assert " shard(net" in second
+
+
+@pytest.mark.parametrize(
+    ("imports", "bound"),
+    [
+        ("from torch.distributed.fsdp.api import StateDictType", "StateDictType"),
+        (
+            "try:\n    from torch.distributed.fsdp.api import StateDictType\n"
+            "except ImportError:\n    pass",
+            "fsdp2_StateDictType",
+        ),
+    ],
+)
+def test_a_name_that_is_imported_twice(imports: str, bound: str) -> None:
+    source = f"""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import StateDictType
+{imports}
+
+
+def build(net, config):
+    if config.kind == StateDictType.FULL_STATE_DICT:
+        print("full")
+    return FSDP(net)
+"""
+    result, after = migrate({"example.py": source})
+    assert not result.problems
+    assert f"config.kind == {bound}.FULL_STATE_DICT" in after["example.py"]

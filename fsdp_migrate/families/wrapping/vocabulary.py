@@ -53,10 +53,11 @@ def import_from_support(site: Site, name: str, study: Study, rule: str) -> Decis
 
 def take_over(node: ast.expr, name: str, site: Site, study: Study, proposal: Proposal) -> None:
     """Make ``node`` mean what the support module calls ``name``."""
-    alias = _plain_import(node, name, site, study)
-    if alias is not None:
+    imports = _plain_imports(node, name, site, study)
+    if imports:
         node = of_kind(node, ast.Name)
-        proposal.remove_import(site.module, alias)
+        for alias in imports:
+            proposal.remove_import(site.module, alias)
         proposal.support_as(site.module, name, node.id, node)
     else:
         local = proposal.support(site.module, name, node)
@@ -76,26 +77,29 @@ def is_name(node: ast.Name | ast.Attribute, name: str, site: Site, study: Study)
     return any(fsdp1.canonical(q) == name for q in study.external(node, site.module))
 
 
-def _plain_import(node: ast.expr, name: str, site: Site, study: Study) -> ast.alias | None:
-    """The import to take over, when everything that uses it in the module can follow."""
+def _plain_imports(node: ast.expr, name: str, site: Site, study: Study) -> list[ast.alias]:
+    """The import to take over, when everything that uses it in the module can follow.
+
+    A module may import the name several times.
+    """
     if not isinstance(node, ast.Name):
-        return None
+        return []
     table = site.module.table
     owner = table.within[node].lookup(node.id)
-    if owner is None or len(owner.bindings[node.id]) != 1:
-        return None
-    binding = owner.bindings[node.id][0]
-    direct = isinstance(binding.node, ast.alias) and fsdp1.canonical(binding.qualified) == name
-    if not direct:
-        return None
+    bindings = owner.bindings[node.id] if owner is not None else []
+    aliases = [b.node for b in bindings if isinstance(b.node, ast.alias)]
+    if len(aliases) != len(bindings) or any(fsdp1.canonical(b.qualified) != name for b in bindings):
+        return []
+    if len({table.parents[table.statement(alias)] for alias in aliases}) != 1:
+        return []  # each in a branch of its own
     for other in table.names_by_id.named(node.id):
         if table.within[other].lookup(other.id) is not owner:
             continue
         if _given_to_stranger(
             Site(Construct(ConstructKind.NAME, name), site.module, other, other), study
         ):
-            return None
-    return of_kind(binding.node, ast.alias)
+            return []
+    return aliases
 
 
 def _given_to_stranger(site: Site, study: Study) -> str:
