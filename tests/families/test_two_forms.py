@@ -94,3 +94,47 @@ def build(net, config):
     result, after = migrate({"example.py": source})
     assert not result.problems
     assert f"config.kind == {bound}.FULL_STATE_DICT" in after["example.py"]
+
+
+COMPARED = """\
+from accelerate import Accelerator
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import ShardingStrategy
+
+
+def build(net, config):
+    return FSDP(net, sharding_strategy=config.strategy)
+
+
+def stage(config, state):
+    accelerator = Accelerator()
+    plugin = accelerator.state.fsdp_plugin if config.fsdp else None
+    return {test}
+"""
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "plugin.sharding_strategy is ShardingStrategy.FULL_SHARD",
+        "ShardingStrategy.FULL_SHARD == plugin.sharding_strategy",
+        "plugin.sharding_strategy in (ShardingStrategy.FULL_SHARD, None)",
+        "state.fsdp_plugin.sharding_strategy != ShardingStrategy.FULL_SHARD",
+    ],
+)
+def test_what_another_library_goes_on_with_is_compared_with_torchs_own(test: str) -> None:
+    source = COMPARED.format(test=test)
+    result, after = migrate({"example.py": source})
+    assert not result.problems
+    assert "return fully_shard(" in after["example.py"]
+    assert f"return {test}" in after["example.py"]
+    assert "from torch.distributed.fsdp import ShardingStrategy" in after["example.py"]
+
+
+@pytest.mark.parametrize(
+    "test", ["config.strategy is ShardingStrategy.FULL_SHARD", "state == ShardingStrategy.NO_SHARD"]
+)
+def test_what_the_project_compares_is_its_own(test: str) -> None:
+    _, after = migrate({"example.py": COMPARED.format(test=test)})
+    assert f"return {test}" in after["example.py"]
+    assert "from torch.distributed.fsdp import ShardingStrategy" not in after["example.py"]
