@@ -170,7 +170,7 @@ def _split(
     met |= _find_callers(taken, rest, imports, texts)
     for path in others:
         if path in met:
-            found.others[path] = texts[path] if path in texts else contents[path]
+            found.others[path] = _bytes(path)  # what was searched may spell its names anew
         else:
             found.library.append(str(path))
 

@@ -16,6 +16,7 @@ from fsdp_migrate.fsdp1.model_values import (
     is_model,
     is_taken_for_model,
     models,
+    told_elsewhere,
 )
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.fsdp1.unfollowed import handed_out, made_of_model
@@ -31,7 +32,7 @@ def methods(
     any object. Where the project ``makes_models``, methods that only FSDP1's models have are sites
     on what may be one as well, with the doubt.
     """
-    told: set[str] = set()  # what is not followed is said once in a file
+    told: set[tuple[str, str]] = set()  # what is not followed is said once in a file, and of states
     for attribute in module.table.attributes_by_name.of(fsdp1.OF_MODELS | fsdp1.STATICS):
         if not isinstance(attribute.ctx, ast.Load):
             continue
@@ -49,13 +50,15 @@ def methods(
         doubt = ""
         if not known and not is_taken_for_model(attribute.value, module, tracer):
             if makes_models:
-                doubt = possible_models.doubt(attribute, module, tracer)
+                doubt = told_elsewhere(attribute.value, module, tracer)
+                doubt = doubt or possible_models.doubt(attribute, module, tracer)
                 doubt = doubt or made_of_model(attribute.value, module, tracer)
                 doubt = doubt or handed_out(attribute.value, attribute.attr, module, tracer)
-            if not doubt or doubt in told:
+            key = doubt, attribute.attr if attribute.attr in OF_STATE else ""
+            if not doubt or key in told:
                 continue
             if attribute.attr not in fsdp1.ONLY_MODELS:
-                told.add(doubt)
+                told.add(key)
         if attribute.attr not in OF_STATE and _has_own(
             models(found, tracer), attribute.attr, tracer
         ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from fsdp_migrate.analysis.flow import Definition, access_path
 from fsdp_migrate.analysis.module import Module
@@ -10,6 +11,7 @@ from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.analysis.values import Class, Computed, Made, Unknown, Values
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import declared
+from fsdp_migrate.syntax import conditions
 from fsdp_migrate.syntax.kinds import method_of
 
 
@@ -26,23 +28,79 @@ def is_taken_for_model(node: ast.expr, module: Module, tracer: Tracer) -> bool:
         return bool(found) and all(isinstance(v, (Computed, Unknown)) for v in found)
     if declared.model(tracer.evaluate(node, module), tracer).model:
         return True
-    methods = module.table.methods
-    calls = [call for name in fsdp1.STATICS if name in methods for call in methods[name]]
-    path = access_path(node) if calls else None
+    call = _static_that_tells(node, module, tracer)
+    return call is not None and not _excludes(call, node, module)
+
+
+def told_elsewhere(node: ast.expr, module: Module, tracer: Tracer) -> str:
+    """Why an expression that nothing else is known about may be an FSDP1 model: an FSDP1 static is
+    given it where its function goes another way, or in another method of the class. Empty where
+    none is."""
+    if tracer.told(node, module) is not None:
+        return ""
+    call = _static_that_tells(node, module, tracer)
+    if call is not None:
+        given = f"FSDP.{method_of(call).attr} is given it"
+        return f"{given} in another branch" if _excludes(call, node, module) else ""
+    path, here = access_path(node), _method_around(node, module)
+    if path is None or here is None or not path.startswith("self."):
+        return ""
+    if models(tracer.evaluate(node, module), tracer):
+        return ""
+    for call in _statics_given(path, module, tracer):
+        other = _method_around(call, module)
+        if other in (None, here):
+            continue
+        if module.table.parents[other] is module.table.parents[here]:
+            return f"FSDP.{method_of(call).attr} is given it in {other.name}()"
+    return ""
+
+
+def _method_around(node: ast.AST, module: Module) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """The method that a node stands in; None outside of classes."""
+    for function in module.table.ancestors(node):
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            in_class = isinstance(module.table.parents[function], ast.ClassDef)
+            return function if in_class else None
+    return None
+
+
+def _static_that_tells(node: ast.expr, module: Module, tracer: Tracer) -> ast.Call | None:
+    """The call that gives an FSDP1 static the model that ``node`` uses; one in the same branch, if
+    there is one."""
+    path = access_path(node)
     if path is None or not all(isinstance(v, Unknown) for v in tracer.evaluate(node, module)):
-        return False
+        return None
     here = module.table.scope_of(node).function()
-    for call in sorted(calls, key=lambda c: (c.lineno, c.col_offset)):
+    elsewhere = None
+    for call in _statics_given(path, module, tracer):
         if module.table.within[call].function() is not here:
             continue
         given = [*call.args, *(k.value for k in call.keywords)]
-        if not any(_may_be_same(g, node, path, module) for g in given[:3]):
-            continue
-        method = method_of(call)
-        names = {fsdp1.canonical(q) for q in tracer.project.external(method, module)}
-        if f"{fsdp1.FSDP}.{method.attr}" in names:
-            return _is_model_argument(call, path)
-    return False
+        if any(_may_be_same(g, node, path, module) for g in given[:3]):
+            if not _excludes(call, node, module):
+                return call
+            elsewhere = elsewhere or call
+    return elsewhere
+
+
+def _statics_given(path: str, module: Module, tracer: Tracer) -> Iterator[ast.Call]:
+    """The calls of FSDP1's statics in a module that are given a path as their model."""
+    methods = module.table.methods
+    calls = [call for name in fsdp1.STATICS if name in methods for call in methods[name]]
+    for call in sorted(calls, key=lambda c: (c.lineno, c.col_offset)):
+        if _is_model_argument(call, path):
+            method = method_of(call)
+            names = {fsdp1.canonical(q) for q in tracer.project.external(method, module)}
+            if f"{fsdp1.FSDP}.{method.attr}" in names:
+                yield call
+
+
+def _excludes(call: ast.Call, node: ast.expr, module: Module) -> bool:
+    """Whether one condition keeps ``node`` from running where it lets ``call`` run."""
+    told = dict(conditions.around(call, module.table))
+    here = conditions.around(node, module.table)
+    return any(told.get(test, holds) is not holds for test, holds in here)
 
 
 def _may_be_same(given: ast.expr, node: ast.expr, path: str, module: Module) -> bool:

@@ -82,7 +82,7 @@ def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         if study.constructors:
             found += _versions(found, study)
         found += _outdated_methods(referring, study)
-        found = running(found, study)
+        found = running(_without_needless_doubt(found), study)
         study.found = found, used
         doubted = (s for s in found if s.doubt and s.construct.attribute in fsdp1.ONLY_MODELS)
         study.doubtful.update(s.receiver for s in doubted if s.receiver is not None)
@@ -95,6 +95,12 @@ def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         if branch is not None and not _builds_models(branch, study):
             study.branches.append(branch)
     return found, used
+
+
+def _without_needless_doubt(found: list[Site]) -> list[Site]:
+    """The sites less those on what may be a model that another finder knows to be one."""
+    sure = {site.reference for site in found if not site.doubt}
+    return [site for site in found if not site.doubt or site.reference not in sure]
 
 
 def running(found: list[Site], study: Study) -> list[Site]:

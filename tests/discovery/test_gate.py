@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -130,6 +131,25 @@ def test_files_that_hand_a_model_on_are_read(tmp_path: Path) -> None:
     assert {Path(p).name for p in found.library} == {"more.py"}
     changed = {p.name for p in session.run([tmp_path]).changed}
     assert changed == {"train.py", "tools.py", "scaler.py"}
+
+
+@pytest.mark.parametrize("remark", ["\u2026", "\uff0c", "\u00b2", "\u00e9"])
+def test_files_are_read_as_they_are_however_they_are_searched(tmp_path: Path, remark: str) -> None:
+    loop = f"# a remark{remark}\ndef run(model):\n    model.clip_grad_norm_(1.0)\n"
+    cell = {"cell_type": "code", "source": loop.splitlines(keepends=True)}
+    notebook = json.dumps({"cells": [cell], "nbformat": 4, "metadata": {}}, ensure_ascii=False)
+    files = {
+        "train.py": f"{USE}import loop\n\nloop.run(build(net))\n",
+        "loop.py": loop,
+        "loop.ipynb": notebook,
+    }
+    lay(tmp_path, files)
+    found = search.find([tmp_path])
+    assert found.others == {
+        tmp_path / name: files[name].encode() for name in ("loop.ipynb", "loop.py")
+    }
+    found = session.run([tmp_path])
+    assert found.result.changes[tmp_path / "loop.py"].decode().count(remark) == 1
 
 
 def test_prose_that_looks_like_an_import_is_searched_as_it_is(tmp_path: Path) -> None:

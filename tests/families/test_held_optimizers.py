@@ -182,3 +182,32 @@ def test_a_problem_is_said_in_one_sentence() -> None:
         "the optimizer is of the class Holder, which is no torch.optim.Optimizer, and which it "
         "holds is not plain to see"
     )
+
+
+LOOKED_UP = """\
+class Samples:
+    {has}
+
+
+def look_up(kind, parameters):
+    return Samples() if kind == "data" else torch.optim.AdamW(parameters)
+
+
+def main(net, kind):
+    model = FSDP(net)
+    optimizer = look_up(kind, model.parameters())
+    return FSDP.optim_state_dict(model, optimizer)
+"""
+
+
+@pytest.mark.parametrize(
+    ("has", "outcome"),
+    [
+        ("size = 3", Outcome.REWRITTEN),
+        ("def state_dict(self):\n        return {}", Outcome.LEFT),
+        ("def __getattr__(self, name):\n        return name", Outcome.LEFT),
+    ],
+)
+def test_what_has_no_state_is_not_asked_for_one(has: str, outcome: Outcome) -> None:
+    result, _ = migrate({"example.py": HEAD + LOOKED_UP.format(has=has)})
+    assert [d.outcome for d in result.decisions if d.code == "FSDP304"] == [outcome]

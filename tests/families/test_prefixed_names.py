@@ -124,3 +124,16 @@ for n, p in model.named_parameters():
 )
 def test_a_name_that_is_plain(body: str) -> None:
     assert marked(body) == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ['PREFIX = "_fsdp_wrapped_module"', '"_fsdp_wrapped_module"', 'PREFIX: str = "_fpw_module"'],
+)
+def test_a_prefix_that_stands_on_its_own_holds_no_model_back(statement: str) -> None:
+    result, after = migrate(
+        {"example.py": PROGRAM.format(body="pass"), "names.py": f"{statement}\n"}
+    )
+    assert not result.problems
+    assert "fully_shard(net)" in after["example.py"]
+    assert statement in after["names.py"]

@@ -66,3 +66,75 @@ def test_what_may_be_given_anything_takes_all_along() -> None:
     first, second = constructors("**load()", SHARED["a policy"])
     assert " shard(net" in first
     assert " shard(net" in second
+
+
+@pytest.mark.parametrize(
+    ("imports", "bound"),
+    [
+        ("from torch.distributed.fsdp.api import StateDictType", "StateDictType"),
+        (
+            "try:\n    from torch.distributed.fsdp.api import StateDictType\n"
+            "except ImportError:\n    pass",
+            "fsdp2_StateDictType",
+        ),
+    ],
+)
+def test_a_name_that_is_imported_twice(imports: str, bound: str) -> None:
+    source = f"""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import StateDictType
+{imports}
+
+
+def build(net, config):
+    if config.kind == StateDictType.FULL_STATE_DICT:
+        print("full")
+    return FSDP(net)
+"""
+    result, after = migrate({"example.py": source})
+    assert not result.problems
+    assert f"config.kind == {bound}.FULL_STATE_DICT" in after["example.py"]
+
+
+COMPARED = """\
+from accelerate import Accelerator
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import ShardingStrategy
+
+
+def build(net, config):
+    return FSDP(net, sharding_strategy=config.strategy)
+
+
+def stage(config, state):
+    accelerator = Accelerator()
+    plugin = accelerator.state.fsdp_plugin if config.fsdp else None
+    return {test}
+"""
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "plugin.sharding_strategy is ShardingStrategy.FULL_SHARD",
+        "ShardingStrategy.FULL_SHARD == plugin.sharding_strategy",
+        "plugin.sharding_strategy in (ShardingStrategy.FULL_SHARD, None)",
+        "state.fsdp_plugin.sharding_strategy != ShardingStrategy.FULL_SHARD",
+    ],
+)
+def test_what_another_library_goes_on_with_is_compared_with_torchs_own(test: str) -> None:
+    source = COMPARED.format(test=test)
+    result, after = migrate({"example.py": source})
+    assert not result.problems
+    assert "return fully_shard(" in after["example.py"]
+    assert f"return {test}" in after["example.py"]
+    assert "from torch.distributed.fsdp import ShardingStrategy" in after["example.py"]
+
+
+@pytest.mark.parametrize(
+    "test", ["config.strategy is ShardingStrategy.FULL_SHARD", "state == ShardingStrategy.NO_SHARD"]
+)
+def test_what_the_project_compares_is_its_own(test: str) -> None:
+    _, after = migrate({"example.py": COMPARED.format(test=test)})
+    assert f"return {test}" in after["example.py"]
+    assert "from torch.distributed.fsdp import ShardingStrategy" not in after["example.py"]

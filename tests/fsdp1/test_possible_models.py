@@ -147,3 +147,69 @@ def test_what_is_something_else_stays(source: str) -> None:
 def test_nothing_is_taken_for_a_model_where_none_is_made() -> None:
     source = "def step(net):\n    net.clip_grad_norm_(1.0)\n"
     assert rewritten(source) == source
+
+
+OTHER_WAY = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+def whole(net, flag):
+    if flag:
+        with FSDP.state_dict_type(net, StateDictType.FULL_STATE_DICT):
+            return net.state_dict()
+    {rest}
+"""
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "elif hasattr(net, 'module'):\n        return net.module.state_dict()\n    return net",
+        "else:\n        return net.state_dict()",
+        "else:\n        return {k: v for k, v in net.state_dict().items()}",
+    ],
+)
+def test_what_is_a_model_in_another_branch_is_marked_and_holds_nothing_back(rest: str) -> None:
+    files = {"model.py": MODEL, "states.py": OTHER_WAY.format(rest=rest)}
+    result, after = migrate(files)
+    assert "fully_shard" in after["model.py"]
+    assert "get_model_state_dict(net" in after["states.py"]
+    found = [d for d in result.decisions if d.site.doubt]
+    assert {d.outcome for d in found} == {Outcome.REVIEW}
+    assert after["states.py"].count("is given it in another branch") == len(found) == 1
+
+
+OTHER_METHOD = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+class Trainer:
+    def save(self):
+        with FSDP.state_dict_type(self.model, StateDictType.FULL_STATE_DICT):
+            return self.model.state_dict()
+
+    def load(self, state):
+        {load}
+{more}"""
+
+
+def test_what_is_a_model_in_another_method_is_marked() -> None:
+    load = "self.model.load_state_dict(state)\n        self.model.load_state_dict(state)"
+    source = OTHER_METHOD.format(load=load, more="")
+    _, after = migrate({"model.py": MODEL, "states.py": source})
+    assert "get_model_state_dict(" in after["states.py"]
+    assert after["states.py"].count("FSDP.state_dict_type is given it in save()") == 1
+
+
+@pytest.mark.parametrize(
+    ("load", "more"),
+    [
+        ("self.optimizer.load_state_dict(state)", ""),
+        ("if not isinstance(self.model, FSDP):\n            self.model.load_state_dict(state)", ""),
+        ("pass", "\n\nclass Other:\n    def load(self, state):\n        self.model.state_dict()\n"),
+    ],
+)
+def test_what_no_other_method_tells_of_is_not_marked(load: str, more: str) -> None:
+    source = OTHER_METHOD.format(load=load, more=more)
+    _, after = migrate({"model.py": MODEL, "states.py": source})
+    assert "is given it" not in after["states.py"]

@@ -47,7 +47,7 @@ class Held:
 
 def held_optimizer(optimizer: ast.expr, module: Module, study: Study) -> Held:
     """Where the optimizer is that an FSDP1 call is given."""
-    values = study.values(optimizer, module)
+    values = frozenset(v for v in study.values(optimizer, module) if _may_have_state(v, study))
     holders = [v for v in values if _is_holder(v, study)]
     if not holders:
         return Held("", values)
@@ -131,6 +131,15 @@ def _is_holder(value: Value, study: Study) -> bool:
                 if not isinstance(found, Class) and getattr(found, "name", "") not in PLAIN_BASES:
                     return False
     return True
+
+
+def _may_have_state(value: Value, study: Study) -> bool:
+    """Whether an object can be what an FSDP1 call is given: it asks for these."""
+    if not _is_holder(value, study):
+        return True
+    cls = _class_of(value)
+    asked = ("state_dict", "param_groups", "__getattr__", "__getattribute__")
+    return any(study.tracer.has_attribute(cls, name) for name in asked)
 
 
 def _optimizers_of(holder: Value, study: Study) -> Iterator[tuple[str, Values]]:

@@ -95,14 +95,16 @@ def _alternative(site: Site) -> tuple[ast.BoolOp, ast.BoolOp] | None:
     which is for FSDP1's wrapper alone."""
     table = site.module.table
     asked = table.parents[site.string]
+    match asked:
+        case ast.Call(func=ast.Name(id="hasattr"), args=[_, ast.Constant(value=key_prefixes.PART)]):
+            pass
+        case _:
+            return None
     arm = table.parents[asked]
-    choice = table.parents[arm]
-    match asked, arm, choice:
-        case (
-            ast.Call(func=ast.Name(id="hasattr"), args=[_, ast.Constant(value=key_prefixes.PART)]),
-            ast.BoolOp(op=ast.And(), values=[first, *_]),
-            ast.BoolOp(op=ast.Or()),
-        ) if first is asked:
+    match arm, table.parents[arm]:
+        case ast.BoolOp(op=ast.And(), values=[first, *_]), ast.BoolOp(op=ast.Or()) as choice if (
+            first is asked
+        ):
             return choice, arm
     return None
 

@@ -10,6 +10,7 @@ import ast
 from typing import Final
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Computed, Made, Unknown
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
@@ -28,6 +29,7 @@ SETTINGS: Final = {
 }
 """What ``shard`` of the support module takes, and the rule that answers for it."""
 
+DEEPEST = 6  # attributes of one another
 FOLLOWED = 2  # names that a value is assigned to, one after the other
 HARMLESS = frozenset({"builtins", "dataclasses", "typing", "argparse", "click", "functools"})
 
@@ -35,6 +37,10 @@ HARMLESS = frozenset({"builtins", "dataclasses", "typing", "argparse", "click", 
 def import_from_support(site: Site, name: str, study: Study, rule: str) -> Decision:
     """Import an FSDP1 name from the support module instead of torch."""
     models = study.reached_from(site.module)
+    owner = _met_by_stranger(site.reference, site.module, study)
+    if owner:
+        message = f"kept: {owner} has FSDP1's {name}"
+        return study.kept_as_is(site, rule, message, models=models)
     problem = study.no_models
     stranger = _given_to_stranger(site, study)
     if stranger:
@@ -53,10 +59,11 @@ def import_from_support(site: Site, name: str, study: Study, rule: str) -> Decis
 
 def take_over(node: ast.expr, name: str, site: Site, study: Study, proposal: Proposal) -> None:
     """Make ``node`` mean what the support module calls ``name``."""
-    alias = _plain_import(node, name, site, study)
-    if alias is not None:
+    imports = _plain_imports(node, name, site, study)
+    if imports:
         node = of_kind(node, ast.Name)
-        proposal.remove_import(site.module, alias)
+        for alias in imports:
+            proposal.remove_import(site.module, alias)
         proposal.support_as(site.module, name, node.id, node)
     else:
         local = proposal.support(site.module, name, node)
@@ -76,26 +83,28 @@ def is_name(node: ast.Name | ast.Attribute, name: str, site: Site, study: Study)
     return any(fsdp1.canonical(q) == name for q in study.external(node, site.module))
 
 
-def _plain_import(node: ast.expr, name: str, site: Site, study: Study) -> ast.alias | None:
-    """The import to take over, when everything that uses it in the module can follow."""
+def _plain_imports(node: ast.expr, name: str, site: Site, study: Study) -> list[ast.alias]:
+    """The import to take over, when everything that uses it in the module can follow.
+
+    A module may import the name several times.
+    """
     if not isinstance(node, ast.Name):
-        return None
+        return []
     table = site.module.table
     owner = table.within[node].lookup(node.id)
-    if owner is None or len(owner.bindings[node.id]) != 1:
-        return None
-    binding = owner.bindings[node.id][0]
-    direct = isinstance(binding.node, ast.alias) and fsdp1.canonical(binding.qualified) == name
-    if not direct:
-        return None
+    bindings = owner.bindings[node.id] if owner is not None else []
+    aliases = [b.node for b in bindings if isinstance(b.node, ast.alias)]
+    if len(aliases) != len(bindings) or any(fsdp1.canonical(b.qualified) != name for b in bindings):
+        return []
+    if len({table.parents[table.statement(alias)] for alias in aliases}) != 1:
+        return []  # each in a branch of its own
     for other in table.names_by_id.named(node.id):
         if table.within[other].lookup(other.id) is not owner:
             continue
-        if _given_to_stranger(
-            Site(Construct(ConstructKind.NAME, name), site.module, other, other), study
-        ):
-            return None
-    return of_kind(binding.node, ast.alias)
+        use = Site(Construct(ConstructKind.NAME, name), site.module, other, other)
+        if _given_to_stranger(use, study) or _met_by_stranger(other, site.module, study):
+            return []
+    return aliases
 
 
 def _given_to_stranger(site: Site, study: Study) -> str:
@@ -127,4 +136,40 @@ def _stranger(value: ast.AST, module: Module, study: Study, depth: int) -> str:
             outside = [n for n in names if n.split(".", maxsplit=1)[0] not in HARMLESS]
             return outside[0] if outside else ""
         child = parent
+    return ""
+
+
+def _met_by_stranger(value: ast.AST, module: Module, study: Study) -> str:
+    """The library whose object has a value compared with what it holds, or is given it as an
+    attribute: ``accelerator.state.fsdp_plugin.sharding_strategy is ShardingStrategy.FULL_SHARD``.
+    It goes on with FSDP1's names."""
+    for parent in module.table.ancestors(value):
+        others: list[ast.expr] = []
+        match parent:
+            case ast.Compare(left=left, comparators=compared):
+                others = [left, *compared]
+            case ast.Assign(targets=others):
+                pass
+            case ast.expr():
+                continue
+        owners = (_owner(o, module, study, DEEPEST) for o in others if isinstance(o, ast.Attribute))
+        return next(filter(None, owners), "")
+    return ""
+
+
+def _owner(node: ast.expr, module: Module, study: Study, depth: int) -> str:
+    """The library whose object has an attribute; empty where it is the project's or not known."""
+    if not isinstance(node, ast.Attribute) or depth <= 0:
+        return ""
+    if node.attr == "fsdp_plugin":
+        return "accelerate"
+    for found in study.values(node.value, module):
+        name = found.made_by if isinstance(found, Made) else getattr(found, "name", "")
+        package = name.partition(".")[0]
+        if package and package != "torch" and package not in {*HARMLESS, *study.project.packages}:
+            return package
+        if isinstance(found, (Computed, Unknown)) and isinstance(found.node, ast.expr):
+            owner = _owner(found.node, found.module, study, depth - 1)
+            if owner:
+                return owner
     return ""
