@@ -87,3 +87,53 @@ def test_settings_that_callers_pass(launcher: Launcher, tmp_path: Path, argument
     before = launcher.script(both.before, fsdp1="allow")
     after = launcher.script(both.after, fsdp1="forbid")
     assert compare(before, after, tolerance=1e-5) == 10  # of two ranks
+
+
+JOINED = """
+from torch.distributed.fsdp.wrap import (
+    _or_policy,
+    size_based_auto_wrap_policy,
+    transformer_auto_wrap_policy,
+)
+
+
+def policy_of(net, frozen, fewest, classes):
+    policies = []
+    if frozen:
+        policies.append(
+            functools.partial(
+                lambda_auto_wrap_policy, lambda_fn=lambda m: getattr(m, "out_features", 0) == 2
+            )
+        )
+    SIZED
+    if classes is not None:
+        by_class = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls=classes)
+        policies.append(by_class)
+    if len(policies) > 0:
+        return functools.partial(_or_policy, policies=policies)
+    return None
+
+
+def build(net):
+    return FSDP(
+        net,
+        auto_wrap_policy=policy_of(net, ARGUMENTS),
+        device_id=torch.device("cpu"),
+        sync_module_states=True,
+    )
+"""
+SIZED = "policies.append(functools.partial(size_based_auto_wrap_policy, min_num_params=fewest))"
+
+
+@pytest.mark.parametrize(
+    "arguments", ["True, 0, None", "False, 0, {nn.Linear}", "True, 40, None", "False, 0, None"]
+)
+def test_joined_policies(launcher: Launcher, tmp_path: Path, arguments: str) -> None:
+    sized = f"if fewest:\n        {SIZED}" if "40" in arguments else ""
+    joined = JOINED.replace("SIZED", sized).replace("ARGUMENTS", arguments)
+    both = written({"train.py": (HEAD + joined + TRAIN).encode()}, tmp_path)
+    assert ("def shard_by_policy" in both.text()) == bool(sized)
+    assert not list(both.after.parent.glob("fsdp2_support*"))
+    before = launcher.script(both.before, fsdp1="allow")
+    after = launcher.script(both.after, fsdp1="forbid")
+    assert compare(before, after, tolerance=1e-5) == 10
