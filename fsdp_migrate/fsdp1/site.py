@@ -25,7 +25,7 @@ class Site:
 
     construct: Construct
     module: Module
-    node: ast.expr | ast.stmt | ast.keyword | ast.alias
+    node: ast.expr | ast.stmt | ast.keyword | ast.alias | ast.arg
     reference: ast.AST
     receiver: ast.expr | None = None
     doubt: str = ""  # why nobody knows whether the receiver is a model

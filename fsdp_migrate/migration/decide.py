@@ -221,6 +221,8 @@ def _serves_others(study: Study) -> set[ast.AST] | None:
                 continue
             for argument in (*call.args, *(k.value for k in call.keywords)):
                 found |= policies.policy_origins(study.values(argument, module), study)
+                if policies.may_ask_any(study.values(argument, module), study):
+                    return None
             asked = call.args[1:] if name == "shard_by_policy" else []
             named = [n for each in asked for n in ast.walk(each) if isinstance(n, ast.Name)]
             if any(study.unknown(study.values(each, module)) for each in named):

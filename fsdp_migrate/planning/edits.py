@@ -147,6 +147,14 @@ class RenameKeyword(Edit):
 
 
 @dataclass(frozen=True, eq=False)
+class RenameParameter(Edit):
+    """A parameter has another name where its function is defined."""
+
+    parameter: ast.arg
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
 class AddKeyword(Edit):
     call: ast.Call
     name: str

@@ -21,6 +21,7 @@ from fsdp_migrate.planning.edits import (
     RemoveImport,
     RemoveItem,
     RenameKeyword,
+    RenameParameter,
     ReplaceExpression,
     ReplaceStatement,
     Support,
@@ -96,6 +97,9 @@ class Proposal:
         self, module: Module, call: ast.Call, argument: ast.keyword, name: str
     ) -> None:
         self.edits.append(RenameKeyword(module, argument, call, name))
+
+    def rename_parameter(self, module: Module, parameter: ast.arg, name: str) -> None:
+        self.edits.append(RenameParameter(module, parameter, name))
 
     def move_after(self, module: Module, node: ast.stmt, after: ast.stmt) -> None:
         self.edits.append(MoveStatement(module, node, after))

@@ -25,6 +25,7 @@ from fsdp_migrate.planning.edits import (
     RemoveImport,
     RemoveItem,
     RenameKeyword,
+    RenameParameter,
     ReplaceExpression,
     ReplaceStatement,
     Support,
@@ -143,6 +144,8 @@ def plan_edits(module: Module, edits: Sequence[Edit]) -> EditPlan:
                 plan.statements[edit.node].alone = True
             case RemoveArgument() | RenameKeyword() | AddKeyword():
                 plan.calls[edit.call].append(edit)
+            case RenameParameter():
+                plan.expressions[edit.parameter] = Code(edit.name, {})
             case RemoveItem() | AddItem():
                 plan.displays[edit.node].append(edit)
             case RemoveImport():

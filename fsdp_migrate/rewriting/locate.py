@@ -45,6 +45,8 @@ def locate(
     for node in wanted:
         if isinstance(node, ast.expr):
             expressions[_span(node, source, part)] = node
+        elif isinstance(node, ast.arg):
+            expressions[_name_span(node, source, part)] = node
         elif isinstance(node, ast.stmt):
             statements[_start(node, source, part)] = node
     state = _Spans(tree.default_indent, tree.default_newline)
@@ -53,7 +55,9 @@ def locate(
     return Located(state.nodes, state.dirty, state.indents, "".join(state.tokens))
 
 
-def _start(node: ast.expr | ast.stmt, source: Source, part: AbridgedText | None) -> tuple[int, int]:
+def _start(
+    node: ast.expr | ast.stmt | ast.arg, source: Source, part: AbridgedText | None
+) -> tuple[int, int]:
     line = node.lineno if part is None else part.line(node.lineno)
     return line, source.column(node.lineno, node.col_offset)
 
@@ -62,6 +66,12 @@ def _span(node: ast.expr, source: Source, part: AbridgedText | None) -> Span:
     end = source.column(present(node.end_lineno), present(node.end_col_offset))
     last = present(node.end_lineno) if part is None else part.line(present(node.end_lineno))
     return (*_start(node, source, part), last, end)
+
+
+def _name_span(parameter: ast.arg, source: Source, part: AbridgedText | None) -> Span:
+    """Where a parameter's name stands, its type left out."""
+    line, column = _start(parameter, source, part)
+    return line, column, line, column + len(parameter.arg)
 
 
 class _Spans(CodegenState):

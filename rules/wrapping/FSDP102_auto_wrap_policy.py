@@ -71,4 +71,5 @@ def _is_unknown(constructor: Constructor, study: Study) -> bool:
     policy = constructor.arguments.get("auto_wrap_policy")
     if policy is None:
         return constructor.is_open
-    return bool(study.unknown(study.values(policy, constructor.module)))
+    values = study.values(policy, constructor.module)
+    return bool(study.unknown(values)) or policies.may_ask_any(values, study)

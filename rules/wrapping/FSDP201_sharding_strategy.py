@@ -13,6 +13,7 @@ RULE = Rule(
         "FullyShardedDataParallel(sharding_strategy=)",
         "ShardingStrategy",
         "annotation(ShardingStrategy)",
+        "parameter for the strategy",
     ),
 )
 
@@ -20,4 +21,6 @@ RULE = Rule(
 def decide(site: Site, study: Study) -> Decision:
     if site.construct.is_constructor:
         return strategy.decide_argument(site, study, RULE.code)
+    if site.construct == strategy.PARAMETER:
+        return strategy.decide_parameter(site, study, RULE.code)
     return strategy.decide_mention(site, study, RULE.code)

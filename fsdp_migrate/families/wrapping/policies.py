@@ -9,12 +9,24 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Constant, Display, External, Function, Made, Value, Values
+from fsdp_migrate.analysis.values import (
+    Computed,
+    Constant,
+    Display,
+    External,
+    Function,
+    Made,
+    Unknown,
+    Value,
+    Values,
+)
+from fsdp_migrate.families.wrapping import policy_lists
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
@@ -50,6 +62,7 @@ class Policy:
     parts: tuple[tuple[Policy, ...], ...] = field(default=())
     looks_everywhere: bool = False  # of a function that walks: it only tests modules
     named: bool = False  # the list of joined policies has a name
+    is_open: bool = False  # not all that it asks is in sight
 
     @property
     def needs_walk(self) -> bool:
@@ -63,6 +76,19 @@ def read(values: Iterable[Value], study: Study) -> list[Policy]:
         Unreadable: one of them cannot be followed or is of a kind that has no FSDP2 form.
     """
     return [_read_one(value, study) for value in _ordered(values)]
+
+
+def is_open(value: Value, study: Study) -> bool:
+    """A value that is made outside the given paths, or in a way that is not followed."""
+    match value:
+        case External(name=name):
+            return fsdp1.canonical(name) is None
+        case Made(made_by="functools.partial", node=ast.Call(args=[bound, *_])):
+            called = study.tracer.evaluate(bound, value.module, value.frame)
+            return any(is_open(each, study) for each in called)
+        case Made(callee=External(name=name)):
+            return fsdp1.canonical(name) is None
+    return isinstance(value, (Unknown, Computed))
 
 
 def read_policies(constructor: Constructor, study: Study) -> list[Policy] | None:
@@ -164,34 +190,37 @@ def _partial(value: Made, call: ast.Call, study: Study) -> Policy:
 
 
 def _joined(value: Made, call: ast.Call, study: Study) -> Policy:
+    """Policies of which any may pick a module; walked where their list cannot be read."""
     listed = _argument(call, -1, "policies")
-    display, where = _written_list(listed, value, study)
-    parts = tuple(
-        tuple(
-            written_here(
-                read(study.tracer.evaluate(element, where, value.frame), study),
-                element,
-                where,
-                study,
-            )
-        )
-        for element in display.elts
-    )
-    named = display is not listed
-    return Policy(Kind.ANY, value.module, call, listed, parts, named=named)
+    elements = policy_lists.elements(listed, value, study)
+    if elements is None:
+        found = study.tracer.evaluate(listed, value.module, value.frame)
+        parts = tuple(_readable(each, study) for each in found)
+        return Policy(Kind.WALK, value.module, call, None, parts, is_open=True)
+    named = not isinstance(listed, policy_lists.DISPLAYS)
+    ask = study.tracer.evaluate
+    joined = []
+    for element, where in elements:  # one that this call does not add is one for other calls
+        values = ask(element, where, value.frame) or ask(element, where)
+        joined.append(tuple(written_here(read(values, study), element, where, study)))
+    if named and any(map(_is_rebound, itertools.chain(*joined))):
+        return Policy(Kind.WALK, value.module, call, None, tuple(joined))
+    return Policy(Kind.ANY, value.module, call, listed, tuple(joined), named=named)
 
 
-def _written_list(
-    listed: ast.expr, made: Made, study: Study
-) -> tuple[ast.List | ast.Tuple | ast.Set, Module]:
-    """The list of policies, as it is written, and where that is."""
-    found = study.tracer.evaluate(listed, made.module, made.frame)
-    for value in found if len(found) == 1 else ():
-        match value.node:
-            case ast.List() | ast.Tuple() | ast.Set() as display:
-                if display is listed or not any(study.tracer.additions(value)):
-                    return display, value.module
-    raise Unreadable("the policies given to _or_policy are not written out as a list")
+def _is_rebound(policy: Policy) -> bool:
+    return policy_lists.is_rebound(policy.argument or policy.node, policy.module)
+
+
+def _readable(value: Value, study: Study) -> tuple[Policy, ...]:
+    """The policies of a list that can be read, where that is not all of them."""
+    shown = value.node.elts if isinstance(value.node, policy_lists.DISPLAYS) else []
+    found: list[Policy] = []
+    for element, where in [*((e, value.module) for e in shown), *study.tracer.additions(value)]:
+        for each in _ordered(study.values(element, where)):
+            with contextlib.suppress(Unreadable):
+                found += written_here([_read_one(each, study)], element, where, study)
+    return tuple(found)
 
 
 def written_here(
@@ -306,6 +335,15 @@ def import_of(node: ast.AST, module: Module) -> ast.AST | None:
     owner = module.table.within[node].lookup(node.id)
     bindings = owner.bindings[node.id] if owner is not None else []
     return bindings[0].node if len(bindings) == 1 else None
+
+
+def may_ask_any(values: Values, study: Study) -> bool:
+    """Whether some policy asks others that are not all in sight."""
+    found: list[Policy] = []
+    for value in values:
+        with contextlib.suppress(Unreadable):
+            found.append(_read_one(value, study))
+    return any(policy.is_open for policy in found)
 
 
 def policy_origins(values: Values, study: Study) -> set[ast.AST]:

@@ -13,10 +13,16 @@ from packaging.version import Version
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, External, Unknown, Value, Values
-from fsdp_migrate.families.wrapping.policies import Kind, Policy, Unreadable, read, written_here
+from fsdp_migrate.analysis.values import Class, External, Values
+from fsdp_migrate.families.wrapping.policies import (
+    Kind,
+    Policy,
+    Unreadable,
+    is_open,
+    read,
+    written_here,
+)
 from fsdp_migrate.families.wrapping.refused_modules import CONTAINERS
-from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
@@ -51,7 +57,7 @@ def express_policy(argument: ast.expr, plan: ShardPlan, study: Study) -> PolicyU
     """
     constructor = plan.constructor
     values = study.values(argument, constructor.module)
-    if any(_is_open(v) for v in values):
+    if any(is_open(v, study) for v in values):
         return _any_callable(argument, values, plan, study)
     found = written_here(read(values, study), argument, constructor.module, study)
     real = [p for p in found if p.kind is not Kind.NONE]
@@ -105,16 +111,9 @@ def _may_pick(policy: Policy, lists: set[ast.ClassDef], study: Study) -> bool:
     return False
 
 
-def _is_open(value: Value) -> bool:
-    """A value that is made outside the given paths."""
-    if isinstance(value, External):
-        return fsdp1.canonical(value.name) is None
-    return isinstance(value, Unknown)
-
-
 def _any_callable(argument: ast.expr, values: Values, plan: ShardPlan, study: Study) -> PolicyUse:
     """Leave a policy that is not known to ``shard_by_policy``, which calls it as FSDP1 did."""
-    for policy in read((v for v in values if not _is_open(v)), study):
+    for policy in read((v for v in values if not is_open(v, study)), study):
         if policy.kind is not Kind.NONE:
             _keep(policy, plan, study)
     why = study.unknown(values) or "it comes from outside the given paths"
@@ -122,7 +121,7 @@ def _any_callable(argument: ast.expr, values: Values, plan: ShardPlan, study: St
     return PolicyUse(
         "shard_by_policy asks it as FSDP1 did",
         walk=walk,
-        may_be_none=True,
+        may_be_none=not all(getattr(v, "made_by", "") == "functools.partial" for v in values),
         setup=setup,
         review=f"the policy cannot be followed ({why}); shard_by_policy takes any callable",
     )

@@ -1,8 +1,8 @@
 """Which sharding strategies an expression may be: one, or a choice of several that are in sight.
 
 A choice is a condition, a table by name, ``ShardingStrategy[name]`` for a name that the command
-line has a list of, or a local variable for one of these. Each is read for nothing but constructors,
-so that what they are in FSDP2 can stand in their place.
+line has a list of, a local variable for one of these, or a parameter of a function. Each is read
+for nothing but constructors, so that what they are in FSDP2 can stand in their place.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from packaging.version import Version
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Constant, External, Value
-from fsdp_migrate.families.wrapping import command_line, tables
+from fsdp_migrate.families.wrapping import command_line, passed_arguments, tables
+from fsdp_migrate.families.wrapping.passed_arguments import Parameter
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
@@ -24,6 +25,7 @@ from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.kinds import method_of, of_kind
 
 ENUM = "ShardingStrategy"
+RESHARD = "reshard_after_forward"
 # True makes the root reshard as well since then; None is the default.
 NONE_IS_DEFAULT = Version("2.8")
 RESHARD_NEVER = frozenset({"SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"})
@@ -151,7 +153,8 @@ class Choice:
     ``mentions`` are the expressions that name a strategy, each with its file. ``names`` are those
     of the variable that takes the choice to the constructor, and ``given`` what that is assigned.
     ``by_name`` are the lookups ``ShardingStrategy[name]``, ``functions`` those that return one of
-    these. A call that may lack the argument chooses FULL_SHARD as well.
+    these, ``parameters`` the names of parameters that callers give one of these. A call that may
+    lack the argument chooses FULL_SHARD as well.
     """
 
     given: list[ast.expr]
@@ -160,6 +163,7 @@ class Choice:
     lookups: dict[ast.expr, Rows] = field(default_factory=dict)
     by_name: dict[ast.expr, Rows] = field(default_factory=dict)
     functions: dict[ast.FunctionDef, Module] = field(default_factory=dict)
+    parameters: dict[ast.expr, Parameter] = field(default_factory=dict)
     may_be_lacking: bool = False
 
     @property
@@ -172,9 +176,8 @@ class Choice:
     @property
     def is_full_by_name(self) -> bool:
         """Whether the argument asks for a strategy by its name, and all of them reshard."""
-        return not (
-            self.mentions or self.names or self.functions or self.strategies & RESHARD_NEVER
-        )
+        chosen = self.mentions or self.names or self.functions or self.parameters
+        return not (chosen or self.strategies & RESHARD_NEVER)
 
     @property
     def rows(self) -> Rows | None:
@@ -220,7 +223,8 @@ def _read(constructor: Constructor, study: Study) -> Choice | None:
 def _read_leaf(leaf: ast.expr, module: Module, choice: Choice, study: Study) -> bool:
     """Add what an expression may be to a choice; False if that is not in sight."""
     written = _written(leaf, module, study)
-    is_none = isinstance(leaf, ast.Constant) and bool(choice.names or choice.functions)
+    taken = choice.names or choice.functions or choice.parameters
+    is_none = isinstance(leaf, ast.Constant) and bool(taken)
     if written is not None and not (is_none and study.target < NONE_IS_DEFAULT):
         choice.mentions[leaf] = written, module
         return True
@@ -235,7 +239,7 @@ def _read_leaf(leaf: ast.expr, module: Module, choice: Choice, study: Study) -> 
         return all(_read_leaf(each, home, choice, study) for each in returned)
     looked_up = tables.lookup(leaf)
     if looked_up is None:
-        return False
+        return _read_parameter(leaf, module, choice, study)
     table, key, default = looked_up
     if default is not None:
         strategy = None if isinstance(default, ast.Constant) else _written(default, module, study)
@@ -255,6 +259,21 @@ def _read_leaf(leaf: ast.expr, module: Module, choice: Choice, study: Study) -> 
         choice.mentions[value] = strategy, where
     choice.lookups[leaf] = Rows(key, strategies, where, None if table is display else display)
     return True
+
+
+def _read_parameter(leaf: ast.expr, module: Module, choice: Choice, study: Study) -> bool:
+    """Add what callers give a parameter to a choice, if the choice stands at the call."""
+    if choice.names or choice.functions or choice.parameters:
+        return False
+    found = passed_arguments.read(leaf, "sharding_strategy", RESHARD, module, study)
+    if found is None:
+        return False
+    choice.parameters[leaf] = found
+    return all(
+        _read_leaf(each, where, choice, study)
+        for given, where in found.given
+        for each in tables.leaves(given)
+    )
 
 
 def _by_name(node: ast.expr, module: Module, study: Study) -> Rows | None:

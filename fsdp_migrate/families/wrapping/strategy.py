@@ -13,8 +13,17 @@ from collections.abc import Set
 from dataclasses import replace
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.wrapping import device_code, devices, strategies, tables, vocabulary
+from fsdp_migrate.families.wrapping import (
+    device_code,
+    devices,
+    passed_arguments,
+    strategies,
+    tables,
+    vocabulary,
+)
+from fsdp_migrate.families.wrapping.passed_arguments import Parameter
 from fsdp_migrate.families.wrapping.strategies import Choice, Rows
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
@@ -22,6 +31,7 @@ from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.shard_plan import ShardPlan
 from fsdp_migrate.syntax.kinds import of_kind
 
+PARAMETER = Construct.parse("parameter for the strategy")
 OPPOSITES = {ast.Eq: "!=", ast.NotEq: "==", ast.In: "not in", ast.NotIn: "in"}
 
 
@@ -50,6 +60,12 @@ def _reshard(choice: Choice, plan: ShardPlan, value: ast.expr, study: Study) -> 
             _retype(statement.annotation, rows.module, plan, study)
     for function, module in choice.functions.items():
         _retype(function.returns, module, plan, study)
+    for leaf, parameter in choice.parameters.items():
+        _rename(parameter, plan, study)
+        if leaf is value:
+            return code(strategies.RESHARD)
+        if plan.is_first("sharding_strategy"):
+            plan.proposal.replace(constructor.module, leaf, code(strategies.RESHARD))
     in_dictionary = constructor.dictionary is not None and constructor.dictionary.is_spread
     if not choice.names and (in_dictionary or not constructor.has("auto_wrap_policy")):
         return code("{v}", v=value)
@@ -62,6 +78,35 @@ def _reshard(choice: Choice, plan: ShardPlan, value: ast.expr, study: Study) -> 
         if isinstance(statement, ast.AnnAssign):
             _retype(statement.annotation, constructor.module, plan, study)
     return code(name)
+
+
+def _rename(parameter: Parameter, plan: ShardPlan, study: Study) -> None:
+    """Let a parameter take ``reshard_after_forward`` to the constructors."""
+    proposal = study.proposal()
+    parameter.rename(strategies.RESHARD, proposal)
+    study.convert(parameter.arg, None, "-> reshard_after_forward", plan.constructor, proposal)
+    _retype(parameter.arg.annotation, parameter.module, plan, study)
+    plan.further.append(Site(PARAMETER, parameter.module, parameter.arg, parameter.arg))
+
+
+def decide_parameter(site: Site, study: Study, rule: str) -> Decision:
+    """Decide a parameter that takes the strategy to constructors."""
+    conversion = study.conversions[site.node]
+    old, new = of_kind(site.node, ast.arg).arg, strategies.RESHARD
+    full = "True" if study.target < strategies.NONE_IS_DEFAULT else "None"
+    review = (
+        f"callers outside the given paths that pass {old} have to pass {new} instead, "
+        f"{full} for FULL_SHARD and False for SHARD_GRAD_OP"
+    )
+    is_seen = not passed_arguments.may_be_called_elsewhere(site.statement, site.module)
+    return study.rewritten(
+        site,
+        rule,
+        f"{old} -> {new}",
+        conversion.proposal,
+        models=conversion.constructors,
+        review="" if is_seen else review,
+    )
 
 
 def _say(

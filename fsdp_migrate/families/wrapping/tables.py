@@ -61,7 +61,7 @@ def returned_for(
     function, home = found
     scope = home.table.scopes[function].parent
     uses = name_uses.uses_of(function.name, present(scope), home, study.project)
-    calls = {n.func for n, m in _asked_for(argument, study) if isinstance(n, ast.Call)}
+    calls = {n.func for n, m in asked_for(argument, study) if isinstance(n, ast.Call)}
     if uses is None or any(use not in calls for use, _ in uses):
         return None
     expressions = []
@@ -158,14 +158,14 @@ def _lookup_of(use: ast.expr, module: Module) -> ast.AST:
 
 def _looked_up_for(argument: str, study: Study) -> Iterator[tuple[ast.expr, Module]]:
     """What an argument may be, functions that choose it looked into."""
-    for leaf, module in _asked_for(argument, study):
+    for leaf, module in asked_for(argument, study):
         yield leaf, module
         found = returned_for(leaf, argument, module, study)
         if found is not None:
             yield from ((each, found[1]) for each in found[2])
 
 
-def _asked_for(argument: str, study: Study) -> Iterator[tuple[ast.expr, Module]]:
+def asked_for(argument: str, study: Study) -> Iterator[tuple[ast.expr, Module]]:
     """What an argument may be, of the constructors that are written out."""
     for constructor in study.constructors.values():
         node = constructor.arguments.get(argument)

@@ -1,0 +1,118 @@
+"""A parameter takes what strategies mean to ``fully_shard`` only where every call is in sight."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.helpers.migrating import migrate, outcomes
+
+LIBRARY = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+def shard_model(net, group=None, strategy=ShardingStrategy.FULL_SHARD):
+    return FSDP(net, process_group=group, sharding_strategy=strategy)
+"""
+PLAIN = """\
+from library import shard_model
+
+
+def build(net):
+    return shard_model(net)
+"""
+PARTIAL = """\
+from functools import partial
+
+from library import shard_model
+from torch.distributed.fsdp import ShardingStrategy
+
+
+def build(net, teacher):
+    shard = partial(shard_model, strategy=ShardingStrategy.SHARD_GRAD_OP)
+    return shard(net), shard(teacher, strategy=ShardingStrategy.FULL_SHARD)
+"""
+
+
+POSITIONAL = """\
+from library import shard_model
+from torch.distributed.fsdp import ShardingStrategy
+
+
+def build(net):
+    return shard_model(net, None, ShardingStrategy.SHARD_GRAD_OP)
+"""
+
+
+@pytest.mark.parametrize("train", [PLAIN, PARTIAL, POSITIONAL])
+def test_written_out(train: str) -> None:
+    result, after = migrate({"library.py": LIBRARY, "train.py": train})
+    assert {outcome.value for _, outcome in outcomes(result)} == {"rewritten", "review"}
+    library, train = after.values()
+    assert "fully_shard(net, mesh=mesh, reshard_after_forward=reshard_after_forward)" in library
+    assert "trategy" not in train
+    assert "ShardingStrategy" not in library
+    assert train.count("shard_model(net, ") == 0 or "(net, None, False)" in train
+
+
+OTHERWISE = {
+    "printed": (LIBRARY.replace("    return", "    print(strategy)\n    return"), PLAIN),
+    "compared": (
+        LIBRARY.replace(
+            "    return",
+            "    net.gather = strategy == ShardingStrategy.FULL_SHARD\n    return",
+        ),
+        PLAIN,
+    ),
+    "set to another": (
+        LIBRARY.replace("    return", "    strategy = strategy or net.strategy\n    return"),
+        PLAIN,
+    ),
+    "a hybrid one": (LIBRARY.replace("FULL_SHARD", "HYBRID_SHARD"), PLAIN),
+    "a decorated function": (LIBRARY.replace("def ", "@register\ndef "), PLAIN),
+    "further arguments": (LIBRARY.replace("FULL_SHARD)", "FULL_SHARD, **more)"), PLAIN),
+    "a name that is taken": (
+        LIBRARY.replace("net, group", "net, reshard_after_forward, group"),
+        PLAIN,
+    ),
+    "stars": (
+        LIBRARY,
+        PLAIN.replace("(net):", "(net, *more):").replace("(net)\n", "(net, *more)\n"),
+    ),
+    "a dictionary": (
+        LIBRARY,
+        PLAIN.replace("(net):", "(net, **more):").replace("(net)\n", "(net, **more)\n"),
+    ),
+    "handed on": (LIBRARY, PLAIN.replace("shard_model(net)", "net.apply_to_parts(shard_model)")),
+    "in a list": (LIBRARY, PLAIN.replace("shard_model(net)", "[f(net) for f in (shard_model,)]")),
+    "renamed": (
+        LIBRARY,
+        PLAIN.replace("import shard_model", "import shard_model as s").replace(
+            "shard_model(", "s("
+        ),
+    ),
+    "passed from a command line": (
+        LIBRARY,
+        PLAIN.replace("(net):", "(net, args):").replace(
+            "(net)\n", "(net, strategy=args.strategy)\n"
+        ),
+    ),
+    "passed by who knows what": (
+        LIBRARY,
+        PARTIAL.replace("shard(teacher", "net.how(shard)(teacher"),
+    ),
+}
+
+
+@pytest.mark.parametrize("which", OTHERWISE)
+def test_otherwise(which: str) -> None:
+    library, train = OTHERWISE[which]
+    result, after = migrate({"library.py": library, "train.py": train})
+    assert "reshard_after_forward=reshard_after_forward" not in after["library.py"]
+    assert "could not be edited" not in str([d.message for d in result.decisions])
+
+
+def test_scripts_have_no_other_callers() -> None:
+    script = f"{LIBRARY}\n\nif __name__ == '__main__':\n    shard_model(net)\n"
+    result, after = migrate({"train.py": script})
+    assert {outcome.value for _, outcome in outcomes(result)} == {"rewritten"}
+    assert "reshard_after_forward=True):" in after["train.py"]

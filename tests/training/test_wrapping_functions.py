@@ -1,0 +1,139 @@
+"""Functions that wrap a model for several callers, with settings as parameters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.training.programs import Launcher, compare, written
+
+pytestmark = pytest.mark.train
+
+HEAD = """\
+import functools
+import torch, torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import MixedPrecision, ShardingStrategy
+from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Linear(6, 6) for _ in range(3))
+        self.head = nn.Linear(6, 2)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = x + block(x).relu()
+        return self.head(x)
+
+"""
+TRAIN = """
+
+def main():
+    dist.init_process_group("gloo")
+    torch.manual_seed(dist.get_rank())
+    model = build(Net())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    for step in range(5):
+        loss = model(torch.randn(4, 6)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        print("loss", loss.item(), flush=True)
+    dist.destroy_process_group()
+
+
+main()
+"""
+PARAMETERS = """
+def shard_model(
+    model,
+    device_id,
+    param_dtype=torch.float32,
+    process_group=None,
+    sharding_strategy=ShardingStrategy.FULL_SHARD,
+    sync_module_states=True,
+):
+    return FSDP(
+        module=model,
+        process_group=process_group,
+        sharding_strategy=sharding_strategy,
+        auto_wrap_policy=functools.partial(
+            lambda_auto_wrap_policy, lambda_fn=lambda m: m in model.blocks
+        ),
+        mixed_precision=MixedPrecision(param_dtype=param_dtype),
+        device_id=device_id,
+        sync_module_states=sync_module_states,
+    )
+
+
+def build(net):
+    shard = functools.partial(shard_model, device_id=torch.device("cpu"))
+    return shard(net ARGUMENTS)
+"""
+GRAD_OP = ", sharding_strategy=ShardingStrategy.SHARD_GRAD_OP"
+
+
+@pytest.mark.parametrize("arguments", ["", GRAD_OP, ", process_group=dist.new_group([0, 1])"])
+def test_settings_that_callers_pass(launcher: Launcher, tmp_path: Path, arguments: str) -> None:
+    program = HEAD + PARAMETERS.replace(" ARGUMENTS", arguments) + TRAIN
+    both = written({"train.py": program.encode()}, tmp_path)
+    assert "fully_shard(model, mp_policy=root_mp_policy" in both.text()
+    assert not list(both.after.parent.glob("fsdp2_support*"))
+    before = launcher.script(both.before, fsdp1="allow")
+    after = launcher.script(both.after, fsdp1="forbid")
+    assert compare(before, after, tolerance=1e-5) == 10  # of two ranks
+
+
+JOINED = """
+from torch.distributed.fsdp.wrap import (
+    _or_policy,
+    size_based_auto_wrap_policy,
+    transformer_auto_wrap_policy,
+)
+
+
+def policy_of(net, frozen, fewest, classes):
+    policies = []
+    if frozen:
+        policies.append(
+            functools.partial(
+                lambda_auto_wrap_policy, lambda_fn=lambda m: getattr(m, "out_features", 0) == 2
+            )
+        )
+    SIZED
+    if classes is not None:
+        by_class = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls=classes)
+        policies.append(by_class)
+    if len(policies) > 0:
+        return functools.partial(_or_policy, policies=policies)
+    return None
+
+
+def build(net):
+    return FSDP(
+        net,
+        auto_wrap_policy=policy_of(net, ARGUMENTS),
+        device_id=torch.device("cpu"),
+        sync_module_states=True,
+    )
+"""
+SIZED = "policies.append(functools.partial(size_based_auto_wrap_policy, min_num_params=fewest))"
+
+
+@pytest.mark.parametrize(
+    "arguments", ["True, 0, None", "False, 0, {nn.Linear}", "True, 40, None", "False, 0, None"]
+)
+def test_joined_policies(launcher: Launcher, tmp_path: Path, arguments: str) -> None:
+    sized = f"if fewest:\n        {SIZED}" if "40" in arguments else ""
+    joined = JOINED.replace("SIZED", sized).replace("ARGUMENTS", arguments)
+    both = written({"train.py": (HEAD + joined + TRAIN).encode()}, tmp_path)
+    assert ("def shard_by_policy" in both.text()) == bool(sized)
+    assert not list(both.after.parent.glob("fsdp2_support*"))
+    before = launcher.script(both.before, fsdp1="allow")
+    after = launcher.script(both.after, fsdp1="forbid")
+    assert compare(before, after, tolerance=1e-5) == 10
