@@ -1,6 +1,6 @@
 """The signatures of what emitted code calls, for every torch release it may run on.
 
-``torch.json`` is data, made by :mod:`fsdp_migrate.signatures.generate` from released wheels:
+``torch.json`` is data, made by `tests/tools/signatures.py` from released wheels:
 for each public name the releases in which its parameters changed, oldest first.
 """
 

@@ -1,4 +1,4 @@
-"""Make ``torch.json`` from released wheels: ``python -m fsdp_migrate.signatures.generate``.
+"""Make ``signatures/torch.json`` from released wheels: ``python -m tests.tools.signatures``.
 
 Only the few files needed are read out of each wheel, over ranged requests (remotezip, of the
 ``dev`` extra). Nothing of torch is imported: definitions are found by following imports from the
