@@ -36,7 +36,6 @@ class Found:
     site: Site
     cls: Class
     is_output: bool = False
-    of_unit: bool = False  # not only of roots whose units have outputs that FSDP2 sees
     made: set[ast.AST] = field(default_factory=set)  # the constructors, by what names them
 
     def constructors(self, study: Study) -> frozenset[Constructor]:
@@ -56,23 +55,15 @@ def _find(study: Study) -> list[Found]:
     found: dict[ast.ClassDef, Found] = {}
     for made, constructor in study.constructors.items():
         for wrapped in _wraps(constructor, study):
-            roots, parts = _units(constructor, wrapped, study)
-            units = [*roots, *parts]
+            units = _units(constructor, wrapped, study)
             outputs = reader.outputs(units, constructor)
-            # One unit that FSDP2 sees in backward is enough for the root to be reduced as well.
-            of_units = outputs
-            if _names_units(constructor, study):
-                of_units = reader.outputs(parts, constructor)
-            given = []
-            if study.target < INPUTS:
-                given = reader.inputs(units, constructor, wrapped)
+            given = reader.inputs(units, constructor) if study.target < INPUTS else []
             for cls, is_output in (*((c, True) for c in outputs), *((c, False) for c in given)):
                 if reader.is_registered(cls):
                     continue
                 if cls.node not in found:
                     found[cls.node] = Found(_site(cls, wrapped, study), cls)
                 found[cls.node].is_output |= is_output
-                found[cls.node].of_unit |= not is_output or cls in of_units
                 found[cls.node].made.add(made)
     return list(found.values())
 
@@ -91,9 +82,7 @@ def _site(cls: Class, wrapped: Wrapped, study: Study) -> Site:
     return Site(CONSTRUCT, wrapped.module, wrapped.wrapped, wrapped.wrapped)
 
 
-def _units(
-    constructor: Constructor, wrapped: Wrapped, study: Study
-) -> tuple[list[Class], list[Class]]:
+def _units(constructor: Constructor, wrapped: Wrapped, study: Study) -> list[Class]:
     """The classes that may be units: those of the model itself, and those its policy may choose."""
     roots = [
         value.callee
@@ -101,7 +90,7 @@ def _units(
         if isinstance(value, Made) and isinstance(value.callee, Class)
     ]
     if not constructor.may_have("auto_wrap_policy"):
-        return roots, []
+        return roots
     chosen = _chosen(constructor, study)
     contents = model_contents.contents(wrapped.wrapped, wrapped.module, study).classes
     parts = [
@@ -109,13 +98,7 @@ def _units(
         for cls in contents
         if chosen is None or any(b.node in chosen for b in study.tracer.lineage(cls))
     ]
-    return roots, parts
-
-
-def _names_units(constructor: Constructor, study: Study) -> bool:
-    """Whether the policy names classes, so that there are units besides the root."""
-    read = policies.read_policies(constructor, study) or []
-    return bool(read) and all(each.kind is policies.Kind.CLASSES for each in read)
+    return [*roots, *parts]
 
 
 def _chosen(constructor: Constructor, study: Study) -> set[ast.AST] | None:
