@@ -1069,44 +1069,6 @@ def optimizer_state_to_load(
     return {"state": state, "param_groups": groups}
 
 
-def rekey_optimizer_state(
-    state_dict: dict[str, Any],
-    model: nn.Module,
-    optim_input: Any = None,
-    optim: torch.optim.Optimizer | None = None,
-    *,
-    by_name: bool,
-) -> dict[str, Any]:
-    """A whole optimizer state with parameter names for indices, or the other way round.
-
-    Args:
-        state_dict: the state. Not changed; handed back when its keys are of the kind asked for.
-        model: the model whose names are meant; sharded or not.
-        optim_input: the parameters or groups that the optimizer with these indices was made of.
-        optim: that optimizer; without either, indices count ``model.parameters()``.
-    """
-    kind = str if by_name else int
-    if all(isinstance(key, kind) for key in state_dict["state"]):
-        return state_dict
-    names = {p: _plain_name(n) for n, p in model.named_parameters()}
-    listed = (
-        optim.param_groups
-        if optim is not None
-        else list(optim_input or model.parameters())
-    )
-    groups = [x["params"] if isinstance(x, dict) else [x] for x in listed]
-    keys: Any = [names[p] for group in groups for p in group]
-    if not by_name:
-        keys = {name: index for index, name in enumerate(keys)}
-    return {
-        "state": {keys[key]: value for key, value in state_dict["state"].items()},
-        "param_groups": [
-            {**group, "params": sorted(keys[key] for key in group["params"])}
-            for group in state_dict["param_groups"]
-        ],
-    }
-
-
 def _sharded_parts(model: nn.Module) -> tuple[str, ...]:
     """What the names in the sharded parts of a model begin with: nothing, if it is one itself."""
     names = [n for n, m in model.named_modules() if isinstance(m, FSDPModule)]

@@ -437,21 +437,11 @@ OPTIMIZER = (
         ("set_optimizer_state_dict(model, optim, saved)",),
     ),
     Row(
-        "rekey_optim_state_dict before a load",
-        "saved = FSDP.rekey_optim_state_dict(saved, OptimStateKeyType.PARAM_NAME, model)\n"
-        "optim.load_state_dict(FSDP.shard_full_optim_state_dict(saved, model, optim=optim))",
-        (
-            "saved = rekey_optimizer_state(saved, model, by_name=True)",
-            f"set_optimizer_state_dict(model, optim, separate_steps(saved), options={WHOLE})",
-        ),
-        gone=("FSDP.", "OptimStateKeyType"),
-    ),
-    Row(
-        "rekey_optim_state_dict before a save",
-        "state = FSDP.full_optim_state_dict(model, optim)\n"
-        "state = FSDP.rekey_optim_state_dict(state, OptimStateKeyType.PARAM_ID, plain)",
-        ("state = rekey_optimizer_state(state, plain, by_name=False)",),
-        gone=("FSDP.", "OptimStateKeyType"),
+        "rekey_optim_state_dict",
+        "saved = FSDP.rekey_optim_state_dict(saved, OptimStateKeyType.PARAM_NAME, model)",
+        ("saved = FSDP.rekey_optim_state_dict(saved, OptimStateKeyType.PARAM_NAME, model)",),
+        Outcome.LEFT,
+        gone=(),
     ),
     Row(
         "the optimizer's own methods",

@@ -33,7 +33,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import (
     FSDPModule,
     MixedPrecisionPolicy,
-    OptimStateKeyType,
     ShardingStrategy,
     StateDictType,
     fully_shard,
@@ -629,54 +628,6 @@ def steps_that_parameters_share_count_once() -> None:
 def _set_optimizer_state(model: nn.Module, optimizer: Any, state: dict[str, Any]) -> None:
     options = StateDictOptions(full_state_dict=True)
     set_optimizer_state_dict(model, optimizer, state, options=options)
-
-
-@check
-def states_keyed_by_index_are_for_plain_optimizers() -> None:
-    """``rekey_optim_state_dict`` writes them; torch takes them for the names of no parameter."""
-    model = sharded()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
-    train(model, optimizer, 2)
-    named = optimizer_state(model, optimizer)
-    state = support.rekey_optimizer_state(named, model, by_name=False)
-    assert raised(lambda: load_optimizer(model, optimizer, state))
-    again = support.rekey_optimizer_state(state, model, by_name=True)
-    load_optimizer(model, optimizer, again)
-    converted = support.optimizer_state_to_load(model, optimizer, state)
-    optimizer.load_state_dict(converted)
-    assert {fields["step"].item() for fields in optimizer.state.values()} == {2.0}
-
-
-@check
-def states_are_rekeyed_as_fsdp1_did() -> None:
-    plain = Net()
-    order = [*plain.head.parameters(), *plain.block.parameters()]
-    groups = [{"params": order[:1], "lr": 0.2}, {"params": order[1:]}]
-    other = torch.optim.AdamW(groups, lr=0.1)
-    plain(torch.ones(2, 3)).sum().backward()
-    other.step()
-    other.zero_grad()
-    model = sharded()
-    for options in ({"optim": other}, {"optim_input": order}):
-        indexed = {**other.state_dict()}
-        if "optim_input" in options:
-            indexed["param_groups"] = indexed["param_groups"][:1]
-        expected = FSDP.rekey_optim_state_dict(
-            indexed, OptimStateKeyType.PARAM_NAME, plain, **options
-        )
-        named = support.rekey_optimizer_state(indexed, plain, **options, by_name=True)
-        assert named == expected
-        assert support.rekey_optimizer_state(named, plain, **options, by_name=True) is named
-        expected = FSDP.rekey_optim_state_dict(named, OptimStateKeyType.PARAM_ID, plain, **options)
-        again = support.rekey_optimizer_state(named, plain, **options, by_name=False)
-        assert again == expected == indexed
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
-    train(model, optimizer)
-    state = optimizer_state(model, optimizer)
-    indexed = support.rekey_optimizer_state(state, Net(), by_name=False)
-    assert list(indexed["state"]) == list(range(len(state["state"])))
-    named = support.rekey_optimizer_state(indexed, model, by_name=True)
-    assert named["state"] == state["state"]
 
 
 @check
