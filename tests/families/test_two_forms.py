@@ -98,6 +98,7 @@ def build(net, config):
 
 COMPARED = """\
 from accelerate import Accelerator
+from omegaconf import OmegaConf
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.fsdp import ShardingStrategy
 
@@ -132,7 +133,13 @@ def test_what_another_library_goes_on_with_is_compared_with_torchs_own(test: str
 
 
 @pytest.mark.parametrize(
-    "test", ["config.strategy is ShardingStrategy.FULL_SHARD", "state == ShardingStrategy.NO_SHARD"]
+    "test",
+    [
+        "config.strategy is ShardingStrategy.FULL_SHARD",
+        "state == ShardingStrategy.NO_SHARD",
+        # What is put into a container of settings is the project's.
+        "OmegaConf.merge(config, state).strategy == ShardingStrategy.FULL_SHARD",
+    ],
 )
 def test_what_the_project_compares_is_its_own(test: str) -> None:
     _, after = migrate({"example.py": COMPARED.format(test=test)})

@@ -30,6 +30,10 @@ SETTINGS: Final = {
 """What ``shard`` of the support module takes, and the rule that answers for it."""
 
 DEEPEST = 6  # attributes of one another
+# Libraries whose own objects hold FSDP1's settings. Others, such as OmegaConf's, hold the project's.
+SHARDING_LIBRARIES = frozenset(
+    {"accelerate", "composer", "lightning", "lightning_fabric", "pytorch_lightning", "transformers"}
+)
 FOLLOWED = 2  # names that a value is assigned to, one after the other
 HARMLESS = frozenset({"builtins", "dataclasses", "typing", "argparse", "click", "functools"})
 
@@ -166,7 +170,7 @@ def _owner(node: ast.expr, module: Module, study: Study, depth: int) -> str:
     for found in study.values(node.value, module):
         name = found.made_by if isinstance(found, Made) else getattr(found, "name", "")
         package = name.partition(".")[0]
-        if package and package != "torch" and package not in {*HARMLESS, *study.project.packages}:
+        if package in SHARDING_LIBRARIES - study.project.packages:
             return package
         if isinstance(found, (Computed, Unknown)) and isinstance(found.node, ast.expr):
             owner = _owner(found.node, found.module, study, depth - 1)
