@@ -30,7 +30,7 @@ SETTINGS: Final = {
 """What ``shard`` of the support module takes, and the rule that answers for it."""
 
 DEEPEST = 6  # attributes of one another
-# Libraries whose own objects hold FSDP1's settings. Others, such as OmegaConf's, hold the project's.
+# Libraries whose own objects hold FSDP1's settings; others, as OmegaConf, hold the project's.
 SHARDING_LIBRARIES = frozenset(
     {"accelerate", "composer", "lightning", "lightning_fabric", "pytorch_lightning", "transformers"}
 )
