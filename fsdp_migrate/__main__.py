@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -11,6 +12,7 @@ def main() -> None:
     _leave_out_working_directory()
     from fsdp_migrate.cli import process
 
+    gc.disable()  # what a run makes lives to its end, and looking through it takes long
     sys.exit(process.run_to_end(lambda: run(sys.argv[1:])))
 
 

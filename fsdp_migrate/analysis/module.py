@@ -10,9 +10,10 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from fsdp_migrate.analysis import reaching_definitions
-from fsdp_migrate.analysis.flow import Flow
+from fsdp_migrate.analysis.flow import Flow, access_path
 from fsdp_migrate.analysis.load_order import Loading
 from fsdp_migrate.syntax import name_table_builder, spelled
+from fsdp_migrate.syntax.expressions import given_arguments
 from fsdp_migrate.syntax.name_table import NameTable
 from fsdp_migrate.syntax.scopes import Scope
 from fsdp_migrate.syntax.source import Source, SourceError
@@ -67,6 +68,13 @@ class Module:
         except SourceError:  # a file of the library: nothing is known of what it defines
             tree = ast.Module([], [])
         return name_table_builder.build(tree, self.package, redirects=redirects)
+
+    @cached_property
+    def given_paths(self) -> dict[ast.Call, frozenset[str | None]]:
+        """The paths among the arguments of every call."""
+        return {
+            call: frozenset(map(access_path, given_arguments(call))) for call in self.table.calls
+        }
 
     @cached_property
     def loading(self) -> Loading:

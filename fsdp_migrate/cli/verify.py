@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,7 @@ def verify(asked: Verify) -> int:
     """Verify and show the verdict; the exit code."""
     from fsdp_migrate.verify.plan import PlanError
 
+    gc.enable()  # recordings come and go for as long as programs train
     with ExitStack() as stack:
         try:
             formats = _formats(asked)

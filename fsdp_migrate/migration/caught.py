@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.module import Module
@@ -91,7 +91,13 @@ def check(module: Module, statement: ast.AST, study: Study, catching: Catching) 
             name = _definition(where, node)  # a subclass is made where it is named
         if name and name not in asked:
             asked.add(name)
-            places += _mentions(name, study)
+            known = study.cache(_mentions_by_name)
+            if name not in known:
+                known[name] = _mentions(name, study)
+            mentions = known[name]
+            if mentions is None:
+                raise Nowhere("what it raises stops only a thread")
+            places += mentions
 
 
 def _check_caught_here(module: Module, node: ast.AST, catching: Catching) -> ast.AST | None:
@@ -112,9 +118,20 @@ def _check_caught_here(module: Module, node: ast.AST, catching: Catching) -> ast
     return None
 
 
-def _mentions(name: str, study: Study) -> Iterator[tuple[Module, ast.AST]]:
-    """Where a function is called, or handed on."""
+Mentions = list[tuple[Module, ast.AST]] | None
+
+
+def _mentions_by_name(study: Study) -> dict[str, Mentions]:
+    """The mentions of functions that have been looked for: the same ones lead to many sites."""
+    return {}
+
+
+def _mentions(name: str, study: Study) -> Mentions:
+    """Where a function is called, or handed on; None if that is to what runs it in a thread."""
+    mentions: list[tuple[Module, ast.AST]] = []
     for module in study.project.modules:
+        if not module.mentions(name):
+            continue
         table = module.table
         found: list[ast.expr] = [*table.names_by_id.named(name)]
         found += table.attributes_by_name.named(name)
@@ -125,8 +142,9 @@ def _mentions(name: str, study: Study) -> Iterator[tuple[Module, ast.AST]]:
             given = table.parents[parent] if isinstance(parent, ast.keyword) else parent
             handed_on = isinstance(given, ast.Call) and given.func is not mention
             if handed_on and _last_name(given) in ELSEWHERE:
-                raise Nowhere("what it raises stops only a thread")
-            yield module, mention
+                return None
+            mentions.append((module, mention))
+    return mentions
 
 
 def _swallows(handler: ast.ExceptHandler) -> bool:

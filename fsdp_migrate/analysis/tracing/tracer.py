@@ -52,7 +52,6 @@ class Tracer:
     ) -> None:
         self.project = project
         self.outdated: Collection[ast.AST] = project.outdated  # what is taken not to run
-        self.wraps: set[ast.AST] = set()  # calls of torch's wrap() that make FSDP1 models
         # What is left of the values of a path where tests of it have been passed; and whether
         # these say that it is, or is not, an FSDP1 model.
         self.narrow: Callable[[list[Value], ast.expr, Module], list[Value]] = lambda v, *_: v

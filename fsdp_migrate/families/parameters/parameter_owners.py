@@ -342,9 +342,10 @@ def may_be_sharded(model: ast.expr, study: Study, module: Module) -> bool:
     found = study.values(model, module)
     if not all(isinstance(v, Unknown) or v.module.is_test for v in found):
         return False
-    around = walk(enclosing_function(module, model))
-    names = {getattr(n, "attr", getattr(n, "id", "")) for n in around}
-    return names.isdisjoint(OF_SHARDED)
+    around, table = enclosing_function(module, model), module.table
+    named: list[ast.expr] = [*table.names_by_id.of(OF_SHARDED)]
+    named += table.attributes_by_name.of(OF_SHARDED)
+    return not any(around in table.ancestors(each) for each in named)
 
 
 def models_looped_over(iterated: ast.expr, study: Study, module: Module) -> dict[str, ast.expr]:

@@ -222,8 +222,7 @@ def wrapping_calls(path: str, scope: Scope, module: Module, study: Study) -> Ite
             if wrapped is not None and access_path(wrapped) == path:
                 yield call
             continue
-        passed = given_arguments(call)
-        if not any(access_path(a) == path for a in passed):
+        if path not in module.given_paths[call]:
             continue
         callees = study.values(call.func, module)
         if not any(isinstance(v, (Function, Class)) for v in callees):

@@ -187,7 +187,15 @@ def is_number(reduction: Reduction, module: Module) -> bool:
 
 def is_reduced(node: ast.AST, study: Study, module: Module) -> bool:
     """Whether the program is seen to add a number up over the ranks."""
-    return _Following(study).reduces(node, frozenset(), module, node, DEEP)
+    known = study.cache(_reduced)
+    if node not in known:
+        known[node] = _Following(study).reduces(node, frozenset(), module, node, DEEP)
+    return known[node]
+
+
+def _reduced(study: Study) -> dict[ast.AST, bool]:
+    """The numbers of which that was asked: loops in loops ask it of the same ones."""
+    return {}
 
 
 def adds_up_roots(reduction: Reduction, study: Study, module: Module) -> bool:
