@@ -245,9 +245,16 @@ class Study:
                 if cls.node in self.constructors:
                     yield self.constructors[cls.node]
         elif isinstance(model.node, ast.Call):
-            for callee in self.values(model.node.func, model.module):
-                if callee.node in self.constructors:
+            yield from self._called(model.node.func, model.module)
+
+    def _called(self, function: ast.expr, module: Module, deep: int = 4) -> Iterator[Constructor]:
+        """The partial of a constructor that is called, or is bound by one that is."""
+        for callee in self.values(function, module) if deep else ():
+            match callee:
+                case _ if callee.node in self.constructors:
                     yield self.constructors[callee.node]
+                case Made(made_by="functools.partial", node=ast.Call(args=[bound, *_])):
+                    yield from self._called(bound, callee.module, deep - 1)
 
     def settings_of(self, constructor: Constructor) -> tuple[Constructor, ...]:
         """The constructors whose arguments a model has: ``wrap(x)`` has those of enable_wrap."""

@@ -7,6 +7,7 @@ from typing import TypeGuard
 from fsdp_migrate.families.modules import freezing
 from fsdp_migrate.families.parameters import (
     gathered_gradients,
+    parameter_hooks,
     parameter_uses,
     picked_parameters,
     vectors,
@@ -60,6 +61,9 @@ RULE = Rule(
         "parameter norm over ranks",
         "parameter norm",
         "parameter in a collective",
+        "hook on a parameter",
+        "hook behind a parameter's gradient",
+        "optimizer in the backward",
     ),
     finders=(
         Finder(60, parameter_uses.find_parameter_uses),
@@ -67,6 +71,7 @@ RULE = Rule(
         Finder(70, writes.find_parameter_writes),
         Finder(75, freezing.find_freezing),
         Finder(76, gathered_gradients.find_gathered_gradients),
+        Finder(78, parameter_hooks.find_parameter_hooks),
         Finder(80, vectors.find_flattened_parameters),
     ),
 )
@@ -134,6 +139,12 @@ def decide(site: Site, study: Study) -> Decision:
         return decide_write(site, study)
     if site.construct in {VECTOR, PIECES}:
         return decide_vector(site, study)
+    if site.construct in {
+        parameter_hooks.TENSOR,
+        parameter_hooks.ACCUMULATED,
+        parameter_hooks.STEPPING,
+    }:
+        return parameter_hooks.decide_hook(site, study, RULE.code)
     if site.construct == WRITTEN:
         return study.left(
             site,

@@ -107,3 +107,39 @@ def test_what_a_function_insists_on_is_all_that_a_parameter_is() -> None:
 )
 def test_a_parameter_that_may_be_another_is_any(first: str) -> None:
     assert "state_dict_type" in rewritten(ASSERTED.replace("FIRST", first))
+
+
+NESTED = """\
+from functools import partial
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+from nets import plain
+
+
+def train(net):
+    base = partial(CALLED, device_id=0)
+    wrap = partial(base, use_orig_params=True)
+    BETWEEN
+    model = wrap(net)
+    model.clip_grad_norm_(1.0)
+    return model
+"""
+BETWEEN = {
+    "two": "pass",
+    "three": "wrap = partial(wrap, cpu_offload=None)",
+    "many": "for name in net.names:\n        wrap = partial(wrap, **{name: None})",
+}
+
+
+@pytest.mark.parametrize("between", BETWEEN.values(), ids=BETWEEN)
+def test_what_a_partial_of_a_partial_gives_is_a_model(between: str) -> None:
+    after = rewritten(NESTED.replace("BETWEEN", between).replace("CALLED", "FSDP"))
+    assert "base = partial(shard, device_id=0)" in after
+    assert "clip_grad_norm_(model.parameters(), 1.0)" in after
+
+
+@pytest.mark.parametrize("between", BETWEEN.values(), ids=BETWEEN)
+def test_what_a_partial_of_another_partial_gives_is_none(between: str) -> None:
+    source = NESTED.replace("BETWEEN", between).replace("CALLED", "plain")
+    assert "model.clip_grad_norm_(1.0)" in rewritten(source)

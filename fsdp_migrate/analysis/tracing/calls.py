@@ -98,15 +98,8 @@ class Calls:
                     result.append(Made(node, module, frame, callee))
                 case Made(made_by=made_by, node=ast.Call(args=[held, *_])) if made_by in HELD_BY:
                     result += self.evaluate(held, callee.module, callee.frame)
-                case Made(made_by="functools.partial", node=ast.Call(args=[bound, *_]) as made):
-                    partial = Partial(made, callee.module, callee.frame)
-                    for inner in self.evaluate(bound, callee.module, callee.frame):
-                        if isinstance(inner, Function):
-                            result += self._returned(inner, node, module, frame, partial)
-                        elif isinstance(inner, (External, Class)):
-                            result.append(Made(node, module, frame, inner))
-                        else:
-                            result.append(Computed(node, module, frame))
+                case Made(made_by="functools.partial"):
+                    result += self._of_partial(callee, node, module, frame)
                 case Unknown() | Computed() | Made():
                     result += self._foreign_method(node, callee, module, frame)
                 case _:
@@ -117,6 +110,26 @@ class Calls:
             and self.registries.classes_built_at(node, module)
         )
         result += [Made(node, module, frame, cls) for cls in built or ()]
+        return result
+
+    def _of_partial(
+        self, made: Made, node: ast.Call, module: Module, frame: Frame | None, depth: int = 0
+    ) -> list[Value]:
+        """What calling ``functools.partial(function, ...)`` gives, or a partial of a partial."""
+        call = made.node
+        if not isinstance(call, ast.Call) or not call.args or depth > MAX_FRAMES:
+            return [Computed(node, module, frame)]
+        partial = Partial(call, made.module, made.frame)
+        result: list[Value] = []
+        for inner in self.evaluate(call.args[0], made.module, made.frame):
+            if isinstance(inner, Function):
+                result += self._returned(inner, node, module, frame, partial)
+            elif isinstance(inner, (External, Class)):
+                result.append(Made(node, module, frame, inner))
+            elif isinstance(inner, Made) and inner.made_by == made.made_by:
+                result += self._of_partial(inner, node, module, frame, depth + 1)
+            else:
+                result.append(Computed(node, module, frame))
         return result
 
     def _named_attribute(

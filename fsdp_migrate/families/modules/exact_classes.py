@@ -16,7 +16,9 @@ from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Computed, External, Function, Unknown
+from fsdp_migrate.families.modules.inside_wrappers import wrapper_of
 from fsdp_migrate.families.wrapping import model_contents
+from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.model_values import definitions
 from fsdp_migrate.fsdp1.site import Site
@@ -39,7 +41,6 @@ NAMES = frozenset({"__name__", "__qualname__"})
 BASES = frozenset({"__base__", "__bases__", "__mro__"})
 # Not ``catalog.get`` or ``blueprint``, but ``logger.info``, ``self.log_dict`` and ``rank0_print``.
 SAYING = re.compile(r"(?i)(?:^|[._])(?:p?print|logs?|logger|logging|warn|warnings?)(?![a-z])")
-INSIDE = frozenset({"module", "_fsdp_wrapped_module"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,11 +71,18 @@ def find_exact_class_tests(study: Study, module: Module) -> Iterator[Site]:
     handed = _handed_on(study, module) if tests else {}
     for test in tests:
         model = _visited(test.subject, study, module, handed)
+        if not _compares_with_wrapper(test, study, module):  # which FSDP404 answers
+            model = model or wrapper_of(test.subject, study, module)
         asked = names_wrapper(test) and bool(study.constructors)
         if model is None and (asked or _is_around(test.subject, study, module)):
             model = test.subject
         if model is not None or _is_own(test.subject, study, module):
             yield Site(CONSTRUCT, module, test.node, test.node, model)
+
+
+def _compares_with_wrapper(test: Test, study: Study, module: Module) -> bool:
+    """Whether a test asks for FSDP1's own class."""
+    return fsdp1.FSDP in map(fsdp1.canonical, study.external(test.other, module))
 
 
 def find_class_names(study: Study, module: Module) -> Iterator[Site]:
@@ -88,7 +96,7 @@ def find_class_names(study: Study, module: Module) -> Iterator[Site]:
         around = module.table.parents[name]
         if isinstance(around, ast.Compare) or _is_taken_off(name, module) or _is_said(name, module):
             continue
-        model = _visited(subject, study, module, handed) or _unwrapped(subject, study, module)
+        model = _visited(subject, study, module, handed) or wrapper_of(subject, study, module)
         if model is None and _is_around(subject, study, module):
             model = subject
         if model is None and study.traced(subject, module):
@@ -113,15 +121,24 @@ def find_class_bases(study: Study, module: Module) -> Iterator[Site]:
 
 
 def find_class_keys(study: Study, module: Module) -> Iterator[Site]:
-    """Sites for ``table.get(type(m))``: it has no entry for the class of a sharded module."""
-    for call in module.table.calls_by_name.named("get"):
-        if not isinstance(call.func, ast.Attribute) or not call.args:
-            continue
-        subject = _classified(call.args[0])
+    """Sites for ``table.get(type(m))`` and ``table[type(m)]``: there is no entry for the class of a
+    sharded module."""
+    keys: list[tuple[ast.expr, ast.expr]] = [
+        (call, call.args[0])
+        for call in module.table.calls_by_name.named("get")
+        if isinstance(call.func, ast.Attribute) and call.args
+    ]
+    keys += [
+        (entry, entry.slice)
+        for entry in (module.table.subscripts if study.constructors else ())
+        if isinstance(entry.ctx, ast.Load)
+    ]
+    for call, key in keys:
+        subject = _classified(key)
         if subject is None:
             continue
         model = _visited(subject, study, module, _handed_on(study, module))
-        model = model or _unwrapped(subject, study, module)
+        model = model or wrapper_of(subject, study, module)
         if model is None and _is_around(subject, study, module):
             model = subject
         if model is not None or _is_own(subject, study, module):
@@ -151,19 +168,6 @@ def _is_said(name: ast.expr, module: Module) -> bool:
         if isinstance(parent, FUNCTIONS):
             return getattr(parent, "name", "") in {"__repr__", "__str__", "extra_repr", "_get_name"}
     return False
-
-
-def _unwrapped(node: ast.expr, study: Study, module: Module) -> ast.expr | None:
-    """The FSDP1 model, if ``node`` is the module inside its wrapper."""
-    inner: list[ast.expr | None] = [node]
-    if isinstance(node, ast.Name):
-        inner = [definition.value for definition in definitions(node, module)]
-    for value in inner:
-        if not isinstance(value, ast.Attribute) or value.attr not in INSIDE:
-            continue
-        if study.traced(value.value, module):
-            return value.value
-    return None
 
 
 def _is_around(node: ast.expr, study: Study, module: Module) -> bool:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
@@ -321,7 +321,12 @@ def _yielded(generated: Generated, study: Study, depth: int) -> Iterator[Held]:
 
 def is_flat(model: ast.expr, module: Module, study: Study) -> bool:
     """Whether FSDP1 may have shown one flat parameter a unit, without ``use_orig_params=True``."""
-    for constructor in sharded(model, module, study):
+    return may_be_flat(sharded(model, module, study))
+
+
+def may_be_flat(models: Iterable[Constructor]) -> bool:
+    """As :func:`is_flat`, of some models."""
+    for constructor in models:
         given = constructor.arguments.get("use_orig_params")
         if given is None and not constructor.is_open:
             return True

@@ -81,12 +81,12 @@ def _kept(study: Study, module: Module) -> Iterator[Site]:
     for attribute in module.table.attributes_by_name.named("data"):
         if not isinstance(attribute.ctx, ast.Load) or not is_kept(attribute, module):
             continue
-        source = _source(attribute.value, study, module)
+        source = source_of(attribute.value, study, module)
         if source is not None and not is_gathered(attribute, study, module):
             yield Site(KEPT, module, attribute, attribute, source)
 
 
-def _source(parameter: ast.expr, study: Study, module: Module) -> ast.expr | None:
+def source_of(parameter: ast.expr, study: Study, module: Module) -> ast.expr | None:
     """The sharded model that a path to a parameter begins with, or the list that it comes from."""
     owner = parameter
     while isinstance(owner, (ast.Attribute, ast.Subscript)):

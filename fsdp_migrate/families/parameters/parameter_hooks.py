@@ -1,0 +1,78 @@
+"""Hooks on the parameters of sharded models, and optimizers that step in hooks.
+
+Measured with torch 2.13 on two ranks: a tensor hook on an FSDP2 parameter never runs, for the graph
+has the gathered one in its place. FSDP1 ran those on flat parameters, and none with
+``use_orig_params=True``. Of hooks behind the accumulation it is the other way: FSDP2 runs them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.parameters.parameter_owners import (
+    may_be_flat,
+    models_concerned,
+    models_of_list,
+)
+from fsdp_migrate.families.parameters.parameter_uses import source_of
+from fsdp_migrate.families.wrapping.gathered import is_gathered
+from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.syntax.expressions import bind_arguments
+
+TENSOR = Construct.parse("hook on a parameter")
+ACCUMULATED = Construct.parse("hook behind a parameter's gradient")
+STEPPING = Construct.parse("optimizer in the backward")
+METHODS = {"register_hook": TENSOR, "register_post_accumulate_grad_hook": ACCUMULATED}
+IN_BACKWARD = "_apply_optimizer_in_backward"
+
+
+def find_parameter_hooks(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for hooks that another FSDP runs, and for optimizers that are applied in one."""
+    for call in module.table.calls_by_name.of(METHODS) if study.constructors else ():
+        if not isinstance(call.func, ast.Attribute) or is_gathered(call, study, module):
+            continue
+        source = source_of(call.func.value, study, module)
+        if source is None:
+            continue
+        site = Site(METHODS[call.func.attr], module, call, call, source)
+        if site.construct == ACCUMULATED or may_be_flat(models_concerned(site, study)):
+            yield site
+    for call in module.table.calls_by_name.named(IN_BACKWARD):
+        bound = bind_arguments(call, ("optimizer_class", "params", "optimizer_kwargs", "register"))
+        given = (bound or {}).get("params")
+        if given is not None and models_of_list(given, study, module):
+            yield Site(STEPPING, module, call, call, given)
+
+
+def decide_hook(site: Site, study: Study, rule: str) -> Decision:
+    """Left where FSDP2 does not do it; shown where it does what FSDP1 did not."""
+    models = models_concerned(site, study)
+    if site.construct == ACCUMULATED:
+        review = (
+            "FSDP1 ran no such hook on parameters of their own; FSDP2 runs it, once the gradient "
+            "is reduced"
+        )
+        return study.rewritten(site, rule, "kept, and run now", models=models, review=review)
+    if site.construct == STEPPING:
+        return study.left(
+            site,
+            rule,
+            "this hooks the gradient's accumulation, which sharded parameters have none of: the "
+            "optimizer would never step",
+            "step it in p.register_post_accumulate_grad_hook(...) of each parameter",
+            models=models,
+            quiet=True,
+        )
+    return study.left(
+        site,
+        rule,
+        "a tensor hook on a sharded parameter never runs",
+        "change p.grad after the backward, or use register_post_accumulate_grad_hook",
+        models=models,
+        quiet=True,
+    )

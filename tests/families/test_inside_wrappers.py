@@ -1,0 +1,104 @@
+"""What is asked of the class of the module that FSDP1 wrapped, under the name that it had."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.helpers.migrating import rewritten
+
+PROGRAM = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+from model import Block, Net
+
+TABLE = {Net: 1}
+
+
+def main():
+    net = Net()
+    before = ASKED
+    model = FSDP(net)
+    return before, ASKED
+
+
+class Trainer:
+    def __init__(self):
+        self.net = Net()
+        self.other = Net()
+        self.model = FSDP(self.net)
+
+    def look(self):
+        return OWN
+"""
+NET = """\
+from torch import nn
+
+
+class Block(nn.Module):
+    pass
+
+
+class Net(nn.Module):
+    pass
+"""
+
+
+def program(asked: str, own: str = "3") -> str:
+    return rewritten(PROGRAM.replace("ASKED", asked).replace("OWN", own), model=NET)
+
+
+@pytest.mark.parametrize(
+    ("asked", "new"),
+    [
+        ("type(net) is Net", "isinstance(net, Net)"),
+        ("net.__class__ == Net", "isinstance(net, Net)"),
+        ("type(net) in (Net, Block)", "isinstance(net, (Net, Block))"),
+        ('type(net).__name__ == "Net"', 'type(net).__name__.removeprefix("FSDP") == "Net"'),
+        ("open(type(net).__name__)", 'open(type(net).__name__.removeprefix("FSDP"))'),
+    ],
+)
+def test_the_class_of_what_is_wrapped_is_asked_for_otherwise(asked: str, new: str) -> None:
+    after = program(asked)
+    assert f"before = {asked}" in after
+    assert f"return before, {new}" in after
+
+
+@pytest.mark.parametrize("asked", ["type(model.module) is Net", "model.module.__class__ is Net"])
+def test_the_class_of_the_inner_module_is_asked_for_otherwise(asked: str) -> None:
+    after = rewritten(
+        PROGRAM.replace("before = ASKED\n    ", "before = 3\n    ").replace("ASKED", asked),
+        model=NET,
+    )
+    assert "return before, isinstance(model, Net)" in after
+
+
+@pytest.mark.parametrize(
+    ("own", "new"),
+    [
+        ("type(self.net) is Net", "return isinstance(self.net, Net)"),
+        ("type(self.other) is Net", "return type(self.other) is Net"),
+        ("type(Net()) is Net", "return type(Net()) is Net"),
+    ],
+)
+def test_attributes_are_told_apart(own: str, new: str) -> None:
+    assert new in program("3", own)
+
+
+@pytest.mark.parametrize("asked", ["TABLE[type(net)]", "TABLE.get(type(net))"])
+def test_what_is_looked_up_by_the_class_is_left(asked: str) -> None:
+    after = program(asked)
+    assert "TODO(fsdp-migrate FSDP413)" in after
+    assert "fully_shard(" not in after.partition("class Trainer")[0]
+
+
+@pytest.mark.parametrize("asked", ["TABLE[type(3)]", "TABLE[net]", "type(Net()) is Net"])
+def test_other_classes_stay(asked: str) -> None:
+    after = program(asked)
+    assert f"return before, {asked}" in after
+    assert "TODO" not in after
+
+
+def test_what_was_no_wrapper_is_one_now() -> None:
+    after = program("isinstance(net, FSDP)")
+    assert after.count("TODO(fsdp-migrate FSDP404)") == 1
+    assert after.count("isinstance(net, FSDPModule)") == 2
