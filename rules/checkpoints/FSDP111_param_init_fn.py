@@ -10,7 +10,8 @@ from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import DCP, ShardPlan
-from fsdp_migrate.syntax.kinds import present
+from fsdp_migrate.syntax.expressions import last_name, names_in
+from fsdp_migrate.syntax.kinds import of_kind, present
 
 RULE = Rule(
     code="FSDP111",
@@ -28,6 +29,10 @@ def decide(site: Site, study: Study) -> Decision:
     if not real:
         unused = "" if not isinstance(value, ast.Attribute) else UNUSED.format(ast.unparse(value))
         return study.dropped(site, RULE.code, "dropped, it was None", review=unused)
+    unknown = study.unknown(real)
+    if unknown:
+        reason = f"what param_init_fn does is not known: {unknown}"
+        return study.left(site, RULE.code, reason, "initialise the model before it is sharded")
     if not all(_only_allocates(v) for v in real):
         return study.left(
             site,
@@ -115,22 +120,54 @@ def _under(condition: Code | str, statements: list[Code]) -> Code:
 
 
 def _only_allocates(value: Value) -> bool:
-    """``lambda module: module.to_empty(device=..., recurse=False)``, or a function like it."""
+    """``lambda module: module.to_empty(device=..., recurse=False)``, or a function like it.
+
+    It may do so on some ranks only, and empty caches.
+    """
     if not isinstance(value, Function):
         return False
     node = value.node
-    body = [node.body] if isinstance(node, ast.Lambda) else list(node.body)
-    if len(body) != 1:
-        return False
-    call = body[0]
-    if isinstance(call, (ast.Return, ast.Expr)):
-        call = call.value  # type: ignore[assignment]
-    if isinstance(call, ast.IfExp):  # to_empty if rank != 0 else None
-        branches = [call.body, call.orelse]
-        calls = [b for b in branches if isinstance(b, ast.Call)]
-        call = calls[0] if len(calls) == 1 else call
-    return (
-        isinstance(call, ast.Call)
-        and isinstance(call.func, ast.Attribute)
-        and call.func.attr == "to_empty"
-    )
+    names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
+    if isinstance(node, ast.Lambda):
+        return bool(names) and _is_allocation(node.body, names[0])
+    allocates = any(_is_to_empty(n, names[0]) for n in ast.walk(node)) if names else False
+    return allocates and all(_is_of_allocation(s, names[0]) for s in node.body)
+
+
+def _is_of_allocation(statement: ast.stmt, module: str) -> bool:
+    """Whether a statement does nothing but allocate a module's memory, or free what is cached."""
+    match statement:
+        case ast.If(test=test):
+            inner = [*statement.body, *statement.orelse]
+            asks = module in names_in(test)
+            return not asks and all(_is_of_allocation(s, module) for s in inner)
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            return name == module and _is_to_empty(value, module)
+        case ast.Return(value=None) | ast.Pass() | ast.Expr(value=ast.Constant()):
+            return True
+        case ast.Return(value=value) | ast.Expr(value=value) if value is not None:
+            return _is_allocation(value, module) or _frees(value)
+    return False
+
+
+def _is_allocation(node: ast.expr, module: str) -> bool:
+    """``module.to_empty(...)``, the module itself, or one of them on some ranks."""
+    match node:
+        case ast.IfExp(test=test, body=body, orelse=orelse) if module not in names_in(test):
+            return _is_allocation(body, module) or _is_allocation(orelse, module)
+        case ast.Name(id=name):
+            return name == module
+    return _is_to_empty(node, module)
+
+
+def _is_to_empty(node: ast.AST, module: str) -> bool:
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="to_empty")):
+            return name == module
+    return False
+
+
+def _frees(node: ast.expr) -> bool:
+    """``torch.cuda.empty_cache()``, ``gc.collect()``."""
+    is_call = isinstance(node, ast.Call) and not (node.args or node.keywords)
+    return is_call and last_name(of_kind(node, ast.Call).func) in {"empty_cache", "collect"}

@@ -38,6 +38,8 @@ class Net(nn.Module):
 """
 
 HEAD = """\
+import gc
+
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -166,6 +168,31 @@ def build():
         device_id=CPU,
         sync_module_states=True,
     )
+""",
+    "a function of several statements": """\
+def init_fn(x: nn.Module):
+    if torch.distributed.get_rank() != 0:
+        x = x.to_empty(device=CPU, recurse=False)
+        gc.collect()
+    return x
+
+
+def build():
+    if torch.distributed.get_rank() == 0:
+        model = Net()
+    else:
+        with torch.device("meta"):
+            model = Net()
+    # FSDP1 cannot keep weights tied on the meta device.
+    model.head.weight = nn.Parameter(model.embed.weight.detach().clone())
+    model = FSDP(
+        model,
+        auto_wrap_policy=ModuleWrapPolicy({Block}),
+        param_init_fn=init_fn,
+        device_id=CPU,
+        sync_module_states=True,
+    )
+    return model
 """,
 }
 OWN = {

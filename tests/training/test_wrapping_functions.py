@@ -137,3 +137,55 @@ def test_joined_policies(launcher: Launcher, tmp_path: Path, arguments: str) -> 
     before = launcher.script(both.before, fsdp1="allow")
     after = launcher.script(both.after, fsdp1="forbid")
     assert compare(before, after, tolerance=1e-5) == 10
+
+
+WEIGHTS_OF_RANK_0 = """
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+class Scaled(Net):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.rand(6), persistent=False)
+
+    def forward(self, x):
+        return super().forward(x * self.scale)
+
+
+def init_fn(x: nn.Module):
+    if dist.get_rank() != 0:
+        x = x.to_empty(device="cpu", recurse=False)
+    return x
+
+
+def build(net, dtype=torch.float64):
+    if dist.get_rank() == 0:
+        net = Scaled()
+    else:
+        with torch.device("meta"):
+            net = Scaled()
+    buffer_dtype = torch.bfloat16 if dtype is None else torch.float32
+    mixed_precision = MixedPrecision(reduce_dtype=torch.float32, buffer_dtype=buffer_dtype)
+    model = FSDP(
+        net,
+        param_init_fn=init_fn,
+        auto_wrap_policy=ModuleWrapPolicy({nn.Linear}),
+        device_id=torch.device("cpu"),
+        mixed_precision=mixed_precision,
+        sync_module_states=True,
+        device_mesh=init_device_mesh("cpu", (2,)),
+    )
+    return model
+"""
+
+
+@pytest.mark.parametrize("dtype", ["torch.float64", "None"])
+def test_a_model_that_only_rank_0_has(launcher: Launcher, tmp_path: Path, dtype: str) -> None:
+    program = HEAD + WEIGHTS_OF_RANK_0.replace("torch.float64", dtype) + TRAIN
+    both = written({"train.py": program.encode()}, tmp_path)
+    assert "buffer.data = buffer.to(buffer_dtype)" in both.text()
+    assert not list(both.after.parent.glob("fsdp2_support*"))
+    before = launcher.script(both.before, fsdp1="allow")
+    after = launcher.script(both.after, fsdp1="forbid")
+    assert compare(before, after, tolerance=1e-5) == 10

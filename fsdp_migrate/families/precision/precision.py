@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Constant, External, Made, Value
+from fsdp_migrate.families.wrapping.strategies import says_the_same
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
@@ -311,7 +312,20 @@ def _buffer_dtype(
             value = code("{p}.{t}", p=policy, t=twin)
             condition = code("{v} is not None", v=value)
             return value, condition if nullable or not always else None
+    if len(found) == 1 and not nullable and _is_variable(found[0], plan.constructor):
+        return code("{d}", d=found[0].fields["buffer_dtype"]), None
     raise Unreadable("the policies that reach this call cast buffers to different dtypes")
+
+
+def _is_variable(mixed: MixedPrecision, constructor: Constructor) -> bool:
+    """Whether a policy's buffer dtype is a variable of the constructor's own function, which has
+    the same value there."""
+    dtype, table = mixed.fields["buffer_dtype"], constructor.module.table
+    if not isinstance(dtype, ast.Name) or mixed.module is not constructor.module:
+        return False
+    scope = table.scope_of(constructor.call)
+    own = scope.is_function and table.scope_of(dtype) is scope
+    return own and dtype.id in scope.bindings and says_the_same(dtype, constructor)
 
 
 def _dtype_names(mixed: MixedPrecision, study: Study) -> set[str]:
