@@ -88,3 +88,20 @@ def settled(decisions: Sequence[Decision]) -> bool:
         for model in decision.models:
             kinds.setdefault(model.call, set()).add(decision.outcome is Outcome.LEFT)
     return bool(kinds or handed_on) and all(len(found) == 1 for found in kinds.values())
+
+
+def test_a_policy_from_elsewhere_is_asked_beside_one_for_batch_norm() -> None:
+    source = (
+        "import torch\n"
+        "from other import policy\n"
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision\n\n\n"
+        "def build():\n"
+        "    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))\n"
+        "    mp = MixedPrecision(param_dtype=torch.bfloat16)\n"
+        "    return FSDP(net, auto_wrap_policy=policy, mixed_precision=mp)\n"
+    )
+    result, after = migrate({"train.py": source})
+    assert all(d.outcome.value != "left" for d in result.decisions)
+    assert "    if policy is not None:\n" in after["train.py"]
+    assert "or policy(module=module, recurse=False" in after["train.py"]
+    assert "_or_policy" not in after["train.py"]
