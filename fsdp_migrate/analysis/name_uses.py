@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.syntax.scopes import Scope
+from fsdp_migrate.syntax.trees import asks_for_main
 
 Use = ast.Name | ast.Attribute
 
@@ -30,7 +31,8 @@ def uses_of(
             return None
         names = [n for n in table.names_by_id.named(name) if _means(n, scope, module, home)]
         if any(binding.name == name for binding in table.imports) and not names:
-            return None
+            if not any(map(asks_for_main, module.source.tree.body)):
+                return None  # a program hands nothing on
         found += [(each, module) for each in names]
         if not scope.is_function:
             found += [(attribute, module) for attribute in table.attributes_by_name.named(name)]

@@ -191,6 +191,15 @@ def test_a_policy_that_is_asked_for_is_kept() -> None:
     assert "shard_by_policy(" in after["train.py"]
 
 
+def test_a_program_that_imports_the_function_for_nothing_does_not_hand_it_on() -> None:
+    unused = "from lib.options import settings\n"
+    program = f"{unused}\nif __name__ == '__main__':\n    print('nothing')\n"
+    _, after = migrate({**files(TRAIN), "other.py": program})
+    assert "fully_shard(" in after["train.py"]
+    _, after = migrate({**files(TRAIN), "other.py": unused})
+    assert "fully_shard(" not in after["train.py"]
+
+
 def test_another_caller_of_the_function_may_want_what_fsdp1_took() -> None:
     given = {
         **files(TRAIN),
