@@ -30,9 +30,9 @@ def uses_of(
         if any(string.value == name for string in table.strings) or any(_renamed(name, module)):
             return None
         names = [n for n in table.names_by_id.named(name) if _means(n, scope, module, home)]
-        if any(binding.name == name for binding in table.imports) and not names:
-            if not any(map(asks_for_main, module.source.tree.body)):
-                return None  # a program hands nothing on
+        is_program = any(map(asks_for_main, module.source.tree.body))  # which hands nothing on
+        if any(b.name == name for b in table.imports) and not (names or is_program):
+            return None
         found += [(each, module) for each in names]
         if not scope.is_function:
             found += [(attribute, module) for attribute in table.attributes_by_name.named(name)]

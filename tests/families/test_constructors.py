@@ -105,3 +105,40 @@ def test_a_policy_from_elsewhere_is_asked_beside_one_for_batch_norm() -> None:
     assert "    if policy is not None:\n" in after["train.py"]
     assert "or policy(module=module, recurse=False" in after["train.py"]
     assert "_or_policy" not in after["train.py"]
+
+
+BUFFERS = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+def build(net, cfg):
+    kinds = {"fp32": torch.float32, "bf16": torch.bfloat16}
+    mp = MixedPrecision(param_dtype=kinds[cfg.param], buffer_dtype=kinds[cfg.buffer])
+    return FSDP(net, mixed_precision=mp)
+"""
+
+
+def test_the_dtype_of_buffers_is_asked_again_behind_the_policy() -> None:
+    _, after = migrate({"train.py": BUFFERS})
+    assert "buffer.data = buffer.to(kinds[cfg.buffer])" in after["train.py"]
+    unknown = BUFFERS.replace("    kinds", "    kinds = cfg.kinds  # ")
+    _, after = migrate({"train.py": unknown})
+    assert "    if kinds[cfg.buffer] is not None:\n" in after["train.py"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        BUFFERS.replace("    return", "    cfg.buffer = 'fp32'\n    return"),
+        BUFFERS.replace("    return", "    kinds = {}\n    return"),
+        BUFFERS.replace("kinds[cfg.buffer]", "cfg.read()"),
+        BUFFERS.replace("    return", "    del kinds['fp32']\n    return"),
+        BUFFERS.replace("    return", "    kinds['fp32'] = torch.float16\n    return"),
+        BUFFERS.replace("    return", "    kinds.update(cfg.kinds)\n    return"),
+    ],
+)
+def test_what_may_be_another_dtype_by_then_is_not_asked_again(source: str) -> None:
+    _, after = migrate({"train.py": source})
+    assert "buffer.to(kinds" not in after["train.py"]
+    assert "buffer.to(cfg" not in after["train.py"]
