@@ -50,7 +50,8 @@ class KeywordDictionary:
 
     One that ``stays`` has no entries here: each constructor takes its arguments out of it, by
     expressions that are written nowhere yet (``taken_entries.py``). Where several do, one function
-    shards the models of all, which is written at a ``place``.
+    shards the models of all, which is written at a ``place``. Those of its entries are ``going``
+    that nobody asks for any more.
     """
 
     name: str
@@ -62,6 +63,7 @@ class KeywordDictionary:
     is_context: bool = False
     stays: bool = False
     place: tuple[Module, ast.stmt] | None = None
+    going: tuple[tuple[Entry, Module], ...] = ()
     function: ast.FunctionDef | None = None
     written: dict[str, str] | None = None
     names: dict[str, str] = field(default_factory=dict)

@@ -135,6 +135,30 @@ def test_a_layer_that_one_of_the_models_has_is_cared_for_in_all() -> None:
     assert after["train.py"].count("= shard_model(") == 2
 
 
+@pytest.mark.parametrize("train", [TRAIN, TWO])
+def test_what_fsdp2_does_without_leaves_the_dictionary(train: str) -> None:
+    options = SETTINGS.replace(
+        '"limit_all_gathers": True,',
+        '"limit_all_gathers": True,\n        "backward_prefetch": BackwardPrefetch.BACKWARD_PRE,\n'
+        '        "forward_prefetch": cfg.ahead(),',
+    ).replace("CPUOffload", "BackwardPrefetch")
+    result, after = migrate(files(train, options))
+    text = after["lib/options.py"]
+    assert "limit_all_gathers" not in text
+    assert "BackwardPrefetch" not in text
+    assert "cfg.ahead()" in text  # it may do anything
+    assert all(outcome.value != "left" for _, outcome in outcomes(result))
+    asked = with_line(ALIKE["a reader of what stays"])
+    _, after = migrate(files(asked, options))
+    assert "limit_all_gathers" in after["lib/options.py"]
+
+
+def test_what_has_to_be_judged_is_marked_once() -> None:
+    options = SETTINGS.replace('"limit_all_gathers": True', '"ignored_modules": cfg.ignored')
+    _, after = migrate(files(TWO.replace("    other", "    if cfg:\n        other"), options))
+    assert after["train.py"].count("# TODO(fsdp-migrate FSDP113)") == 1
+
+
 def test_models_of_several_kinds_do_not_share_a_function() -> None:
     given = TWO.replace("cfg.other(), **", "cfg.other(), use_orig_params=True, **")
     _, after = migrate(files(given))

@@ -67,6 +67,10 @@ def write(plan: ShardPlan, added: dict[str, Added], study: Study) -> str:
         return ""
     if dictionary.stays:
         PlanCode(plan, study.tracer.stands_for).rewrite()
+        if dictionary.written is None:
+            entry_edits.remove(dictionary.going, plan)
+        if dictionary.place is None:
+            dictionary.written = {}
         return ""
     if dictionary.is_context:  # it goes, whatever becomes of what it has
         for each in dictionary.constructors:

@@ -24,7 +24,7 @@ from fsdp_migrate.families.wrapping import (
     shared_functions,
     written_dictionaries,
 )
-from fsdp_migrate.families.wrapping.run_time import CONVERTED
+from fsdp_migrate.families.wrapping.run_time import CONVERTED, OBSOLETE
 from fsdp_migrate.families.wrapping.written_dictionaries import Unreadable
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
@@ -41,6 +41,7 @@ DEFAULTS = {
 }
 # Others may ask the dictionary for a strategy: that stays what it was.
 ASKED = CONVERTED - {"auto_wrap_policy", "sharding_strategy"}
+NEEDLESS = OBSOLETE | {"use_orig_params"}  # in FSDP2, whatever they are
 SETTINGS = "settings"  # what a function calls its dictionary that shards several models
 CHANGED = "it is asked for in its dictionary as well"
 
@@ -64,6 +65,19 @@ class Contents:
             self.places[entry.name].append((entry.value, self.module))
         certain = {entry.name for entry in self.entries if not entry.is_conditional}
         self.lacking = self.places.keys() - certain
+
+    @property
+    def going(self) -> list[Entry]:
+        """The entries that FSDP2 has no use for, if something stays beside each."""
+        needless = [
+            entry
+            for entry in self.entries
+            if entry.name in NEEDLESS - self.asked
+            and len(self.places[entry.name]) == 1
+            and not any(isinstance(node, ast.Call) for node in ast.walk(entry.value))
+        ]
+        beside = {entry.display for entry in self.entries if entry not in needless}
+        return [entry for entry in needless if entry.display in beside - {None}]
 
     def put(self, name: str, value: ast.expr, module: Module) -> None:
         """Something else is put there as well, at some time."""
@@ -113,7 +127,10 @@ def _give(contents: Contents, spread: dict[Constructor, ast.expr], study: Study)
     together = frozenset(spread)
     made = next(entry.display for entry in contents.entries if entry.display is not None)
     place = _place(contents, spread)
-    shared = KeywordDictionary(SETTINGS, (), made, (), together, stays=True, place=place)
+    going = tuple((entry, contents.module) for entry in contents.going)
+    shared = KeywordDictionary(
+        SETTINGS, (), made, (), together, stays=True, place=place, going=going
+    )
     for constructor, dictionary in spread.items():
         constructor.dictionary, constructor.spread = shared, dictionary
         constructor.maker = contents.calls.get(constructor) if place is not None else None
