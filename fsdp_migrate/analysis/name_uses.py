@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.syntax.scopes import Scope
+from fsdp_migrate.syntax.trees import asks_for_main
 
 Use = ast.Name | ast.Attribute
 
@@ -29,7 +30,8 @@ def uses_of(
         if any(string.value == name for string in table.strings) or any(_renamed(name, module)):
             return None
         names = [n for n in table.names_by_id.named(name) if _means(n, scope, module, home)]
-        if any(binding.name == name for binding in table.imports) and not names:
+        is_program = any(map(asks_for_main, module.source.tree.body))  # which hands nothing on
+        if any(b.name == name for b in table.imports) and not (names or is_program):
             return None
         found += [(each, module) for each in names]
         if not scope.is_function:

@@ -16,10 +16,11 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.migration.asking import ask
 from fsdp_migrate.migration.holding import held
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import carried
+from fsdp_migrate.planning.edits import Mark, carried
 from fsdp_migrate.planning.model import Cause, Constructor, Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.shard_plan import ShardPlan
+from fsdp_migrate.syntax.kinds import present
 
 
 def decide(site: Site, study: Study) -> list[Decision]:
@@ -42,6 +43,7 @@ def decide(site: Site, study: Study) -> list[Decision]:
         study.unwritten.append(constructor)
         return [_too_new(site, constructor, study) or ask(site, study)]
     plan = study.plans[constructor] = ShardPlan(constructor, study.proposal())
+    repeats = plan.place is not None and present(constructor.dictionary).written is not None
     if constructor.dictionary is not None:
         plan.names |= constructor.dictionary.names
     nodes = constructor.nodes()
@@ -70,7 +72,17 @@ def decide(site: Site, study: Study) -> list[Decision]:
         study.unwritten.append(constructor)
         constructor.is_wrong = any(d.cause is Cause.FINAL for d in blocked)
         arguments = [d if d.outcome is Outcome.LEFT else held(d, blocked[0]) for d in arguments]
-    return [replace(d, models=d.models | models) for d in (whole, *arguments)]
+    decisions = [replace(d, models=d.models | models) for d in (whole, *arguments)]
+    return [_marked_before(d) for d in decisions] if repeats else decisions
+
+
+def _marked_before(decision: Decision) -> Decision:
+    """What has to be judged of a function that shards several models is marked where the first of
+    them is."""
+    if decision.outcome is not Outcome.REVIEW:
+        return decision
+    edits = tuple(edit for edit in decision.edits if not isinstance(edit, Mark))
+    return replace(decision, outcome=Outcome.REWRITTEN, help="", edits=edits)
 
 
 def _too_new(site: Site, constructor: Constructor, study: Study) -> Decision | None:

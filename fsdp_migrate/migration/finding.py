@@ -13,6 +13,7 @@ from fsdp_migrate.families.wrapping import (
     keyword_dictionaries,
     known_contexts,
     returned_dictionaries,
+    taken_entries,
     wrap_contexts,
 )
 from fsdp_migrate.fsdp1 import api as fsdp1
@@ -53,6 +54,7 @@ def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
     found = wrap_contexts.register_contexts(found, study)
     keyword_dictionaries.register(study)
     returned_dictionaries.register(study)
+    taken_entries.register(study)
     if not known:
         named = [s for m in study.project.modules for s in string_references.find(study, m)]
         uses_fsdp1 = bool(found or study.outdated) or references.is_imported(study.project)

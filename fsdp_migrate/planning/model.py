@@ -47,6 +47,11 @@ class KeywordDictionary:
 
     Of ``wrap`` in ``with enable_wrap(...)`` it has what the context is given and ``wrap`` does not
     give itself: its ``constructors`` are all that the context is for.
+
+    One that ``stays`` has no entries here: each constructor takes its arguments out of it, by
+    expressions that are written nowhere yet (``taken_entries.py``). Where several do, one function
+    shards the models of all, which is written at a ``place``. Those of its entries are ``going``
+    that nobody asks for any more.
     """
 
     name: str
@@ -56,6 +61,9 @@ class KeywordDictionary:
     constructors: frozenset[Constructor]
     is_partial: bool = False
     is_context: bool = False
+    stays: bool = False
+    place: tuple[Module, ast.stmt] | None = None
+    going: tuple[tuple[Entry, Module], ...] = ()
     function: ast.FunctionDef | None = None
     written: dict[str, str] | None = None
     names: dict[str, str] = field(default_factory=dict)
@@ -68,7 +76,7 @@ class KeywordDictionary:
     @property
     def is_spread(self) -> bool:
         """Whether calls of ``fully_shard`` may be given it, as ``**params``."""
-        return not (self.is_partial or self.is_context)
+        return not (self.is_partial or self.is_context or self.stays)
 
 
 @dataclass(eq=False)

@@ -10,6 +10,7 @@ from fsdp_migrate.planning.edits import (
     AddItem,
     AddKeyword,
     Code,
+    Define,
     DropBranch,
     DropElse,
     Edit,
@@ -51,6 +52,13 @@ class Proposal:
     namer: Namer
     edits: list[Edit] = field(default_factory=list)
     claims: Claims = field(default_factory=Claims)
+    # Names that are asked for near the one are made available at the other.
+    elsewhere: tuple[ast.AST, Module, ast.AST] | None = None
+
+    def _place(self, module: Module, near: ast.AST) -> tuple[Module, ast.AST]:
+        if self.elsewhere is not None and near is self.elsewhere[0]:
+            return self.elsewhere[1:]
+        return module, near
 
     def replace(self, module: Module, node: ast.expr, new: Code) -> None:
         self.edits.append(ReplaceExpression(module, node, new))
@@ -66,6 +74,9 @@ class Proposal:
 
     def insert_after(self, module: Module, node: ast.stmt, *new: Code) -> None:
         self.edits.append(Insert(module, node, new, after=True))
+
+    def define(self, module: Module, above: ast.stmt, function: Code) -> None:
+        self.edits.append(Define(module, above, function))
 
     def unwrap(self, module: Module, node: ast.With | ast.AsyncWith, *items: int) -> None:
         self.edits.append(Unwrap(module, node, items))
@@ -109,10 +120,12 @@ class Proposal:
 
     def name(self, module: Module, source: str, name: str, near: ast.AST) -> str:
         """Make ``source.name`` available at ``near`` and return how to write it there."""
+        module, near = self._place(module, near)
         return self._need(self.namer.from_import(module, source, name, near))
 
     def module_name(self, module: Module, source: str, alias: str, near: ast.AST) -> str:
         """Make module ``source`` available at ``near`` and return how to write it there."""
+        module, near = self._place(module, near)
         return self._need(self.namer.module_import(module, source, alias, near))
 
     def _need(self, needed: Import) -> str:
@@ -132,6 +145,7 @@ class Proposal:
         Args:
             lacking: what the program is known to have none of, by the library's names for it.
         """
+        module, near = self._place(module, near)
         scope = module.table.scope_of(near)
         key = (module, f"<support>.{function}", scope)
         local = self.namer.imported.get(key)

@@ -21,7 +21,6 @@ from fsdp_migrate.planning.shard_plan import (
 from fsdp_migrate.syntax.kinds import present
 
 BATCH_NORM = "torch.nn.modules.batchnorm"
-WRAP = "torch.distributed.fsdp.wrap"
 
 
 def render(plan: ShardPlan) -> None:
@@ -35,15 +34,7 @@ def render(plan: ShardPlan) -> None:
         proposal.insert_before(constructor.module, constructor.statement, *plan.setup[1:])
         _replace_in_place(plan, fully_shard)
         return
-    lines = list(plan.setup)
-    _ignored(plan, lines)
-    units, root = _with_dictionary(plan, *_precision(plan, lines))
-    shared = _shared_arguments(plan, lines)
-    lines += plan.before
-    lines += _loop(plan, fully_shard, _unpacked_last([*units, *shared]))
-    arguments = [plan.model, *_unpacked_last([*root, *shared])]
-    call = code("{f}({args})", f=fully_shard, args=join(", ", arguments))
-    after = [*plan.after, *plan.finish]
+    lines, call, after = statements(plan)
     statement = constructor.statement
     target = single_target(statement, constructor.call)
     in_place = plan.is_in_place
@@ -64,6 +55,20 @@ def render(plan: ShardPlan) -> None:
     else:
         proposal.insert_before(module, statement, *lines)
         proposal.replace(module, constructor.call, call)
+
+
+def statements(plan: ShardPlan) -> tuple[list[Code], Code, list[Code]]:
+    """What stands in front of the call that shards the root, this call, and what follows it."""
+    fully_shard = plan.name(FULLY_SHARD, "fully_shard")
+    lines = list(plan.setup)
+    _ignored(plan, lines)
+    units, root = _with_dictionary(plan, *_precision(plan, lines))
+    shared = _shared_arguments(plan, lines)
+    lines += plan.before
+    lines += _loop(plan, fully_shard, _unpacked_last([*units, *shared]))
+    arguments = [plan.model, *_unpacked_last([*root, *shared])]
+    call = code("{f}({args})", f=fully_shard, args=join(", ", arguments))
+    return lines, call, [*plan.after, *plan.finish]
 
 
 def render_context(plan: ShardPlan, roots: Sequence[tuple[Module, ast.Call]]) -> None:
@@ -248,19 +253,36 @@ def _walk(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code
         call = code("{f}({a})", f=fully_shard, a=given)
         loop = "for {v} in {m}.modules():\n    if {t}:\n        {c}"
         lines = [define, code(loop, v=name, m=plan.model, t=test, c=call)]
-        near = plan.constructor.reference
-        policy = code(
-            "{p}({w}._or_policy, policies=[{f}, {p}({w}._module_wrap_policy, module_classes={c})])",
-            p=plan.name("functools", "partial"),
-            w=plan.proposal.module_name(plan.constructor.module, WRAP, "wrap", near),
-            f=policy,
-            c=code("{{{n}}}", n=norms),
+        either = plan.fresh("wrap_policy")
+        lines.append(
+            code(
+                "def {e}(module, recurse, nonwrapped_numel):\n"
+                "    return (\n"
+                "        recurse\n"
+                "        or isinstance(module, {n})\n"
+                "        or {p}(module=module, recurse=False, nonwrapped_numel=nonwrapped_numel)\n"
+                "    )",
+                e=either,
+                n=norms,
+                p=policy,
+            )
         )
+        policy = code(either)
     shard = plan.support("shard_by_policy")
-    call = code("{f}({a})", f=shard, a=join(", ", [plan.model, policy, *arguments]))
-    if plan.walk_may_be_none:
-        call = code("if {p} is not None:\n    {c}", p=present(plan.walk), c=call)
-    return [*lines, call]
+    lines.append(code("{f}({a})", f=shard, a=join(", ", [plan.model, policy, *arguments])))
+    if not plan.walk_may_be_none:
+        return lines
+    return [code("if {p} is not None:\n    {l}", p=present(plan.walk), l=_nested(lines))]
+
+
+def _nested(lines: list[Code]) -> Code:
+    """Statements as they stand in a block."""
+    return join("\n    ", [_indented(line) for line in lines])
+
+
+def _indented(given: Code) -> Code:
+    parts = {n: _indented(p) if isinstance(p, Code) else p for n, p in given.parts.items()}
+    return Code(given.template.replace("\n", "\n    "), parts)
 
 
 def _below_root(targets: Targets, variable: str, plan: ShardPlan) -> Code:

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.edits import Code, code
-from fsdp_migrate.planning.model import Constructor, is_none
+from fsdp_migrate.planning.model import Constructor, Wrapped, is_none
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.syntax.expressions import names_in
 from fsdp_migrate.syntax.kinds import present
@@ -111,6 +112,8 @@ class ShardPlan:
 
     def fresh(self, wanted: str) -> str:
         """A local name for ``wanted``, the same one each time it is asked for."""
+        if wanted not in self.names and self.place is not None:
+            self.names[wanted] = self._fresh_elsewhere(wanted, self.place[0])
         if wanted not in self.names:
             module, call = self.constructor.module, self.constructor.call
             dictionary = self.constructor.dictionary
@@ -119,6 +122,33 @@ class ShardPlan:
             loop = wanted in LOOP_VARIABLES
             self.names[wanted] = self.proposal.fresh(module, call, wanted, loop=loop, also=also)
         return self.names[wanted]
+
+    def _fresh_elsewhere(self, wanted: str, module: Module) -> str:
+        """A name that nothing has at the top of a file, nor in the function that is written
+        there."""
+        taken = {*self.names.values(), *(part.preview() for part in self.parameters)}
+        name, number = wanted, 2
+        while name in taken or module.table.module.lookup(name) is not None:
+            name, number = f"{wanted}_{number}", number + 1
+        return name
+
+    @property
+    def place(self) -> tuple[Module, ast.stmt] | None:
+        """Where the function is written that shards the model, and others in the same way."""
+        dictionary = self.constructor.dictionary
+        return None if dictionary is None else dictionary.place
+
+    @property
+    def parameters(self) -> list[Code]:
+        """Those of that function."""
+        return [self.model, code(present(self.constructor.dictionary).name)]
+
+    @property
+    def alike(self) -> list[Wrapped]:
+        """What is sharded by the code of this plan."""
+        constructor = self.constructor
+        all_of_them = constructor.sharers if self.place is not None else [constructor]
+        return [Wrapped(each.wrapped, each.module) for each in all_of_them]
 
     def sync_condition(self, value: ast.expr) -> Code:
         """The run-time value of ``sync_module_states`` under a name, defined before sharding."""
@@ -145,6 +175,10 @@ class ShardPlan:
 
     def __post_init__(self) -> None:
         wrapped = self.constructor.wrapped
+        if self.place is not None:
+            self._model, self.hoisted = code("model"), False
+            self.proposal.elsewhere = (self.constructor.reference, *self.place)
+            return
         self._model = code("{m}", m=ast.unparse(wrapped))
         if access_path(wrapped) is None:
             name = self._hoisted_name(wrapped)

@@ -430,7 +430,9 @@ class Editor(cst.CSTTransformer):
         """Functions to stand above a definition at the top level, which keeps its comments."""
         apart = [cst.EmptyLine(indent=False)] * 2
         lines = [
-            line for code in codes for line in template.statements(code, self.lookup, self.tree)
+            layout.fit(line, self.tree, "", self.line_length)
+            for code in codes
+            for line in template.statements(code, self.lookup, self.tree)
         ]
         return [line.with_changes(leading_lines=apart) for line in lines]
 

@@ -137,8 +137,10 @@ def _argument(site: Site, plan: ShardPlan, study: Study) -> Decision:
             study.convert(each.call, None, "MixedPrecisionPolicy", plan.constructor, proposal)
         plan.precision = Precision(_named(plan, study, nullable=nullable), same=same)
     if plan.constructor.has("auto_wrap_policy"):
-        wrapped = plan.constructor.wrapped
-        plan.batch_norm = model_contents.may_have_batch_norm(wrapped, site.module, study)
+        plan.batch_norm = any(
+            model_contents.may_have_batch_norm(each.wrapped, each.module, study)
+            for each in plan.alike
+        )
     plan.further += precision.buffer_sites(found, study)
     norms = _norms(plan, study) if any(each.spelled("param_dtype") for each in found) else ""
     if place is Role.PART:

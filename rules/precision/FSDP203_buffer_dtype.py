@@ -25,8 +25,9 @@ def decide(site: Site, study: Study) -> Decision:
     message = "dropped, there are no float buffers"
     for constructor in constructors:
         plan = study.plans[constructor]
-        if not model_contents.may_have_float_buffers(
-            constructor.wrapped, constructor.module, study
+        if not any(
+            model_contents.may_have_float_buffers(each.wrapped, each.module, study)
+            for each in plan.alike
         ):
             continue
         try:

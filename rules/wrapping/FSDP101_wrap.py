@@ -1,7 +1,12 @@
 """Wrap a model with `fully_shard` instead of `FullyShardedDataParallel`."""
 
 from fsdp_migrate.families.modules import checkpointing
-from fsdp_migrate.families.wrapping import class_layouts, derived_hooks, refused_modules
+from fsdp_migrate.families.wrapping import (
+    class_layouts,
+    derived_hooks,
+    refused_modules,
+    shared_functions,
+)
 from fsdp_migrate.families.wrapping.forward_registration import plan_registration
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -24,6 +29,8 @@ RULE = Rule(
         Finder(46, derived_hooks.find_derived_hooks),
     ),
 )
+
+AROUND = "activation checkpointing is put around it where it is made"
 
 
 def decide(site: Site, study: Study) -> Decision:
@@ -67,6 +74,14 @@ def decide(site: Site, study: Study) -> Decision:
         )
     plan = study.plans[constructor]
     plan_registration(plan, study)
+    late = checkpointing.following_checkpointing(constructor, study)
+    if plan.place is not None:
+        problem = shared_functions.write(plan) if late is None else AROUND
+        if problem:
+            help = "write the loop over the modules at the call"
+            return study.left(site, RULE.code, problem, help, models=models)
+        message = "a function shards it, and others"
+        return study.rewritten(site, RULE.code, message, plan.proposal, models=models)
     if not plan.is_compact:
         problem = placement_problem(constructor, plan.once)
         if problem:
@@ -77,7 +92,6 @@ def decide(site: Site, study: Study) -> Decision:
                 "assign the wrapped model to a name in a statement of its own",
                 models=models,
             )
-    late = checkpointing.following_checkpointing(constructor, study)
     if late is not None:
         checkpointing.move_sharding_behind(plan, late, study)
     render(plan)

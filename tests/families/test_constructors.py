@@ -88,3 +88,57 @@ def settled(decisions: Sequence[Decision]) -> bool:
         for model in decision.models:
             kinds.setdefault(model.call, set()).add(decision.outcome is Outcome.LEFT)
     return bool(kinds or handed_on) and all(len(found) == 1 for found in kinds.values())
+
+
+def test_a_policy_from_elsewhere_is_asked_beside_one_for_batch_norm() -> None:
+    source = (
+        "import torch\n"
+        "from other import policy\n"
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision\n\n\n"
+        "def build():\n"
+        "    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))\n"
+        "    mp = MixedPrecision(param_dtype=torch.bfloat16)\n"
+        "    return FSDP(net, auto_wrap_policy=policy, mixed_precision=mp)\n"
+    )
+    result, after = migrate({"train.py": source})
+    assert all(d.outcome.value != "left" for d in result.decisions)
+    assert "    if policy is not None:\n" in after["train.py"]
+    assert "or policy(module=module, recurse=False" in after["train.py"]
+    assert "_or_policy" not in after["train.py"]
+
+
+BUFFERS = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+def build(net, cfg):
+    kinds = {"fp32": torch.float32, "bf16": torch.bfloat16}
+    mp = MixedPrecision(param_dtype=kinds[cfg.param], buffer_dtype=kinds[cfg.buffer])
+    return FSDP(net, mixed_precision=mp)
+"""
+
+
+def test_the_dtype_of_buffers_is_asked_again_behind_the_policy() -> None:
+    _, after = migrate({"train.py": BUFFERS})
+    assert "buffer.data = buffer.to(kinds[cfg.buffer])" in after["train.py"]
+    unknown = BUFFERS.replace("    kinds", "    kinds = cfg.kinds  # ")
+    _, after = migrate({"train.py": unknown})
+    assert "    if kinds[cfg.buffer] is not None:\n" in after["train.py"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        BUFFERS.replace("    return", "    cfg.buffer = 'fp32'\n    return"),
+        BUFFERS.replace("    return", "    kinds = {}\n    return"),
+        BUFFERS.replace("kinds[cfg.buffer]", "cfg.read()"),
+        BUFFERS.replace("    return", "    del kinds['fp32']\n    return"),
+        BUFFERS.replace("    return", "    kinds['fp32'] = torch.float16\n    return"),
+        BUFFERS.replace("    return", "    kinds.update(cfg.kinds)\n    return"),
+    ],
+)
+def test_what_may_be_another_dtype_by_then_is_not_asked_again(source: str) -> None:
+    _, after = migrate({"train.py": source})
+    assert "buffer.to(kinds" not in after["train.py"]
+    assert "buffer.to(cfg" not in after["train.py"]

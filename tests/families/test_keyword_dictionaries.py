@@ -160,25 +160,54 @@ OF_ONE_RETURN = {
     "strategies that need a mesh": RETURNED.replace("cfg.one", "ShardingStrategy.NO_SHARD").replace(
         "cfg.other", "ShardingStrategy.FULL_SHARD"
     ),
-    "what only one has": RETURNED.replace('"sharding_strategy": cfg.one', '"device_id": cfg.one'),
     "a return of nothing": RETURNED.replace('return {"sharding_strategy": cfg.one}', "return None"),
     "a copy": RETURNED.replace('{"sharding_strategy": cfg.other}', "dict(cfg.params)"),
+}
+TAKEN_OUT = {
+    "what only one has": (
+        RETURNED.replace('"sharding_strategy": cfg.one', '"device_id": cfg.one'),
+        'sharding_kwargs(params.get("sharding_strategy")',
+    ),
     **{
-        f"a name of two values for {argument}": REBOUND.replace("ARGUMENT", argument)
-        .replace("FIRST", first)
-        .replace("SECOND", second)
-        for argument, first, second in (
-            ("mixed_precision", "MixedPrecision(torch.bfloat16)", "None"),
-            ("auto_wrap_policy", "ModuleWrapPolicy({torch.nn.Linear})", "None"),
-            ("cpu_offload", "CPUOffload(offload_params=True)", "None"),
-            ("device_id", "torch.device('cpu')", "torch.cuda.current_device()"),
-            ("ignored_states", "cfg.frozen", "[]"),
+        f"a name of two values for {argument}": (
+            REBOUND.replace("ARGUMENT", argument).replace("FIRST", first).replace("SECOND", second),
+            written,
+        )
+        for argument, first, second, written in (
+            (
+                "mixed_precision",
+                "MixedPrecision(torch.bfloat16)",
+                "None",
+                'params["mixed_precision"] or MixedPrecisionPolicy()',
+            ),
+            (
+                "auto_wrap_policy",
+                "ModuleWrapPolicy({torch.nn.Linear})",
+                "None",
+                'isinstance(module, params["auto_wrap_policy"] or ())',
+            ),
+            (
+                "cpu_offload",
+                "CPUOffload(offload_params=True)",
+                "None",
+                'params["cpu_offload"] or OffloadPolicy()',
+            ),
+            (
+                "device_id",
+                "torch.device('cpu')",
+                "torch.cuda.current_device()",
+                'torch.device(params["device_id"]).type',
+            ),
+            ("ignored_states", "cfg.frozen", "[]", 'list(params["ignored_states"] or ())'),
         )
     },
-    "an attribute of two values": REBOUND.replace("value", "cfg.value")
-    .replace("ARGUMENT", "ignored_states")
-    .replace("FIRST", "cfg.frozen")
-    .replace("SECOND", "[]"),
+    "an attribute of two values": (
+        REBOUND.replace("value", "cfg.value")
+        .replace("ARGUMENT", "ignored_states")
+        .replace("FIRST", "cfg.frozen")
+        .replace("SECOND", "[]"),
+        'list(params["ignored_states"] or ())',
+    ),
 }
 
 
@@ -198,6 +227,14 @@ def test_one_of_several_dictionaries_is_written_where_each_is_made(way: str) -> 
 )
 def test_what_only_some_of_them_have_is_for_the_running_program(source: str) -> None:
     is_for_the_running_program(source)
+
+
+@pytest.mark.parametrize("way", TAKEN_OUT)
+def test_what_differs_from_return_to_return_is_taken_out_of_what_is_returned(way: str) -> None:
+    source, written = TAKEN_OUT[way]
+    _, after = migrate({"train.py": HEAD + source})
+    assert written in after["train.py"]
+    assert "fully_shard(" in after["train.py"]
 
 
 EITHER = """\

@@ -52,6 +52,9 @@ class Tracer:
     ) -> None:
         self.project = project
         self.outdated: Collection[ast.AST] = project.outdated  # what is taken not to run
+        self.wraps: set[ast.AST] = set()  # calls of torch's wrap() that make FSDP1 models
+        # Expressions that rules read the code by, and what they are: none of them is written there.
+        self.stands_for: dict[ast.expr, Callable[[], Iterable[Value]]] = {}
         # What is left of the values of a path where tests of it have been passed; and whether
         # these say that it is, or is not, an FSDP1 model.
         self.narrow: Callable[[list[Value], ast.expr, Module], list[Value]] = lambda v, *_: v
@@ -104,6 +107,8 @@ class Tracer:
         return frozenset(self.attribute_of(value, name, node, module))
 
     def _evaluate(self, node: ast.expr, module: Module, frame: Frame | None) -> Iterable[Value]:
+        if node in self.stands_for:
+            return self.stands_for[node]()
         match node:
             case ast.Constant():
                 return [Constant(node, module, frame, node.value)]

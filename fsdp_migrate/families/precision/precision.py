@@ -9,11 +9,12 @@ counterpart; ``keep_low_precision_grads`` cannot be had.
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Constant, External, Made, Value
-from fsdp_migrate.families.wrapping.strategies import says_the_same
+from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
@@ -307,25 +308,44 @@ def _buffer_dtype(
         for name in FIELDS[:2]:  # set in every policy, absent in the default that replaces None
             if all(each.spelled(name) for each in found):
                 return dtype, code("{p}.{n} is not None", p=policy, n=name)
+    written = _written_before(found, plan)
+    if written and not nullable:
+        dtype = code("{d}", d=written)
+        certain = names.isdisjoint({"?", "??"})
+        return dtype, None if certain else code("{d} is not None", d=dtype)
     for twin in FIELDS[:2]:
         if all(each.spelled(twin) == each.spelled("buffer_dtype") for each in found):
             value = code("{p}.{t}", p=policy, t=twin)
             condition = code("{v} is not None", v=value)
             return value, condition if nullable or not always else None
-    if len(found) == 1 and not nullable and _is_variable(found[0], plan.constructor):
-        return code("{d}", d=found[0].fields["buffer_dtype"]), None
     raise Unreadable("the policies that reach this call cast buffers to different dtypes")
 
 
-def _is_variable(mixed: MixedPrecision, constructor: Constructor) -> bool:
-    """Whether a policy's buffer dtype is a variable of the constructor's own function, which has
-    the same value there."""
-    dtype, table = mixed.fields["buffer_dtype"], constructor.module.table
-    if not isinstance(dtype, ast.Name) or mixed.module is not constructor.module:
-        return False
-    scope = table.scope_of(constructor.call)
-    own = scope.is_function and table.scope_of(dtype) is scope
-    return own and dtype.id in scope.bindings and says_the_same(dtype, constructor)
+def _written_before(found: list[MixedPrecision], plan: ShardPlan) -> str:
+    """The dtype of buffers as the only policy says it in the constructor's own function, if that
+    can be asked once more behind it; else nothing."""
+    constructor = plan.constructor
+    node = found[0].fields.get("buffer_dtype")
+    if len(found) > 1 or node is None or found[0].module is not constructor.module:
+        return ""
+    table = constructor.module.table
+    is_same = table.scope_of(node).home() is table.scope_of(constructor.call).home()
+    if not is_same or not strategies.says_the_same(node, constructor):
+        return ""
+    read = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
+    between = range(present(node.end_lineno) + 1, constructor.call.lineno)
+    uses = (use for use in table.names if use.id in read and use.lineno in between)
+    if not all(_only_reads(use, table.parents) for use in uses):
+        return ""
+    return ast.get_source_segment(constructor.module.source.text, node) or ""
+
+
+def _only_reads(use: ast.Name, parents: Mapping[ast.AST, ast.AST]) -> bool:
+    """Whether a use of a name takes nothing but an element or an attribute of what has it."""
+    parent = parents[use]
+    called = getattr(parents[parent], "func", None) is parent
+    is_part = isinstance(parent, (ast.Attribute, ast.Subscript)) and parent.value is use
+    return is_part and isinstance(getattr(parent, "ctx", None), ast.Load) and not called
 
 
 def _dtype_names(mixed: MixedPrecision, study: Study) -> set[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.values import Class, Function
 from fsdp_migrate.families.wrapping import entry_edits, returned_dictionaries
-from fsdp_migrate.families.wrapping.entries_at_call import AtCall
+from fsdp_migrate.families.wrapping.entries_at_call import AtCall, PlanCode
 from fsdp_migrate.families.wrapping.entry_edits import Lines, Pairs
 from fsdp_migrate.families.wrapping.keyword_dictionaries import SEVERAL
 from fsdp_migrate.planning.context import Study
@@ -65,6 +65,13 @@ def write(plan: ShardPlan, added: dict[str, Added], study: Study) -> str:
     dictionary = plan.constructor.dictionary
     if dictionary is None:
         return ""
+    if dictionary.stays:
+        PlanCode(plan, study.tracer.stands_for).rewrite()
+        if dictionary.written is None:
+            entry_edits.remove(dictionary.going, plan)
+        if dictionary.place is None:
+            dictionary.written = {}
+        return ""
     if dictionary.is_context:  # it goes, whatever becomes of what it has
         for each in dictionary.constructors:
             present(each.dictionary).written = {}
@@ -92,8 +99,9 @@ def _write(
     handed_over: frozenset[Entry] = frozenset()
     if dictionary.function is not None:
         at_call = AtCall(plan, [e for e in dictionary.entries if e not in kept], study)
-        if problem := at_call.rewrite():
-            raise Unwritable(problem)
+        at_call.rewrite()
+        if at_call.problem:
+            raise Unwritable(at_call.problem)
         if at_call.words & _bound(moved):
             raise Unwritable("the call needs what the dictionary is made of")
         taken = {entry.name for entry in at_call.taken}

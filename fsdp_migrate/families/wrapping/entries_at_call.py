@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from fsdp_migrate.families.wrapping import returned_dictionaries
 from fsdp_migrate.planning.context import LOOPS, Study
@@ -14,23 +14,16 @@ from fsdp_migrate.planning.shard_plan import Precision, ShardPlan
 from fsdp_migrate.syntax.kinds import present
 
 
-class AtCall:
-    """The code of a plan that reads entries of a dictionary, as the call can write it.
+class PlanCode:
+    """The code of a plan, in which some expressions are written in another way."""
 
-    ``taken`` are the entries that only the function can make: they stay in the dictionary, and the
-    call takes them out of it.
-    """
+    def __init__(self, plan: ShardPlan, replaced: Iterable[ast.AST]) -> None:
+        self.plan = plan
+        self.replaced = set(replaced)
+        self.words: set[str] = set()  # that stand in the code
 
-    def __init__(self, plan: ShardPlan, entries: Sequence[Entry], study: Study) -> None:
-        self.plan, self.study = plan, study
-        self.entries = {entry.value: entry for entry in entries}
-        self.inside = set(ast.walk(present(present(plan.constructor.dictionary).function)))
-        self.taken: dict[Entry, str] = {}
-        self.problem = ""
-        self.words: set[str] = set()  # that stand in the code at the call
-
-    def rewrite(self) -> str:
-        """Rewrite all of the plan, or say why it cannot be."""
+    def rewrite(self) -> None:
+        """Rewrite all of the plan."""
         plan = self.plan
         for lines in (plan.setup, plan.before, plan.after, plan.finish):
             lines[:] = map(self._code, lines)
@@ -43,15 +36,13 @@ class AtCall:
             self._rewrite_precision(plan.precision)
         if plan.targets is not None:
             predicate = plan.targets.predicate
-            self._code(predicate("module"))  # finds out what is taken, and what cannot be written
+            self._code(predicate("module"))  # finds out what cannot be written
             plan.targets.predicate = lambda variable: self._code(predicate(variable))
-        return self.problem
 
     def _rewrite_precision(self, precision: Precision) -> None:
-        if any(entry.name == "mixed_precision" for entry in self.entries.values()):
-            precision.policy = self._code(precision.policy)
-            root = precision.root_policy
-            precision.root_policy = root and self._code(root)
+        precision.policy = self._code(precision.policy)
+        root = precision.root_policy
+        precision.root_policy = root and self._code(root)
 
     def _code(self, given: Code) -> Code:
         parts: dict[str, Code | ast.expr | str] = {}
@@ -60,12 +51,35 @@ class AtCall:
                 parts[name] = part
             elif isinstance(part, Code):
                 parts[name] = self._code(part)
-            elif isinstance(part, ast.expr) and part in self.inside:
+            elif isinstance(part, ast.expr) and part in self.replaced:
                 parts[name] = self._node(part)
             else:
                 parts[name] = part
         self.words.update(re.findall(r"\w+", Code(given.template, parts).flatten([])))
         return Code(given.template, parts)
+
+    def _node(self, node: ast.expr) -> ast.expr | str:
+        """How one of the expressions is written."""
+        return ast.unparse(node).replace("'", '"')
+
+
+class AtCall(PlanCode):
+    """The code of a plan that reads entries of a dictionary, as the call can write it.
+
+    ``taken`` are the entries that only the function can make: they stay in the dictionary, and the
+    call takes them out of it. ``problem`` says why the plan cannot be written.
+    """
+
+    def __init__(self, plan: ShardPlan, entries: Sequence[Entry], study: Study) -> None:
+        super().__init__(plan, ast.walk(present(present(plan.constructor.dictionary).function)))
+        self.study = study
+        self.entries = {entry.value: entry for entry in entries}
+        self.taken: dict[Entry, str] = {}
+        self.problem = ""
+
+    def _rewrite_precision(self, precision: Precision) -> None:
+        if any(entry.name == "mixed_precision" for entry in self.entries.values()):
+            super()._rewrite_precision(precision)
 
     def _node(self, node: ast.expr) -> ast.expr | str:
         entry = self.entries.get(node)

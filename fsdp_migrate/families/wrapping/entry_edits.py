@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 
 from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.wrapping import prefetch
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
@@ -55,6 +57,16 @@ def edit(
     for statement in dictionary.statements:
         if statement not in staying:
             proposal.delete(module, statement)
+
+
+def remove(going: Iterable[tuple[Entry, Module]], plan: ShardPlan) -> None:
+    """Remove entries from a dictionary that stays."""
+    for entry, module in going:
+        if isinstance(entry.node, ast.keyword):
+            plan.proposal.remove_argument(module, of_kind(entry.display, ast.Call), entry.node)
+        else:
+            plan.proposal.remove_item(module, of_kind(entry.display, ast.Dict), entry.value)
+        plan.proposal.claims.gone.add(entry.value)
 
 
 def _write_entry(

@@ -119,11 +119,13 @@ def plan_registration(plan: ShardPlan, study: Study) -> None:
     names = _names(constructor.call, study)
     if not names:
         return
-    register = plan.name(FULLY_SHARD, REGISTER)
-    if not placement_problem(constructor):
+    target = _target(constructor.statement, constructor.call, study)
+    if not placement_problem(constructor) and (plan.place is None or target is None):
+        register = plan.name(FULLY_SHARD, REGISTER)
         plan.after[:0] = [_registration(register, plan.model, name) for name in names]
         return
-    target = present(_target(constructor.statement, constructor.call, study))
+    target, near = present(target), constructor.statement
+    register = plan.proposal.name(constructor.module, FULLY_SHARD, REGISTER, near)
     lines = [_registration(register, ast.unparse(target), name) for name in names]
     plan.proposal.insert_after(constructor.module, constructor.statement, *lines)
 

@@ -23,6 +23,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.kinds import method_of, of_kind
+from fsdp_migrate.syntax.trees import COMPREHENSIONS
 
 ENUM = "ShardingStrategy"
 RESHARD = "reshard_after_forward"
@@ -201,7 +202,9 @@ def read_choice(constructor: Constructor, study: Study) -> Choice | None:
         return choice
     rows = choice.rows
     needs_units = bool(choice.strategies & HYBRID) and not constructor.has("auto_wrap_policy")
-    if rows is None or needs_units or not says_the_same(rows.key, constructor):
+    if rows is None or needs_units or access_path(rows.key) is None:
+        return None
+    if not says_the_same(rows.key, constructor):
         return None
     is_placed = constructor.has("device_mesh") or constructor.has("process_group")
     return None if is_placed or choice.may_be_lacking else choice
@@ -298,18 +301,18 @@ def _by_name(node: ast.expr, module: Module, study: Study) -> Rows | None:
 
 
 def says_the_same(key: ast.expr, constructor: Constructor) -> bool:
-    """Whether a path can be asked once more in front of the constructor: nothing of this file sets
-    it between the two."""
-    path = access_path(key)
-    if path is None:
-        return False
+    """Whether an expression of the constructor's function can be asked once more in front of it: it
+    calls nothing, and nothing of this file sets what it reads between the two."""
     table = constructor.module.table
-    root = next(n for n in ast.walk(key) if isinstance(n, ast.Name))
-    scope = table.within[root].lookup(root.id)
     between = range(key.lineno, constructor.call.lineno + 1)
-    bound = scope.bindings[root.id] if scope is not None else []
-    if any(getattr(b.node, "lineno", 0) in between and b.node is not root for b in bound):
-        return False
+    for node in ast.walk(key):
+        if isinstance(node, (ast.Call, ast.Await, ast.NamedExpr, ast.Lambda, *COMPREHENSIONS)):
+            return False
+        if isinstance(node, ast.Name):
+            scope = table.within[node].lookup(node.id)
+            bound = scope.bindings[node.id] if scope is not None else []
+            if any(getattr(b.node, "lineno", 0) in between and b.node is not node for b in bound):
+                return False
     read = {node.attr for node in ast.walk(key) if isinstance(node, ast.Attribute)}
     stored = (a for a in table.stored_attributes if a.attr in read)
     return not any(a.lineno in between for a in stored)
