@@ -40,6 +40,7 @@ class Narrowing:
         self._settings = SettingFacts(self._apart)
         self._predicates = Predicates(self._apart)
         self._compiled: set[ast.AST] | None = None
+        self._told_by: dict[Test, bool | None] = {}
 
     def narrowed(self, found: list[Value], node: ast.expr, module: Module) -> list[Value]:
         """The values that a path may have where ``node`` uses it, of those it may have at all."""
@@ -85,6 +86,12 @@ class Narrowing:
         return module.flow(scope).tests.get(node, frozenset())
 
     def _told(self, test: Test, module: Module) -> bool | None:
+        """Whether a test tells that something is an FSDP1 model, or is none; asked once."""
+        if test not in self._told_by:
+            self._told_by[test] = self._ask(test, module)
+        return self._told_by[test]
+
+    def _ask(self, test: Test, module: Module) -> bool | None:
         if test.crossed and not self._stays(test, module):
             return None
         if not test.holds and unwrapping.takes_off(test.node, module, self._apart):

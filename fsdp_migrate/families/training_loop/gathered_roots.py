@@ -61,25 +61,38 @@ def _reshards(constructor: Constructor, study: Study) -> bool:
 
 def may_be_evaluated(models: frozenset[Constructor], study: Study) -> bool:
     """Whether a model may be evaluated: by ``eval()``, without gradients, or out of sight."""
-    own = runs_of(models, study)
-    if not own or not study.cache(_runs).evaluated.isdisjoint(c.call for c in models):
-        return True
-    return any(is_without_gradients(run.call, run.module) for run in own)
+    return _runs_without_gradients(models, study) or _is_evaluated(models, study)
 
 
 def may_stay_gathered(models: frozenset[Constructor], study: Study) -> bool:
     """Whether a forward of a model may be followed by anything but its backward.
 
     An evaluation, or one whose backward is not in sight, or goes through nothing that is trained.
+    What takes most tracing is asked last.
     """
-    if may_be_evaluated(models, study):
+    if _runs_without_gradients(models, study):
         return True
     if study.project.mentions(*FREEZING) and not models <= trained_models(study):
         return True
     keep = ("no_sync", "set_reshard_after_backward")  # which keep parameters from being sharded
     if study.project.mentions(*keep) and not all(_reshards(c, study) for c in models):
         return True
-    return not all(backward_follows(run.call, run.module, study) for run in runs_of(models, study))
+    if not all(backward_follows(run.call, run.module, study) for run in runs_of(models, study)):
+        return True
+    return _is_evaluated(models, study)
+
+
+def _runs_without_gradients(models: frozenset[Constructor], study: Study) -> bool:
+    """Whether a model is called without gradients, or nowhere in sight."""
+    own = runs_of(models, study)
+    return not own or any(is_without_gradients(run.call, run.module) for run in own)
+
+
+def _is_evaluated(models: frozenset[Constructor], study: Study) -> bool:
+    """Whether ``eval()`` is called on a model, or code out of sight may run it."""
+    made = {c.call for c in models}
+    found = (study.cache(each) for each in (_set_to_evaluate, _run_out_of_sight))
+    return any(not made.isdisjoint(calls) for calls in found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,40 +104,53 @@ class Run:
     made: frozenset[ast.AST]
 
 
-@dataclass(frozen=True, eq=False)
-class AllRuns:
-    """What runs the models of a project, which are known by the calls that make them."""
-
-    called: tuple[Run, ...]
-    evaluated: frozenset[ast.AST]  # eval() is called on them, or code out of sight may run them
-
-
 def runs_of(models: frozenset[Constructor], study: Study) -> list[Run]:
     made = {c.call for c in models}
-    return [run for run in study.cache(_runs).called if not run.made.isdisjoint(made)]
+    return [run for run in study.cache(_runs).values() if not run.made.isdisjoint(made)]
 
 
-def _runs(study: Study) -> AllRuns:
+def _runs(study: Study) -> dict[ast.Call, Run]:
+    """What runs the models of a project, which are known by the calls that make them."""
     runs = Runs(study)
     running = RUNNING.union(entry.name for entry in entries(study))
-    called: list[Run] = []
-    evaluated: set[Constructor] = set()
+    found: dict[ast.Call, Run] = {}
     for module in study.project.modules:
         for call in module.table.calls:
-            is_object = runs.is_object(call.func, module)
-            found = runs.models(call.func, module, {}) if is_object else NOTHING
+            models = _called(call, module, runs)
             method = call.func if isinstance(call.func, ast.Attribute) else None
-            if not found and method is not None and method.attr in (*running, "eval"):
-                owner = runs.models(method.value, module, {})
-                if method.attr == "eval":
-                    evaluated |= owner
-                found = owner if method.attr in running else found
-            if found:
-                called.append(Run(call, module, frozenset(c.call for c in found)))
-                continue
-            if is_quiet(call) or not any(map(access_path, given_arguments(call))):
+            if not models and method is not None and method.attr in running:
+                models = runs.models(method.value, module, {})
+            if models:
+                found[call] = Run(call, module, frozenset(c.call for c in models))
+    return found
+
+
+def _called(call: ast.Call, module: Module, runs: Runs) -> frozenset[Constructor]:
+    """The models that a call calls as they are."""
+    is_object = runs.is_object(call.func, module)
+    return runs.models(call.func, module, {}) if is_object else NOTHING
+
+
+def _set_to_evaluate(study: Study) -> frozenset[ast.AST]:
+    """The calls that make the models of which ``eval()`` is called."""
+    runs = Runs(study)
+    found: set[Constructor] = set()
+    for module in study.project.modules:
+        for call in module.table.calls_by_name.named("eval"):
+            if isinstance(call.func, ast.Attribute) and not _called(call, module, runs):
+                found |= runs.models(call.func.value, module, {})
+    return frozenset(c.call for c in found)
+
+
+def _run_out_of_sight(study: Study) -> frozenset[ast.AST]:
+    """The calls that make the models which functions outside the project are given to run."""
+    runs, known = Runs(study), study.cache(_runs)
+    found: set[Constructor] = set()
+    for module in study.project.modules:
+        for call in module.table.calls:
+            if call in known or is_quiet(call) or not any(map(access_path, given_arguments(call))):
                 continue
             for callee in study.values(call.func, module):
                 if isinstance(callee, (External, Unknown)):
-                    evaluated |= runs.outside(call, callee, module, {})
-    return AllRuns(tuple(called), frozenset(c.call for c in evaluated))
+                    found |= runs.outside(call, callee, module, {})
+    return frozenset(c.call for c in found)
