@@ -67,7 +67,7 @@ gpu: $(ready)
 	$(bin)/python -m pytest -q -rs -m gpu tests/verify/test_gpu.py
 
 benchmarks: $(ready)
-	for script in startup gate rewrite verify; do $(bin)/python benchmarks/$$script.py || exit 1; done
+	for script in startup gate rewrite joined verify; do $(bin)/python benchmarks/$$script.py || exit 1; done
 
 ruler-record: $(ready)
 	$(bin)/python -m tests.ruler record build/ruler

@@ -19,6 +19,7 @@ from fsdp_migrate.analysis.values import Class, External, Function, Made, Value
 from fsdp_migrate.families.wrapping.model_contents import contents
 from fsdp_migrate.families.wrapping.policy_loops import class_tuple
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
+from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_values
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
@@ -183,15 +184,20 @@ def may_run_twice(models: frozenset[Constructor], study: Study) -> bool:
 
 
 def _runs_of_models(study: Study) -> list[tuple[ast.Call, Module]]:
-    """The calls of what is an FSDP1 model, or is taken for one, whatever form its constructor
-    takes."""
+    """The calls of what is an FSDP1 model, may turn out to be one made by ``wrap``, or is taken for
+    one, whatever form its constructor takes."""
     return [
         (call, module)
         for module in study.project.modules
         for call in module.table.calls
-        if model_values.models(study.values(call.func, module), study.tracer)
+        if any(_may_be_model(value, study) for value in study.values(call.func, module))
         or model_values.is_taken_for_model(call.func, module, study.tracer)
     ]
+
+
+def _may_be_model(value: Value, study: Study) -> bool:
+    made_by = value.made_by if isinstance(value, Made) else ""
+    return fsdp1.canonical(made_by) == "wrap" or model_values.is_model(value, study.tracer)
 
 
 def _without_gradients(call: ast.Call, module: Module) -> bool:
