@@ -85,9 +85,18 @@ class SettingFacts:
         self._here: dict[ast.AST, Facts] = {}
         self._only_called: dict[FunctionNode, bool] = {}
 
-    def exclude(self, made: Place, used: Place) -> bool:
-        """Whether what is made at one place cannot be met at the other, in any run."""
-        there = self.at(*made)
+    def equals(self, key: ast.expr, value: object, module: Module) -> Facts:
+        """What is known where a setting has a value."""
+        setting = self.names.setting(key, module)
+        return _sure(Fact(setting, frozenset({value}), holds=True)) if setting else NOTHING
+
+    def exclude(self, made: Place, used: Place, also: Facts = NOTHING) -> bool:
+        """Whether what is made at one place cannot be met at the other, in any run.
+
+        Args:
+            also: what is known besides where it is made.
+        """
+        there = self.at(*made) | also
         here = self.at(*used) if there else NOTHING
         if not _contradict(there, here, lambda setting: True):
             return False  # as nearly always
