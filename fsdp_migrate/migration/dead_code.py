@@ -19,7 +19,6 @@ from fsdp_migrate.fsdp1.references import promised
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Cause, Decision
-from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.syntax import suppressions
 from fsdp_migrate.syntax.kinds import of_kind
@@ -59,20 +58,6 @@ def part_of(site: Site, study: Study) -> Outdated:
     if found.part == "test":
         return outdated[of_kind(found.node, ast.If).body[0]]
     return found
-
-
-def settle(decisions: list[Decision], study: Study) -> list[Decision]:
-    """``decisions``, those on outdated code left where all else is: nothing needs a later torch."""
-    others = [d for d in decisions if d.cause is not Cause.OUTDATED]
-    migrated = any(d.models and not d.kept and d.outcome is not Outcome.LEFT for d in others)
-    if migrated or all(d.outcome is not Outcome.LEFT for d in others):
-        return decisions
-    return [
-        of(d.site, study, stays=True)
-        if d.cause is Cause.OUTDATED and d.outcome is not Outcome.LEFT
-        else d
-        for d in decisions
-    ]
 
 
 def of(site: Site, study: Study, *, stays: bool = False) -> Decision:

@@ -22,7 +22,7 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import references
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
-from fsdp_migrate.migration import constructors, dead_code, finding, partial
+from fsdp_migrate.migration import constructors, dead_code, finding, going_along, partial
 from fsdp_migrate.migration.asking import ask
 from fsdp_migrate.migration.holding import heeded, hold_back
 from fsdp_migrate.planning import string_references, support_file, support_library
@@ -45,7 +45,7 @@ def decide(study: Study) -> list[Decision]:
     with_ignored = [heeded(d) for d in best]
     if not any(d.ignored for d in with_ignored):
         return best
-    return dead_code.settle(hold_back(with_ignored), study)
+    return going_along.settle(hold_back(with_ignored), study)
 
 
 def _best(study: Study) -> list[Decision]:
@@ -153,7 +153,7 @@ def _decide(study: Study) -> list[Decision]:
         decisions = partial.guarded(decisions, study)
     decisions = hold_back(decisions)
     decisions += _older(decisions, study)
-    return sorted(dead_code.settle(decisions, study), key=order)
+    return sorted(going_along.settle(decisions, study), key=order)
 
 
 def _older(decisions: Sequence[Decision], study: Study) -> Iterator[Decision]:

@@ -6,6 +6,7 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.families.checkpoints import (
     hoisting_places,
     holders,
+    pretrained,
     ranks,
     settings_in_force,
     state_dict_contexts,
@@ -38,7 +39,8 @@ def decide(site: Site, study: Study) -> Decision:
     models = study.models(site.subject, site.module).constructors
     call = site.node
     if isinstance(call, ast.Call) and any(k.arg == "state_dict" for k in call.keywords):
-        return study.rewritten(site, RULE.code, "already given its state", models=models)
+        message = "already given its state"
+        return study.rewritten(site, RULE.code, message, models=models, review=pretrained.NAMED)
     problem = ""
     if not isinstance(call, ast.Call) or any(k.arg is None for k in call.keywords):
         problem = "the arguments of save_pretrained cannot be read"
@@ -64,7 +66,10 @@ def decide(site: Site, study: Study) -> Decision:
         o=options,
     )
     proposal.add_keyword(site.module, call, "state_dict", state)
-    return study.rewritten(site, RULE.code, "given the whole state", proposal, models=models)
+    message = "given the whole state"
+    return study.rewritten(
+        site, RULE.code, message, proposal, models=models, review=pretrained.NAMED
+    )
 
 
 HELP = "call it on every rank, in a statement of its own, and give it the whole state"

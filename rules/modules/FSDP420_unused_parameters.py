@@ -42,12 +42,15 @@ def decide(site: Site, study: Study) -> Decision:
         return study.rewritten(site, RULE.code, message, models=[constructor])
     named = ", ".join(f"{u.cls.node.name}.{part}" for u in found.unused for part in u.parts[:2])
     owner = "the model" if by_root else "the unit that holds them"
+    may_be_units = constructor.may_have("auto_wrap_policy")
+    shared = ", where they share a unit with others," if may_be_units else ""
     return study.rewritten(
         site,
         RULE.code,
         f"a step may not use {named}",
         models=[constructor],
-        review=f"parameters that a step does not use ({named}) had gradients of zero in FSDP1, and "
-        "have none now; where ranks use different ones, gradients are mixed up. Unless all are "
-        f"used in every step, call {SETTER}(True, recurse=False) of {owner}, from torch 2.13",
+        review=f"parameters that a step does not use ({named}){shared} had gradients of zero in "
+        "FSDP1, and have none now; where ranks use different ones, gradients are mixed up. Unless "
+        f"all are used in every step, call {SETTER}(True, recurse=False) of {owner}, from torch "
+        "2.13",
     )

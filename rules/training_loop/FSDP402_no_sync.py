@@ -1,11 +1,12 @@
 """Accumulate gradients with `set_requires_gradient_sync`."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 from fsdp_migrate.families.precision import precision
 from fsdp_migrate.families.wrapping import strategies
+from fsdp_migrate.families.wrapping.strategies_met import strategies_met
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study, sentences
@@ -27,12 +28,17 @@ UNSEEN = (
     "gradients that wait for their reduction are not in p.grad: what reads or clips gradients "
     "between micro-batches passes over them, do it before the step"
 )
+GATHERED = (
+    "where the strategy is SHARD_GRAD_OP, call set_reshard_after_backward with what "
+    "set_requires_gradient_sync is given, or parameters are gathered again for every micro-batch"
+)
 
 
 def decide(site: Site, study: Study) -> Decision:
     found = study.models(site.subject, site.module)
     models = found.constructors
-    keeps = {_keeps(strategies.strategies_of(c, study)) for c in models}
+    met = [strategies_met(site.subject, site.module, c, study) for c in models]
+    keeps = set(map(_keeps, met))
     if len(keeps) > 1:
         return study.left(
             site,
@@ -51,15 +57,9 @@ def decide(site: Site, study: Study) -> Decision:
     else:
         message = _context(site, proposal, unsharded=keeps == {True}, only_fsdp2=only_fsdp2)
     reviews = []
-    may_keep = any(strategies.strategies_of(c, study) & strategies.RESHARD_NEVER for c in models)
-    if may_keep and keeps == {False}:
-        message += ", SHARD_GRAD_OP gathers parameters again for every micro-batch"
-    unknown = not all(strategies.strategies_of(c, study) for c in models)
-    if unknown and strategies.may_reshard_never(study):
-        reviews.append(
-            "if the strategy is SHARD_GRAD_OP, pass keep_unsharded=True here, or parameters are "
-            "gathered again for every micro-batch"
-        )
+    may_keep = keeps == {False} and any(each & strategies.RESHARD_NEVER for each in met)
+    if may_keep or (not all(met) and strategies.may_reshard_never(study)):
+        reviews.append(GATHERED)
     if any(_accumulates_wider(c, study) for c in models):
         message += ", which accumulates in reduce_dtype"
     if any(map(_gives_up, ast.walk(enclosing_function(site.module, site.expression)))):
@@ -143,7 +143,11 @@ def _negated(test: ast.expr) -> Code:
 def _set(chosen: LastMicroBatch, site: Site, proposal: Proposal, *, unsharded: bool) -> None:
     """Say in front of the micro-batch whether its gradients are reduced."""
     setters = ["set_requires_gradient_sync", *(["set_reshard_after_backward"] if unsharded else [])]
-    lines = [code(f"{{m}}.{s}({{last}})", m=site.subject, last=chosen.last) for s in setters]
+    last, lines = chosen.last, []
+    if unsharded and not last.preview().isidentifier():
+        name = proposal.fresh(site.module, chosen.around, "is_last")
+        lines, last = [code("{n} = {c}", n=name, c=last)], code(name)
+    lines += [code(f"{{m}}.{s}({{last}})", m=site.subject, last=last) for s in setters]
     proposal.insert_before(site.module, chosen.around, *lines)
     proposal.unwrap(site.module, chosen.around, 0)
 
@@ -242,9 +246,9 @@ def _accumulates_wider(constructor: Constructor, study: Study) -> bool:
     )
 
 
-def _keeps(chosen: frozenset[str]) -> bool:
-    """Whether a model keeps its parameters gathered between micro-batches.
+def _keeps(chosen: Set[str]) -> bool:
+    """Whether a model surely keeps its parameters gathered between micro-batches.
 
-    Under a strategy that is one of several it gathers them again, which trains the same.
+    Under FULL_SHARD that would take the memory that it is there to save.
     """
     return bool(chosen) and chosen <= strategies.RESHARD_NEVER

@@ -506,10 +506,10 @@ ROWS = (
         "the calls are made by a function that is only called inside",
         program("states --kind sharded"),
     ),
-    rewritten(
+    review(
         "1.4",
         "model.save_pretrained(path)",
-        "state_dict= is the gathered state",
+        "state_dict= is the gathered state; older libraries write the name of FSDP2's class",
         "FSDP308",
         "a model of transformers",
     ),

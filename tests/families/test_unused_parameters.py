@@ -130,6 +130,56 @@ def test_a_unit_that_is_left_out_has_no_gradients_in_either() -> None:
     assert parts(BRANCH, arguments=other)[0] == "part"
 
 
+LISTING = """\
+
+    def units(self):
+        found = [*list(self.parts), self.first]
+        if hasattr(self, "part"):
+            found.append(self.part)
+        return found
+
+    def both(self, x):"""
+
+
+@pytest.mark.parametrize(
+    ("predicate", "named"),
+    [
+        ("isinstance(m, Part)", ""),
+        ("isinstance(m, nn.LayerNorm) or isinstance(m, Part)", ""),
+        ("m in net.units()", ""),
+        ("isinstance(m, nn.LayerNorm)", "part"),
+        ("isinstance(m, Part) and m.inner.in_features > 4", "part"),
+        ("m in net.parts", "part"),
+        ("m is net.part or chosen(m)", "part"),
+    ],
+)
+def test_units_of_predicates_are_known(
+    predicate: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = MODEL.replace("ModuleWrapPolicy", "CustomPolicy").replace(
+        "\n    def both(self, x):", LISTING
+    )
+    model = model.replace("model = FSDP(Model(config)", "net = Model(config)\n    model = FSDP(net")
+    monkeypatch.setitem(globals(), "MODEL", model)
+    policy = f", auto_wrap_policy=CustomPolicy(lambda m: {predicate})"
+    assert parts(BRANCH, arguments=policy)[0] == named
+
+
+def test_units_of_joined_policies_are_known() -> None:
+    joined = "functools.partial(wrap._or_policy, policies=[ModuleWrapPolicy({{Part}})])"
+    imports = "import functools\n\nfrom torch.distributed.fsdp import wrap\n"
+    body = textwrap.indent(BRANCH, 8 * " ")
+    source = MODEL.replace("{arguments}", f", auto_wrap_policy={joined}")
+    result, _ = migrate({"example.py": imports + source.format(body=body, call="batch.x, batch.y")})
+    assert "FSDP420" not in {d.code for d in result.decisions}
+
+
+def test_where_units_are_not_known_those_of_their_own_are_told_apart() -> None:
+    _, text = parts(BRANCH, arguments=", auto_wrap_policy=policy")
+    assert "where they share a unit with others" in " ".join(text.replace("#", "").split())
+    assert "where they share" not in parts(BRANCH)[1]
+
+
 def test_an_argument_that_nothing_gives_is_its_default() -> None:
     body = "if fast:\n    x = self.part(x)\nreturn self.first(x)"
     assert parts(body)[0] == ""

@@ -87,9 +87,18 @@ class SettingFacts:
         self._contradicting: dict[tuple[Facts, Facts], bool] = {}
         self._stored: dict[str, list[tuple[ast.expr, Module]]] = {}
 
-    def exclude(self, made: Place, used: Place) -> bool:
-        """Whether what is made at one place cannot be met at the other, in any run."""
-        there = self.at(*made)
+    def equals(self, key: ast.expr, value: object, module: Module) -> Facts:
+        """What is known where a setting has a value."""
+        setting = self.names.setting(key, module)
+        return _sure(Fact(setting, frozenset({value}), holds=True)) if setting else NOTHING
+
+    def exclude(self, made: Place, used: Place, also: Facts = NOTHING) -> bool:
+        """Whether what is made at one place cannot be met at the other, in any run.
+
+        Args:
+            also: what is known besides where it is made.
+        """
+        there = self.at(*made) | also
         here = self.at(*used) if there else NOTHING
         if (there, here) not in self._contradicting:
             self._contradicting[there, here] = _contradict(there, here, lambda setting: True)

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, External, Made, Values
-from fsdp_migrate.families.wrapping import computing_methods, policies
+from fsdp_migrate.analysis.values import Class, Made, Values
+from fsdp_migrate.families.wrapping import computing_methods
 from fsdp_migrate.families.wrapping.computing_methods import FunctionNode, Methods
+from fsdp_migrate.families.wrapping.named_units import named_units
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import last_name, names_in
@@ -51,7 +52,7 @@ class ConditionalParts:
 
     def __init__(self, study: Study, constructor: Constructor) -> None:
         self.study, self.methods = study, Methods(study)
-        self.units = _unit_classes(constructor, study)
+        self.units = named_units(constructor, study)
         self._passed = _passed_keywords(study)
 
     def unused(self, cls: Class) -> list[str]:
@@ -81,10 +82,12 @@ class ConditionalParts:
         """Whether a part is a unit: where it is left out, FSDP1 gave it no gradients either."""
         if not isinstance(value, Made):
             return False
+        if value.node in self.study.constructors or value.node in self.units:
+            return True
         if isinstance(value.callee, Class):
             lineage = {base.node for base in self.study.tracer.lineage(value.callee)}
             return not lineage.isdisjoint(self.units)
-        return value.node in self.study.constructors or value.made_by in self.units
+        return value.made_by in self.units
 
     def is_passed(self, argument: str) -> bool:
         return self.is_named(argument) or "**" in self._passed
@@ -92,21 +95,6 @@ class ConditionalParts:
     def is_named(self, argument: str) -> bool:
         """Whether some call names an argument: ``model(mask=x)``, and not ``model(**batch)``."""
         return argument in self._passed
-
-
-def _unit_classes(constructor: Constructor, study: Study) -> set[object]:
-    """The classes that a policy makes units of: definitions, or names of classes from outside."""
-    found: set[object] = set()
-    for each in policies.read_policies(constructor, study) or ():
-        if each.kind is policies.Kind.CLASSES and each.argument is not None:
-            for node in walk(each.argument):
-                if isinstance(node, (ast.Name, ast.Attribute)):
-                    for value in study.values(node, each.module):
-                        if isinstance(value, Class):
-                            found.add(value.node)
-                        elif isinstance(value, External):
-                            found.add(value.name)
-    return found
 
 
 def _passed_keywords(study: Study) -> set[str]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Made
-from fsdp_migrate.families.checkpoints import state_dict_settings
+from fsdp_migrate.families.checkpoints import pretrained, state_dict_settings
 from fsdp_migrate.fsdp1 import unwrapping
 from fsdp_migrate.fsdp1.site import Site
-from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.context import Study, sentences
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.syntax.trees import FUNCTIONS
@@ -46,7 +47,12 @@ def decide_inner_module(site: Site, study: Study) -> Decision:
     models = found.constructors or study.every_constructor
     proposal = study.proposal()
     proposal.replace(site.module, site.attribute, code("{m}", m=site.subject))
-    return study.rewritten(site, RULE, "the model itself", proposal, models=models)
+    saved = [m for m in _methods_inside(site, study) if _is_pretrained(*m)]
+    for method, module in saved:
+        proposal.mark(module, method, RULE, sentences(pretrained.NAMED))
+    review = pretrained.NAMED if saved else ""
+    message = "the model itself"
+    return study.rewritten(site, RULE, message, proposal, models=models, review=review, marked=True)
 
 
 def _of_recursion(site: Site, models: frozenset[Constructor], study: Study) -> Decision:
@@ -172,17 +178,22 @@ def _asks_inner_state(site: Site, study: Study) -> bool:
 
     Also of a name, an attribute, or a function's result that ``model.module`` becomes.
     """
+    return any(
+        _is_state(*method) and not _in_context(*method, study)
+        for method in _methods_inside(site, study)
+    )
+
+
+def _methods_inside(site: Site, study: Study) -> Iterator[tuple[ast.Attribute, Module]]:
+    """Where the module inside is asked for its state or saved; sites of the model are none."""
     for module in study.project.modules:
         for method in module.table.attributes_by_name.of(STATE):
-            if not _is_state(method, module) or _in_context(method, module, study):
-                continue
             if method.value is site.reference:
-                return True
-            found = study.values(method.value, module)
-            inner = any(v.node is site.reference for v in found)
+                yield method, module
+                continue
+            inner = any(v.node is site.reference for v in study.values(method.value, module))
             if inner and not study.traced(method.value, module):
-                return True  # else it is a site of its own
-    return False
+                yield method, module
 
 
 STATE = frozenset({"state_dict", "load_state_dict", "save_pretrained"})
@@ -195,6 +206,11 @@ def _is_state(method: ast.Attribute, module: Module) -> bool:
     if method.attr != "save_pretrained" or not isinstance(call, ast.Call):
         return False
     return all(k.arg not in {"state_dict", None} for k in call.keywords)
+
+
+def _is_pretrained(method: ast.Attribute, module: Module) -> bool:
+    """Whether a call of ``save_pretrained`` is given the state."""
+    return method.attr == "save_pretrained" and not _is_state(method, module)
 
 
 def _in_context(node: ast.AST, module: Module, study: Study) -> bool:
