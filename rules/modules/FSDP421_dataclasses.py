@@ -36,7 +36,11 @@ def decide(site: Site, study: Study) -> Decision:
     if reason:
         blind = (
             f"fully_shard before torch {dataclass_nodes.OUTPUTS} finds no outputs in {name}, so "
-            "that nothing may train"
+            + (
+                "that nothing may train"
+                if found[0].of_unit
+                else "that the root only trains if outputs of a unit require gradients"
+            )
             if found[0].is_output
             else f"fully_shard before torch {dataclass_nodes.INPUTS} casts no inputs in {name}"
         )
@@ -46,7 +50,7 @@ def decide(site: Site, study: Study) -> Decision:
             f"{blind}, and it is not registered as a pytree node here: {reason}",
             BY_HAND,
             models=models,
-            quiet=True,
+            quiet=found[0].of_unit,
             final=True,
         )
     module, node = found[0].cls.module, found[0].cls.node

@@ -164,6 +164,8 @@ def test_outputs_are_registered_before_2_12(target: str, expected: int) -> None:
 def test_inputs_are_registered_before_2_8(target: str, expected: list[str]) -> None:
     annotated = net("return self.layer(x)", "model = FSDP(Net(), mixed_precision=half)", ", y: Out")
     assert registered(annotated, target) == expected
+    given = net("return x", "model = FSDP(Net(), mixed_precision=half)\ny = model(Out(batch))")
+    assert registered(given, target) == expected
 
 
 NOTHING = {
@@ -209,6 +211,29 @@ def test_nothing_is_registered(source: str) -> None:
     assert registered(source) == []
 
 
+def test_inputs_of_a_container_of_blocks_are_registered() -> None:
+    """The blocks that a list holds are not seen, but what they are called with is."""
+    source = (
+        HEAD
+        + OUT
+        + """\
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, given):
+        return self.layer(given.x)
+
+
+blocks = [Block()]
+model = FSDP(nn.Sequential(*blocks), mixed_precision=half)
+model(Out(torch.ones(2, 4))).sum().backward()
+"""
+    )
+    assert registered(source) == ["Out"]
+
+
 def out(*lines: str, base: str = "", decorator: str = "@dataclass") -> str:
     body = "".join(f"    {line}\n" for line in lines)
     return f"{decorator}\nclass Out{base}:\n    x: torch.Tensor\n{body}\n\n"
@@ -250,6 +275,8 @@ def test_what_forward_makes_may_be_changed() -> None:
         assert registered(net(f"state = Out(x)\n        {change}\n        return state")) == ["Out"]
     read = net("y = state.name[0], state.x.shape\n        return state", given=", state: Out")
     assert registered(read) == ["Out"]
+    other = net("x.name = 1\n        return Out(self.layer(x))")
+    assert registered(other.replace("(self, x)", "(self, x: Any)")) == ["Out"]
 
 
 def test_a_class_in_another_file_is_registered_there(tmp_path: Path) -> None:
@@ -289,3 +316,22 @@ def test_a_class_in_a_file_that_is_not_edited_is_left_where_the_model_is_wrapped
 
 def names(paths: Sequence[Path] | dict[Path, bytes]) -> list[str]:
     return sorted(path.name for path in paths)
+
+
+SETTLED = OUT.replace(
+    '    name: str = ""\n', "\n    def __post_init__(self):\n        self.n = 1\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("policy", "migrated"), [("ModuleWrapPolicy({nn.Linear})", True), ("policy", False)]
+)
+def test_a_root_is_reduced_with_units_whose_outputs_are_seen(policy: str, migrated: bool) -> None:
+    """Measured on 2.7.1: one unit that backward reaches is enough, and the marker says so."""
+    wrap = f"def build(policy):\n    return FSDP(Net(), auto_wrap_policy={policy})"
+    source = net("return Out(self.layer(x))", wrap=wrap, out=SETTLED)
+    result, after = migrate({"example.py": source}, Options(target=Version("2.7")))
+    found = [d for d in result.decisions if d.code == "FSDP421"]
+    assert [d.outcome for d in found] == [Outcome.LEFT]
+    assert ("fully_shard(" in after["example.py"]) == migrated
+    assert ("the root only trains if" in found[0].message) == migrated

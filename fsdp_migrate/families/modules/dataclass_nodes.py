@@ -36,6 +36,7 @@ class Found:
     site: Site
     cls: Class
     is_output: bool = False
+    of_unit: bool = False  # not only of roots whose units have outputs that FSDP2 sees
     made: set[ast.AST] = field(default_factory=set)  # the constructors, by what names them
 
     def constructors(self, study: Study) -> frozenset[Constructor]:
@@ -55,15 +56,23 @@ def _find(study: Study) -> list[Found]:
     found: dict[ast.ClassDef, Found] = {}
     for made, constructor in study.constructors.items():
         for wrapped in _wraps(constructor, study):
-            units = _units(constructor, wrapped, study)
+            roots, parts = _units(constructor, wrapped, study)
+            units = [*roots, *parts]
             outputs = reader.outputs(units, constructor)
-            given = reader.inputs(units, constructor) if study.target < INPUTS else []
+            # One unit that FSDP2 sees in backward is enough for the root to be reduced as well.
+            of_units = outputs
+            if _names_units(constructor, study):
+                of_units = reader.outputs(parts, constructor)
+            given = []
+            if study.target < INPUTS:
+                given = reader.inputs(units, constructor, wrapped)
             for cls, is_output in (*((c, True) for c in outputs), *((c, False) for c in given)):
                 if reader.is_registered(cls):
                     continue
                 if cls.node not in found:
                     found[cls.node] = Found(_site(cls, wrapped, study), cls)
                 found[cls.node].is_output |= is_output
+                found[cls.node].of_unit |= not is_output or cls in of_units
                 found[cls.node].made.add(made)
     return list(found.values())
 
@@ -82,7 +91,9 @@ def _site(cls: Class, wrapped: Wrapped, study: Study) -> Site:
     return Site(CONSTRUCT, wrapped.module, wrapped.wrapped, wrapped.wrapped)
 
 
-def _units(constructor: Constructor, wrapped: Wrapped, study: Study) -> list[Class]:
+def _units(
+    constructor: Constructor, wrapped: Wrapped, study: Study
+) -> tuple[list[Class], list[Class]]:
     """The classes that may be units: those of the model itself, and those its policy may choose."""
     roots = [
         value.callee
@@ -90,7 +101,7 @@ def _units(constructor: Constructor, wrapped: Wrapped, study: Study) -> list[Cla
         if isinstance(value, Made) and isinstance(value.callee, Class)
     ]
     if not constructor.may_have("auto_wrap_policy"):
-        return roots
+        return roots, []
     chosen = _chosen(constructor, study)
     contents = model_contents.contents(wrapped.wrapped, wrapped.module, study).classes
     parts = [
@@ -98,7 +109,13 @@ def _units(constructor: Constructor, wrapped: Wrapped, study: Study) -> list[Cla
         for cls in contents
         if chosen is None or any(b.node in chosen for b in study.tracer.lineage(cls))
     ]
-    return [*roots, *parts]
+    return roots, parts
+
+
+def _names_units(constructor: Constructor, study: Study) -> bool:
+    """Whether the policy names classes, so that there are units besides the root."""
+    read = policies.read_policies(constructor, study) or []
+    return bool(read) and all(each.kind is policies.Kind.CLASSES for each in read)
 
 
 def _chosen(constructor: Constructor, study: Study) -> set[ast.AST] | None:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import exits
 from fsdp_migrate.analysis.values import Class, Display, External, Made, Unknown, Value
+from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.families.wrapping.computing_methods import FunctionNode, Methods
 from fsdp_migrate.families.wrapping.entry_methods import entries
+from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.planning.model import Constructor, Wrapped
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
 from fsdp_migrate.syntax.kinds import present
+from fsdp_migrate.syntax.scopes import Kind
 from fsdp_migrate.syntax.trees import walk
 
 DECORATOR = "dataclasses.dataclass"
@@ -34,6 +39,7 @@ PLAIN = frozenset(
     )
 )
 CONTAINERS = frozenset({"list", "List", "tuple", "Tuple", "dict", "Dict", "Sequence", "set", "Set"})
+MADE = (ast.Name, ast.Call, ast.Attribute)  # what may give an object of a dataclass
 DEEP = 6  # forwards that return what other forwards return
 
 
@@ -136,8 +142,8 @@ class DataclassReader:
 
     # -- inputs -----------------------------------------------------------------------------------
 
-    def inputs(self, units: Iterable[Class], constructor: Constructor) -> list[Class]:
-        """The dataclasses with tensors that units take by annotation, where inputs are cast."""
+    def inputs(self, units: list[Class], constructor: Constructor, wrapped: Wrapped) -> list[Class]:
+        """The dataclasses with tensors that units take, where inputs are cast."""
         if not any(
             c.may_have("mixed_precision")
             for c in (constructor, *self.study.settings_of(constructor))
@@ -147,8 +153,77 @@ class DataclassReader:
         for cls in units:
             method = self.methods.find(cls, "forward")
             for annotation in _annotations(method[1]) if method is not None else ():
-                self._annotation(annotation, present(method)[0].module, found)
+                method = present(method)
+                self._annotation(annotation, method[0].module, found)
+        contents = model_contents.contents(wrapped.wrapped, wrapped.module, self.study)
+        # A model from outside the project takes none of its dataclasses; torch's containers hold
+        # whatever they are given.
+        own = (*units, *contents.classes)
+        takes = any(self.methods.find(cls, "forward") for cls in own)
+        if (
+            takes
+            or not contents.complete
+            or any(n.startswith("torch.") for n in contents.externals)
+        ):
+            for cls in self._passed.get(constructor, ()):
+                self._add(cls, found)
         return [cls for cls in found.values() if self.may_hold_tensors(cls)]
+
+    @cached_property
+    def _passed(self) -> dict[Constructor, list[Class]]:
+        """The dataclasses that calls of a model pass to it."""
+        modules = self.study.project.modules
+        classes = [
+            Class(node, module)
+            for module in modules
+            for node in module.table.scopes
+            if isinstance(node, ast.ClassDef) and node.decorator_list
+        ]
+        if not any(self.is_dataclass(c) and self.may_hold_tensors(c) for c in classes):
+            return {}
+        found: dict[Constructor, list[Class]] = {}
+        for module in modules:
+            for call in module.table.calls:
+                given = [node for node in arguments_of(call) if isinstance(node, MADE)]
+                if not given or not self._may_be_model(call.func, module):
+                    continue
+                constructors = self.study.models(call.func, module).constructors
+                if not constructors:
+                    continue
+                made = [c for node in given for c in self._made(node, module)]
+                for constructor in constructors:
+                    found.setdefault(constructor, []).extend(made)
+        return found
+
+    def _may_be_model(self, node: ast.expr, module: Module) -> bool:
+        """Whether a name may be a model's: most are functions', which saves a search."""
+        if isinstance(node, ast.Attribute) and node.attr not in self._assigned:
+            return not module.table.methods.keys().isdisjoint(fsdp1.STATICS)
+        if isinstance(node, ast.Name) and _is_of_a_function(node, module):
+            return False
+        return not self.study.external(node, module)
+
+    @cached_property
+    def _assigned(self) -> set[str]:
+        """The names of attributes that may be something else than a method."""
+        found: set[str] = set()
+        for module in self.study.project.read:
+            table = module.table
+            found |= {a.attr for a in table.stored_attributes}
+            found |= {n.id for n in table.names if isinstance(n.ctx, ast.Store)}
+            found |= {binding.name for binding in table.imports}
+            found |= table.tested.keys()  # what nothing here assigns may be said to be a model
+            found |= {  # properties
+                n.name
+                for n in table.scopes
+                if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef)) and n.decorator_list
+            }
+        return found
+
+    def _made(self, node: ast.expr, module: Module) -> list[Class]:
+        values = self.study.values(node, module)
+        found = [v.callee for v in values if isinstance(v, Made) and isinstance(v.callee, Class)]
+        return [cls for cls in found if self.is_dataclass(cls)]
 
     def may_hold_tensors(self, cls: Class, seen: frozenset[ast.ClassDef] = frozenset()) -> bool:
         """Whether a field may hold a tensor, by the annotations."""
@@ -267,6 +342,14 @@ def _registered(module: Module, study: Study) -> Iterator[ast.AST]:
             for value in study.values(call.args[0], module):
                 if isinstance(value, Class):
                     yield value.node
+
+
+def _is_of_a_function(name: ast.Name, module: Module) -> bool:
+    """Whether a name is a builtin's, or one that only functions and classes are defined by."""
+    scope = module.table.scope_of(name).lookup(name.id)
+    if scope is None:
+        return hasattr(builtins, name.id)
+    return all(b.kind in {Kind.FUNCTION, Kind.CLASS} for b in scope.bindings[name.id])
 
 
 def arguments_of(node: ast.AST) -> list[ast.expr]:

@@ -13,7 +13,7 @@ from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.modules.dataclass_nodes import Found
 from fsdp_migrate.families.modules.dataclass_reader import decorator_of
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.syntax.trees import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS, walk
 
 PLAIN_BASES = ("typing.", "typing_extensions.", "abc.", "builtins.object")
 PYTREES = ("torch.utils._pytree", "torch.utils._cxx_pytree", "optree")
@@ -73,7 +73,7 @@ def _is_true(node: ast.expr) -> bool:
 
 
 def _is_changed(cls: Class, study: Study) -> bool:
-    """Whether a ``forward`` may change a field of an instance it is given.
+    """Whether a ``forward`` changes a field of an instance it is given.
 
     FSDP2 gives it another instance, once the class is registered, with other lists and dicts in it.
     """
@@ -83,15 +83,21 @@ def _is_changed(cls: Class, study: Study) -> bool:
         for s in base.node.body
         if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)
     }
-    for module in dict.fromkeys((*study.project.modules, cls.module)):
+    modules = dict.fromkeys((*study.project.modules, cls.module))
+    for module in modules:
         for attribute in module.table.attributes:
-            if attribute.attr in fields and _is_written(attribute, module):
-                scope = module.table.within[attribute].function()
-                match scope and scope.node:
-                    case ast.FunctionDef(name="forward", args=given):
-                        names = {a.arg for a in ast.walk(given) if isinstance(a, ast.arg)}
-                        if getattr(attribute.value, "id", "self") in names - {"self"}:
-                            return True
+            owner = attribute.value
+            if attribute.attr not in fields or not _is_written(attribute, module):
+                continue
+            scope = module.table.within[attribute].function()
+            function = scope.node if scope is not None else None
+            if (
+                isinstance(owner, ast.Name)
+                and isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+                and function.name == "forward"
+                and owner.id in _given_as(cls, function, study)
+            ):
+                return True
     return False
 
 
@@ -104,3 +110,19 @@ def _is_written(attribute: ast.Attribute, module: Module) -> bool:
     if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
         return True
     return isinstance(parent, ast.Attribute) and parent.attr in CHANGING
+
+
+def _given_as(
+    cls: Class, function: ast.FunctionDef | ast.AsyncFunctionDef, study: Study
+) -> set[str]:
+    """The parameters of a function that may be instances of a class, and are not assigned."""
+    args = function.args
+    stored = {
+        n.id for n in walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    }
+    names = {base.node.name for base in study.tracer.lineage(cls)}
+    return {
+        a.arg
+        for a in [*args.posonlyargs, *args.args, *args.kwonlyargs][1:]
+        if a.annotation is None or any(name in ast.unparse(a.annotation) for name in names)
+    } - stored
