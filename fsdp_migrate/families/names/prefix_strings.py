@@ -12,7 +12,7 @@ from fsdp_migrate.families.names import key_prefixes, model_names
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code, join
-from fsdp_migrate.planning.model import Cause, Constructor, Decision
+from fsdp_migrate.planning.model import Cause, Decision
 from fsdp_migrate.syntax.expressions import bind_arguments
 from fsdp_migrate.syntax.kinds import method_of, present
 
@@ -56,7 +56,14 @@ def decide_prefix_string(site: Site, study: Study) -> Decision:
         asked_of = study.models(call.args[0], site.module).constructors or models
         around = {c for c in asked_of if c.keeps_class}
         if around:
-            return _unwrapped_by_name(site, asked_of, asked_of == around, study)
+            return study.left(
+                site,
+                RULE,
+                "the model may be of a class derived from FSDP's, which keeps the module in it",
+                "ask by class whether it is, and for its module then",
+                models=asked_of,
+                quiet=True,
+            )
         proposal.replace(site.module, call, code("{v}", v=call.args[2]))
         message = "an FSDP2 model has no inner module"
         return study.rewritten(site, RULE, message, proposal, models=models)
@@ -138,24 +145,6 @@ def _only_asks(around: ast.AST, site: Site) -> TypeGuard[ast.If]:
     strings = [n for n in ast.walk(around.test) if isinstance(n, ast.Constant)]
     asked = [key_prefixes.question_before_removal(string, site.module) for string in strings]
     return len(asked) == 1 and asked[0] is not None and asked[0][0] is around
-
-
-def _unwrapped_by_name(
-    site: Site, models: frozenset[Constructor], always: bool, study: Study
-) -> Decision:
-    """``getattr(model, "_fsdp_wrapped_module", model)`` of classes with the module in them."""
-    if not always:
-        return study.left(
-            site,
-            RULE,
-            "the model may be of a class derived from FSDP's, which keeps the module in it, or not",
-            "ask by class which it is",
-            models=models,
-            quiet=True,
-        )
-    proposal = study.proposal()
-    proposal.replace(site.module, site.expression, code('"module"'))
-    return study.rewritten(site, RULE, "the module in the class", proposal, models=models)
 
 
 PATH = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*\.?")  # a dotted name, no pattern
