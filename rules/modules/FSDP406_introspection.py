@@ -3,7 +3,7 @@
 import ast
 
 from fsdp_migrate.families.modules.inner_modules import decide_inner_module
-from fsdp_migrate.families.modules.process_groups import decide_process_group, decide_rank
+from fsdp_migrate.families.modules.process_groups import METHODS, decide_group
 from fsdp_migrate.families.names.prefix_strings import (
     decide_clean_tensor_name,
     decide_prefix_string,
@@ -51,10 +51,8 @@ def decide(site: Site, study: Study) -> Decision:
         )
     if site.construct.last == "fsdp_modules":
         return _modules(site, study)
-    if site.construct.last == "process_group":
-        return decide_process_group(site, study)
-    if site.construct.last in {"rank", "world_size"}:
-        return decide_rank(site, study)
+    if site.construct.last in METHODS:
+        return decide_group(site, study)
     return decide_inner_module(site, study)
 
 
