@@ -14,7 +14,16 @@ from fsdp_migrate.analysis.tracing.attributes import NAMESPACES
 from fsdp_migrate.analysis.tracing.containers import DICTS
 from fsdp_migrate.analysis.tracing.sequences import THROUGH_STARS
 from fsdp_migrate.analysis.tracing.tracer import Tracer
-from fsdp_migrate.analysis.values import Class, Computed, Constant, Display, Made, Unknown, Value
+from fsdp_migrate.analysis.values import (
+    Class,
+    Computed,
+    Constant,
+    Display,
+    Function,
+    Made,
+    Unknown,
+    Value,
+)
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import unfollowed
 from fsdp_migrate.fsdp1.model_values import is_model
@@ -24,6 +33,7 @@ from fsdp_migrate.syntax.kinds import method_of
 MODULES = frozenset({"torch.nn.Module", "torch.nn.modules.module.Module", "typing.Any"})
 HOLDERS = DICTS | {
     *("builtins.list", "collections.deque", "queue.Queue", "contextvars.ContextVar"),
+    *("builtins.vars", "builtins.globals", "builtins.locals"),
     *("weakref.WeakValueDictionary", "weakref.WeakKeyDictionary"),
 }
 DEEPEST = 8  # expressions that lead to one another
@@ -103,26 +113,28 @@ def _why(value: Value, asked: ast.expr, tracer: Tracer, depth: int, known: _Know
     why = value.why if isinstance(value, Unknown) else "what it is made of is not known here"
     if why == THROUGH_STARS:
         return why
-    module, owner = value.module, None
+    module = value.module
     if stored := _stored(value.node, module, tracer):
         return stored
+    owner: ast.expr
     match value.node:
         case ast.arg(annotation=annotation):
             return why if annotation is None or _is_module(annotation, module, tracer) else ""
         case ast.Attribute(value=inner) | ast.Subscript(value=inner):
-            if any(_is_own(v) for v in tracer.evaluate(inner, module)):
-                return why
             owner = inner
-        case ast.Call(func=ast.Attribute(value=inner)) | ast.Call(func=inner):
-            if any(not _is_open(v) for v in tracer.evaluate(value.node, module)):
-                return ""  # ``engine, _ = deepspeed.initialize(...)``
-            if any(_is_own(v) for v in tracer.evaluate(inner, module)):
-                return why
-            owner = inner
+        case ast.Call(func=function) as call:
+            made = tracer.evaluate(call, module)
+            if any(not _is_open(v) for v in made):  # ``engine, _ = deepspeed.initialize(...)``
+                return why if any(map(_is_own, made)) else ""  # an element of what is made
+            if any(isinstance(v, Function) for v in tracer.evaluate(function, module)):
+                return why  # what an ``async`` function gives
+            owner = function.value if isinstance(function, ast.Attribute) else function
         case ast.Name() as name if name is not asked:
             owner = name
         case _:
-            return ""
+            return why
+    if any(map(_is_own, tracer.evaluate(owner, module))):
+        return why
     return why if _of(owner, module, tracer, depth - 1, known) else ""
 
 

@@ -23,6 +23,7 @@ from fsdp_migrate.analysis.values import (
     Value,
     Values,
 )
+from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.model_values import definitions, is_model, is_taken_for_model, models
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
 from fsdp_migrate.syntax.scopes import Kind
@@ -88,8 +89,9 @@ def is_foreign_result(value: Value) -> bool:
     """Whether a value is what a function outside the project gives: not an object of a class."""
     if not isinstance(value, Made) or not isinstance(value.callee, External):
         return False
-    name = value.callee.name.rpartition(".")[2]
-    is_class = name[:1].isupper() or name in OTHER_RESULTS
+    owner, _, name = value.callee.name.rpartition(".")
+    of_statics = fsdp1.canonical(owner) == fsdp1.FSDP and name != "fsdp_modules"  # states, settings
+    is_class = name[:1].isupper() or name in OTHER_RESULTS or of_statics
     return not is_class and not value.callee.name.startswith(OTHER_LIBRARIES)
 
 

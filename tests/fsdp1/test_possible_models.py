@@ -53,6 +53,21 @@ MAY_BE_MODELS |= {
     "set on a class": kept("class State:\n    pass", "setattr(State, name, value)", "State.net"),
     "in a dict that is updated": kept("state = {}", "state.update({name: value})", "state['net']"),
     "in a list that is extended": kept("state = []", "state.extend([value])", "state[0]"),
+    "an element of an object": (
+        "class Nets:\n    def __iter__(self):\n        return iter(self.nets)\n\n\n"
+        "for net in Nets():\n    net.clip_grad_norm_(1.0)\n"
+    ),
+    "a part of an element": (
+        "nets = [(build(), 1)]\nfor net, _ in nets:\n    net.clip_grad_norm_(1.0)\n"
+    ),
+    "the rest of a list": (
+        "first, *rest = build()\nfor net in rest:\n    net.clip_grad_norm_(1.0)\n"
+    ),
+    "what is captured": ("match build():\n    case (net, _):\n        net.clip_grad_norm_(1.0)\n"),
+    "what an async function gives": (
+        "async def make():\n    pass\n\n\nasync def step():\n"
+        "    (await make()).clip_grad_norm_(1.0)\n"
+    ),
     "in a queue": kept("state = queue.Queue()", "state.put(value)", "state.get()"),
 }
 

@@ -36,6 +36,7 @@ CONTAINERS = frozenset(
     )
 )
 MODULE_DICTS = frozenset({"torch.nn.ModuleDict", "torch.nn.modules.container.ModuleDict"})
+UNITS = f"{fsdp1.FSDP}.fsdp_modules"  # gives FSDP1 models
 DICTS = MODULE_DICTS | {"builtins.dict", "collections.OrderedDict", "collections.defaultdict"}
 
 
@@ -105,6 +106,8 @@ class Containers:
                 yield from self._values_of(owner, value)
             case ast.Call() if isinstance(value, Generated) and depth:
                 yield from self._yielded(value, unpack, depth - 1)
+            case ast.Call(args=[model, *_]) if _made_by(value) == UNITS and not unpack:
+                yield from self.evaluate(model, value.module, value.frame)
             case ast.Call() if isinstance(value, Made):
                 if value.made_by in CONTAINERS and not unpack:
                     yield from self._put_into(value)
@@ -266,6 +269,10 @@ class Containers:
             if not exact or not isinstance(key, ast.Constant) or key.value in wanted:
                 result += self.evaluate(entry, value.module, value.frame)
         return result
+
+
+def _made_by(value: Value) -> str | None:
+    return fsdp1.canonical(value.made_by) if isinstance(value, Made) else None
 
 
 def _element_of(
