@@ -8,7 +8,7 @@ for nothing but constructors, so that what they are in FSDP2 can stand in their 
 from __future__ import annotations
 
 import ast
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
 from packaging.version import Version
@@ -201,7 +201,7 @@ def read_choice(constructor: Constructor, study: Study) -> Choice | None:
         return choice
     rows = choice.rows
     needs_units = bool(choice.strategies & HYBRID) and not constructor.has("auto_wrap_policy")
-    if rows is None or needs_units or not says_the_same(rows.key, constructor):
+    if rows is None or needs_units or not says_the_same(rows.key, constructor, choice.names):
         return None
     is_placed = constructor.has("device_mesh") or constructor.has("process_group")
     return None if is_placed or choice.may_be_lacking else choice
@@ -297,9 +297,15 @@ def _by_name(node: ast.expr, module: Module, study: Study) -> Rows | None:
     return Rows(asked, strategies, module)
 
 
-def says_the_same(key: ast.expr, constructor: Constructor) -> bool:
+def says_the_same(
+    key: ast.expr, constructor: Constructor, renamed: Sequence[ast.Name] = ()
+) -> bool:
     """Whether a path can be asked once more in front of the constructor: nothing of this file sets
-    it between the two."""
+    it between the two.
+
+    Args:
+        renamed: the names of a variable that gets another name.
+    """
     path = access_path(key)
     if path is None:
         return False
@@ -307,8 +313,9 @@ def says_the_same(key: ast.expr, constructor: Constructor) -> bool:
     root = next(n for n in ast.walk(key) if isinstance(n, ast.Name))
     scope = table.within[root].lookup(root.id)
     between = range(key.lineno, constructor.call.lineno + 1)
-    bound = scope.bindings[root.id] if scope is not None else []
-    if any(getattr(b.node, "lineno", 0) in between and b.node is not root for b in bound):
+    bound = [b.node for b in scope.bindings[root.id]] if scope is not None else []
+    bound = [b for b in bound if b not in {table.parents[name] for name in renamed}]
+    if any(getattr(b, "lineno", 0) in between and b is not root for b in bound):
         return False
     read = {node.attr for node in ast.walk(key) if isinstance(node, ast.Attribute)}
     stored = (a for a in table.stored_attributes if a.attr in read)
