@@ -116,3 +116,44 @@ def test_scripts_have_no_other_callers() -> None:
     result, after = migrate({"train.py": script})
     assert {outcome.value for _, outcome in outcomes(result)} == {"rewritten"}
     assert "reshard_after_forward=True):" in after["train.py"]
+
+
+BECOMES = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+def shard_model(net, strategy="full"):
+    strategy = {"full": ShardingStrategy.FULL_SHARD, "no": ShardingStrategy.NO_SHARD}[strategy]
+    return FSDP(net, sharding_strategy=strategy)
+"""
+
+
+def test_a_parameter_that_becomes_a_strategy() -> None:
+    _, after = migrate({"library.py": BECOMES})
+    assert 'reshard_after_forward = {"full": True, "no": True}[strategy]' in after["library.py"]
+    assert 'if strategy == "no":' in after["library.py"]
+
+
+ASSIGN = "    strategy = {"
+
+
+@pytest.mark.parametrize(
+    "library",
+    [
+        BECOMES.replace(ASSIGN, "    if isinstance(strategy, str):\n        strategy = {"),
+        BECOMES.replace("    return", "    print(strategy)\n    return"),
+        BECOMES.replace("    return", "    net.strategy = lambda: strategy\n    return"),
+        BECOMES.replace(ASSIGN, "    for _ in net.parts:\n        strategy = {"),
+        BECOMES.replace("    return", "    strategy = net.strategy or strategy\n    return"),
+    ],
+)
+def test_a_parameter_that_may_be_read_as_a_strategy(library: str) -> None:
+    result, after = migrate({"library.py": library})
+    assert "reshard_after_forward" not in after["library.py"]
+    assert "could not be edited" not in str([d.message for d in result.decisions])
+
+
+def test_a_parameter_that_is_read_before_it_becomes_a_strategy() -> None:
+    library = BECOMES.replace(ASSIGN, "    net.named = strategy\n    strategy = {")
+    _, after = migrate({"library.py": library})
+    assert "net.named = strategy\n    reshard_after_forward = {" in after["library.py"]

@@ -189,3 +189,34 @@ def test_a_model_that_only_rank_0_has(launcher: Launcher, tmp_path: Path, dtype:
     before = launcher.script(both.before, fsdp1="allow")
     after = launcher.script(both.after, fsdp1="forbid")
     assert compare(before, after, tolerance=1e-5) == 10
+
+
+BECOMES_A_STRATEGY = """
+def shard_model(net, sharding_strategy="full"):
+    sharding_strategy = {
+        "full": ShardingStrategy.FULL_SHARD,
+        "grad_op": ShardingStrategy.SHARD_GRAD_OP,
+        "no_shard": ShardingStrategy.NO_SHARD,
+    }[sharding_strategy]
+    return FSDP(
+        net,
+        sharding_strategy=sharding_strategy,
+        device_id=torch.device("cpu"),
+        sync_module_states=True,
+    )
+
+
+def build(net):
+    return shard_model(net, "NAME")
+"""
+
+
+@pytest.mark.parametrize("name", ["grad_op", "no_shard"])
+def test_a_parameter_that_becomes_a_strategy(launcher: Launcher, tmp_path: Path, name: str) -> None:
+    program = HEAD + BECOMES_A_STRATEGY.replace("NAME", name) + TRAIN
+    both = written({"train.py": program.encode()}, tmp_path)
+    assert "}[sharding_strategy]" in both.text()
+    assert not list(both.after.parent.glob("fsdp2_support*"))
+    before = launcher.script(both.before, fsdp1="allow")
+    after = launcher.script(both.after, fsdp1="forbid")
+    assert compare(before, after, tolerance=1e-5) == 10

@@ -8,7 +8,7 @@ for nothing but constructors, so that what they are in FSDP2 can stand in their 
 from __future__ import annotations
 
 import ast
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
 from packaging.version import Version
@@ -204,7 +204,7 @@ def read_choice(constructor: Constructor, study: Study) -> Choice | None:
     needs_units = bool(choice.strategies & HYBRID) and not constructor.has("auto_wrap_policy")
     if rows is None or needs_units or access_path(rows.key) is None:
         return None
-    if not says_the_same(rows.key, constructor):
+    if not says_the_same(rows.key, constructor, choice.names):
         return None
     is_placed = constructor.has("device_mesh") or constructor.has("process_group")
     return None if is_placed or choice.may_be_lacking else choice
@@ -300,9 +300,15 @@ def _by_name(node: ast.expr, module: Module, study: Study) -> Rows | None:
     return Rows(asked, strategies, module)
 
 
-def says_the_same(key: ast.expr, constructor: Constructor) -> bool:
+def says_the_same(
+    key: ast.expr, constructor: Constructor, renamed: Sequence[ast.Name] = ()
+) -> bool:
     """Whether an expression of the constructor's function can be asked once more in front of it: it
-    calls nothing, and nothing of this file sets what it reads between the two."""
+    calls nothing, and nothing of this file sets what it reads between the two.
+
+    Args:
+        renamed: the names of a variable that gets another name.
+    """
     table = constructor.module.table
     between = range(key.lineno, constructor.call.lineno + 1)
     for node in ast.walk(key):
@@ -310,8 +316,9 @@ def says_the_same(key: ast.expr, constructor: Constructor) -> bool:
             return False
         if isinstance(node, ast.Name):
             scope = table.within[node].lookup(node.id)
-            bound = scope.bindings[node.id] if scope is not None else []
-            if any(getattr(b.node, "lineno", 0) in between and b.node is not node for b in bound):
+            bound = [b.node for b in scope.bindings[node.id]] if scope is not None else []
+            bound = [b for b in bound if b not in {table.parents[name] for name in renamed}]
+            if any(getattr(b, "lineno", 0) in between and b is not node for b in bound):
                 return False
     read = {node.attr for node in ast.walk(key) if isinstance(node, ast.Attribute)}
     stored = (a for a in table.stored_attributes if a.attr in read)

@@ -6,7 +6,7 @@ A table can become another one, or go, if nothing but constructors looks anythin
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from fsdp_migrate.analysis import name_uses
 from fsdp_migrate.analysis.module import Module
@@ -26,15 +26,22 @@ def leaves(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def assigned(node: ast.expr, module: Module) -> tuple[list[ast.expr], list[ast.Name]] | None:
-    """What a variable is assigned that only takes a value to ``node``, and all its names."""
+    """What a variable is assigned that only takes a value to ``node``, and all its names.
+
+    A parameter may have had the name before: ``strategy = STRATEGIES[strategy]``.
+    """
     table = module.table
     scope = table.scope_of(node)
     if not isinstance(node, ast.Name) or not scope.is_function or node.id not in scope.bindings:
         return None
-    given, names = [], [node]
+    given, names, statements = [], [node], set()
+    parameters: set[ast.AST] = set()
     for binding in scope.bindings[node.id]:
         statement = binding.node
         match statement:
+            case ast.arg():
+                parameters.add(statement)
+                continue
             case (
                 ast.Assign(targets=[ast.Name() as target])
                 | ast.AnnAssign(target=ast.Name() as target)
@@ -44,8 +51,19 @@ def assigned(node: ast.expr, module: Module) -> tuple[list[ast.expr], list[ast.N
                 return None
         given.append(binding.value)
         names.append(target)
-    used = [n for n in table.names_by_id.named(node.id) if table.within[n].lookup(n.id) is scope]
-    return (given, names) if set(used) == set(names) else None
+        statements.add(statement)
+    used = {n for n in table.names_by_id.named(node.id) if table.within[n].lookup(n.id) is scope}
+    if parameters:
+        if not _is_defined_by(statements, node, module):
+            return None
+        used -= {n for n in used if _is_defined_by(parameters, n, module)}
+    return (given, names) if given and used == set(names) else None
+
+
+def _is_defined_by(definitions: Set[ast.AST], use: ast.AST, module: Module) -> bool:
+    """Whether a name surely has its value from one of some definitions where it is used."""
+    reaching = module.flow(module.table.scope_of(use)).reaching.get(use)
+    return bool(reaching) and {d.node for d in present(reaching)} <= definitions
 
 
 def returned_for(
