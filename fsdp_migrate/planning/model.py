@@ -50,8 +50,8 @@ class KeywordDictionary:
 
     One that ``stays`` has no entries here: each constructor takes its arguments out of it, by
     expressions that are written nowhere yet (``taken_entries.py``). Where several do, one function
-    shards the models of all, which is written at a ``place``. Those of its entries are ``going``
-    that nobody asks for any more.
+    shards the models of all, which is written at a ``place``, and ``imported`` behind statements of
+    functions. Those of its entries are ``going`` that nobody asks for any more.
     """
 
     name: str
@@ -64,6 +64,7 @@ class KeywordDictionary:
     stays: bool = False
     place: tuple[Module, ast.stmt] | None = None
     going: tuple[tuple[Entry, Module], ...] = ()
+    imported: set[ast.stmt] = field(default_factory=set)
     function: ast.FunctionDef | None = None
     written: dict[str, str] | None = None
     names: dict[str, str] = field(default_factory=dict)

@@ -122,6 +122,15 @@ def test_the_function_is_imported_as_the_other_is() -> None:
     assert "options.shard_model(net, given)" in after["train.py"]
 
 
+def test_a_function_that_imports_the_other_imports_it_as_well() -> None:
+    line = "from lib.options import settings\n"
+    train = TWO.replace(line, "").replace("    given,", f"    {line}    given,")
+    _, after = migrate(files(train))
+    text = after["train.py"]
+    assert text.count("    from lib.options import shard_model\n") == 1
+    assert text.count("= shard_model(") == 2
+
+
 def test_a_layer_that_one_of_the_models_has_is_cared_for_in_all() -> None:
     train = TWO.replace(
         "def build(net, cfg):\n",

@@ -61,20 +61,28 @@ def _called(name: str, plan: ShardPlan, home: Module) -> str:
     constructor = plan.constructor
     if constructor.module is home:
         return name
-    maker = present(constructor.maker).func
+    maker, module = present(constructor.maker).func, constructor.module
     if isinstance(maker, ast.Attribute):
         return f"{ast.unparse(maker.value)}.{name}"
-    return plan.proposal.name(constructor.module, source_of(maker, constructor.module), name, maker)
+    statement = present(import_of(maker, module))
+    source = "." * statement.level + (statement.module or "")
+    if module.table.scope_of(statement) is module.table.module:
+        return plan.proposal.name(module, source, name, maker)
+    imported = present(constructor.dictionary).imported
+    if statement not in imported:
+        imported.add(statement)
+        line = code("from {s} import {n}", s=source, n=name)
+        plan.proposal.insert_after(module, statement, line)
+    return name
 
 
-def source_of(maker: ast.expr, module: Module) -> str:
-    """The module, as it is written there, that a name is imported from; empty if it is not."""
+def import_of(maker: ast.expr, module: Module) -> ast.ImportFrom | None:
+    """The statement that imports a name, as it is, from its module; None of others."""
     table = module.table
     called = of_kind(maker, ast.Name)
     scope = table.within[called].lookup(called.id)
     match scope.bindings[called.id] if scope is not None else ():
         case [binding] if isinstance(binding.node, ast.alias) and binding.node.asname is None:
             statement = table.statement(binding.node)
-            if isinstance(statement, ast.ImportFrom):
-                return "." * statement.level + (statement.module or "")
-    return ""
+            return statement if isinstance(statement, ast.ImportFrom) else None
+    return None

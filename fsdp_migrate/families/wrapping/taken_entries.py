@@ -160,7 +160,7 @@ def _place(
     known = all(
         module is home
         or isinstance(func, ast.Attribute)
-        or (isinstance(func, ast.Name) and shared_functions.source_of(func, module))
+        or (isinstance(func, ast.Name) and shared_functions.import_of(func, module))
         for func, module in callers
     )
     return (home, function) if known and function in home.source.tree.body else None
