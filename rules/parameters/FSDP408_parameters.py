@@ -14,6 +14,7 @@ from fsdp_migrate.families.parameters import (
     writes,
 )
 from fsdp_migrate.families.parameters.communicated import COMMUNICATED, decide_communicated
+from fsdp_migrate.families.parameters.emptied_lists import said_of_emptied
 from fsdp_migrate.families.parameters.parameter_loops import (
     ADDRESS,
     COUNT,
@@ -113,6 +114,7 @@ TWO_DTYPES = (
     "; for another dtype in between, keep the optimizer's, and compute in param_dtype of "
     "MixedPrecisionPolicy"
 )
+SHARDED = strategies.MEMBERS - {"NO_SHARD"}  # under which parameters were pieces
 NAMES = 4  # one for another, between a conversion and the assignment
 # Calls whose result is not what a parameter is: another dtype, another device.
 CASTS = frozenset({"to", "half", "float", "double", "bfloat16", "cpu", "cuda", "type", "type_as"})
@@ -128,6 +130,10 @@ def decide(site: Site, study: Study) -> Decision:
         message, review = "kept, with another meaning", MEANINGS[site.construct]
         if site.construct == COUNT and strategies.is_replicated(models, study):
             message, review = "kept: NO_SHARD has all of them on every rank", ""
+        if site.construct == SHAPE and all(
+            strategies.possible(m, study) <= SHARDED for m in models
+        ):
+            review = "; ".join(filter(None, (review, said_of_emptied(site.node, site.module))))
         return study.rewritten(site, RULE.code, message, models=models, review=review)
     if site.construct == UPDATE:
         return decide_update(site, study)

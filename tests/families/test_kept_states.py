@@ -14,6 +14,32 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
 
+kept = []
+
+
+def hold(state):
+    kept.append(state)
+
+
+def passed_on(state, keep):
+    keep.put(sifted(state))
+
+
+def sifted(state):
+    for name in list(state):
+        if "expert" in name:
+            state.pop(name)
+    return state
+
+
+def later(state):
+    return lambda: torch.save(state, "net.pt")
+
+
+def write_out(path, state):
+    chosen = sifted(state)
+    torch.save({"model": chosen}, path)
+
 
 def run(net, loader, keep):
     model = FSDP(net)
@@ -43,6 +69,10 @@ def emitted(statement: str, kind: str = "SHARDED_STATE_DICT") -> str:
         "keep.good = list(model.state_dict().values())",
         'setattr(keep, "good", model.state_dict())',
         "keep.__dict__.update(good=model.state_dict())",
+        "hold(model.state_dict())",
+        "passed_on(model.state_dict(), keep)",
+        "keep.good = sifted(model.state_dict())",
+        "later(model.state_dict())",
     ],
 )
 def test_a_copy(statement: str) -> None:
@@ -58,6 +88,9 @@ def test_a_copy(statement: str) -> None:
         "print(len(model.state_dict()))",
         "keep.good = {k: v.cpu() for k, v in model.state_dict().items()}",
         "model.load_state_dict(model.state_dict())",
+        "assert check_state_dict_eq(model.state_dict(), model.state_dict())",
+        'torch.save(sifted(model.state_dict()), "net.pt")',
+        'write_out(state=model.state_dict(), path="net.pt")',
     ],
 )
 def test_no_copy(statement: str) -> None:

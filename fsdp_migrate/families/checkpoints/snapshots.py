@@ -13,19 +13,21 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import External, Function
 from fsdp_migrate.fsdp1 import references
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
 
-DEPTH = 3  # how many callers up a returned state is followed
+DEPTH = 6  # how many names, calls and callers a state is followed through
 CONTAINERS = frozenset({"append", "appendleft", "setdefault", "insert"})
 SHALLOW = frozenset(
     {"builtins.dict", "builtins.list", "builtins.tuple", "collections.OrderedDict", "copy.copy"}
 )
 # What functions do that are given a state and do not keep it, as their names say.
 USING_UP = re.compile(
-    r"save|deepcopy|clone|dump|write|print|log|load|send|upload|broadcast|export|compare|^len$"
+    r"save|deepcopy|clone|dump|write|print|log|load|send|upload|broadcast|export|compare|equal"
+    r"|assert|verify|_eq$|^len$"
 )
 STEPS = frozenset({"backward", "step", "fit", "train_step", "training_step", "train_one_epoch"})
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -43,8 +45,15 @@ def is_kept(site: Site, study: Study, *, aliases: bool = False) -> bool:
 
 
 def _is_kept(
-    node: ast.AST, module: Module, study: Study, depth: int, *, aliases: bool = False
+    node: ast.AST,
+    module: Module,
+    study: Study,
+    depth: int,
+    *,
+    aliases: bool = False,
+    called_at: tuple[ast.Call, Module] | None = None,
 ) -> bool:
+    """Whether a state is kept; ``called_at``: the call that gave it to the function around it."""
     around: ast.AST | None = node
     while around is not None:
         node, around = around, _holder(around, module, study)
@@ -55,13 +64,16 @@ def _is_kept(
         name = last_name(parent.func)
         if isinstance(parent.func, ast.Attribute) and name in CONTAINERS:
             return True
-        return aliases and not _uses_up(parent, module, study)
+        if not aliases or _uses_up(parent, module, study):
+            return False
+        return _keeps(parent, node, module, study, depth)
     if isinstance(parent, ast.Return) and depth:
         function = references.enclosing_function(module, node)
         if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
             return False
-        callers = study.tracer.callers(function, module)
-        return any(_is_kept(c.call, c.module, study, depth - 1, aliases=aliases) for c in callers)
+        callers = [(c.call, c.module) for c in study.tracer.callers(function, module)]
+        known = callers if called_at is None else [called_at]
+        return any(_is_kept(*each, study, depth - 1, aliases=aliases) for each in known)
     if not isinstance(parent, (ast.Assign, ast.AnnAssign)):
         return False
     targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
@@ -71,7 +83,8 @@ def _is_kept(
     names = [name for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
     uses = (use for name in names for use in _uses(name, parent, function, module, study))
     return depth > 0 and any(
-        _is_kept(use, module, study, depth - 1, aliases=aliases) for use in uses
+        _is_kept(use, module, study, depth - 1, aliases=aliases, called_at=called_at)
+        for use in uses
     )
 
 
@@ -81,7 +94,10 @@ def _holder(node: ast.AST, module: Module, study: Study) -> ast.AST | None:
     if isinstance(parent, HOLDING):
         return parent
     if isinstance(parent, ast.Call) and node in parent.args:
-        return parent if study.external(parent.func, module) & SHALLOW else None
+        called = study.values(parent.func, module)
+        return (
+            parent if any(isinstance(v, External) and v.name in SHALLOW for v in called) else None
+        )
     call = module.table.parents[parent] if isinstance(parent, ast.Attribute) else None
     if not isinstance(call, ast.Call) or not isinstance(parent, ast.Attribute):
         return None
@@ -100,6 +116,37 @@ def _uses_up(call: ast.Call, module: Module, study: Study) -> bool:
     names = study.external(call.func, module)
     is_torchs = any(name.startswith("torch.") for name in names)
     return is_torchs or USING_UP.search(last_name(call.func)) is not None
+
+
+def _keeps(call: ast.Call, given: ast.AST, module: Module, study: Study, depth: int) -> bool:
+    """Whether the project's functions that are called, or whom they return to, keep what they are
+    given; True of others."""
+    functions = study.values(call.func, module)
+    if not functions or not depth:
+        return True
+    value = given.value if isinstance(given, ast.keyword) else given
+    for function in functions:
+        if not isinstance(function, Function) or not isinstance(function.node, ast.FunctionDef):
+            return True
+        arguments = function.node.args
+        parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        callers = study.tracer.callers(function.node, function.module)
+        own = [c for c in callers if c.call is call]
+        names = [
+            p.arg for p in parameters if any(c.argument(function.node, p.arg) is value for c in own)
+        ]
+        uses = [n for n in ast.walk(function.node) if isinstance(n, ast.Name) and n.id in names]
+        outside = [
+            n
+            for n in uses
+            if references.enclosing_function(function.module, n) is not function.node
+        ]
+        if len(names) != 1 or outside:
+            return True
+        inside = (function.module, study, depth - 1)
+        if any(_is_kept(n, *inside, aliases=True, called_at=(call, module)) for n in uses):
+            return True
+    return False
 
 
 def _holds(target: ast.expr, assignment: Assignment, module: Module, study: Study) -> bool:

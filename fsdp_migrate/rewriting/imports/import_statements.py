@@ -59,8 +59,11 @@ def edit_names(
     for need in sorted(added, key=lambda n: name_order(n.name)):
         kept = _inserted(kept, need, names, separator, closing)
     broken = isinstance(opening, cst.ParenthesizedWhitespace)
-    gaps = (name.comma.whitespace_after for name in kept if isinstance(name.comma, cst.Comma))
-    if broken and not any(map(_has_comment, (first, *gaps))):
+    gaps = [name.comma.whitespace_after for name in kept if isinstance(name.comma, cst.Comma)]
+    if isinstance(small.rpar, cst.RightParen):
+        gaps.append(small.rpar.whitespace_before)
+    shorter = bool(gone) and (len(kept) == 1 or _is_spread(aliases))
+    if (broken or shorter) and not any(map(_has_comment, (first, *gaps))):
         flat = _one_line(small, kept)
         if len(tree.code_for_node(flat)) <= width:
             return flat
@@ -68,6 +71,12 @@ def edit_names(
         start = first if isinstance(first, cst.ParenthesizedWhitespace) else opening
         return small.with_changes(names=kept, lpar=cst.LeftParen(start))
     return _fit(small.with_changes(names=kept), tree, width)
+
+
+def _is_spread(aliases: Sequence[cst.ImportAlias]) -> bool:
+    """Whether names stand on several lines."""
+    commas = [a.comma for a in aliases if isinstance(a.comma, cst.Comma)]
+    return any(isinstance(c.whitespace_after, cst.ParenthesizedWhitespace) for c in commas)
 
 
 def _has_comment(gap: cst.BaseParenthesizableWhitespace) -> bool:
