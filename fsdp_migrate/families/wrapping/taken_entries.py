@@ -153,7 +153,7 @@ def _place(
     function, calls = contents.function, contents.calls
     if function is None or len(spread) == 1:
         return None
-    if any(not _is_all_it_is_given(constructor) for constructor in spread):
+    if any(constructor.arguments.keys() != {"module"} for constructor in spread):
         return None
     home = contents.module
     callers = ((call.func, constructor.module) for constructor, call in calls.items())
@@ -164,10 +164,6 @@ def _place(
         for func, module in callers
     )
     return (home, function) if known and function in home.source.tree.body else None
-
-
-def _is_all_it_is_given(constructor: Constructor) -> bool:
-    return constructor.arguments.keys() == {"module"}
 
 
 def _expression(
