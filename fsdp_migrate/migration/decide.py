@@ -220,8 +220,10 @@ def _serves_others(study: Study) -> set[ast.AST] | None:
             if name not in {"apply_activation_checkpointing", "shard_by_policy"}:
                 continue
             for argument in (*call.args, *(k.value for k in call.keywords)):
-                found |= policies.policy_origins(study.values(argument, module), study)
-                if policies.may_ask_any(study.values(argument, module), study):
+                values = study.values(argument, module)
+                found |= policies.policy_origins(values, study)
+                found |= policies.asked_by_functions(values, study)
+                if policies.may_ask_any(values, study):
                     return None
             asked = call.args[1:] if name == "shard_by_policy" else []
             named = [n for each in asked for n in ast.walk(each) if isinstance(n, ast.Name)]

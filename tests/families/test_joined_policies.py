@@ -99,3 +99,40 @@ def test_a_dictionary_for_single_modules_takes_the_run_time_form() -> None:
     ).replace("    _or_policy,", "    CustomPolicy,\n    _or_policy,")
     _, after = migrate({"train.py": source})
     assert "import shard\n" in after["train.py"] or "def shard(" in after["train.py"]
+
+
+ASKING = """\
+import functools
+
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+
+from models import Block, Net
+
+by_class = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+
+
+def policy(module, recurse, nonwrapped_numel):
+    if isinstance(module, torch.nn.Embedding):
+        return False
+    return by_class(module=module, recurse=recurse, nonwrapped_numel=nonwrapped_numel)
+
+
+net = Net()
+net = FSDP(
+    net,
+    auto_wrap_policy=policy,
+    mixed_precision=MixedPrecision(param_dtype=torch.bfloat16),
+    device_id=torch.cuda.current_device(),
+)
+"""
+
+
+def test_a_policy_that_a_walked_function_asks_is_in_use() -> None:
+    """The second run finds it asked by a function that the function for BatchNorm asks."""
+    result, after = migrate({"train.py": ASKING})
+    assert not result.problems
+    assert {outcome.value for _, outcome in outcomes(result)} <= {"rewritten", "review"}
+    assert "or policy(module=module, recurse=False" in after["train.py"]
+    assert not migrate(after)[0].changes

@@ -31,6 +31,7 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import last_name, names_in
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 
 class Kind(Enum):
@@ -344,6 +345,21 @@ def may_ask_any(values: Values, study: Study) -> bool:
         with contextlib.suppress(Unreadable):
             found.append(_read_one(value, study))
     return any(policy.is_open for policy in found)
+
+
+def asked_by_functions(values: Values, study: Study) -> set[ast.AST]:
+    """The origins of what the project's own functions among some policies name, and the functions
+    that these name in turn: other policies that they ask."""
+    found: set[ast.AST] = set()
+    functions = [v for v in values if isinstance(v.node, (*FUNCTIONS, ast.Lambda))]
+    while functions:
+        function = functions.pop()
+        names = (n for n in ast.walk(function.node) if isinstance(n, ast.Name))
+        for value in (v for n in names for v in study.values(n, function.module)):
+            if value.node not in found and isinstance(value.node, (*FUNCTIONS, ast.Lambda)):
+                functions.append(value)
+            found.add(value.node)
+    return found
 
 
 def policy_origins(values: Values, study: Study) -> set[ast.AST]:
