@@ -208,3 +208,15 @@ def test_a_strategy_for_the_mesh() -> None:
 def test_a_strategy_for_another_mesh(source: str) -> None:
     _, after = migrate({"train.py": source})
     assert "reshard_after_forward = strategy_for(mesh)" not in after["train.py"]
+
+
+def test_a_package_that_hands_the_function_on() -> None:
+    _, after = migrate(
+        {
+            "package/__init__.py": "from .library import shard_model\n",
+            "package/library.py": LIBRARY,
+            "train.py": POSITIONAL.replace("from library", "from package"),
+        }
+    )
+    assert "reshard_after_forward=reshard_after_forward" in after["package/library.py"]
+    assert "shard_model(net, None, False)" in after["train.py"]
