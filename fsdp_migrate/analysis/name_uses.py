@@ -14,13 +14,16 @@ Use = ast.Name | ast.Attribute
 
 
 def uses_of(
-    name: str, scope: Scope, home: Module, project: Project
+    name: str, scope: Scope, home: Module, project: Project, *, handed_on: bool = False
 ) -> list[tuple[Use, Module]] | None:
     """The uses of ``name`` as ``scope`` of the file ``home`` has it, those that bind it among them.
 
     An attribute of that name counts, whatever it is an attribute of. None if some use may not be
     seen: an import that renames it, one that only hands it on, a string that says it, such as one
     of ``__all__``.
+
+    Args:
+        handed_on: imports may hand it on, under its name, to whoever imports it from there.
     """
     found: list[tuple[Use, Module]] = []
     for module in project.read if scope is home.table.module or scope.is_class else [home]:
@@ -31,7 +34,8 @@ def uses_of(
             return None
         names = [n for n in table.names_by_id.named(name) if _means(n, scope, module, home)]
         is_program = any(map(asks_for_main, module.source.tree.body))  # which hands nothing on
-        if any(b.name == name for b in table.imports) and not (names or is_program):
+        imports = any(binding.name == name for binding in table.imports)
+        if imports and not (names or handed_on or is_program):
             return None
         found += [(each, module) for each in names]
         if not scope.is_function:

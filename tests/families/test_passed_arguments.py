@@ -157,3 +157,66 @@ def test_a_parameter_that_is_read_before_it_becomes_a_strategy() -> None:
     library = BECOMES.replace(ASSIGN, "    net.named = strategy\n    strategy = {")
     _, after = migrate({"library.py": library})
     assert "net.named = strategy\n    reshard_after_forward = {" in after["library.py"]
+
+
+OF_MESH = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+def strategy_for(mesh):
+    if mesh.ndim == 1:
+        chosen = ShardingStrategy.SHARD_GRAD_OP
+    elif mesh.ndim == 2:
+        chosen = ShardingStrategy.HYBRID_SHARD
+    else:
+        raise ValueError(mesh.ndim)
+    return chosen
+
+
+class Trainer:
+    def shard(self, net, blocks):
+        mesh = self.mesh
+        strategy = strategy_for(mesh)
+        policy = ModuleWrapPolicy(blocks)
+        return FSDP(
+            net, device_mesh=self.mesh, sharding_strategy=strategy, auto_wrap_policy=policy
+        )
+"""
+
+
+def test_a_strategy_for_the_mesh() -> None:
+    _, after = migrate({"train.py": OF_MESH})
+    assert "reshard_after_forward = strategy_for(mesh)" in after["train.py"]
+    assert "sharding_kwargs" not in after["train.py"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        OF_MESH.replace("strategy_for(mesh)\n        p", "strategy_for(self.other)\n        p"),
+        OF_MESH.replace("ndim == 1", "ndim == 2").replace(
+            "elif mesh.ndim == 2", "elif mesh.ndim == 1"
+        ),
+        OF_MESH.replace("mesh.ndim == 1", "mesh.size() == 1"),
+        OF_MESH.replace("elif mesh.ndim == 2", "elif True"),
+        OF_MESH.replace("        policy", "        self.mesh = self.mesh['dp']\n        policy"),
+        OF_MESH.replace("SHARD_GRAD_OP", "NO_SHARD"),
+        OF_MESH.replace("        strategy =", "        mesh = mesh['dp']\n        strategy ="),
+    ],
+)
+def test_a_strategy_for_another_mesh(source: str) -> None:
+    _, after = migrate({"train.py": source})
+    assert "reshard_after_forward = strategy_for(mesh)" not in after["train.py"]
+
+
+def test_a_package_that_hands_the_function_on() -> None:
+    _, after = migrate(
+        {
+            "package/__init__.py": "from .library import shard_model\n",
+            "package/library.py": LIBRARY,
+            "train.py": POSITIONAL.replace("from library", "from package"),
+        }
+    )
+    assert "reshard_after_forward=reshard_after_forward" in after["package/library.py"]
+    assert "shard_model(net, None, False)" in after["train.py"]

@@ -220,3 +220,44 @@ def test_a_parameter_that_becomes_a_strategy(launcher: Launcher, tmp_path: Path,
     before = launcher.script(both.before, fsdp1="allow")
     after = launcher.script(both.after, fsdp1="forbid")
     assert compare(before, after, tolerance=1e-5) == 10
+
+
+OF_MESH = """
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+def strategy_for(mesh):
+    if mesh.ndim == 1:
+        chosen = ShardingStrategy.SHARD_GRAD_OP
+    elif mesh.ndim == 2:
+        chosen = ShardingStrategy.HYBRID_SHARD
+    else:
+        raise ValueError(mesh.ndim)
+    return chosen
+
+
+def build(net):
+    mesh = init_device_mesh("cpu", SHAPE, mesh_dim_names=NAMES)
+    return FSDP(
+        net,
+        device_mesh=mesh,
+        sharding_strategy=strategy_for(mesh),
+        auto_wrap_policy=ModuleWrapPolicy({nn.Linear}),
+        device_id=torch.device("cpu"),
+        sync_module_states=True,
+    )
+"""
+
+
+@pytest.mark.parametrize(("shape", "names"), [("(2,)", '("dp",)'), ("(1, 2)", '("ddp", "dp")')])
+def test_a_strategy_for_the_mesh(
+    launcher: Launcher, tmp_path: Path, shape: str, names: str
+) -> None:
+    program = HEAD + OF_MESH.replace("SHAPE", shape).replace("NAMES", names) + TRAIN
+    both = written({"train.py": program.encode()}, tmp_path)
+    assert "strategy_for(mesh)" in both.text()
+    assert not list(both.after.parent.glob("fsdp2_support*"))
+    before = launcher.script(both.before, fsdp1="allow")
+    after = launcher.script(both.after, fsdp1="forbid")
+    assert compare(before, after, tolerance=1e-5) == 10

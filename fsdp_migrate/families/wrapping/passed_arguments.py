@@ -105,7 +105,7 @@ def _plain_function(scope: Scope, module: Module) -> ast.FunctionDef | None:
 def _calls(function: ast.FunctionDef, home: Module, study: Study) -> list[Binding] | None:
     """All that binds arguments of a function; None if something else is done with it."""
     scope = present(home.table.scopes[function].parent)
-    uses = name_uses.uses_of(function.name, scope, home, study.project)
+    uses = name_uses.uses_of(function.name, scope, home, study.project, handed_on=True)
     found: list[Binding] = []
     for use, module in uses or ():
         meant = study.values(use, module)

@@ -16,7 +16,7 @@ from packaging.version import Version
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Constant, External, Value
-from fsdp_migrate.families.wrapping import command_line, passed_arguments, tables
+from fsdp_migrate.families.wrapping import command_line, mesh_strategies, passed_arguments, tables
 from fsdp_migrate.families.wrapping.passed_arguments import Parameter
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
@@ -198,7 +198,7 @@ def read_choice(constructor: Constructor, study: Study) -> Choice | None:
     named = [rows.table for rows in choice.lookups.values() if rows.table is not None]
     if not all(tables.is_for(table, "sharding_strategy", study) for table in named):
         return None
-    if choice.strategies <= OVER_ALL:
+    if choice.strategies <= OVER_ALL or _are_of_mesh(choice, constructor):
         return choice
     rows = choice.rows
     needs_units = bool(choice.strategies & HYBRID) and not constructor.has("auto_wrap_policy")
@@ -208,6 +208,17 @@ def read_choice(constructor: Constructor, study: Study) -> Choice | None:
         return None
     is_placed = constructor.has("device_mesh") or constructor.has("process_group")
     return None if is_placed or choice.may_be_lacking else choice
+
+
+def _are_of_mesh(choice: Choice, constructor: Constructor) -> bool:
+    """Whether a function chooses the strategies for the mesh that the constructor has as well."""
+    others = choice.lookups or choice.by_name or choice.parameters or choice.may_be_lacking
+    if len(choice.functions) != 1 or others:
+        return False
+    ((function, home),) = choice.functions.items()
+    calls = [leaf for each in choice.given for leaf in tables.leaves(each)]
+    written = {leaf: name for leaf, (name, _) in choice.mentions.items()}
+    return mesh_strategies.are_of_mesh(written, function, home, calls, constructor)
 
 
 def _read(constructor: Constructor, study: Study) -> Choice | None:
