@@ -10,6 +10,7 @@ import ast
 from collections.abc import Sequence
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.edits import Code, code, join
 from fsdp_migrate.planning.shard_plan import (
     FULLY_SHARD,
@@ -21,7 +22,6 @@ from fsdp_migrate.planning.shard_plan import (
 from fsdp_migrate.syntax.kinds import present
 
 BATCH_NORM = "torch.nn.modules.batchnorm"
-WRAP = "torch.distributed.fsdp.wrap"
 
 
 def render(plan: ShardPlan) -> None:
@@ -252,7 +252,7 @@ def _walk(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code
         policy = code(
             "{p}({w}._or_policy, policies=[{f}, {p}({w}._module_wrap_policy, module_classes={c})])",
             p=plan.name("functools", "partial"),
-            w=plan.proposal.module_name(plan.constructor.module, WRAP, "wrap", near),
+            w=plan.proposal.name(plan.constructor.module, fsdp1.PACKAGE, "wrap", near),
             f=policy,
             c=code("{{{n}}}", n=norms),
         )
