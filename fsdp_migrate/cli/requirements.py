@@ -70,13 +70,20 @@ class Floors:
                 )
 
     def name_loads(self, files: Iterable[Path], result: Result) -> None:
-        """Name the calls of ``torch.load`` that read otherwise with the torch that is needed now.
+        """Name the calls of ``torch.load`` that read otherwise with the torch that is needed now:
+        those first that may resume the training of a migrated model.
 
         See https://docs.pytorch.org/docs/stable/generated/torch.load.html.
         """
-        for path in sorted(files) if self.passes_weights_only else ():
-            for line in _loads(result.changes.get(path) or _bytes(path)):
-                result.not_followed.append(NotFollowed(self.display(path), line, LOADS))
+        if not self.passes_weights_only:
+            return
+        migrated = {d.site.module.path for d in result.decisions if d.outcome is not Outcome.LEFT}
+        found: list[tuple[bool, bool, Path, int]] = []
+        for path in files:
+            data = result.changes.get(path) or _bytes(path)
+            found += [(path not in migrated, b"optim" not in data, path, n) for n in _loads(data)]
+        for _, _, path, line in sorted(found):
+            result.not_followed.append(NotFollowed(self.display(path), line, LOADS))
 
     def _look_for_file(
         self, named: Stated, data: bytes, within: Sequence[Path], found: list[Requirement]

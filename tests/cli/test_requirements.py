@@ -773,3 +773,14 @@ def test_loads_of_a_torch_that_did_the_same_are_not_named(here: Path, run: Comma
     (here / "requirements.txt").write_text("torch>=2.6\n")
     (here / "resume.py").write_text(LOADING)
     assert "weights" not in run("rewrite", ".").out
+
+
+def test_loads_in_files_of_the_migrated_model_are_named_first(here: Path, run: Command) -> None:
+    (here / "requirements.txt").write_text("torch>=2.0\n")
+    (here / "a_converter.py").write_text(LOADING)
+    (here / "b_resume.py").write_text(f"{LOADING}\n\ndef optimizer(path):\n    torch.load(path)\n")
+    train = (here / "train.py").read_text()
+    (here / "train.py").write_text(f"{train}\n\n{LOADING}")
+    answer = run("rewrite", ".", "--target-torch", "2.7")
+    line = len((here / "train.py").read_text().split("return torch.load")[0].splitlines())
+    assert f"see train.py:{line}, b_resume.py:5, b_resume.py:13 and 1 more" in answer.out
