@@ -193,3 +193,32 @@ def test_other_things_that_a_context_manager_gives_are_none(returned: str) -> No
     source = ENTERED.replace("YIELD", "yield").replace("RETURN", returned)
     source = source.replace("WITH", "Session(net) as model").replace("CLIPPED", "model")
     assert "model.clip_grad_norm_(1.0)" in rewritten(source)
+
+
+TEACHER = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net):
+    return FSDP(net)
+
+
+def train(net, other, batch):
+    student = build(net)
+    teacher = BUILD(other)
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+    with torch.no_grad():
+        target = teacher(batch)
+    for p, q in zip(student.parameters(), teacher.parameters()):
+        q.data.lerp_(p.data, 0.1)
+    return target, optimizer
+"""
+
+
+@pytest.mark.parametrize("build", ["build", "FSDP"])
+def test_an_average_that_is_evaluated_is_marked_whoever_made_it(build: str) -> None:
+    """FSDP1 lost what was written to the root after an evaluation: measured on two ranks."""
+    assert "FSDP1 lost what was written" in rewritten(TEACHER.replace("BUILD", build)).replace(
+        "\n    #     ", " "
+    )

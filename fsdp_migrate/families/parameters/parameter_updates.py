@@ -6,6 +6,7 @@ After an evaluation the root's parameters are plain tensors: what is written to 
 from __future__ import annotations
 
 import ast
+import itertools
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.parameters.parameter_loops import METHODS, changes_in_place
@@ -82,7 +83,9 @@ def decide_update(site: Site, study: Study) -> Decision:
     proposal.insert_before(site.module, site.statement, *lines)
     changed = [sharded(m, site.module, study) for m in models_changed(site.expression, site.module)]
     review = ""
-    if any(found and found.isdisjoint(trained_models(study)) for found in changed):
+    of_each = [sharded(m, site.module, study) for m in looped.values()]
+    alike = any(a & b for a, b in itertools.combinations(of_each, 2))  # which of them is trained?
+    if alike or any(found and found.isdisjoint(trained_models(study)) for found in changed):
         review = STALE
     return study.rewritten(site, RULE, "resharded first", proposal, models=models, review=review)
 
