@@ -167,9 +167,13 @@ class Containers:
         result: list[Value] = []
         for value in self.evaluate(node.value, module, frame):
             if isinstance(value, Display) and isinstance(value.node, ast.Dict):
-                result += self._entries(value, keys)
+                written = self._entries(value, keys)
                 added = list(self._put_into(value))
-                result += added if all(map(self._is_wrapped, added)) else []
+                result += written
+                if all(map(self._is_wrapped, added)):
+                    result += added
+                elif not written:
+                    result.append(Unknown(node, module, frame, "it is put there elsewhere"))
             elif isinstance(value, External):
                 # Enum["NAME"]: the member when the key is written out.
                 names = [k.value for k in keys if isinstance(k, Constant)]
