@@ -12,7 +12,11 @@ from fsdp_migrate.families.parameters import (
     vectors,
     writes,
 )
-from fsdp_migrate.families.parameters.communicated import COMMUNICATED, decide_communicated
+from fsdp_migrate.families.parameters.communicated import (
+    COMMUNICATED,
+    decide_communicated,
+    find_communicated,
+)
 from fsdp_migrate.families.parameters.parameter_loops import (
     ADDRESS,
     COUNT,
@@ -63,6 +67,7 @@ RULE = Rule(
     ),
     finders=(
         Finder(60, parameter_uses.find_parameter_uses),
+        Finder(62, find_communicated),
         Finder(65, picked_parameters.find_picked_parameters),
         Finder(70, writes.find_parameter_writes),
         Finder(75, freezing.find_freezing),
