@@ -92,8 +92,8 @@ MEANINGS = {
     ),
     COUNT: "FSDP1 counted this rank's part here, now numel() is that of the whole parameter",
     MEMORY: (
-        "the storage of a sharded parameter has the size of the whole parameter: what this rank "
-        "holds is that of p.to_local()"
+        "the bytes of a sharded parameter, also of its storage, are those of the whole parameter: "
+        "what this rank holds are those of p.to_local()"
     ),
     STATISTIC: (
         "FSDP1 gave a number of this rank's piece here, now it is that of the whole parameter, for "
@@ -126,7 +126,7 @@ def decide(site: Site, study: Study) -> Decision:
         return decide_communicated(site, study)
     if site.construct in MEANINGS:
         message, review = "kept, with another meaning", MEANINGS[site.construct]
-        if site.construct == COUNT and strategies.is_replicated(models, study):
+        if site.construct in {COUNT, MEMORY} and strategies.is_replicated(models, study):
             message, review = "kept: NO_SHARD has all of them on every rank", ""
         return study.rewritten(site, RULE.code, message, models=models, review=review)
     if site.construct == UPDATE:

@@ -15,7 +15,6 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.parameters.parameter_loops import (
     AROUND,
     COUNT,
-    COUNTS,
     DATA,
     KEPT,
     LOOPED,
@@ -25,6 +24,7 @@ from fsdp_migrate.families.parameters.parameter_loops import (
     UPDATE,
     data_assignments,
     has_data_assignments,
+    is_counted,
     is_kept,
     loop_over,
     uses_in_loop,
@@ -253,8 +253,5 @@ def _is_counted_over_ranks(
         reductions.is_reduced(node, study, module)
         for part in region
         for node in walk(part)
-        if isinstance(node, ast.Attribute)
-        and node.attr in COUNTS
-        and isinstance(node.value, ast.Name)
-        and node.value.id in names
+        if is_counted(node, names)
     )
