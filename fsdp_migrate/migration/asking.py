@@ -14,6 +14,7 @@ from fsdp_migrate.fsdp1 import model_values
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.model_attributes import STATE_FUNCTION
 from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.migration import outside_users
 from fsdp_migrate.migration.finding import is_unsure
 from fsdp_migrate.planning import branches, pages
 from fsdp_migrate.planning.context import Failure, Study, sentences
@@ -66,6 +67,7 @@ def ask(site: Site, study: Study) -> Decision:
             raise
         except BaseException as error:  # whatever a rule does wrong, other models go on
             decision = _failed(site, rule, error, study)
+    decision = outside_users.said(decision, study)
     decision = _doubted(decision) if site.doubt and site.construct.attribute else decision
     study.settled[site.node] = decision
     study.claims.add(decision.claims)

@@ -24,6 +24,8 @@ OF_PARAMETERS = clips.TORCH_CLIP | vectors.FUNCTIONS
 # What FSDP1 had its own way for: states, averages of parameters, gradients.
 HANDLING = re.compile(r"save|load|state|checkpoint|ckpt|ema|average|clip|grad", re.I)
 ANYTHING = "a state is asked of what may be a model, or anything else"
+LOADED = "whole tensors may be loaded into what may be a sharded model, which stops the program"
+BY_LINE = frozenset({ANYTHING, LOADED})  # the rest is named once in a file
 
 
 def places(study: Study) -> list[NotFollowed]:
@@ -38,7 +40,7 @@ def places(study: Study) -> list[NotFollowed]:
     for module in study.project.modules:
         for node, why in _unfollowed(module, study, holders):
             line, _ = module.position(node)
-            key = module, why, line if why == ANYTHING else 0
+            key = module, why, line if why in BY_LINE else 0
             if key not in found and node not in sites:
                 found[key] = NotFollowed(module.display, line, why)
     return list(found.values())
@@ -77,7 +79,7 @@ def _holders(
         if why := holders.made_of(node, module):
             yield node, why
         elif attribute.attr in STATES and _may_be_anything(node, module, study):
-            yield node, ANYTHING
+            yield node, ANYTHING if attribute.attr == "state_dict" else LOADED
     for call in model_attributes.calls_about_states(study.tracer, module):
         for node in given_arguments(call):
             if why := holders.made_of(node, module):

@@ -721,7 +721,16 @@ def optim_state_dict(
     config = settings.optim_state_dict_config
     reshard_parameters(model)
     if not optim.state:  # torch would take a first step to have one
-        return optim.state_dict()
+        if getattr(config, "rank0_only", False) and dist.get_rank() != 0:
+            return {}
+        names = {p: _plain_name(n) for n, p in model.named_parameters()}
+        return {
+            "state": {},
+            "param_groups": [
+                copy.deepcopy({**group, "params": [names[p] for p in group["params"]]})
+                for group in optim.param_groups
+            ],
+        }
     if settings.state_dict_type is not StateDictType.FULL_STATE_DICT:
         options = StateDictOptions(cpu_offload=config.offload_to_cpu)
     elif config.offload_to_cpu and not getattr(config, "rank0_only", False):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Function
-from fsdp_migrate.families.checkpoints import state_dict_settings
+from fsdp_migrate.families.checkpoints import sharded_files, state_dict_settings
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -55,7 +55,7 @@ def decide(site: Site, study: Study) -> Decision:
         return _kept(site, study, models)
     proposal = study.proposal()
     proposal.unwrap(site.module, statement, index)
-    review = state_dict_settings.LOCAL if setting.local else ""
+    review = sharded_files.review(setting, models, study, site.module)
     message = f"context removed ({setting})"
     return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
 
@@ -66,7 +66,10 @@ def _kept(site: Site, study: Study, models: Iterable[Constructor]) -> Decision:
     name = proposal.support(site.module, "state_dict_type", site.node)
     proposal.replace(site.module, site.mention, code("{n}", n=name))
     proposal.claims.kept.add(site.node)
-    return study.rewritten(site, RULE.code, "state_dict_type", proposal, models=models)
+    setting = state_dict_settings.read_setting(site.call, site.module, study)
+    review = sharded_files.review(setting, models, study, site.module)
+    message = "state_dict_type"
+    return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
 
 
 def _item(site: Site, call: ast.Call) -> tuple[ast.With | ast.AsyncWith, int] | None:

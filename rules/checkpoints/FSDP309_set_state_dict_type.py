@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterable
 
 from fsdp_migrate.analysis.values import Made
-from fsdp_migrate.families.checkpoints import state_dict_settings
+from fsdp_migrate.families.checkpoints import sharded_files, state_dict_settings
 from fsdp_migrate.families.checkpoints.state_dict_contexts import read_setting_at
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1.site import Site
@@ -55,7 +55,7 @@ def decide(site: Site, study: Study) -> Decision:
         )
     proposal = study.proposal()
     proposal.delete(site.module, site.statement)
-    review = state_dict_settings.LOCAL if setting.local else ""
+    review = sharded_files.review(setting, models, study, site.module)
     return study.rewritten(site, RULE.code, "removed", proposal, models=models, review=review)
 
 
@@ -75,4 +75,8 @@ def _kept(site: Site, study: Study, models: Iterable[Constructor]) -> Decision:
     name = proposal.support(site.module, function, site.node)
     proposal.replace(site.module, site.mention, code("{n}", n=name))
     proposal.claims.kept.add(site.node)
-    return study.rewritten(site, RULE.code, function, proposal, models=models)
+    review = ""
+    if function == "set_state_dict_type" and isinstance(site.node, ast.Call):
+        setting = state_dict_settings.read_setting(site.node, site.module, study)
+        review = sharded_files.review(setting, models, study, site.module)
+    return study.rewritten(site, RULE.code, function, proposal, models=models, review=review)

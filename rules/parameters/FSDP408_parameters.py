@@ -13,7 +13,11 @@ from fsdp_migrate.families.parameters import (
     vectors,
     writes,
 )
-from fsdp_migrate.families.parameters.communicated import COMMUNICATED, decide_communicated
+from fsdp_migrate.families.parameters.communicated import (
+    COMMUNICATED,
+    decide_communicated,
+    find_communicated,
+)
 from fsdp_migrate.families.parameters.emptied_lists import said_of_emptied
 from fsdp_migrate.families.parameters.parameter_loops import (
     ADDRESS,
@@ -68,6 +72,7 @@ RULE = Rule(
     ),
     finders=(
         Finder(60, parameter_uses.find_parameter_uses),
+        Finder(62, find_communicated),
         Finder(65, picked_parameters.find_picked_parameters),
         Finder(70, writes.find_parameter_writes),
         Finder(75, freezing.find_freezing),
@@ -93,8 +98,8 @@ MEANINGS = {
     ),
     COUNT: "FSDP1 counted this rank's part here, now numel() is that of the whole parameter",
     MEMORY: (
-        "the storage of a sharded parameter has the size of the whole parameter: what this rank "
-        "holds is that of p.to_local()"
+        "the bytes of a sharded parameter, also of its storage, are those of the whole parameter: "
+        "what this rank holds are those of p.to_local()"
     ),
     STATISTIC: (
         "FSDP1 gave a number of this rank's piece here, now it is that of the whole parameter, for "
@@ -128,7 +133,7 @@ def decide(site: Site, study: Study) -> Decision:
         return decide_communicated(site, study)
     if site.construct in MEANINGS:
         message, review = "kept, with another meaning", MEANINGS[site.construct]
-        if site.construct == COUNT and strategies.is_replicated(models, study):
+        if site.construct in {COUNT, MEMORY} and strategies.is_replicated(models, study):
             message, review = "kept: NO_SHARD has all of them on every rank", ""
         if site.construct == SHAPE and all(
             strategies.possible(m, study) <= SHARDED for m in models

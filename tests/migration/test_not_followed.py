@@ -247,3 +247,24 @@ def test_of_other_code_nothing_is_said(call: str) -> None:
         },
     )
     assert not said
+
+
+@pytest.mark.parametrize("strict", ["", ", strict=False"])
+def test_a_load_into_what_may_be_a_model_is_named_at_its_own_line(strict: str) -> None:
+    load = (
+        "def load(path, model):\n    state = model.state_dict()\n"
+        f"    missing = model.load_state_dict(torch.load(path){strict})\n"
+        "    return state, missing\n\n\nLOADERS = {'plain': load}\nmodel = FSDP(net)\n"
+        "LOADERS[name](path, model)\n"
+    )
+    _, said = run(load)
+    assert f"{ANYTHING} train.py:6" in said
+    assert any("whole tensors" in line.lower() and "train.py:7" in line for line in said)
+
+
+def test_a_load_into_something_else_is_not() -> None:
+    _, said = run(
+        "def load(path, optimizer, part):\n    optimizer.load_state_dict(torch.load(path))\n"
+        "    part.load_state_dict({})\n\n\nload(path, make(), nn.Linear(2, 2))\nmodel = FSDP(net)\n"
+    )
+    assert not any("whole tensors" in line.lower() for line in said)

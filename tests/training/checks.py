@@ -32,6 +32,7 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import (
     FSDPModule,
+    FullOptimStateDictConfig,
     MixedPrecisionPolicy,
     ShardingStrategy,
     StateDictType,
@@ -561,13 +562,36 @@ def an_optimizer_that_has_not_stepped_stays_so() -> None:
         state: Any = ask(model, optimizer)
         if ask in safe:
             assert state["state"] == {}
-            assert len(state["param_groups"][0]["params"]) == len(whole(model))
+            assert state["param_groups"][0]["params"] == [n for n, _ in model.named_parameters()]
+            assert state["param_groups"][0]["lr"] == 0.1
         results.append(train(model, optimizer, 3))
         if ask in safe:
             stepped: Any = ask(model, optimizer)
             assert len(stepped["state"]) == len(whole(model))
     assert results[0] != results[1]  # torch takes a step to have a state
     assert all(result == results[1] for result in results[2:])
+
+
+@check
+def a_state_that_is_empty_is_by_name_as_in_fsdp1() -> None:
+    """Before the first step, and of an optimizer that never has one."""
+    old = FSDP(Net(), device_id=torch.device("cpu"), use_orig_params=True)
+    new = sharded()
+    for rank0_only in (False, True):
+        wanted = FullOptimStateDictConfig(rank0_only=rank0_only)
+        FSDP.set_state_dict_type(old, StateDictType.FULL_STATE_DICT, optim_state_dict_config=wanted)
+        config = support.FullOptimStateDictConfig(rank0_only=rank0_only)
+        kind = support.StateDictType.FULL_STATE_DICT
+        support.set_state_dict_type(new, kind, optim_state_dict_config=config)
+        for kept in (True, False):  # of SGD, nothing is kept
+            made = torch.optim.AdamW if kept else torch.optim.SGD
+            before, after = (made(model.parameters(), lr=0.1) for model in (old, new))
+            for model, optimizer in () if kept else ((old, before), (new, after)):
+                train(model, optimizer)
+            expected = FSDP.optim_state_dict(old, before)
+            state = support.optim_state_dict(new, after)
+            assert state == expected, (state, expected)
+            after.load_state_dict(support.optim_state_dict_to_load(new, after, state or None))
 
 
 def _optim_state_dict(model: nn.Module, optimizer: torch.optim.Optimizer) -> Any:

@@ -18,6 +18,7 @@ from fsdp_migrate.analysis.tracing.functions import (
 from fsdp_migrate.analysis.tracing.project_index import ProjectIndex
 from fsdp_migrate.analysis.values import Class, Function, FunctionNode, Made, Partial, Unknown
 from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 PARTIAL = frozenset({"functools.partial"})
 SPAWN = frozenset({"torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"})
@@ -30,6 +31,13 @@ COMMON_METHODS = frozenset(
         *("__init__", "__call__"),
     )
 )
+
+
+def _is_on_super(call: ast.Call) -> bool:
+    match call.func:
+        case ast.Attribute(value=ast.Call(func=ast.Name(id="super"))):
+            return True
+    return False
 
 
 class CallGraph:
@@ -69,13 +77,14 @@ class CallGraph:
             names += [c.node.name for c in self.classes.subclasses(Class(owner, module))]
         if owner is not None and function.name == "__call__":
             names += self._instance_names(Class(owner, module))
-        for each in names:
-            for call, where in self.index.calls.get(each, []):
-                if call not in self.tracer.outdated and self._may_run(
-                    call, where, function, owner, is_init
-                ):
-                    bound = owner is not None and not is_static(function)
-                    found.append(CallSite(call, where, bound))
+        made = [c for each in names for c in self.index.calls.get(each, [])]
+        handed_on = self.index.calls.get("__init__", []) if is_init else []
+        for call, where in [*made, *(c for c in handed_on if _is_on_super(c[0]))]:
+            if call in self.tracer.outdated:
+                continue
+            if self._may_run(call, where, function, owner, is_init):
+                bound = owner is not None and not is_static(function)
+                found.append(CallSite(call, where, bound))
         partials = [] if owner is not None else self._through_partials(function)
         return [*found, *self._spawned(function), *partials]
 
@@ -88,6 +97,8 @@ class CallGraph:
         is_init: bool,
     ) -> bool:
         """Whether a call may run a function, as a method or constructor too."""
+        if _is_on_super(call):
+            return owner is not None and self._is_next(function, call, where)
         unknown = False
         for value in self.evaluate(call.func, where):
             if isinstance(value, Function) and value.node is function:
@@ -105,6 +116,18 @@ class CallGraph:
             and function.name not in COMMON_METHODS
             and self.index.method_counts.get(function.name) == 1
         )
+
+    def _is_next(
+        self, function: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call, where: Module
+    ) -> bool:
+        """Whether a function is what ``super()`` finds in the bases of the class around a call."""
+        scope = where.table.within[call].function()
+        around = scope.node if scope is not None else None
+        cls = class_of_method(around, where) if isinstance(around, FUNCTIONS) else None
+        for base in self.classes.lineage(Class(cls, where))[1:] if cls is not None else ():
+            for binding in base.module.table.scopes[base.node].bindings.get(function.name, ()):
+                return binding.node is function
+        return False
 
     def _runs(self, function: ast.FunctionDef | ast.AsyncFunctionDef, cls: Class) -> bool:
         """Whether a class has a function for its method of that name, itself or by a base."""

@@ -186,8 +186,9 @@ class Containers:
         result: list[Value] = []
         for value in self.evaluate(node.value, module, frame):
             if isinstance(value, Display) and isinstance(value.node, ast.Dict):
-                result += self._entries(value, keys)
+                written = self._entries(value, keys)
                 added = list(self._put_into(value))
+                result += written
                 result += added if all(map(self._is_wrapped, added)) else []
                 if not result:
                     result.append(Unknown(node, module, frame, "what is put into it is not seen"))

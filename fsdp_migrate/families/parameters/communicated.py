@@ -1,4 +1,4 @@
-"""Parameters and gradients that a loop hands to collectives, one by one.
+"""Parameters and gradients that are handed to collectives, one by one.
 
 FSDP1's pieces were plain tensors; no collective takes a ``DTensor`` (``NotImplementedError``).
 """
@@ -6,19 +6,19 @@ FSDP1's pieces were plain tensors; no collective takes a ``DTensor`` (``NotImple
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.parameters.parameter_loops import loop_over
-from fsdp_migrate.families.parameters.parameter_owners import models_concerned
-from fsdp_migrate.families.training_loop.reductions import PARTS
+from fsdp_migrate.families.parameters.elements import lists_of
+from fsdp_migrate.families.parameters.parameter_loops import METHODS
+from fsdp_migrate.families.parameters.parameter_owners import models_concerned, models_of_list
+from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
-from fsdp_migrate.syntax.expressions import given_arguments, last_name, names_in
-from fsdp_migrate.syntax.trees import walk
+from fsdp_migrate.syntax.expressions import given_arguments
 
 RULE = "FSDP408"
 
@@ -33,29 +33,29 @@ SIZES = (
 )
 
 
-def find_communicated(
-    iterated: ast.expr, receiver: ast.expr, study: Study, module: Module
-) -> Iterator[Site]:
-    """Sites for the variables of a loop that are given to collectives."""
-    loop = loop_over(iterated, module) if module.mentions(*COLLECTIVES) else None
-    if loop is None:
+def find_communicated(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for what collectives are given that is, or may be, a parameter or its gradient."""
+    if not study.constructors:
         return
-    target, region, _ = loop
-    names = names_in(target)
-    for node in (n for part in region for n in walk(part)):
-        if not isinstance(node, ast.Call) or last_name(node.func) not in COLLECTIVES:
+    for call in module.table.calls_by_name.of(COLLECTIVES):
+        given = [(a, list(lists_of(a, study, module))) for a in given_arguments(call)]
+        if not any(lists for _, lists in given):
+            continue  # as nearly always
+        if not any(f.startswith("torch.") for f in study.external(call.func, module)):
             continue
-        given = [a for a in given_arguments(node) if _is_part(a, names)]
-        if given and any(f.startswith("torch.") for f in study.external(node.func, module)):
-            for argument in given:
+        for argument, lists in given:
+            held = [each for each in lists if models_of_list(each[0], study, each[1])]
+            if held and not is_gathered(argument, study, module):
+                receiver = _model_of(lists, module) or argument
                 yield Site(COMMUNICATED, module, argument, argument, receiver)
 
 
-def _is_part(node: ast.expr, names: Collection[str]) -> bool:
-    """Whether it is ``p``, ``p.data`` or ``p.grad`` of a variable."""
-    while isinstance(node, ast.Attribute) and node.attr in PARTS:
-        node = node.value
-    return isinstance(node, ast.Name) and node.id in names
+def _model_of(lists: list[tuple[ast.expr, Module]], module: Module) -> ast.expr | None:
+    """``model``, if all that is communicated comes of one ``model.parameters()`` in this file."""
+    match lists:
+        case [(ast.Call(func=ast.Attribute(value=model, attr=attr)), where)]:
+            return model if attr in METHODS and where is module else None
+    return None
 
 
 def decide_communicated(site: Site, study: Study) -> Decision:

@@ -9,6 +9,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.training_loop.reductions import PARTS
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.syntax.expressions import names_in
 from fsdp_migrate.syntax.kinds import of_kind
@@ -30,7 +31,7 @@ COUNTS = frozenset({"numel", "nelement"})
 # What DTensor gives for the whole parameter, by communication; of other numbers, such as norm() and
 # sum(), each rank has its own, as in FSDP1.
 OF_WHOLE = frozenset({"std", "var", "median", "nanmedian", "quantile", "argmax", "argmin"})
-STORAGES = frozenset({"untyped_storage", "storage"})
+STORAGES = frozenset({"nbytes", "storage", "untyped_storage"})
 # What a loop may put around ``model.parameters()``.
 AROUND = frozenset({"zip", "enumerate", "list", "tuple", "sorted", "reversed", "filter"})
 # Methods that end like in-place operations, and write nothing.
@@ -88,23 +89,27 @@ def _target(whole: ast.expr | ast.stmt) -> ast.expr | None:
 def uses_of_variables(
     loop: ast.expr | ast.stmt, names: set[str], region: Sequence[ast.AST]
 ) -> Iterator[tuple[ast.expr | ast.stmt, Construct]]:
-    looked = counted = named = addressed = measured = stored = False
+    looked = counted = named = addressed = measured = stored = in_bytes = False
+    sizes: set[ast.AST] = set()  # ``p.shape`` of ``p.shape.numel()``
     target = loop.target if isinstance(loop, (ast.For, ast.AsyncFor)) else _target(loop)
     first = ""  # the name of ``for name, parameter in model.named_parameters()``
     if isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
         first = target.elts[0].id
     for part in region:
         for node in walk(part):
-            if isinstance(node, ast.Attribute) and node.attr in SHAPES:
-                looked |= isinstance(node.value, ast.Name) and node.value.id in names
-            if isinstance(node, ast.Attribute) and node.attr in COUNTS:
-                counted |= isinstance(node.value, ast.Name) and node.value.id in names
+            if isinstance(node, ast.Attribute) and node.attr in SHAPES and node not in sizes:
+                looked |= _part_of(node.value) in names
+            if is_counted(node, names):
+                counted = True
+                sizes.update(walk(node))
+            if isinstance(node, ast.Attribute) and node.attr == "element_size":
+                in_bytes |= _part_of(node.value) in names
             if isinstance(node, ast.Attribute) and node.attr == "data_ptr":
                 addressed |= _variable(node.value) in names
             if isinstance(node, ast.Attribute) and node.attr in OF_WHOLE:
                 measured |= _asked(node.value) in names
             if isinstance(node, ast.Attribute) and node.attr in STORAGES:
-                stored |= _variable(node.value) in names
+                stored |= _part_of(node.value) in names
             for test in tests_of(node):
                 named |= any(isinstance(n, ast.Name) and n.id == first for n in walk(test))
         for statement, owner in data_assignments(part):
@@ -114,7 +119,7 @@ def uses_of_variables(
         yield loop, ADDRESS
     elif measured:
         yield loop, STATISTIC
-    elif stored:
+    elif stored or (counted and in_bytes):
         yield loop, MEMORY
     elif looked:
         yield loop, SHAPE
@@ -123,6 +128,16 @@ def uses_of_variables(
             yield loop, NAME
         if counted:
             yield loop, COUNT
+
+
+def is_counted(node: ast.AST, names: set[str]) -> bool:
+    """Whether the elements of a variable are counted: ``p.numel``, ``p.grad.shape.numel``."""
+    if not isinstance(node, ast.Attribute) or node.attr not in COUNTS:
+        return False
+    sized = node.value.func if isinstance(node.value, ast.Call) else node.value
+    if isinstance(sized, ast.Attribute) and sized.attr in {"shape", "size"}:
+        return _part_of(sized.value) in names
+    return _part_of(node.value) in names
 
 
 def tests_of(node: ast.AST) -> list[ast.expr]:
@@ -163,6 +178,13 @@ def _variable(node: ast.expr) -> str:
         else:
             return ""
     return node.id
+
+
+def _part_of(node: ast.expr) -> str:
+    """``p`` of ``p``, ``p.data`` and ``p.grad``."""
+    while isinstance(node, ast.Attribute) and node.attr in PARTS:
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _asked(node: ast.expr) -> str:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from typing import TypeGuard
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, Computed, Generated, Made, Unknown
+from fsdp_migrate.analysis.values import Class, Computed, Generated, Made, Unknown, Value
+from fsdp_migrate.families.parameters.elements import lists_of
 from fsdp_migrate.families.parameters.own_parameters import models_of_self
 from fsdp_migrate.families.parameters.parameter_loops import AROUND, METHODS
 from fsdp_migrate.families.training_loop import early_optimizers, reductions
@@ -30,7 +32,8 @@ from fsdp_migrate.syntax.trees import walk
 GROUPS = "param_groups"
 MEMBERS = "params"
 OF_SHARDED = frozenset({"DTensor", "to_local", "_local_tensor", "full_tensor", "ShardedTensor"})
-NESTED = 4  # lists in lists of parameters
+CONTAINERS = (ast.List, ast.Set, ast.Dict, ast.Call)  # ``dict()`` among them
+NESTED = 8  # lists made of lists of parameters
 
 Held = tuple[ast.Attribute | ast.Subscript, Module]
 """``model.parameters``, which is called, or ``group["params"]``."""
@@ -119,12 +122,15 @@ def looped_over(node: ast.expr, module: Module, study: Study) -> Iterator[ast.ex
 
 
 def models_concerned(site: Site, study: Study) -> frozenset[Constructor]:
-    """The models whose parameters a site handles: directly, through an optimizer, or in a list."""
+    """The models whose parameters a site handles: directly, through an optimizer, in a list, or
+    one by one."""
     own = sharded(site.subject, site.module, study)
     if own:
         return own
     found = models_of_optimizer(site.subject, study, site.module)
-    return found or models_of_list(site.subject, study, site.module)
+    found = found or models_of_list(site.subject, study, site.module)
+    lists = () if found else lists_of(site.subject, study, site.module)
+    return found.union(*(models_of_list(each, study, where) for each, where in lists))
 
 
 def models_of_optimizer(
@@ -175,7 +181,19 @@ def _is_handed_on(cls: Class, study: Study) -> bool:
 
 
 def _given_to(call: ast.Call, study: Study, module: Module) -> frozenset[Constructor]:
-    """The models whose parameters the call of an optimizer is given."""
+    """The models whose parameters the call of an optimizer is given, by another one maybe."""
+    known = study.cache(_given)
+    if call not in known:
+        known[call] = frozenset()  # of one that wraps itself in a loop there are no others
+        known[call] = _find_given(call, study, module)
+    return known[call]
+
+
+def _given(study: Study) -> dict[ast.Call, frozenset[Constructor]]:
+    return {}
+
+
+def _find_given(call: ast.Call, study: Study, module: Module) -> frozenset[Constructor]:
     early = early_optimizers.early_optimizer(call, module, study)
     if early is not None:
         return study.models(early.wrap, module).constructors
@@ -188,9 +206,17 @@ def _given_to(call: ast.Call, study: Study, module: Module) -> frozenset[Constru
                 continue  # the groups of another optimizer
             found |= sharded(held.value, where, study)
             plain = True
+        if not plain and _is_optimizer(argument, study, module):
+            found |= models_of_optimizer(argument, study, module)
+            plain = True
     if plain or not given:
         return frozenset(found)
     return study.every_constructor
+
+
+def _is_optimizer(node: ast.expr, study: Study, module: Module) -> bool:
+    callees = [v.callee for v in study.values(node, module) if isinstance(v, Made)]
+    return any(c is not None and early_optimizers.is_optimizer(c, study) for c in callees)
 
 
 def models_of_list(node: ast.expr, study: Study, module: Module) -> frozenset[Constructor]:
@@ -279,13 +305,18 @@ def _parameters_in(node: ast.expr, study: Study, module: Module, depth: int) -> 
             for value in study.values(node, module):
                 if value.node is not node and isinstance(value.node, ast.expr):
                     yield from parameters_in(value.node, study, value.module, depth - 1)
-                if isinstance(value.node, (ast.List, ast.Set)):
-                    for element, where in study.tracer.additions(value):
-                        yield from _looped(element, where, study, depth - 1)
+                if isinstance(value.node, CONTAINERS):
+                    yield from _filled(value, study, depth - 1)
                 if isinstance(value, Generated):
                     yield from _yielded(value, study, depth - 1)
+            for value in study.values(node.value, module) if _is_item(node) else ():
+                yield from _filled(value, study, depth - 1)
     for each in inner:
         yield from parameters_in(each, study, module, depth)
+
+
+def _is_item(node: ast.expr) -> TypeGuard[ast.Subscript]:
+    return isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice)
 
 
 def _of_method(function: ast.Name, study: Study, module: Module) -> Iterator[Held]:
@@ -296,6 +327,14 @@ def _of_method(function: ast.Name, study: Study, module: Module) -> Iterator[Hel
     for value in study.values(function, module):
         if isinstance(value.node, ast.Attribute) and value.node.attr in METHODS:
             yield value.node, value.module
+
+
+def _filled(container: Value, study: Study, depth: int) -> Iterator[Held]:
+    """As :func:`parameters_in`, of what is added to a container: ``found.append(p)`` in a loop,
+    ``self.params[i] = group["params"]``."""
+    for element, module in study.tracer.additions(container):
+        yield from parameters_in(element, study, module, depth)
+        yield from _looped(element, module, study, depth)
 
 
 def _looped(element: ast.expr, module: Module, study: Study, depth: int) -> Iterator[Held]:

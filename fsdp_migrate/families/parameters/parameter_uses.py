@@ -12,11 +12,9 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.parameters.communicated import find_communicated
 from fsdp_migrate.families.parameters.parameter_loops import (
     AROUND,
     COUNT,
-    COUNTS,
     DATA,
     KEPT,
     LOOPED,
@@ -27,6 +25,7 @@ from fsdp_migrate.families.parameters.parameter_loops import (
     data_assignments,
     has_data_assignments,
     holder,
+    is_counted,
     is_kept,
     loop_over,
     uses_in_loop,
@@ -123,7 +122,6 @@ def _of_models(study: Study, module: Module) -> Iterator[Site]:
                 found.add(node)
                 yield Site(construct, module, node, node, method.value)
         yield from find_numbers(call, method.value, study, module)
-        yield from find_communicated(call, method.value, study, module)
     assigned = data_assignments(module.source.tree) if has_data_assignments(module) else ()
     for statement, parameter in assigned:
         owner = parameter
@@ -170,7 +168,6 @@ def _of_optimizers(study: Study, module: Module) -> Iterator[Site]:
                 if construct != NAME:
                     yield Site(construct, module, node, node, optimizer)
             yield from find_numbers(iterated, optimizer, study, module)
-            yield from find_communicated(iterated, optimizer, study, module)
 
 
 def _may_be_replicated(optimizer: ast.expr, study: Study, module: Module) -> bool:
@@ -218,8 +215,7 @@ def _of_lists(study: Study, module: Module) -> Iterator[Site]:
         ]
         counted = counts and _is_counted_over_ranks(names, region, study, module)
         read = [use for use in uses_of_variables(whole, names, region) if use[1] in READ]
-        handed = list(find_communicated(name, name, study, module))
-        found = assigned or counted or read or handed
+        found = assigned or counted or read
         if not found and not reductions.find_reductions(names, region, study, module):
             continue
         if is_gathered(name, study, module) or not models_of_list(name, study, module):
@@ -230,7 +226,6 @@ def _of_lists(study: Study, module: Module) -> Iterator[Site]:
             yield Site(COUNT, module, whole, whole, name)
         for node, construct in read:
             yield Site(construct, module, node, node, name)
-        yield from handed
         yield from find_numbers(name, name, study, module)
 
 
@@ -267,8 +262,5 @@ def _is_counted_over_ranks(
         reductions.is_reduced(node, study, module)
         for part in region
         for node in walk(part)
-        if isinstance(node, ast.Attribute)
-        and node.attr in COUNTS
-        and isinstance(node.value, ast.Name)
-        and node.value.id in names
+        if is_counted(node, names)
     )

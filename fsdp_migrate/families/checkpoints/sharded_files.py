@@ -1,0 +1,61 @@
+"""Sharded states that something else than ``torch.distributed.checkpoint`` writes or takes apart.
+
+FSDP1's held ``ShardedTensor``, those of FSDP2 hold ``DTensor``. DCP reads its files of the one into
+the other; ``torch.save`` and the project's own code do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.checkpoints.state_dict_settings import LOCAL, Setting, effective_setting
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Constructor
+
+DCP = ("torch.distributed.checkpoint", "torch.distributed._shard.checkpoint")
+NO_FILES = "torch.distributed.checkpoint.state_dict"  # which gives states, and writes none
+FILES = frozenset({"torch.save", "torch.load"})
+OTHERS = (
+    "each rank's state now holds DTensor, where it was ShardedTensor: files of it that "
+    "torch.distributed.checkpoint did not write do not load, and code that asks for ShardedTensor "
+    "has to ask for DTensor"
+)
+
+
+def review(setting: Setting, models: Iterable[Constructor], study: Study, module: Module) -> str:
+    """What to judge where a kind of state is chosen, or an empty text."""
+    if setting.local:
+        return LOCAL
+    if effective_setting(setting, frozenset(models), study).kind != "SHARDED":
+        return ""
+    island = study.project.island(module)
+    known = study.cache(_known)
+    if island not in known:
+        near = [m for m in study.project.modules if study.project.island(m) == island]
+        known[island] = any(map(_asks_for_sharded, near)) or (
+            any(_has_files(m, study) for m in near) and not any(_has_dcp(m, study) for m in near)
+        )
+    return OTHERS if known[island] else ""
+
+
+def _known(study: Study) -> dict[object, bool]:
+    return {}
+
+
+def _asks_for_sharded(module: Module) -> bool:
+    return any(b.qualified.endswith(".ShardedTensor") for b in module.table.imports)
+
+
+def _has_files(module: Module, study: Study) -> bool:
+    calls = module.table.calls_by_name.of({"save", "load"})
+    return any(study.external(call.func, module) & FILES for call in calls)
+
+
+def _has_dcp(module: Module, study: Study) -> bool:
+    if not module.mentions("checkpoint"):
+        return False
+    names = {b.qualified for b in module.table.imports}
+    for attribute in module.table.attributes_by_name.named("checkpoint"):
+        names |= study.external(attribute, module)
+    return any(name.startswith(DCP) and not name.startswith(NO_FILES) for name in names)

@@ -1,0 +1,59 @@
+"""The lists that a variable comes from, also where it was handed to another function.
+
+Of ``t`` in ``def reduce(t): dist.all_reduce(t)`` it is ``group["params"]``, if some caller has
+``for p in group["params"]: reduce(p.grad)``.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.training_loop.reductions import PARTS
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.scopes import Kind
+from fsdp_migrate.syntax.trees import FUNCTIONS
+
+DEEPEST = 4  # names and functions on the way to the loop
+
+
+def lists_of(
+    node: ast.expr, study: Study, module: Module, depth: int = DEEPEST
+) -> Iterator[tuple[ast.expr, Module]]:
+    """What the loops go over that give ``p`` of ``p``, ``p.data`` or ``p.grad``."""
+    while isinstance(node, ast.Attribute) and node.attr in PARTS:
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return
+    for definition in study.defined_by(node, module):
+        given = definition.value
+        if definition.kind is Kind.ELEMENT and given is not None:
+            yield _zipped(given, definition.unpack), module
+        elif definition.kind is Kind.ASSIGN and given is not None and depth:
+            if not definition.unpack:
+                yield from lists_of(given, study, module, depth - 1)
+        elif definition.kind is Kind.PARAMETER and depth:
+            yield from _given_by_callers(definition.node, study, module, depth - 1)
+
+
+def _zipped(iterated: ast.expr, unpack: tuple[int, ...]) -> ast.expr:
+    """``a`` of ``for p, q in zip(a, b)``, for ``p``."""
+    if isinstance(iterated, ast.Call) and last_name(iterated.func) == "zip" and unpack:
+        given = iterated.args
+        if unpack[0] < len(given) and not any(isinstance(g, ast.Starred) for g in given):
+            return given[unpack[0]]
+    return iterated
+
+
+def _given_by_callers(
+    parameter: ast.AST, study: Study, module: Module, depth: int
+) -> Iterator[tuple[ast.expr, Module]]:
+    function = next(p for p in module.table.ancestors(parameter) if isinstance(p, FUNCTIONS))
+    if not isinstance(parameter, ast.arg) or isinstance(function, ast.Lambda):
+        return
+    for caller in study.tracer.callers(function, module):
+        argument = caller.argument(function, parameter.arg)
+        if argument is not None:
+            yield from lists_of(argument, study, caller.module, depth)

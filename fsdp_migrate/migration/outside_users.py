@@ -1,0 +1,75 @@
+"""Functions and classes of a package that nothing here uses: their models come from its users.
+
+``adapter.state_dict()`` in a library asked FSDP1 for the state of whatever FSDP1 model it was
+given. Migrated it asks in FSDP2's way, and says nothing when a user still hands it one of FSDP1's.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.planning.context import Study, sentences
+from fsdp_migrate.planning.edits import Mark
+from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.syntax.trees import Definition
+
+TAKES_FSDP2 = (
+    "users of this package hand their models to {name}: it takes FSDP2 models alone now, and does "
+    "not say so of others"
+)
+
+
+def said(decision: Decision, study: Study) -> Decision:
+    """A decision with the review of what users of the package must know, once in a definition."""
+    site = decision.site
+    if decision.outcome is not Outcome.REWRITTEN or site.construct.attribute not in fsdp1.STATICS:
+        return decision
+    around = [p for p in site.module.table.ancestors(site.node) if isinstance(p, Definition)]
+    if site.doubt or not around or not _is_for_users(around[-1], site.module, study):
+        return decision
+    if study.cache(_first).setdefault(around[-1], site.node) is not site.node:
+        return decision
+    review = TAKES_FSDP2.format(name=around[-1].name)
+    mark = Mark(site.module, site.node, decision.code, sentences(review))
+    edits = (*decision.edits, mark)
+    return replace(decision, outcome=Outcome.REVIEW, help=review, edits=edits)
+
+
+def _first(study: Study) -> dict[ast.AST, ast.AST]:
+    return {}
+
+
+def _is_for_users(definition: Definition, module: Module, study: Study) -> bool:
+    """Whether it is a package's, and public, and no code here but tests mentions it."""
+    name = definition.name
+    is_public = not name.startswith("_") and not definition.decorator_list
+    if module.is_test or not module.package or not is_public:
+        return False
+    return not any(
+        _mentions(name, other, definition) for other in study.project.modules if not other.is_test
+    )
+
+
+def _mentions(name: str, module: Module, definition: Definition) -> bool:
+    """Whether a file uses a name: an import alone, for others, and ``__all__`` are no uses."""
+    if not module.mentions(name):
+        return False
+    table = module.table
+    uses: list[ast.expr] = [*table.names_by_id.named(name), *table.attributes_by_name.named(name)]
+    uses += [text for text in table.strings if text.value == name]
+    return any(
+        definition not in (parents := list(table.ancestors(use))) and not _exports(parents)
+        for use in uses
+    )
+
+
+def _exports(parents: list[ast.AST]) -> bool:
+    """Whether something stands in what ``__all__`` is assigned."""
+    statement = next((p for p in parents if isinstance(p, ast.stmt)), None)
+    return isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and any(
+        isinstance(node, ast.Name) and node.id == "__all__" for node in ast.walk(statement)
+    )

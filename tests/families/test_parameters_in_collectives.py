@@ -1,0 +1,171 @@
+"""Parameters and gradients that get to collectives by way of an optimizer, a container or a
+function."""
+
+from __future__ import annotations
+
+import pytest
+
+from fsdp_migrate.planning.outcome import Outcome
+from tests.helpers.migrating import migrate
+
+REDUCE = """\
+import torch.distributed as dist
+
+
+def reduce(tensor, group=None):
+    dist.all_reduce(tensor=tensor, group=group)
+"""
+BUILD = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from adapter import Adapter
+
+
+def groups(model):
+    return ({"params": list(model.parameters()), "lr": 0.1},)
+
+
+def build(net):
+    model = FSDP(net, use_orig_params=True)
+    return model, Adapter(torch.optim.AdamW(groups(MODEL)))
+"""
+ADAPTER = """\
+from base import Base
+from reducing import reduce
+
+
+class Adapter(Base):
+    def __init__(self, optimizer):
+        super().__init__(optim=optimizer)
+        self._held = HOLDER
+        for i, group in enumerate(self.optim.param_groups):
+            params = group["params"]
+            self._held[i] = params
+
+    def step(self):
+        LOOP
+"""
+BASE = """\
+from torch.optim import Optimizer
+
+
+class Base(Optimizer):
+    def __init__(self, optim):
+        self.optim = optim
+
+    @property
+    def param_groups(self):
+        return self.optim.param_groups
+"""
+LOOPS = {
+    "groups": """
+for group in self.param_groups:
+    for p in group["params"]:
+        reduce(p.grad)
+""",
+    "items of a dictionary": """
+for i in range(2):
+    held = self._held[i]
+    for p in held:
+        if p.grad is not None:
+            reduce(tensor=p.grad.data)
+""",
+    "all of a dictionary": """
+for i, held in self._held.items():
+    for p in [q for q in self._held[i] if q.requires_grad]:
+        grad = p.grad
+        reduce(grad)
+""",
+}
+
+
+def project(loop: str, holder: str = "{}", model: str = "model") -> dict[str, str]:
+    lines = f"\n{' ' * 8}".join(loop.strip().splitlines())
+    return {
+        "build.py": BUILD.replace("MODEL", model),
+        "adapter.py": ADAPTER.replace("LOOP", lines).replace("HOLDER", holder),
+        "base.py": BASE,
+        "reducing.py": REDUCE,
+    }
+
+
+@pytest.mark.parametrize("holder", ["{}", "dict()", "[None, None]"])
+@pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
+def test_an_optimizers_parameters_get_to_another_file(loop: str, holder: str) -> None:
+    result, after = migrate(project(loop, holder))
+    assert "dist.all_reduce(tensor=own_part(tensor), group=group)" in after["reducing.py"]
+    assert "TODO(fsdp-migrate FSDP408)" in after["reducing.py"]
+    found = [d for d in result.decisions if d.code == "FSDP408"]
+    assert [d.outcome for d in found] == [Outcome.REVIEW]
+
+
+def test_a_norm_is_followed_to_the_optimizer() -> None:
+    files = project("norm([p.grad for p in self._held[0]])")
+    files["adapter.py"] = "from norms import norm\n" + files["adapter.py"]
+    files["norms.py"] = (
+        "import torch\nimport torch.distributed as dist\n\n\n"
+        "def powers(grads, order):\n"
+        "    return sum(torch.norm(grad, order) ** order for grad in grads)\n\n\n"
+        "def norm(gradients):\n"
+        "    total = powers([g.data.float() for g in gradients], 2)\n"
+        "    dist.all_reduce(total)\n"
+        "    return total.sqrt()\n"
+    )
+    _, after = migrate(files)
+    assert "torch.norm(own_part(grad), order)" in after["norms.py"]
+
+
+ONE_FILE = """\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def reduce(tensor):
+    dist.all_reduce(tensor)
+
+
+model = FSDP(net, use_orig_params=True)
+"""
+GIVEN = {
+    "by its model": "for p in model.parameters():\n    reduce(p.grad)\n",
+    "under a name": "for p in model.parameters():\n    g = p.grad.data\n    dist.all_reduce(g)\n",
+    "beside others": (
+        "for p, e in zip(model.parameters(), extra):\n    reduce(p.grad)\n    dist.all_reduce(e)\n"
+    ),
+}
+NOT_GIVEN = {
+    "a loss": "for p in model.parameters():\n    p.grad = None\nreduce(loss)\n",
+    "the other of two": "for p, e in zip(model.parameters(), extra):\n    reduce(e)\n",
+    "a plain model's": (
+        "plain = torch.nn.Linear(2, 2)\nfor p in plain.parameters():\n    reduce(p.grad)\n"
+    ),
+    "an optimizer's of a plain model": (
+        "plain = torch.nn.Linear(2, 2)\noptimizer = torch.optim.SGD(plain.parameters())\n"
+        'for group in optimizer.param_groups:\n    for p in group["params"]:\n'
+        "        reduce(p.grad)\n"
+    ),
+    "another number": "for p in model.parameters():\n    reduce(torch.tensor(1.0))\n",
+}
+
+
+@pytest.mark.parametrize("use", GIVEN.values(), ids=GIVEN)
+def test_a_parameter_in_a_collective_is_this_ranks_part(use: str) -> None:
+    result, after = migrate({"example.py": ONE_FILE + use})
+    assert "fully_shard(net)" in after["example.py"]
+    found = [d.outcome for d in result.decisions if d.code == "FSDP408"]
+    assert found == [Outcome.REVIEW]
+    assert "dist.all_reduce(e" not in after["example.py"] or "all_reduce(e)" in after["example.py"]
+
+
+@pytest.mark.parametrize("use", NOT_GIVEN.values(), ids=NOT_GIVEN)
+def test_what_is_no_parameter_stays(use: str) -> None:
+    result, after = migrate({"example.py": ONE_FILE + use})
+    assert "fully_shard(net)" in after["example.py"]
+    assert all(d.code != "FSDP408" for d in result.decisions)
+
+
+def test_an_optimizer_of_a_plain_model_stays() -> None:
+    plain = "torch.nn.Linear(2, 2)"
+    _, after = migrate(project(LOOPS["groups"], model=plain))
+    assert after["reducing.py"] == REDUCE

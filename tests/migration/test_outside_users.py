@@ -1,0 +1,90 @@
+"""What a package offers to others for FSDP1 models of theirs."""
+
+from __future__ import annotations
+
+import pytest
+
+from fsdp_migrate.planning.outcome import Outcome
+from tests.helpers.migrating import migrate
+
+ADAPTER = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Adapter:
+    def __init__(self, module: FSDP, optimizer):
+        self.module, self.optimizer = module, optimizer
+
+    def state_dict(self):
+        return FSDP.optim_state_dict(self.module, self.optimizer)
+
+    def load_state_dict(self, state):
+        part = FSDP.optim_state_dict_to_load(self.module, self.optimizer, state)
+        self.optimizer.load_state_dict(part)
+"""
+MODEL = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net):
+    model = FSDP(net, use_orig_params=True)
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+TEST = """\
+from benchmarks import build
+from kit.tricks import Adapter
+
+
+def test_it(net):
+    assert Adapter(*build(net)).state_dict()
+"""
+LIBRARY = {
+    "kit/__init__.py": '__all__ = ["Adapter"]\nfrom kit.tricks import Adapter\n',
+    "kit/tricks.py": ADAPTER,
+    "tests/test_tricks.py": TEST,
+    "benchmarks.py": MODEL,
+}
+USER = "from kit.tricks import Adapter\nfrom benchmarks import build\n\nAdapter(*build(net))\n"
+
+
+def said(files: dict[str, str]) -> list[str]:
+    result, after = migrate(files)
+    assert "fully_shard(net)" in after["benchmarks.py"]
+    taken = [d for d in result.decisions if d.site.module.display == "kit/tricks.py"]
+    return [d.help for d in taken if d.outcome is Outcome.REVIEW and "users" in d.help]
+
+
+def test_a_class_for_users_of_a_package_says_what_it_takes_once() -> None:
+    [why] = said(LIBRARY)
+    assert "hand their models to Adapter" in why
+
+
+def test_a_function_does() -> None:
+    function = (
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+        "def whole(model):\n    with FSDP.summon_full_params(model):\n"
+        "        return [p.sum() for p in model.parameters()]\n"
+    )
+    test = "from kit.tricks import whole\n"
+    [why] = said(LIBRARY | {"kit/tricks.py": function, "tests/test_tricks.py": test})
+    assert "hand their models to whole" in why
+
+
+NOT_OFFERED = {
+    "used here": {"train.py": USER},
+    "called by its name in a string": {"train.py": 'chosen = {"adapter": "Adapter"}\n'},
+    "private": {"kit/tricks.py": ADAPTER.replace("Adapter", "_Adapter")},
+    "registered": {"kit/tricks.py": ADAPTER.replace("class", "@register\nclass")},
+}
+
+
+@pytest.mark.parametrize("files", NOT_OFFERED.values(), ids=NOT_OFFERED)
+def test_what_the_program_itself_uses_does_not(files: dict[str, str]) -> None:
+    assert said(LIBRARY | files) == []
+
+
+def test_a_script_has_no_users() -> None:
+    files = {"tricks.py": ADAPTER, "benchmarks.py": MODEL}
+    result, _ = migrate(files)
+    assert all("users" not in d.help for d in result.decisions)
