@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Computed, Made, Unknown, Value
+from fsdp_migrate.families.parameters import stored_items
 from fsdp_migrate.families.parameters.own_parameters import models_of_self
 from fsdp_migrate.families.parameters.parameter_loops import AROUND, METHODS
 from fsdp_migrate.families.training_loop import early_optimizers, reductions
@@ -236,6 +237,7 @@ def _parameters_in(node: ast.expr, study: Study, module: Module, depth: int) -> 
         if isinstance(node.func, ast.Name) and depth:
             yield from _of_method(node.func, study, module)
     inner: list[ast.expr] = []
+    stored: list[ast.expr] = []
     match node:
         case ast.ListComp() | ast.GeneratorExp() | ast.SetComp():
             names = {n for g in node.generators for n in names_in(g.target)}
@@ -269,8 +271,14 @@ def _parameters_in(node: ast.expr, study: Study, module: Module, depth: int) -> 
                     yield from parameters_in(value.node, study, value.module, depth - 1)
                 if isinstance(value.node, (ast.List, ast.Set)):
                     yield from _filled(value, study, depth - 1)
+            defined = study.defined_by(node, module) if isinstance(node, ast.Name) else ()
+            taken = [d.value for d in defined if isinstance(d.value, ast.Subscript)]
+            for item in taken:
+                yield from parameters_in(item, study, module, depth - 1)
+            kept = node.value if isinstance(node, ast.Subscript) else node
+            inner = stored = stored_items.stored_under(kept, module, study)
     for each in inner:
-        yield from parameters_in(each, study, module, depth)
+        yield from parameters_in(each, study, module, depth - (inner is stored))
 
 
 def _of_method(function: ast.Name, study: Study, module: Module) -> Iterator[Held]:

@@ -236,7 +236,9 @@ def _of_lists(study: Study, module: Module) -> Iterator[Site]:
 def _iterated(module: Module) -> Iterator[ast.expr]:
     """What loops go over that may be a list of parameters, or a dictionary of them."""
     table = module.table
-    named: list[ast.Name | ast.Attribute] = [*table.names, *table.attributes]
+    items = (i for i in table.subscripts if getattr(i.slice, "value", None) != MEMBERS)
+    named: list[ast.Name | ast.Attribute | ast.Subscript]
+    named = [*table.names, *table.attributes, *items]
     for name in named:
         around = table.parents[name]
         if isinstance(around, ast.Call) and getattr(around.func, "id", "") not in AROUND:
