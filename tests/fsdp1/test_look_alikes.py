@@ -456,3 +456,45 @@ def test_the_report_says_where_the_other_class_is_from(tmp_path: Path) -> None:
     assert decision.message == (
         "FSDP may also be fairscale.nn.FullyShardedDataParallel here (line 4)"
     )
+
+
+OWN_CLASSES = """\
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+{classes}
+
+
+def make(kind, net):
+    if kind == "sharded":
+        return FSDP(net)
+    return {{{made}}}[kind]()
+
+
+def step(kind, net, x):
+    model = make(kind, net)
+    return model.forward(x)
+"""
+
+
+def own_classes(names: str, base: str) -> str:
+    body = "    def forward(self, x):\n        return x\n"
+    classes = "\n\n".join(f"class {name}{base}:\n{body}" for name in names)
+    made = ", ".join(f'"{name}": {name}' for name in names)
+    return OWN_CLASSES.format(classes=classes, made=made)
+
+
+def test_a_module_of_the_projects_is_called_as_fsdps_is() -> None:
+    result, after = migrate({"example.py": own_classes("AB", "(nn.Module)")})
+    assert all(d.outcome is Outcome.REWRITTEN for d in result.decisions)
+    assert "return model(x)" in after["example.py"]
+
+
+def test_what_is_no_module_may_not_be_callable_and_few_classes_are_named() -> None:
+    result, after = migrate({"example.py": own_classes("ABCDE", "")})
+    assert "return model.forward(x)" in after["example.py"]
+    (reason,) = (d.message for d in result.decisions if d.code == CODE)
+    assert reason.endswith(
+        "the project's own A or the project's own B or the project's own C or 2 more"
+    )
