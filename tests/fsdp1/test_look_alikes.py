@@ -498,3 +498,21 @@ def test_what_is_no_module_may_not_be_callable_and_few_classes_are_named() -> No
     assert reason.endswith(
         "the project's own A or the project's own B or the project's own C or 2 more"
     )
+
+
+@pytest.mark.parametrize(
+    ("call", "is_site"),
+    [
+        ("state_dict(only_rank_0=True)", False),
+        ("load_state_dict(state, only_rank_0=True)", False),
+        ("load_state_dict(state, strict=False)", True),
+        ("state_dict(prefix='net.')", True),
+        ("state_dict()", True),
+    ],
+)
+def test_what_fsdp1_would_refuse_is_asked_of_another_class(call: str, is_site: bool) -> None:
+    source = TORCH + f"\n\ndef use(net, state):\n    model = FSDP(net)\n    return model.{call}\n"
+    result, after = migrate({"example.py": source})
+    asked = [d for d in result.decisions if d.site.construct.attribute]
+    assert bool(asked) is is_site
+    assert is_site or f"return model.{call}" in after["example.py"]
