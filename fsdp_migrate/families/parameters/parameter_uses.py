@@ -36,6 +36,7 @@ from fsdp_migrate.families.parameters.parameter_owners import (
     GROUPS,
     ITEMS,
     MEMBERS,
+    is_apart,
     is_flat,
     looped_over,
     may_be_sharded,
@@ -60,7 +61,7 @@ def find_parameter_uses(study: Study, module: Module) -> Iterator[Site]:
     """Sites for loops over parameters, and assignments to ``.data``."""
     found: set[ast.AST] = set()
     for site in _find(study, module):
-        if site.node not in found:
+        if site.node not in found and not is_apart(site, study):
             found.add(site.node)
             yield site
 
