@@ -41,6 +41,8 @@ def methods(
             static = Construct.of_model(attribute.attr)
             yield Site(static, module, _call_of(attribute, module), attribute)
             continue
+        if _has_foreign_keyword(attribute, found, module, tracer):
+            continue
         known = any(is_model(v, tracer) for v in found)
         surely = has_fsdp and (
             attribute.attr in fsdp1.UNMISTAKABLE or _is_strategy(attribute, module, tracer)
@@ -67,6 +69,20 @@ def methods(
         node = _call_of(attribute, module)
         yield Site(construct, module, node, attribute, attribute.value, doubt)
     yield from _fields(tracer, module, has_fsdp=has_fsdp)
+
+
+def _has_foreign_keyword(
+    attribute: ast.Attribute, found: Values, module: Module, tracer: Tracer
+) -> bool:
+    """Whether a state is asked for in a way that FSDP1's models refuse: another class's method, to
+    which none of them gets."""
+    call = module.table.parents[attribute]
+    if attribute.attr not in STATE_KEYWORDS or not isinstance(call, ast.Call):
+        return False
+    names = {k.arg for k in call.keywords if k.arg is not None}
+    if call.func is not attribute or names <= STATE_KEYWORDS[attribute.attr]:
+        return False
+    return not any(isinstance(v.callee, Class) for v in models(found, tracer))
 
 
 def _call_of(attribute: ast.Attribute, module: Module) -> ast.expr:
@@ -116,6 +132,10 @@ def _fields(tracer: Tracer, module: Module, *, has_fsdp: bool) -> Iterator[Site]
                 )
 
 
+STATE_KEYWORDS = {
+    "state_dict": frozenset({"destination", "prefix", "keep_vars"}),
+    "load_state_dict": frozenset({"state_dict", "strict", "assign"}),
+}
 FLAT = "FlatParameter"
 OF_STATE = fsdp1.STATE_METHODS | {fsdp1.FORWARD}
 

@@ -157,10 +157,13 @@ def look_alike(value: object, method: str, tracer: Tracer) -> str:
     if isinstance(value.callee, Class):
         lineage = tracer.lineage(value.callee)
         own = [cls.node.name for cls in lineage if fsdp1.is_alike(cls.node.name)]
-        own += [value.callee.node.name] if tracer.has_attribute(value.callee, method) else []
+        names = sorted(tracer.external_bases(value.callee))
+        # To call a module is right for any: it runs its forward.
+        is_called = method == fsdp1.FORWARD and any(n.startswith("torch.nn.") for n in names)
+        if not is_called and tracer.has_attribute(value.callee, method):
+            own.append(value.callee.node.name)
         if own:
             return f"the project's own {own[0]}"
-        names = sorted(tracer.external_bases(value.callee))
     return next((name for name in names if fsdp1.is_alike(name)), "")
 
 

@@ -69,6 +69,10 @@ class Narrowing:
         gone = [v for v in made if self._settings.exclude((v.node, v.module), place)]
         return [v for v in found if v not in gone] or [Computed(node, module)]
 
+    def is_never_met(self, made: ast.AST, module: Module, used: ast.expr, user: Module) -> bool:
+        """Whether what is made at one place is never used at another, as settings tell."""
+        return self._settings.exclude((made, module), (used, user))
+
     def verdict(self, node: ast.expr, module: Module) -> bool | None:
         """Whether what ``node`` uses certainly is an FSDP1 model, or is none; None if neither."""
         verdicts = [self._told(test, module) for test in self._tests(node, module)]

@@ -25,6 +25,7 @@ from fsdp_migrate.planning.rule import CODE, LoadedRule
 
 COMMON = fsdp1.OF_MODELS - fsdp1.ONLY_MODELS  # what many other objects have as well
 LOOK_ALIKE = Construct.parse("look-alike")
+NAMED = 3  # classes, in a reason
 
 
 def _is_none(node: ast.AST) -> bool:
@@ -155,10 +156,12 @@ def _of_look_alikes(site: Site, study: Study) -> Decision | None:
     if not others or not constructors:
         return None
     rule = study.registry.rule_for(LOOK_ALIKE)
+    named = list(dict.fromkeys(others))
+    more = [f"{len(named) - NAMED} more"] if len(named) > NAMED else []
     return study.left(
         site,
         rule.code,
-        f"the model here may also be made by {' or '.join(dict.fromkeys(others))}",
+        f"the model here may also be made by {' or '.join([*named[:NAMED], *more])}",
         "do this where the model is made, or where isinstance tells that it is torch's FSDP",
         models=constructors,
         quiet=True,

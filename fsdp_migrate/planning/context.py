@@ -64,6 +64,7 @@ class Study:
     registry: Registry
     target: Version = DEFAULT_TARGET
     tracer: Tracer = field(init=False)
+    narrowing: Narrowing = field(init=False)
     namer: Namer = field(default_factory=Namer)
     constructors: dict[ast.AST, Constructor] = field(default_factory=dict)
     entries: dict[ast.AST, Constructor] = field(default_factory=dict)  # in keyword dictionaries
@@ -89,8 +90,8 @@ class Study:
     def __post_init__(self) -> None:
         dead_branches.settle(self.project, self.target)
         self.tracer = Tracer(self.project)
-        narrowing = Narrowing(self.tracer)
-        self.tracer.narrow, self.tracer.told = narrowing.narrowed, narrowing.verdict
+        self.narrowing = Narrowing(self.tracer)
+        self.tracer.narrow, self.tracer.told = self.narrowing.narrowed, self.narrowing.verdict
 
     def again(self, run_time: frozenset[ast.AST], *, states: bool) -> Study:
         """A fresh study of the same values, in which some sites take another form."""

@@ -1,6 +1,7 @@
 """Mark tests of names that FSDP1 had put its own part into."""
 
 from fsdp_migrate.families.names import prefixed_names
+from fsdp_migrate.families.parameters.parameter_owners import models_concerned
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
@@ -25,6 +26,6 @@ def decide(site: Site, study: Study) -> Decision:
         site,
         RULE.code,
         "kept, with other names",
-        models=study.models(site.subject, site.module).constructors,
+        models=models_concerned(site, study),
         review=REVIEW,
     )

@@ -137,3 +137,28 @@ def test_a_prefix_that_stands_on_its_own_holds_no_model_back(statement: str) -> 
     assert not result.problems
     assert "fully_shard(net)" in after["example.py"]
     assert statement in after["names.py"]
+
+
+OWN_METHOD = """\
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Net(nn.Module):
+    def take(self, state):
+        for name, p in self.named_parameters():
+            if name in state:
+                p.copy_(state[name])
+
+
+def build(state):
+    model = FSDP(Net(), use_orig_params=True{more})
+    model.module.take(state)
+"""
+
+
+@pytest.mark.parametrize(("more", "times"), [("", 1), (", unheard_of=True", 0)])
+def test_names_in_a_models_own_method_stand_and_fall_with_it(more: str, times: int) -> None:
+    result, after = migrate({"example.py": OWN_METHOD.format(more=more)})
+    assert not result.problems
+    assert after["example.py"].count("TODO(fsdp-migrate FSDP422)") == times

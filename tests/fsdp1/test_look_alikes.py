@@ -456,3 +456,63 @@ def test_the_report_says_where_the_other_class_is_from(tmp_path: Path) -> None:
     assert decision.message == (
         "FSDP may also be fairscale.nn.FullyShardedDataParallel here (line 4)"
     )
+
+
+OWN_CLASSES = """\
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+{classes}
+
+
+def make(kind, net):
+    if kind == "sharded":
+        return FSDP(net)
+    return {{{made}}}[kind]()
+
+
+def step(kind, net, x):
+    model = make(kind, net)
+    return model.forward(x)
+"""
+
+
+def own_classes(names: str, base: str) -> str:
+    body = "    def forward(self, x):\n        return x\n"
+    classes = "\n\n".join(f"class {name}{base}:\n{body}" for name in names)
+    made = ", ".join(f'"{name}": {name}' for name in names)
+    return OWN_CLASSES.format(classes=classes, made=made)
+
+
+def test_a_module_of_the_projects_is_called_as_fsdps_is() -> None:
+    result, after = migrate({"example.py": own_classes("AB", "(nn.Module)")})
+    assert all(d.outcome is Outcome.REWRITTEN for d in result.decisions)
+    assert "return model(x)" in after["example.py"]
+
+
+def test_what_is_no_module_may_not_be_callable_and_few_classes_are_named() -> None:
+    result, after = migrate({"example.py": own_classes("ABCDE", "")})
+    assert "return model.forward(x)" in after["example.py"]
+    (reason,) = (d.message for d in result.decisions if d.code == CODE)
+    assert reason.endswith(
+        "the project's own A or the project's own B or the project's own C or 2 more"
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "is_site"),
+    [
+        ("state_dict(only_rank_0=True)", False),
+        ("load_state_dict(state, only_rank_0=True)", False),
+        ("load_state_dict(state, strict=False)", True),
+        ("state_dict(prefix='net.')", True),
+        ("state_dict()", True),
+    ],
+)
+def test_what_fsdp1_would_refuse_is_asked_of_another_class(call: str, is_site: bool) -> None:
+    source = TORCH + f"\n\ndef use(net, state):\n    model = FSDP(net)\n    return model.{call}\n"
+    result, after = migrate({"example.py": source})
+    asked = [d for d in result.decisions if d.site.construct.attribute]
+    assert bool(asked) is is_site
+    assert is_site or f"return model.{call}" in after["example.py"]

@@ -15,6 +15,7 @@ from fsdp_migrate.analysis.tracing.evaluator import Evaluator
 from fsdp_migrate.analysis.tracing.sequences import Sequences
 from fsdp_migrate.analysis.values import (
     Class,
+    Constant,
     External,
     Frame,
     Function,
@@ -246,6 +247,8 @@ class Names:
                 methods = self.tracer.attribute_of(value, "__enter__", manager, module)
                 returned = [(m.module.table.returns.get(m.node, ()), m.module) for m in methods]
                 given = [(each.value, where, None) for found, where in returned for each in found]
+                if methods and not given:
+                    return [Constant(manager, module, None, None)]
             case _:
                 return None
         return [

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.tracing.functions import class_of_method
+from fsdp_migrate.analysis.tracing.functions import class_of_method, has_decorator
 from fsdp_migrate.analysis.tracing.setting_names import OWN, SettingNames
 from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.analysis.values import Class, External, Function, FunctionNode
@@ -121,11 +121,26 @@ class SettingFacts:
     def _around(self, node: ast.AST, module: Module) -> Facts:
         found = set(self._in_module(node, module))
         for function in module.table.ancestors(node):
-            if isinstance(function, FUNCTIONS) and self._callers_are_known(function, module):
-                callers = self.tracer.callers(function, module)
-                each = [self.at(c.call, c.module) for c in callers]
-                found |= frozenset.intersection(*each) if each else NOTHING
+            if not isinstance(function, FUNCTIONS):
+                continue
+            for called in {function, self._making(function, module)} - {None}:
+                if called is not None and self._callers_are_known(called, module):
+                    callers = self.tracer.callers(called, module)
+                    # A test makes for itself what it tests.
+                    callers = [c for c in callers if not _is_of_tests(c.module)] or callers
+                    each = [self.at(c.call, c.module) for c in callers]
+                    found |= frozenset.intersection(*each) if each else NOTHING
         return frozenset(found)
+
+    def _making(self, method: FunctionNode, module: Module) -> FunctionNode | None:
+        """The ``__init__`` that has run where a method does: what is known where all objects of
+        its class are made is known there."""
+        cls = class_of_method(method, module)
+        needs_none = has_decorator(method, "staticmethod", "classmethod")
+        if cls is None or needs_none or self.tracer.subclasses(Class(cls, module)):
+            return None
+        own = (n for n in cls.body if isinstance(n, ast.FunctionDef) and n.name == "__init__")
+        return next(own, None)
 
     def _callers_are_known(self, function: FunctionNode, module: Module) -> bool:
         """Whether a function is nowhere handed on, and nobody else has a name to call it by."""
@@ -139,6 +154,8 @@ class SettingFacts:
             return False
         cls, name = class_of_method(function, module), function.name
         if cls is not None and name == "__init__":
+            if cls.decorator_list:
+                return False  # a registry may make objects of it
             name = cls.name
         elif cls is not None and self._others_may_call(name, Class(cls, module)):
             return False
@@ -152,7 +169,7 @@ class SettingFacts:
             for use in (*named, *table.attributes_by_name.named(name)):
                 parent = table.parents[use]
                 called = isinstance(parent, ast.Call) and parent.func is use
-                if isinstance(use.ctx, ast.Load) and not called:
+                if isinstance(use.ctx, ast.Load) and not called and not _is_kind(use, table):
                     return False
         return True
 
@@ -288,6 +305,28 @@ class SettingFacts:
             if new and isinstance(scope.node, FUNCTIONS):
                 waiting += [(c.call, c.module) for c in self.tracer.callers(scope.node, where)]
         return found
+
+
+def _is_of_tests(module: Module) -> bool:
+    return module.is_test or any(d in ("test", "tests") for d in module.display.split("/")[:-1])
+
+
+def _is_kind(use: ast.expr, table: NameTable) -> bool:
+    """Whether a use of a class makes no object of it: ``isinstance(x, Name)``, an annotation."""
+    child: ast.AST = use
+    for parent in table.ancestors(use):
+        match parent:
+            case ast.Call(func=ast.Name(id="isinstance"), args=[_, kind]):
+                return kind is child
+            case ast.arg():
+                return True
+            case ast.AnnAssign(annotation=kind) | ast.FunctionDef(returns=kind):
+                return kind is child
+            case ast.Subscript() | ast.Tuple() | ast.BinOp(op=ast.BitOr()):
+                child = parent
+            case _:
+                return False
+    return False
 
 
 def _leaves_callers(decorator: ast.expr) -> bool:

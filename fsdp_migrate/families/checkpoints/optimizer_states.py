@@ -16,13 +16,15 @@ from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
-from fsdp_migrate.syntax.expressions import bind_arguments, last_name
+from fsdp_migrate.syntax.expressions import bind_arguments, last_name, names_in
 from fsdp_migrate.syntax.kinds import method_of, present
 
 NEW_ORDER = ("model", "optim", "optim_state_dict", "is_named_optimizer", "load_directly", "group")
 OLD_ORDER = ("optim_state_dict", "model", "optim", "is_named_optimizer", "load_directly", "group")
 OTHERS_TOO = "a state that was not converted may be loaded in its place"
 NOT_HANDED = "its result is not handed to load_state_dict"
+CHANGED = "what it is made from is changed before it is loaded"
+CHANGING = frozenset({"clear", "pop", "popitem", "update"})
 ARGUMENTS = {
     "scatter_full_optim_state_dict": (
         "full_optim_state_dict",
@@ -154,7 +156,31 @@ def _paired(
     branch = _only_for_some(parent, consumer, site)
     if branch is None and _takes_others(uses[0], parent, site):
         return Load(model, optimizer, state, problem=OTHERS_TOO)
+    if _is_changed_between(state, parent, consumer, site):
+        return Load(model, optimizer or _receiver(consumer), state, problem=CHANGED)
     return Load(model, optimizer or _receiver(consumer), state, consumer, parent, branch)
+
+
+def _is_changed_between(
+    state: ast.expr, assignment: ast.Assign, load: ast.Call, site: Site
+) -> bool:
+    """Whether what a state is read from is changed before its load, ``del saved["optimizer"]``."""
+    names = names_in(state)
+    for node in ast.walk(enclosing_function(site.module, load)):
+        line = getattr(node, "lineno", 0)
+        if not present(assignment.end_lineno) < line < load.lineno:
+            continue
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner: ast.AST = node.func.value if node.func.attr in CHANGING else node
+        elif isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
+            owner = node
+        else:
+            continue
+        while isinstance(owner, (ast.Attribute, ast.Subscript)):
+            owner = owner.value
+        if isinstance(owner, ast.Name) and owner.id in names:
+            return True
+    return False
 
 
 def _only_for_some(assignment: ast.Assign, load: ast.Call, site: Site) -> ast.If | None:

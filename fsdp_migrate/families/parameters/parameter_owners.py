@@ -124,6 +124,16 @@ def looped_over(node: ast.expr, module: Module, study: Study) -> Iterator[ast.ex
 def models_concerned(site: Site, study: Study) -> frozenset[Constructor]:
     """The models whose parameters a site handles: directly, through an optimizer, in a list, or
     one by one."""
+    return frozenset(c for c in _models_of(site, study) if not _is_apart(c, site, study))
+
+
+def is_apart(site: Site, study: Study) -> bool:
+    """Whether settings keep the parameters of all models that a site may handle from it."""
+    found = _models_of(site, study)
+    return bool(found) and all(_is_apart(each, site, study) for each in found)
+
+
+def _models_of(site: Site, study: Study) -> frozenset[Constructor]:
     own = sharded(site.subject, site.module, study)
     if own:
         return own
@@ -131,6 +141,11 @@ def models_concerned(site: Site, study: Study) -> frozenset[Constructor]:
     found = found or models_of_list(site.subject, study, site.module)
     lists = () if found else lists_of(site.subject, study, site.module)
     return found.union(*(models_of_list(each, study, where) for each, where in lists))
+
+
+def _is_apart(constructor: Constructor, site: Site, study: Study) -> bool:
+    made = constructor.node, constructor.module
+    return study.narrowing.is_never_met(*made, site.subject, site.module)
 
 
 def models_of_optimizer(

@@ -36,6 +36,7 @@ from fsdp_migrate.families.parameters.parameter_owners import (
     GROUPS,
     ITEMS,
     MEMBERS,
+    is_apart,
     is_flat,
     looped_over,
     may_be_sharded,
@@ -60,7 +61,7 @@ def find_parameter_uses(study: Study, module: Module) -> Iterator[Site]:
     """Sites for loops over parameters, and assignments to ``.data``."""
     found: set[ast.AST] = set()
     for site in _find(study, module):
-        if site.node not in found:
+        if site.node not in found and not is_apart(site, study):
             found.add(site.node)
             yield site
 
@@ -233,7 +234,9 @@ def _iterated(study: Study, module: Module) -> Iterator[ast.expr]:
     """What loops go over that may be a list of parameters, or a dictionary of them."""
     table = module.table
     yielding = study.cache(_generator_functions)
-    named: list[ast.Name | ast.Attribute] = [*table.names, *table.attributes]
+    items = (i for i in table.subscripts if getattr(i.slice, "value", None) != MEMBERS)
+    named: list[ast.Name | ast.Attribute | ast.Subscript]
+    named = [*table.names, *table.attributes, *items]
     for name in named:
         around = table.parents[name]
         if isinstance(around, ast.Call) and getattr(around.func, "id", "") not in AROUND:

@@ -44,7 +44,7 @@ def import_from_support(site: Site, name: str, study: Study, rule: str) -> Decis
     owner = _met_by_stranger(site.reference, site.module, study)
     if owner:
         message = f"kept: {owner} has FSDP1's {name}"
-        return study.kept_as_is(site, rule, message, models=models)
+        return study.kept_as_is(site, rule, message)  # whatever becomes of the models here
     problem = study.no_models
     stranger = _given_to_stranger(site, study)
     if stranger:
