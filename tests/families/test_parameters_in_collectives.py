@@ -169,3 +169,18 @@ def test_an_optimizer_of_a_plain_model_stays() -> None:
     plain = "torch.nn.Linear(2, 2)"
     _, after = migrate(project(LOOPS["groups"], model=plain))
     assert after["reducing.py"] == REDUCE
+
+
+def test_what_a_function_gives_back_is_the_whole_gradient() -> None:
+    """Only the collective gets this rank's part: ``p.grad = averaged(p.grad)`` needs a DTensor."""
+    text = ONE_FILE.replace("dist.all_reduce(tensor)", "dist.all_reduce(tensor)\n    return tensor")
+    _, after = migrate(
+        {"example.py": text + GIVEN["by its model"].replace("reduce(", "p.grad = reduce(")}
+    )
+    assert "dist.all_reduce(own_part(tensor))\n    return tensor" in after["example.py"]
+    assert "p.grad = reduce(p.grad)" in after["example.py"]
+
+
+def test_a_function_that_is_given_other_tensors_too_takes_both() -> None:
+    _, after = migrate({"example.py": ONE_FILE + GIVEN["by its model"] + "reduce(loss)\n"})
+    assert "dist.all_reduce(own_part(tensor))" in after["example.py"]

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.parameters.elements import lists_of
+from fsdp_migrate.families.parameters.elements import is_looped, lists_of
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.families.parameters.parameter_owners import models_concerned, models_of_list
 from fsdp_migrate.families.wrapping.gathered import is_gathered
@@ -46,7 +46,8 @@ def find_communicated(study: Study, module: Module) -> Iterator[Site]:
         for argument, lists in given:
             held = [each for each in lists if models_of_list(each[0], study, each[1])]
             if held and not is_gathered(argument, study, module):
-                receiver = _model_of(lists, module) or argument
+                looped = is_looped(argument, study, module)  # and no function's parameter
+                receiver = (_model_of(lists, module) if looped else None) or argument
                 yield Site(COMMUNICATED, module, argument, argument, receiver)
 
 

@@ -23,8 +23,7 @@ def lists_of(
     node: ast.expr, study: Study, module: Module, depth: int = DEEPEST
 ) -> Iterator[tuple[ast.expr, Module]]:
     """What the loops go over that give ``p`` of ``p``, ``p.data`` or ``p.grad``."""
-    while isinstance(node, ast.Attribute) and node.attr in PARTS:
-        node = node.value
+    node = variable_of(node)
     if not isinstance(node, ast.Name):
         return
     for definition in study.defined_by(node, module):
@@ -36,6 +35,19 @@ def lists_of(
                 yield from lists_of(given, study, module, depth - 1)
         elif definition.kind is Kind.PARAMETER and depth:
             yield from _given_by_callers(definition.node, study, module, depth - 1)
+
+
+def variable_of(node: ast.expr) -> ast.expr:
+    """``p`` of ``p.grad.data``."""
+    while isinstance(node, ast.Attribute) and node.attr in PARTS:
+        node = node.value
+    return node
+
+
+def is_looped(node: ast.expr, study: Study, module: Module) -> bool:
+    """Whether ``p``, ``p.data`` or ``p.grad`` is of nothing but a loop's variable."""
+    found = study.defined_by(variable_of(node), module)
+    return len(found) == 1 and all(each.kind is Kind.ELEMENT for each in found)
 
 
 def _zipped(iterated: ast.expr, unpack: tuple[int, ...]) -> ast.expr:
