@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.parameters.parameter_owners import models_of_list, parameters_in
+from fsdp_migrate.families.parameters.listed_parameters import parameters_in
+from fsdp_migrate.families.parameters.parameter_owners import models_of_list
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1 import possible_models
 from fsdp_migrate.fsdp1.construct import Construct

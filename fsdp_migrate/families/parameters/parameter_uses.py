@@ -12,6 +12,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.parameters.listed_parameters import ITEMS, MEMBERS
 from fsdp_migrate.families.parameters.parameter_loops import (
     AROUND,
     COUNT,
@@ -34,8 +35,6 @@ from fsdp_migrate.families.parameters.parameter_loops import (
 from fsdp_migrate.families.parameters.parameter_numbers import REDUCED, find_numbers
 from fsdp_migrate.families.parameters.parameter_owners import (
     GROUPS,
-    ITEMS,
-    MEMBERS,
     is_apart,
     is_flat,
     looped_over,

@@ -1,0 +1,137 @@
+"""Which ``model.parameters()`` the elements of a list, a dictionary or a generator come from."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TypeGuard
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Generated, Value
+from fsdp_migrate.families.parameters.parameter_loops import AROUND, METHODS
+from fsdp_migrate.families.training_loop import reductions
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.expressions import names_in
+from fsdp_migrate.syntax.scopes import Kind
+from fsdp_migrate.syntax.trees import walk
+
+MEMBERS = "params"
+CONTAINERS = (ast.List, ast.Set, ast.Dict, ast.Call)  # ``dict()`` among them
+NESTED = 8  # lists made of lists of parameters
+ITEMS = frozenset({"items", "values"})  # of a dictionary of parameters by name
+
+Held = tuple[ast.Attribute | ast.Subscript, Module]
+"""``model.parameters``, which is called, or ``group["params"]``."""
+
+
+def parameters_in(
+    node: ast.expr, study: Study, module: Module, depth: int = NESTED
+) -> tuple[Held, ...]:
+    """Every ``model.parameters`` or ``group["params"]`` whose elements are in a list."""
+    known = study.cache(_known)
+    if (node, depth) not in known:
+        found = _parameters_in(node, study, module, depth)
+        known[node, depth] = tuple(dict.fromkeys(found))
+    return known[node, depth]
+
+
+def _known(
+    study: Study,
+) -> dict[tuple[ast.expr, int], tuple[Held, ...]]:
+    return {}
+
+
+def _parameters_in(node: ast.expr, study: Study, module: Module, depth: int) -> Iterator[Held]:
+    if isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:
+            yield node.func, module
+            return
+        if getattr(node.func, "id", "") in {*AROUND, "dict"}:
+            for argument in node.args:
+                yield from parameters_in(argument, study, module, depth)
+            return
+        if isinstance(node.func, ast.Name) and depth:
+            yield from _of_method(node.func, study, module)
+    inner: list[ast.expr] = []
+    match node:
+        case ast.ListComp() | ast.GeneratorExp() | ast.SetComp():
+            names = {n for g in node.generators for n in names_in(g.target)}
+            parts = node.elt.elts if isinstance(node.elt, ast.Tuple) else [node.elt]
+            held = any(reductions.reduced_parts(part, names) for part in parts)
+            if held or isinstance(node.elt, ast.Dict):
+                inner = [g.iter for g in node.generators]
+        case ast.DictComp():
+            names = {n for g in node.generators for n in names_in(g.target)}
+            if reductions.reduced_parts(node.value, names):
+                inner = [g.iter for g in node.generators]
+        case ast.Call(func=ast.Attribute(value=owner, attr=attr), args=[]) if attr in ITEMS:
+            inner = [owner]
+        case ast.List() | ast.Tuple() | ast.Set():
+            inner = [e.value if isinstance(e, ast.Starred) else e for e in node.elts]
+        case ast.Dict() | ast.BoolOp():
+            inner = list(node.values)
+        case ast.NamedExpr(value=named):
+            inner = [named]
+        case ast.IfExp(body=body, orelse=orelse):
+            inner = [body, orelse]
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            inner = [left, right]
+        case ast.Subscript(slice=ast.Constant(value="params")):
+            yield node, module
+        case ast.Attribute(attr="_parameters"):
+            yield node, module
+        case ast.Name() | ast.Attribute() | ast.Call() | ast.Subscript() if depth:
+            for value in study.values(node, module):
+                if value.node is not node and isinstance(value.node, ast.expr):
+                    yield from parameters_in(value.node, study, value.module, depth - 1)
+                if isinstance(value.node, CONTAINERS):
+                    yield from _filled(value, study, depth - 1)
+                if isinstance(value, Generated):
+                    yield from _yielded(value, study, depth - 1)
+            for value in study.values(node.value, module) if _is_item(node) else ():
+                yield from _filled(value, study, depth - 1)
+    for each in inner:
+        yield from parameters_in(each, study, module, depth)
+
+
+def _is_item(node: ast.expr) -> TypeGuard[ast.Subscript]:
+    return isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice)
+
+
+def _of_method(function: ast.Name, study: Study, module: Module) -> Iterator[Held]:
+    """The methods that a called variable may be: ``def groups(named): for n, p in named(): ...``
+    of ``groups(model.named_parameters)``."""
+    if function.id in module.table.module.bindings:
+        return  # as nearly always
+    for value in study.values(function, module):
+        if isinstance(value.node, ast.Attribute) and value.node.attr in METHODS:
+            yield value.node, value.module
+
+
+def _filled(container: Value, study: Study, depth: int) -> Iterator[Held]:
+    """As :func:`parameters_in`, of what is added to a container: ``found.append(p)`` in a loop,
+    ``self.params[i] = group["params"]``."""
+    for element, module in study.tracer.additions(container):
+        yield from parameters_in(element, study, module, depth)
+        yield from _looped(element, module, study, depth)
+
+
+def _looped(element: ast.expr, module: Module, study: Study, depth: int) -> Iterator[Held]:
+    """As :func:`parameters_in`, of what a loop gives one by one: ``found.append(p)``."""
+    parts = reductions.reduced_parts(element, names_in(element))
+    looped = [n for part in parts for n in walk(part) if isinstance(n, ast.Name)]
+    for definition in (d for name in looped for d in study.defined_by(name, module)):
+        if definition.kind is Kind.ELEMENT and definition.value is not None:
+            yield from parameters_in(definition.value, study, module, depth)
+
+
+def _yielded(generated: Generated, study: Study, depth: int) -> Iterator[Held]:
+    """As :func:`parameters_in`, of what a generator function yields."""
+    module = generated.function.module
+    for each in generated.yields:
+        if isinstance(each, ast.YieldFrom):
+            yield from parameters_in(each.value, study, module, depth)
+        elif each.value is not None:
+            parts = each.value.elts if isinstance(each.value, ast.Tuple) else [each.value]
+            for part in parts:
+                yield from _looped(part, module, study, depth)
