@@ -9,14 +9,20 @@ between the two is looked for.
 from __future__ import annotations
 
 import ast
-import itertools
-import math
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.facts import (
+    NOTHING,
+    Fact,
+    Facts,
+    compared_value,
+    contradict,
+    either,
+    matched_values,
+    sure,
+)
 from fsdp_migrate.analysis.tracing.functions import class_of_method, has_decorator
 from fsdp_migrate.analysis.tracing.setting_names import OWN, SettingNames
 from fsdp_migrate.analysis.tracing.tracer import Tracer
@@ -35,45 +41,7 @@ WRITERS = frozenset({"setattr", "__setattr__", "update", "setdefault", "set", "m
 LAST = re.compile(r"\.(\w+)(?!\w*\()")  # of a setting's name: what is assigned
 
 
-@dataclass(frozen=True)
-class Member:
-    """A value that is spelled ``Mode.FSDP``; members of one class differ when their names do."""
-
-    owner: str
-    name: str
-
-
-@dataclass(frozen=True)
-class Fact:
-    """A setting has one of some values, or none of them."""
-
-    setting: str
-    values: frozenset[object]
-    holds: bool
-
-    def contradicts(self, other: Fact) -> bool:
-        """Whether both cannot be true in one run."""
-        if self.setting != other.setting or not (self.holds or other.holds):
-            return False
-        if self.holds and other.holds:
-            return _comparable(self.values | other.values) and not self.values & other.values
-        one, none = (self, other) if self.holds else (other, self)
-        return one.values <= none.values
-
-
-Facts = frozenset[frozenset[Fact]]  # all hold: of each set, one fact at least
-NOTHING: Facts = frozenset()
-PARTS = 8  # combinations of facts that are looked at
 Place = tuple[ast.AST, Module]
-
-
-def _sure(fact: Fact) -> Facts:
-    return frozenset({frozenset({fact})})
-
-
-def _comparable(values: Iterable[object]) -> bool:
-    """Whether values are literals, or members of one class."""
-    return len({v.owner if isinstance(v, Member) else "" for v in values}) == 1
 
 
 class SettingFacts:
@@ -90,7 +58,7 @@ class SettingFacts:
     def equals(self, key: ast.expr, value: object, module: Module) -> Facts:
         """What is known where a setting has a value."""
         setting = self.names.setting(key, module)
-        return _sure(Fact(setting, frozenset({value}), holds=True)) if setting else NOTHING
+        return sure(Fact(setting, frozenset({value}), holds=True)) if setting else NOTHING
 
     def exclude(self, made: Place, used: Place, also: Facts = NOTHING) -> bool:
         """Whether what is made at one place cannot be met at the other, in any run.
@@ -101,10 +69,10 @@ class SettingFacts:
         there = self.at(*made) | also
         here = self.at(*used) if there else NOTHING
         if (there, here) not in self._contradicting:
-            self._contradicting[there, here] = _contradict(there, here, lambda setting: True)
+            self._contradicting[there, here] = contradict(there, here, lambda setting: True)
         if not self._contradicting[there, here]:
             return False  # as nearly always
-        return _contradict(
+        return contradict(
             there,
             here,
             lambda name: _is_one_answer(name, *used) and not self._changes(name, made, used),
@@ -199,9 +167,9 @@ class SettingFacts:
                 subject, module
             ):
                 for each in cases[: cases.index(case) + 1]:
-                    values = _of_pattern(each.pattern)
+                    values = matched_values(each.pattern)
                     if values is not None and (each is case or each.guard is None):
-                        yield from _sure(Fact(setting, values, holds=each is case))
+                        yield from sure(Fact(setting, values, holds=each is case))
 
     # -- conditions -----------------------------------------------------------------------------
 
@@ -217,7 +185,7 @@ class SettingFacts:
                 parts = [self.told_by(v, module, holds=holds, depth=deeper) for v in values]
                 if isinstance(op, ast.And) is holds:
                     return frozenset().union(*parts)
-                return _either(parts)
+                return either(parts)
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 return self._compared(left, op, right, module, holds)
             case ast.Call(func=ast.Name(id="bool"), args=[asked], keywords=[]):
@@ -226,7 +194,7 @@ class SettingFacts:
         if meant is not None:
             return self.told_by(*meant, holds=holds, depth=deeper)
         setting = self.names.setting(test, module)
-        return _sure(Fact(setting, FALSE, holds=not holds)) if setting else NOTHING
+        return sure(Fact(setting, FALSE, holds=not holds)) if setting else NOTHING
 
     def _compared(
         self, left: ast.expr, op: ast.cmpop, right: ast.expr, module: Module, holds: bool
@@ -236,16 +204,16 @@ class SettingFacts:
         values: frozenset[object] | None = None
         match op:
             case ast.Eq() | ast.NotEq() | ast.Is() | ast.IsNot():
-                value = _value(right)
+                value = compared_value(right)
                 values = frozenset(value) if value else None
             case ast.In() | ast.NotIn() if isinstance(right, (ast.List, ast.Tuple, ast.Set)):
-                each = [_value(element) for element in right.elts]
+                each = [compared_value(element) for element in right.elts]
                 values = frozenset(v[0] for v in each if v) if all(each) and each else None
         setting = self.names.setting(left, module) if values else ""
         if not setting or values is None:
             return NOTHING
         same = isinstance(op, (ast.Eq, ast.Is, ast.In))
-        return _sure(Fact(setting, values, holds=same is holds))
+        return sure(Fact(setting, values, holds=same is holds))
 
     def _meant(self, test: ast.expr, module: Module) -> tuple[ast.expr, Module] | None:
         """The condition that a name, an attribute or a function without parameters stands for."""
@@ -350,47 +318,6 @@ def _is_one_answer(setting: str, node: ast.AST, module: Module) -> bool:
             bindings = owner.bindings.get(name, []) if owner is not None else []
             return all(binding.kind is not Kind.PARAMETER for binding in bindings)
     return False
-
-
-def _either(parts: list[Facts]) -> Facts:
-    """What is known where one of several conditions holds."""
-    if not all(parts) or math.prod(map(len, parts)) > PARTS:
-        return NOTHING
-    return frozenset(frozenset().union(*each) for each in itertools.product(*parts))
-
-
-def _contradict(one: Facts, other: Facts, settled: Callable[[str], bool]) -> bool:
-    """Whether not all of two sets of facts can hold, going by settings that do not change."""
-    for sure, asked in ((one, other), (other, one)):
-        known = [fact for each in sure if len(each) == 1 for fact in each]
-        for each in asked:
-            if all(any(k.contradicts(f) and settled(k.setting) for k in known) for f in each):
-                return True
-    return False
-
-
-def _value(node: ast.expr) -> tuple[object] | None:
-    """A literal or a member of a class, which a setting is compared with."""
-    match node:
-        case ast.Constant(value=str() | int() | float() | None as value):
-            return (value,)
-        case ast.Attribute(attr=name) if (owner := access_path(node.value)) is not None:
-            return (Member(owner, name),) if name[:1].isupper() else None
-    return None
-
-
-def _of_pattern(pattern: ast.pattern) -> frozenset[object] | None:
-    """The values that a pattern matches; None where that cannot be said."""
-    match pattern:
-        case ast.MatchValue(value=node) if (value := _value(node)) is not None:
-            return frozenset(value)
-        case ast.MatchSingleton(value=constant):
-            return frozenset({constant})
-        case ast.MatchOr(patterns=patterns):
-            each = [_of_pattern(p) for p in patterns]
-            known = [values for values in each if values is not None]
-            return frozenset().union(*known) if len(known) == len(each) else None
-    return None
 
 
 def _stores(last: str, module: Module) -> Iterator[ast.expr]:

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator, Set
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.tracing.setting_facts import NOTHING, Facts, SettingFacts
+from fsdp_migrate.analysis.tracing.facts import NOTHING, Facts
+from fsdp_migrate.analysis.tracing.setting_facts import SettingFacts
 from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.families.wrapping.strategies import Choice
 from fsdp_migrate.planning.context import Study
