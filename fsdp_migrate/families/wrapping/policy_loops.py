@@ -28,7 +28,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.shard_plan import ShardPlan, Targets
-from fsdp_migrate.syntax.kinds import elements_of, of_kind, present
+from fsdp_migrate.syntax.kinds import elements_of, present
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
 # Earlier releases refuse every list of modules, unless it stands in a list.
@@ -388,15 +388,11 @@ def class_tuple(classes: ast.expr) -> Code:
 
 def convert(site: Site, new: Code, proposal: Proposal) -> None:
     """Replace a policy where it is made; a predicate that gets a name becomes a function."""
-    node, module = site.expression, site.module
-    statement = module.table.parents[node]
-    is_lambda = new.template.startswith("lambda module: ")
-    named = isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
-    if is_lambda and named and len(statement.targets) == 1:  # type: ignore[attr-defined]
-        name = statement.targets[0].id  # type: ignore[attr-defined]
-        body = Code(new.template.removeprefix("lambda module: "), new.parts)
-        define = code("def {n}(module):\n    return {b}", n=name, b=body)
-        statement = of_kind(statement, ast.stmt)
-        proposal.replace_statement(module, statement, define)
-    else:
-        proposal.replace(module, node, new)
+    node, module, start = site.expression, site.module, "lambda module: "
+    match module.table.parents[node]:
+        case ast.Assign(targets=[ast.Name(id=name)]) as made if new.template.startswith(start):
+            body = Code(new.template.removeprefix(start), new.parts)
+            define = code("def {n}(module):\n    return {b}", n=name, b=body)
+            proposal.replace_statement(module, made, define)
+        case _:
+            proposal.replace(module, node, new)
