@@ -80,6 +80,12 @@ def test_a_buffer_dtype_in_a_variable() -> None:
     assert "buffer.data = buffer.to(buffer_dtype)" in after["train.py"]
 
 
+def test_a_buffer_dtype_that_is_read_where_the_policy_is_made() -> None:
+    _, after = migrate({"train.py": VARIABLE.replace("=buffer_dtype)", "=config.buffers)")})
+    assert "    if config.buffers is not None:\n        for buffer" in after["train.py"]
+    assert "buffer.data = buffer.to(config.buffers)" in after["train.py"]
+
+
 @pytest.mark.parametrize(
     "program",
     [
@@ -92,7 +98,6 @@ def test_a_buffer_dtype_in_a_variable() -> None:
             "    return precision\n\n\ndef build(model, config):\n"
             "    return FSDP(model, mixed_precision=shard_model(model, config))",
         ),
-        VARIABLE.replace("=buffer_dtype)", "=config.buffers)"),
     ],
 )
 def test_a_buffer_dtype_that_may_be_another(program: str) -> None:
