@@ -43,6 +43,7 @@ class Setting:
 
 
 DEFAULT = Setting()
+OWN = "kept: the project asks FSDP2 models so, and has a branch for them where the kind is set"
 LOCAL = (
     "each rank's state now holds its shard of every parameter: it is saved and loaded as before, "
     "but files in FSDP1's LOCAL form do not load"

@@ -1,0 +1,73 @@
+"""States that a project with both FSDPs asks for in a context of its own."""
+
+from __future__ import annotations
+
+from tests.helpers.migrating import migrate
+
+PROGRAM = """\
+import contextlib
+
+import torch
+from torch.distributed.fsdp import FSDPModule, StateDictType
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def version(model):
+    if isinstance(model, FSDP):
+        return 1
+    elif isinstance(model, FSDPModule):
+        return 2
+    else:
+        return 0
+
+
+def context(model, kind, config):
+    if version(model) == 1:
+        return FSDP.state_dict_type(model, kind, config)
+    else:
+        return contextlib.nullcontext()
+
+
+class Manager:
+    def __init__(self, model):
+        self.model = model
+
+
+class Saving(Manager):
+    def __init__(self, model):
+        super().__init__(model=model)
+
+    def save(self, config, path):
+        with context(self.model, KIND, config):
+            state = self.model.state_dict()
+            torch.save(state, path)
+
+    def load(self, config, path):
+        with context(self.model, KIND, config):
+            self.model.load_state_dict(torch.load(path))
+
+
+def train(net, config):
+    manager = Saving(FSDP(net))
+    manager.save(config, "model.pt")
+    manager.load(config, "model.pt")
+"""
+
+
+def test_what_fsdp2_models_are_asked_in_the_project_is_kept() -> None:
+    """The context does nothing for them, and what kind it sets for others is not known."""
+    result, after = migrate({"train.py": PROGRAM.replace("KIND", "config.kind")})
+    assert not result.problems
+    assert "            state = self.model.state_dict()\n" in after["train.py"]
+    assert "            self.model.load_state_dict(torch.load(path))\n" in after["train.py"]
+    assert "manager = Saving(fully_shard(net))" in after["train.py"]
+
+
+def test_without_a_branch_for_fsdp2_the_running_program_says_the_kind() -> None:
+    source = PROGRAM.replace("KIND", "config.kind").replace(
+        "    if version(model) == 1:\n        return FSDP.state", "    return FSDP.state"
+    )
+    source = source.replace("    else:\n        return contextlib.nullcontext()\n", "")
+    _, after = migrate({"train.py": source})
+    assert "from fsdp2_support import state_dict_type" in after["train.py"]
+    assert "return state_dict_type(model, kind, config)" in after["train.py"]
