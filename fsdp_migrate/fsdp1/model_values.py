@@ -139,7 +139,7 @@ def is_model(value: object, tracer: Tracer) -> bool:
         return False
     if isinstance(value.callee, Class):
         return is_class_of_models(value.callee, tracer)
-    return fsdp1.canonical(value.made_by) == fsdp1.FSDP
+    return value.node in tracer.wraps or fsdp1.canonical(value.made_by) == fsdp1.FSDP
 
 
 def is_class_of_models(value: object, tracer: Tracer) -> bool:

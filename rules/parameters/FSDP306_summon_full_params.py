@@ -85,6 +85,8 @@ def _without_context(
         return None
     if study.may_ignore(models) or any(c.may_have("cpu_offload") for c in models):
         return None
+    if "recurse" in flags:  # parameters of other units stay this rank's part
+        return None
     written = flags.get("writeback")
     gradients = "with_grads" in flags and _is(True, flags["with_grads"], site, study)
     read = {"writeback", "with_grads"} if gradients else {"writeback"}

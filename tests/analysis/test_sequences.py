@@ -66,12 +66,6 @@ OTHERS = {
     "what stands beside it": "state = build()\nstep(3, *state[1:])\n",
     "another place of the tuple": "first = build()\nstep(*first)\n",
     "the rest of a tuple": "_, other, *_ = build()\nstep(1, other)\n",
-    "parts of what holds others too": (
-        "other, model = (m for m in (build()[0], torch.zeros(1)))\nstep(1, other)\n"
-    ),
-    "the keys of a dictionary": (
-        "other, key = {name: build()[0] for name in 'ab'}\nstep(1, other)\n"
-    ),
     "another entry of a dictionary": "step(**{'n': build()[0], 'model': torch.zeros(1)})\n",
     "another that a function collects": (
         "def run(*given):\n    step(0, given[1])\n\n\nrun(*build())\n"
@@ -84,3 +78,18 @@ def test_what_is_handed_on_beside_a_model_stays(use: str) -> None:
     after = rewritten(HEAD + use)
     assert "    model.clip_grad_norm_(1.0)\n" in after
     assert after.endswith(use)
+
+
+PARTS = {
+    "parts of what holds others too": (
+        "other, model = (m for m in (build()[0], torch.zeros(1)))\nstep(1, other)\n"
+    ),
+    "the keys of a dictionary": (
+        "other, key = {name: build()[0] for name in 'ab'}\nstep(1, other)\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("use", PARTS.values(), ids=PARTS)
+def test_what_may_be_a_part_of_what_holds_a_model_is_marked(use: str) -> None:
+    assert "Nothing tells whether this is an FSDP model" in rewritten(HEAD + use)

@@ -167,6 +167,7 @@ def test_every_option_reaches_the_plan(tmp_path: Path, monkeypatch: pytest.Monke
         *("--launcher", "srun", "--python", "py", "--no-twin", "--cache", "--timing"),
         *("--resume-check=--resume x", "--env", "A=1", "--env", "B=2", "--share", "data"),
         *("--keep", "k", "--format", "json", "-o", "r.md", "-o", "r.html", "-q"),
+        "--strict-cost",
         "--trust-rules",
         *("train.py", "--", "--lr", "1"),
     ]
@@ -193,6 +194,7 @@ def test_every_option_reaches_the_plan(tmp_path: Path, monkeypatch: pytest.Monke
         keep=Path("k"),
         format="json",
         outputs=(Path("r.md"), Path("r.html")),
+        strict_cost=True,
         quiet=True,
         trust_rules=True,
     )

@@ -265,6 +265,7 @@ def test_a_load_into_what_may_be_a_model_is_named_at_its_own_line(strict: str) -
 def test_a_load_into_something_else_is_not() -> None:
     _, said = run(
         "def load(path, optimizer, part):\n    optimizer.load_state_dict(torch.load(path))\n"
-        "    part.load_state_dict({})\n\n\nload(path, make(), nn.Linear(2, 2))\nmodel = FSDP(net)\n"
+        "    part.load_state_dict({})\n\n\n"
+        "load(path, make(), torch.nn.Linear(2, 2))\nmodel = FSDP(net)\n"
     )
     assert not any("whole tensors" in line.lower() for line in said)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.migrating import migrate, rewritten
+from tests.helpers.migrating import rewritten
 
 PACKAGE = "from torch.distributed.fsdp"
 FSDP = f"{PACKAGE} import FullyShardedDataParallel as FSDP\n"
@@ -36,18 +36,3 @@ def test_comments_keep_their_lines(names: str) -> None:
     after = rewritten(f"{PACKAGE} import {names}\n\nprint(FSDPModule)\n")
     assert "MixedPrecision" not in after
     assert after.count("#") == 1
-
-
-def test_a_module_of_the_package_is_imported_from_it() -> None:
-    source = (
-        f"import torch\n{FSDP}{PACKAGE} import MixedPrecision\n\n\n"
-        "def build(net, make_policy):\n"
-        "    low = MixedPrecision(param_dtype=torch.bfloat16)\n"
-        "    return FSDP(net, auto_wrap_policy=make_policy(), mixed_precision=low)\n"
-    )
-    result, after = migrate({"example.py": source + "\n\nnorm = torch.nn.BatchNorm1d(4)\n"})
-    text = after["example.py"]
-    assert not result.problems
-    assert "wrap._or_policy" in text
-    assert ", fully_shard, wrap\n" in text
-    assert not migrate(after)[0].changes
