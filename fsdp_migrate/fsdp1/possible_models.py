@@ -68,6 +68,9 @@ def _is_asked_for(attribute: ast.Attribute, module: Module) -> bool:
     return False
 
 
+WRITTEN = (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp, ast.GeneratorExp)
+
+
 def may_be(node: ast.expr, module: Module, tracer: Tracer) -> str:
     """Why an expression may be an FSDP1 model, as far as is known; nothing if it is something else.
 
@@ -133,7 +136,8 @@ def _why(value: Value, asked: ast.expr, tracer: Tracer, depth: int, known: _Know
             owner = name
         case _:
             return why
-    if any(map(_is_own, tracer.evaluate(owner, module))):
+    holders = [v for v in tracer.evaluate(owner, module) if _is_own(v)]
+    if holders and not all(_is_written_out(v, tracer) for v in holders):
         return why
     return why if _of(owner, module, tracer, depth - 1, known) else ""
 
@@ -175,6 +179,15 @@ def _is_own(value: Value) -> bool:
     return isinstance(value, Made) and (
         isinstance(value.callee, Class) or value.made_by in NAMESPACES | HOLDERS
     )
+
+
+def _is_written_out(value: Value, tracer: Tracer) -> bool:
+    """Whether a list or dictionary of modules is made of what is written at its call, and nothing
+    is put into it later."""
+    match value:
+        case Made(node=ast.Call(args=[given])) if value.made_by in HOLDERS:
+            return isinstance(given, WRITTEN) and not any(tracer.additions(value))
+    return False
 
 
 def _is_module(annotation: ast.expr, module: Module, tracer: Tracer) -> bool:
