@@ -34,7 +34,7 @@ def decide(site: Site, study: Study) -> Decision:
     models = held.constructors or found.constructors
     setting = settings_in_force.setting_at(site.node, site.module, models, study)
     setting = state_dict_settings.effective_setting(setting, models, study)
-    if setting.gone and isinstance(site.node, ast.Call):
+    if setting.gone and setting.kind == "SHARDED" and isinstance(site.node, ast.Call):
         return study.kept_as_is(site, RULE.code, state_dict_settings.OWN, models=models)
     at_run_time = state_dict_settings.is_for_run_time(setting, study)
     problem = "" if at_run_time else setting.problem

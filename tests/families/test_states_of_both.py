@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.helpers.migrating import migrate
 
 PROGRAM = """\
@@ -54,9 +56,26 @@ def train(net, config):
 """
 
 
+WHOLE = """
+
+def export(net, config):
+    model = FSDP(net)
+    with context(model, StateDictType.FULL_STATE_DICT, config):
+        print(len(list(model.parameters())))
+"""
+
+
+@pytest.mark.parametrize("kind", ["config.kind", "StateDictType.FULL_STATE_DICT"])
+def test_another_kind_or_one_that_nobody_knows_is_not_kept(kind: str) -> None:
+    source = PROGRAM.replace("KIND", kind) + WHOLE.replace("FULL", "SHARDED")
+    result, _ = migrate({"train.py": source})
+    assert not [d for d in result.decisions if d.message.startswith("kept: SHARDED is set")]
+
+
 def test_what_fsdp2_models_are_asked_in_the_project_is_kept() -> None:
-    """The context does nothing for them, and what kind it sets for others is not known."""
-    result, after = migrate({"train.py": PROGRAM.replace("KIND", "config.kind")})
+    """The context does nothing for them; another use sets another kind, by the same function."""
+    sharded = PROGRAM.replace("KIND", "StateDictType.SHARDED_STATE_DICT")
+    result, after = migrate({"train.py": sharded + WHOLE})
     assert not result.problems
     assert "            state = self.model.state_dict()\n" in after["train.py"]
     assert "            self.model.load_state_dict(torch.load(path))\n" in after["train.py"]

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, Function, Made, Value
+from fsdp_migrate.analysis.values import Class, Frame, Function, Made, Value
 from fsdp_migrate.families.checkpoints.state_dict_settings import (
     Setting,
     is_context,
+    kind_of,
     models_concerned,
     read_setting,
 )
@@ -78,7 +79,11 @@ def _entering(study: Study) -> set[ast.AST]:
 
 
 def setting_entered(
-    node: ast.expr, module: Module, models: frozenset[Constructor], study: Study
+    node: ast.expr,
+    module: Module,
+    models: frozenset[Constructor],
+    study: Study,
+    frame: Frame | None = None,
 ) -> Setting | None:
     """The setting that a ``with`` statement makes for ``models`` by what it enters.
 
@@ -87,7 +92,7 @@ def setting_entered(
     """
     if isinstance(node, ast.Call) and is_context(node, module, study):
         concerns = models_concerned(first_argument(node), module, study) & models
-        return read_setting_at(node, module, study) if concerns else None
+        return read_setting_at(node, module, study, frame) if concerns else None
     entering = study.cache(_entering)
     if node in entering:
         return Setting(problem=MIXED)  # a function that hands out what it is handed
@@ -101,11 +106,17 @@ def setting_entered(
     return found.pop() if found else None
 
 
-def read_setting_at(call: ast.Call, module: Module, study: Study) -> Setting:
-    """As :func:`read_setting`, and whether its call goes with a branch that is for FSDP1 only."""
+def read_setting_at(
+    call: ast.Call, module: Module, study: Study, frame: Frame | None = None
+) -> Setting:
+    """As :func:`read_setting`, and whether its call goes with a branch that is for FSDP1 only.
+
+    Args:
+        frame: the call of the function that it stands in, by which the kind may be known.
+    """
     setting = read_setting(call, module, study)
     if setting.problem and is_in_dropped_branch(call, module, study):
-        return replace(setting, gone=True)
+        return replace(setting, gone=True, kind=kind_of(call, module, study, frame) or setting.kind)
     return setting
 
 
@@ -127,8 +138,10 @@ def _found_in(
         yields = [n for n in ast.walk(function.node) if isinstance(n, (ast.Yield, ast.YieldFrom))]
         for each in yields:
             found.add(setting_of_context(each, function.module, models, study, CONTEXT_DEPTH))
+        frames = (v.frame for v in study.values(node, module) if v.frame is not None)
+        frame = next((f for f in frames if f.call is node), None)
         for handed in _handed_out(function, study) if not yields else ():
-            found.add(setting_entered(handed, function.module, models, study))
+            found.add(setting_entered(handed, function.module, models, study, frame))
     if not functions and mentions_contexts(study):
         for value in study.values(node, module):
             if _has_own_context(value, study):

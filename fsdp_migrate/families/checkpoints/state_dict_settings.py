@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from fsdp_migrate.analysis import dataclass_fields
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Constant, External, Made
+from fsdp_migrate.analysis.values import Constant, External, Frame, Made
 from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.families.wrapping.sharded_parts import Held, sharded_parts
 from fsdp_migrate.fsdp1 import api as fsdp1
@@ -43,7 +43,7 @@ class Setting:
 
 
 DEFAULT = Setting()
-OWN = "kept: the project asks FSDP2 models so, and has a branch for them where the kind is set"
+OWN = "kept: SHARDED is set in a branch for FSDP1 alone, and FSDP2 models give shards so"
 LOCAL = (
     "each rank's state now holds its shard of every parameter: it is saved and loaded as before, "
     "but files in FSDP1's LOCAL form do not load"
@@ -85,6 +85,17 @@ def read_setting(call: ast.Call, module: Module, study: Study) -> Setting:
         if name in bound:
             setting = _configured(setting, bound[name], module, study, optim=optim)
     return setting
+
+
+def kind_of(call: ast.Call, module: Module, study: Study, frame: Frame | None) -> str:
+    """The kind that a call sets when the function around it is called as in ``frame``; nothing if
+    that is not known."""
+    bound = bind_arguments(call, TYPE_ARGUMENTS) or {}
+    given = bound.get("state_dict_type")
+    values = study.tracer.evaluate(given, module, frame) if given is not None and frame else ()
+    names = {fsdp1.canonical(v.name) if isinstance(v, External) else None for v in values}
+    name = names.pop() if len(names) == 1 else None
+    return (name or "").removeprefix("StateDictType.").removesuffix("_STATE_DICT")
 
 
 def _configured(
