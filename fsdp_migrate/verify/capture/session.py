@@ -50,6 +50,8 @@ class Session:
         self.last = "-"
         """The last of them."""
         self.explorer = Explorer()
+        self.program = ""
+        """The file that the program was started from; ``-m`` forgets it when it ends."""
         self.device = accelerator()
         """The kind of device there is, whatever the program is made to believe."""
         self.forward_owner: int | None = None
@@ -106,6 +108,7 @@ class Session:
             "deterministic": torch.are_deterministic_algorithms_enabled(),
         }
         recorder.open(rank, world, meta)
+        self.program = getattr(sys.modules.get("__main__"), "__file__", None) or ""
 
     def beat(self, what: str, state: str) -> None:
         """Refresh the pulse: number of the last collective, step, phase, what, ENTER or LEFT."""
@@ -185,7 +188,7 @@ class Session:
         listed = Path(self.config.folder, SOURCES)
         if listed.exists():
             sources = json.loads(listed.read_text(encoding="utf-8"))
-            inside, outside = imported(self.config.tree, sources)
+            inside, outside = imported(self.config.tree, sources, self.program)
             self.recorder.write("imported", inside=inside, outside=outside)
 
     def stop(self) -> None:
