@@ -728,12 +728,21 @@ ROWS = (
         state("flatten_sharded_optim_state_dict"),
         program("states --kind statics"),
     ),
-    left(
+    rewritten(
         "2.2",
-        "rekey_optim_state_dict",
-        "left",
-        "FSDP499",
-        state("rekey_optim_state_dict"),
+        "rekey_optim_state_dict by name, before a load",
+        "rekey_optimizer_state",
+        "FSDP311",
+        state("rekey_optim_state_dict before a load"),
+        support("states_keyed_by_index_are_for_plain_optimizers"),
+    ),
+    rewritten(
+        "2.2",
+        "rekey_optim_state_dict by index, before a save",
+        "rekey_optimizer_state",
+        "FSDP311",
+        state("rekey_optim_state_dict before a save"),
+        support("states_are_rekeyed_as_fsdp1_did"),
     ),
     nothing(
         "2.2",
@@ -1263,10 +1272,10 @@ ROWS = (
         "FSDP416",
         "sizes of flat parameters",
     ),
-    left(
+    rewritten(
         "7.1",
         "register_comm_hook with the reduction that is used anyway",
-        "left: it may be dropped",
+        "goes",
         "FSDP417",
         "the reduction that is used anyway",
     ),
