@@ -728,21 +728,12 @@ ROWS = (
         state("flatten_sharded_optim_state_dict"),
         program("states --kind statics"),
     ),
-    rewritten(
+    left(
         "2.2",
-        "rekey_optim_state_dict by name, before a load",
-        "rekey_optimizer_state",
-        "FSDP311",
-        state("rekey_optim_state_dict before a load"),
-        support("states_keyed_by_index_are_for_plain_optimizers"),
-    ),
-    rewritten(
-        "2.2",
-        "rekey_optim_state_dict by index, before a save",
-        "rekey_optimizer_state",
-        "FSDP311",
-        state("rekey_optim_state_dict before a save"),
-        support("states_are_rekeyed_as_fsdp1_did"),
+        "rekey_optim_state_dict",
+        "left",
+        "FSDP499",
+        state("rekey_optim_state_dict"),
     ),
     nothing(
         "2.2",
