@@ -322,10 +322,16 @@ class Study:
         )
 
     def kept_as_is(
-        self, site: Site, code: str, message: str, *, models: Iterable[Constructor] = ()
+        self,
+        site: Site,
+        code: str,
+        message: str,
+        *,
+        models: Iterable[Constructor] = (),
+        review: str = "",
     ) -> Decision:
         """Nothing to write: what stands there does what it did, and a second run finds it again."""
-        decision = self.rewritten(site, code, message, models=models)
+        decision = self.rewritten(site, code, message, models=models, review=review)
         return replace(decision, cause=Cause.KEPT)
 
     def converted(self, site: Site, code: str, conversion: Conversion) -> Decision:

@@ -35,7 +35,7 @@ def removal(constant: ast.Constant, module: Module) -> Removal | None:
     """The code that takes a string out of names, if it does: ``name.replace(string, "")``."""
     parent = module.table.parents[constant]
     text = constant.value
-    if not isinstance(text, str) or not text.strip(".").startswith(PART):
+    if not isinstance(text, str) or PART not in text.split("."):
         return None
     if isinstance(parent, ast.Call):
         rest = text.replace(f"{PART}.", "") if text.strip(".") != PART else ""
@@ -43,19 +43,34 @@ def removal(constant: ast.Constant, module: Module) -> Removal | None:
     return _in_loop(parent, constant, module) if text.strip(".") == PART else None
 
 
+def asked_name(constant: ast.Constant, module: Module) -> ast.expr | None:
+    """The name that is asked for a part: ``part in name``, ``name.startswith(part)``."""
+    match module.table.parents[constant]:
+        case ast.Compare(left=left, ops=[ast.In() | ast.NotIn()], comparators=[name]) if (
+            left is constant
+        ):
+            return name
+        case ast.Call(func=ast.Attribute(value=name, attr="startswith"), args=[_]):
+            return name
+    return None
+
+
 def question_before_removal(
     constant: ast.Constant, module: Module
 ) -> tuple[ast.If, ast.Constant] | None:
-    """``if part in name:`` before nothing but ``name = name.replace(part, "")``, and that part."""
-    match module.table.parents[constant]:
-        case ast.Compare(left=left, ops=[ast.In()], comparators=[name]) as test if left is constant:
-            pass
-        case ast.Call(func=ast.Attribute(value=name, attr="startswith"), args=[_]) as test:
-            pass
-        case _:
-            return None
-    question = module.table.parents[test]
-    if not isinstance(question, ast.If) or question.test is not test:
+    """``if part in name:`` before nothing but ``name = name.replace(part, "")``, and that part.
+
+    More may be asked (``if name not in state and part in name``), and ``new = name`` may be done
+    otherwise where ``new`` is what the name becomes without the part.
+    """
+    name = asked_name(constant, module)
+    test = module.table.parents[constant]
+    if name is None or (isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotIn)):
+        return None
+    whole, question = test, module.table.parents[test]
+    if isinstance(question, ast.BoolOp) and isinstance(question.op, ast.And):
+        whole, question = question, module.table.parents[question]
+    if not isinstance(question, ast.If) or question.test is not whole:
         return None
     for part in _parts_removed(question, name):
         if removal(part, module) is not None:
@@ -69,16 +84,50 @@ def _parts_removed(question: ast.If, name: ast.expr) -> Iterator[ast.Constant]:
             body=[
                 ast.Assign(targets=[target], value=ast.Call(func=ast.Attribute(value=of)) as call)
             ],
-            orelse=[],
-        ) if ast.unparse(target) == ast.unparse(of) == ast.unparse(name):
-            yield from (a for a in call.args if isinstance(a, ast.Constant))
+            orelse=otherwise,
+        ) if ast.unparse(of) == ast.unparse(name):
+            match otherwise:
+                case []:
+                    same = ast.unparse(target) == ast.unparse(name)
+                case [ast.Assign(targets=[other], value=value)]:
+                    same = ast.unparse(other) == ast.unparse(target)
+                    same = same and ast.unparse(value) == ast.unparse(name)
+                case _:
+                    same = False
+            if same:
+                yield from (a for a in call.args if isinstance(a, ast.Constant))
+
+
+def changed_name(constant: ast.Constant, module: Module) -> ast.expr | None:
+    """The name that a call changes where it has a part, and gives as it is where it has not:
+    ``name.replace(part, other)``."""
+    match module.table.parents[constant]:
+        case ast.Call(
+            func=ast.Attribute(value=name, attr="replace" | "removeprefix" | "removesuffix"),
+            args=[first, *_],
+        ) if first is constant:
+            return name
+    return None
+
+
+def changes_follow(constant: ast.Constant, module: Module) -> bool:
+    """Whether a question for a part stands before a change of the name that has it."""
+    name, test = asked_name(constant, module), module.table.parents[constant]
+    question = next((n for n in module.table.ancestors(test) if isinstance(n, ast.stmt)), None)
+    if name is None or not isinstance(question, ast.If):
+        return False
+    inside = (n for s in question.body for n in ast.walk(s) if isinstance(n, ast.Constant))
+    changed = (changed_name(n, module) for n in inside if n.value == constant.value)
+    return any(c is not None and ast.unparse(c) == ast.unparse(name) for c in changed)
 
 
 def _removes(call: ast.Call, part: ast.expr, rest: str) -> bool:
-    """``name.replace(part, rest)``, or ``name.removeprefix(part)``."""
+    """``name.replace(part, rest)``, perhaps once only, or ``name.removeprefix(part)``."""
     match call:
         case ast.Call(
-            func=ast.Attribute(attr="replace"), args=[first, ast.Constant(value=new)], keywords=[]
+            func=ast.Attribute(attr="replace"),
+            args=[first, ast.Constant(value=new)] | [first, ast.Constant(value=new), _],
+            keywords=[],
         ):
             return first is part and new == rest
         case ast.Call(func=ast.Attribute(attr="removeprefix"), args=[first], keywords=[]):

@@ -48,8 +48,10 @@ def decide_prefix_string(site: Site, study: Study) -> Decision:
         removal = present(key_prefixes.removal(asked[1], site.module))
         of_models = all(model_names.is_models(n, site.module, study) for n in removal.names)
         decision = _removed(removal, site, study)
-        gone = of_models and bool(models)
-        return replace(decision, edits=(), message="gone with it") if gone else decision
+        if not of_models or not models:
+            return decision
+        if not asked[0].orelse:
+            return replace(decision, edits=(), message="gone with it")
     call = site.module.table.parents[site.string]
     proposal = study.proposal()
     if models and isinstance(call, ast.Call) and _is_unwrapping(site.string, call):
@@ -76,25 +78,42 @@ def decide_prefix_string(site: Site, study: Study) -> Decision:
         message = "gone, no FSDP2 model has it"
         return study.rewritten(site, RULE, message, proposal, models=models)
     clean = str(site.string.value).replace("_fsdp_wrapped_module.", "")
-    if clean != site.string.value and PATH.fullmatch(clean) and models and not _in_f_string(call):
-        if model_names.meets_models(site.string, site.module, study):
-            proposal.replace(site.module, site.string, code("{s}", s=f'"{clean}"'))
-            return study.rewritten(site, RULE, "the name without it", proposal, models=models)
-        return study.left(
-            site,
-            RULE,
-            "FSDP2 has no such part in its names, and it is not seen whose name this is",
-            "write it without that part where it is for names of a model; what FSDP1 saved keeps "
-            "it",
-            models=models,
-            quiet=True,
-        )
+    spelled = clean != site.string.value and bool(PATH.fullmatch(clean))
+    spelled = spelled and bool(models) and not _in_f_string(call)
+    if spelled and model_names.meets_models(site.string, site.module, study):
+        proposal.replace(site.module, site.string, code("{s}", s=f'"{clean}"'))
+        return study.rewritten(site, RULE, "the name without it", proposal, models=models)
+    name = key_prefixes.asked_name(site.string, site.module)
+    name = name or key_prefixes.changed_name(site.string, site.module)
+    if name is not None and not (models and model_names.is_models(name, site.module, study)):
+        return _for_names_with_it(site, study)
     return study.left(
         site,
         RULE,
-        "FSDP2 has no such part in its names",
-        "drop what was done for FSDP1's names",
+        "FSDP2 has no such part in its names"
+        + (", and it is not seen whose name this is" if spelled else ""),
+        "write it without that part where it is for names of a model; what FSDP1 saved keeps it"
+        if spelled
+        else "drop what was done for FSDP1's names",
+        models=models if spelled else (),
+        quiet=spelled,
     )
+
+
+def _for_names_with_it(site: Site, study: Study) -> Decision:
+    """What is done for names that have the part, and for no others: FSDP1's files keep it."""
+    models = study.every_constructor
+    if not models:
+        return _no_models(site, study)
+    decision = study.kept_as_is(
+        site,
+        RULE,
+        "kept: names that come from elsewhere may have it",
+        models=models,
+        review="FSDP2 gives names without this part: nothing is done for them here",
+    )
+    said = key_prefixes.changes_follow(site.string, site.module)
+    return replace(decision, edits=()) if said else decision
 
 
 def _alternative(site: Site) -> tuple[ast.BoolOp, ast.BoolOp] | None:
@@ -120,9 +139,7 @@ def _removed(removal: key_prefixes.Removal, site: Site, study: Study) -> Decisio
     """Code that takes FSDP1's part out of names: it goes where all of them are a model's."""
     models = study.every_constructor
     if not models:
-        left = study.left(site, RULE, study.no_models, "drop it when none is FSDP1's any more")
-        # It does no harm: there is nothing to say in the code.
-        return replace(left, edits=(), cause=Cause.KEPT)
+        return _no_models(site, study)
     if not all(model_names.is_models(name, site.module, study) for name in removal.names):
         message = "kept: names that come from elsewhere may have it"
         return study.kept_as_is(site, RULE, message, models=models)
@@ -138,13 +155,19 @@ def _removed(removal: key_prefixes.Removal, site: Site, study: Study) -> Decisio
     return study.rewritten(site, RULE, "names are clean", proposal, models=models)
 
 
+def _no_models(site: Site, study: Study) -> Decision:
+    """Code that does no harm to names without the part: there is nothing to say about it."""
+    left = study.left(site, RULE, study.no_models, "drop it when none is FSDP1's any more")
+    return replace(left, edits=(), cause=Cause.KEPT)
+
+
 def _only_asks(around: ast.AST, site: Site) -> TypeGuard[ast.If]:
     """Whether the removal stands in an ``if`` that only asks for what it removes."""
     if not isinstance(around, ast.If):
         return False
     strings = [n for n in ast.walk(around.test) if isinstance(n, ast.Constant)]
     asked = [key_prefixes.question_before_removal(string, site.module) for string in strings]
-    return len(asked) == 1 and asked[0] is not None and asked[0][0] is around
+    return not around.orelse and any(found and found[0] is around for found in asked)
 
 
 PATH = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*\.?")  # a dotted name, no pattern
