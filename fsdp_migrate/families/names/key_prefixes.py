@@ -45,6 +45,8 @@ def removal(constant: ast.Constant, module: Module) -> Removal | None:
 
 def asked_name(constant: ast.Constant, module: Module) -> ast.expr | None:
     """The name that is asked for a part: ``part in name``, ``name.startswith(part)``."""
+    if PART not in str(constant.value):
+        return None
     match module.table.parents[constant]:
         case ast.Compare(left=left, ops=[ast.In() | ast.NotIn()], comparators=[name]) if (
             left is constant
@@ -101,6 +103,8 @@ def _parts_removed(question: ast.If, name: ast.expr) -> Iterator[ast.Constant]:
 def changed_name(constant: ast.Constant, module: Module) -> ast.expr | None:
     """The name that a call changes where it has a part, and gives as it is where it has not:
     ``name.replace(part, other)``."""
+    if PART not in str(constant.value):
+        return None
     match module.table.parents[constant]:
         case ast.Call(
             func=ast.Attribute(value=name, attr="replace" | "removeprefix" | "removesuffix"),
