@@ -40,9 +40,9 @@ def ask(site: Site, study: Study) -> Decision:
         models = _models_at(site, study)
         return study.too_new(site, rule, models=models)
     if not study.constructors and site.construct.attribute:
-        help_ = "give the path that wraps it as well"
-        study.settled[site.node] = study.left(site, rule.code, study.no_models, help_)
-        return study.settled[site.node]
+        left = study.left(site, rule.code, study.no_models, study.no_models_help)
+        study.settled[site.node] = left
+        return left
     gone = study.claims.gone
     if gone and not gone.isdisjoint((site.node, *site.module.table.ancestors(site.node))):
         return study.rewritten(

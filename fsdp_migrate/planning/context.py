@@ -18,6 +18,7 @@ from fsdp_migrate.analysis.values import Class, Constant, Made, Unknown, Value, 
 from fsdp_migrate.fsdp1 import declared, model_values
 from fsdp_migrate.fsdp1.narrowing import Narrowing
 from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning import wrapped_elsewhere
 from fsdp_migrate.planning.branches import Branch
 from fsdp_migrate.planning.edits import Code, Mark
 from fsdp_migrate.planning.model import Cause, Constructor, Conversion, Decision, Models, Wrapping
@@ -207,9 +208,12 @@ class Study:
     @property
     def no_models(self) -> str:
         """Why there is nothing to migrate, or an empty text."""
-        if self.constructors:
-            return ""
-        return self.derived or "no model is wrapped with FSDP in the given paths"
+        return "" if self.constructors else self.derived or wrapped_elsewhere.reason(self.project)
+
+    @property
+    def no_models_help(self) -> str:
+        """What to do about that."""
+        return wrapped_elsewhere.next_step(self.project)
 
     @property
     def derived(self) -> str:

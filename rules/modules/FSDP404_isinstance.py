@@ -76,12 +76,7 @@ def decide(site: Site, study: Study) -> Decision:
     if kind is ConstructKind.ISINSTANCE and isinstance(site.node, ast.Call):
         models = study.models_of_static(site.node.args[0], site.module).constructors
     if not models:
-        return study.left(
-            site,
-            RULE.code,
-            study.no_models,
-            "give the path that wraps the model as well",
-        )
+        return study.left(site, RULE.code, study.no_models, study.no_models_help)
     stands_in = _placeholder(site, study)
     if stands_in:
         return study.left(

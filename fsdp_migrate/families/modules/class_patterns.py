@@ -20,8 +20,7 @@ def decide_class_pattern(site: Site, study: Study) -> Decision:
     match = next(p for p in table.ancestors(pattern) if isinstance(p, ast.Match))
     models = study.models_of_static(match.subject, site.module).constructors
     if not models:
-        help_ = "give the path that wraps the model as well"
-        return study.left(site, RULE, study.no_models, help_)
+        return study.left(site, RULE, study.no_models, study.no_models_help)
     reason = ""
     if not isinstance(pattern, ast.MatchClass):
         reason = "classes are compared, and an FSDP2 model is of another class"
