@@ -20,7 +20,8 @@ def heeded(decision: Decision) -> Decision:
 
 
 def _ignored(decision: Decision, by: suppressions.Ignored) -> Decision:
-    """*Left* on purpose. What would be rewritten may go wrong on a migrated model if it is not."""
+    """*Left* on purpose. What would be rewritten may go wrong on a migrated model if it is not;
+    what stays as it is anyway holds nothing back."""
     reason = by.ignore.reason
     return replace(
         decision,
@@ -29,7 +30,8 @@ def _ignored(decision: Decision, by: suppressions.Ignored) -> Decision:
         help="",
         edits=(),
         guard=Guard(problem=decision.guard.problem),
-        quiet=decision.quiet or decision.outcome is not Outcome.LEFT,
+        models=frozenset() if decision.kept else decision.models,
+        quiet=decision.quiet or (decision.outcome is not Outcome.LEFT and not decision.kept),
         ignored=by,
     )
 

@@ -78,7 +78,7 @@ def decide(site: Site, study: Study) -> Decision:
     return study.left(
         site,
         RULE.code,
-        study.derived or f"{site.construct} is used as a value",
+        study.no_models or f"{site.construct} is used as a value",
         "replace it together with the code that reads it",
         models=study.every_constructor,
         unknown_state=True,

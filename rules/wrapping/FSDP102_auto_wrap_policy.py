@@ -1,6 +1,6 @@
 """Write an auto wrap policy out as a loop over the modules it picks."""
 
-from fsdp_migrate.families.wrapping import policies, policy_loops
+from fsdp_migrate.families.wrapping import policies, policy_loops, vocabulary
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Decision
@@ -48,6 +48,9 @@ def _origin(site: Site, study: Study) -> Decision:
     if conversion is None and origin is not None:
         conversion = study.conversions.get(origin)
     if conversion is None:
+        outside = vocabulary.given_to_stranger(site, study)
+        if outside:
+            return study.left(site, RULE.code, outside, "migrate it together with what takes it")
         unknown = [c for c in study.constructors.values() if _is_unknown(c, study)]
         if unknown and not study.derived:
             concerned = frozenset(unknown)

@@ -7,7 +7,7 @@ from functools import partial
 from fsdp_migrate.analysis.dataclass_fields import is_written_in_sight
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.values import Constant, Made
-from fsdp_migrate.families.wrapping import offloading
+from fsdp_migrate.families.wrapping import offloading, vocabulary
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
@@ -125,6 +125,9 @@ def _name_at(value: Made, proposal: Proposal, name: str) -> str:
 def _origin(site: Site, study: Study) -> Decision:
     conversion = study.conversions.get(site.node)
     if conversion is None:
+        outside = vocabulary.given_to_stranger(site, study)
+        if outside:
+            return study.left(site, RULE.code, outside, "migrate it together with what takes it")
         return study.left(
             site,
             RULE.code,

@@ -50,3 +50,40 @@ def test_a_project_that_wraps_itself_names_none() -> None:
     result, after = migrate({"save.py": own, "run.py": PLUGIN})
     assert "fully_shard(net)" in after["save.py"]
     assert not any("wraps the models" in d.message for d in result.decisions)
+
+
+def test_what_the_library_is_given_is_not_to_be_deleted() -> None:
+    given = """\
+from functools import partial
+
+from accelerate import FullyShardedDataParallelPlugin
+from torch.distributed.fsdp import CPUOffload
+from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+
+
+def plugin(layers, offload):
+    policy = partial(transformer_auto_wrap_policy, transformer_layer_cls=layers)
+    return FullyShardedDataParallelPlugin(
+        auto_wrap_policy=policy, cpu_offload=CPUOffload(offload)
+    )
+"""
+    result, _ = migrate({"run.py": given})
+    own = [d for d in result.decisions if d.code in {"FSDP102", "FSDP115"}]
+    assert {d.code for d in own} == {"FSDP102", "FSDP115"}
+    assert all("FullyShardedDataParallelPlugin" in d.message for d in own)
+    assert not any("delete" in d.help for d in own)
+
+
+def test_settings_of_a_state_that_stays_are_not_said_to_be_values() -> None:
+    saving = """\
+from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import StateDictType
+
+
+def save(model):
+    config = FullStateDictConfig(rank0_only=True)
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+        return model.state_dict()
+"""
+    result, _ = migrate({"save.py": saving, "run.py": PLUGIN})
+    assert not any("used as a value" in d.message for d in result.decisions)

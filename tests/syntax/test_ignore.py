@@ -551,3 +551,25 @@ def test_other_todos_are_no_markers(here: Path, run: Command) -> None:
         "# TODO(fsdp): x\n# TODO: fsdp-migrate FSDP101\n# see TODO(fsdp-migrate FSDP101): x\n"
     )
     assert "marker" not in run("check", ".").out
+
+
+def test_an_ignored_site_that_needs_nothing_holds_nothing_back() -> None:
+    source = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def read(path):
+    state = {}
+    for name, value in torch.load(path).items():
+        # fsdp-migrate: ignore[FSDP406]
+        state[name.replace("_fsdp_wrapped_module.", "")] = value
+    return state
+
+
+def build(net):
+    return FSDP(net)
+"""
+    result, after = migrate({"example.py": source})
+    assert "return fully_shard(net)" in after["example.py"]
+    assert not any(d.held for d in result.decisions)

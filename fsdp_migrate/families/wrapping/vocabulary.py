@@ -35,6 +35,7 @@ SHARDING_LIBRARIES = frozenset(
     {"accelerate", "composer", "lightning", "lightning_fabric", "pytorch_lightning", "transformers"}
 )
 FOLLOWED = 2  # names that a value is assigned to, one after the other
+PARTIAL = frozenset({"functools.partial"})
 HARMLESS = frozenset({"builtins", "dataclasses", "typing", "argparse", "click", "functools"})
 
 
@@ -45,10 +46,7 @@ def import_from_support(site: Site, name: str, study: Study, rule: str) -> Decis
     if owner:
         message = f"kept: {owner} has FSDP1's {name}"
         return study.kept_as_is(site, rule, message)  # whatever becomes of the models here
-    problem = study.no_models
-    stranger = _given_to_stranger(site, study)
-    if stranger:
-        problem = f"it is passed to {stranger}, which is outside the given paths"
+    problem = given_to_stranger(site, study) or study.no_models
     node = site.reference
     while isinstance(node, ast.Attribute) and not is_name(node, name, site, study):
         node = node.value
@@ -106,14 +104,15 @@ def _plain_imports(node: ast.expr, name: str, site: Site, study: Study) -> list[
         if table.within[other].lookup(other.id) is not owner:
             continue
         use = Site(Construct(ConstructKind.NAME, name), site.module, other, other)
-        if _given_to_stranger(use, study) or _met_by_stranger(other, site.module, study):
+        if given_to_stranger(use, study) or _met_by_stranger(other, site.module, study):
             return []
     return aliases
 
 
-def _given_to_stranger(site: Site, study: Study) -> str:
-    """The outside callable that receives the value, if one does."""
-    return _stranger(site.reference, site.module, study, FOLLOWED)
+def given_to_stranger(site: Site, study: Study) -> str:
+    """That an outside callable receives the value, or an empty text."""
+    stranger = _stranger(site.reference, site.module, study, FOLLOWED)
+    return f"it is passed to {stranger}, which is outside the given paths" if stranger else ""
 
 
 def _stranger(value: ast.AST, module: Module, study: Study, depth: int) -> str:
@@ -133,6 +132,10 @@ def _stranger(value: ast.AST, module: Module, study: Study, depth: int) -> str:
         settled = study.settled.get(parent)
         if settled is not None and settled.outcome is not Outcome.LEFT:
             return ""  # another call stands there then
+        function = isinstance(parent, ast.Call) and parent.args[:1] == [child]
+        if function and study.external(of_kind(parent, ast.Call).func, module) == PARTIAL:
+            child = parent  # the same function, with some of its arguments
+            continue
         if isinstance(parent, ast.Call) and child is not parent.func:
             names = study.external(parent.func, module)
             if any(map(fsdp1.canonical, names)):
