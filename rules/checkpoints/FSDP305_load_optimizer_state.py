@@ -6,6 +6,7 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.families.checkpoints import (
     held_optimizers,
     optimizer_states,
+    schedulers,
     settings_in_force,
     state_dict_settings,
     training_order,
@@ -69,7 +70,7 @@ def decide(site: Site, study: Study) -> Decision:
         return study.rewritten(site, RULE.code, message, proposal, models=models)
     model, optimizer, state = load.parts
     held = held_optimizers.held_optimizer(optimizer, module, study)
-    message = "set_optimizer_state_dict"
+    message, unread = "set_optimizer_state_dict", ""
     path = access_path(model)
     followed = path is not None and training_order.follows_model_state(site, path)
     if training_order.may_follow_evaluation(site.node, module, study) and not followed:
@@ -78,51 +79,49 @@ def decide(site: Site, study: Study) -> Decision:
         new = _loaded_by_itself(load, site, proposal, only_rank0=only_rank0)
         message = "optimizer_state_to_load"
     else:
-        _know_settings_of_schedulers(held, optimizer, site, study, proposal)
+        unread = _know_settings_of_schedulers(held, optimizer, site, study, proposal)
         if sharded:
             function = proposal.name(module, DCP, message, site.node)
             new = code("{f}({m}, {o}, {s})", f=function, m=model, o=held.of(optimizer), s=state)
         else:
             new = _loaded(load, held, site, study, proposal, models, only_rank0=only_rank0)
     target = present(load.target)
+    review = "" if held.problem else optimizer_states.without_closure(optimizer, site, study)
+    review = review or unread
     if load.branch is not None:
         proposal.replace_statement(module, present(load.assignment), new)
         simple = isinstance(load.branch.test, (ast.Name, ast.Attribute, ast.Call))
         template = "if not {t}:\n    {l}" if simple else "if not ({t}):\n    {l}"
         other = code(template, t=load.branch.test, l=target)
         proposal.replace_statement(module, module.table.statement(target), other)
-        return study.rewritten(site, RULE.code, message, proposal, models=models)
+        return study.rewritten(site, RULE.code, message, proposal, models=models, review=unread)
     proposal.replace(module, target, new)
     if load.assignment is not None:
         drop_assignment(load.assignment, module, study, proposal)
-    review = "" if held.problem else optimizer_states.without_closure(optimizer, site, study)
     return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
 
 
 def _know_settings_of_schedulers(
     held: held_optimizers.Held, optimizer: ast.expr, site: Site, study: Study, proposal: Proposal
-) -> None:
+) -> str:
     """Give the groups ``initial_lr``, which a scheduler adds: torch loads the settings that the
-    optimizer has. Others are an error, or with broadcast_from_rank0 missing on all other ranks."""
+    optimizer has. Others are an error, or with broadcast_from_rank0 missing on all other ranks.
+
+    Returns:
+        What is to be judged where that is not known: DCP refuses a file without the setting.
+    """
     path = access_path(optimizer)
-    if path is None or not study.cache(_may_schedule):
-        return
+    scheduled = schedulers.is_scheduled(optimizer, site.module, study)
+    if path is None or scheduled is False:
+        return ""
+    reads = [site.module.table.statement(read) for read in optimizer_states.sharded_reads(site)]
+    if reads and scheduled is None:
+        return "make schedulers before this: initial_lr is read only where the optimizer has it"
     group = proposal.fresh(site.module, site.node, "group", loop=True)
     loop = 'for {g} in {o}.param_groups:\n    {g}.setdefault("initial_lr", {g}["lr"])'
-    reads = map(site.module.table.statement, optimizer_states.sharded_reads(site))
-    statement = next(reads, site.statement)  # what is read is what the optimizer has by then
+    statement = next(iter(reads), site.statement)  # what is read is what the optimizer has by then
     proposal.insert_before(site.module, statement, code(loop, g=group, o=held.of(path)))
-
-
-def _may_schedule(study: Study) -> bool:
-    """Whether some file may make a scheduler of torch's, or of a library that makes one."""
-    modules = study.project.modules
-    return any(m.mentions("lr_scheduler", "LRScheduler", "initial_lr") for m in modules) or any(
-        "chedule" in binding.qualified and study.project.resolve(binding.qualified, module) is None
-        for module in modules
-        if module.mentions("chedule")
-        for binding in module.table.imports
-    )
+    return ""
 
 
 def _converted(
