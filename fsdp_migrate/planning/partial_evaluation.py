@@ -151,6 +151,10 @@ class Known:
             return "False"
         if name == "getattr" and self.constant(arguments[0]) == "None":
             return self.constant(arguments[2])
+        if name == "getattr" and len(arguments) == 3 and self._is_text(arguments[0]):
+            return self.constant(arguments[2])  # a text has no attribute that is asked for here
+        if name == "str" and self._is_text(arguments[0]):
+            return self.constant(arguments[0])
         if name in {"tuple", "frozenset"} and (not arguments or self._is_empty(arguments[0])):
             return "()"
         function = self.library.definitions.get(name)
@@ -179,6 +183,9 @@ class Known:
 
     def _compared(self, left: ast.expr, operator: ast.cmpop, right: ast.expr) -> str | None:
         first, second = self.constant(left), self.constant(right)
+        members = self._members(right)
+        if members and first is not None and isinstance(operator, (ast.In, ast.NotIn)):
+            return str((ast.literal_eval(first) in members) is isinstance(operator, ast.In))
         if isinstance(operator, (ast.In, ast.NotIn)):
             if second in EMPTY:
                 return str(isinstance(operator, ast.NotIn))
@@ -196,6 +203,19 @@ class Known:
             case ast.In() | ast.NotIn() if isinstance(other, str):
                 return str((one in other) is isinstance(operator, ast.In))
         return None
+
+    def _members(self, node: ast.expr) -> frozenset[str]:
+        """The names in ``Enumeration.__members__`` of an enumeration of the library's."""
+        match node:
+            case ast.Attribute(value=ast.Name(id=name), attr="__members__"):
+                enumeration = self.library.definitions.get(name)
+                body = enumeration.body if isinstance(enumeration, ast.ClassDef) else []
+                return frozenset(assigned(statement)[0] for statement in body) - {""}
+        return frozenset()
+
+    def _is_text(self, node: ast.expr) -> bool:
+        value = self.constant(node)
+        return value is not None and value[:1] in {'"', "'"}
 
     def _is_empty(self, node: ast.expr) -> bool:
         return self.constant(node) in EMPTY
