@@ -14,6 +14,7 @@ from fsdp_migrate.analysis.tracing.evaluator import Evaluator
 from fsdp_migrate.analysis.tracing.functions import exits, has_decorator, is_dataclass
 from fsdp_migrate.analysis.tracing.names import Names
 from fsdp_migrate.analysis.tracing.project_index import ProjectIndex
+from fsdp_migrate.analysis.tracing.set_up_order import Moment, SetUpOrder
 from fsdp_migrate.analysis.values import (
     Class,
     External,
@@ -52,6 +53,7 @@ class Attributes:
         self.index = index
         self.classes = classes
         self.names = names
+        self.order = SetUpOrder(index.project)
         self._stored: dict[Module, dict[ast.AST, frozenset[str]]] = {}
         self._stores_found: dict[tuple[ast.ClassDef, str], list[tuple[Method, Definition]]] = {}
 
@@ -111,23 +113,58 @@ class Attributes:
 
     def of_instance(self, cls: Class, attr: str, node: ast.AST, module: Module) -> list[Value]:
         """The values of an attribute of a class and its instances."""
-        key = (cls.node, attr)
-        found = self.answers.ask(key, lambda: self.of_class(cls, attr), node, module)
+        moment = self._moment(cls, attr, node, module)
+        key = (cls.node, attr if moment is None else f"{attr} before line {moment.line}")
+        found = self.answers.ask(key, lambda: self.of_class(cls, attr, moment), node, module)
         return list(found) or [Unknown(node, module, why=f"{attr} is set outside these paths")]
 
-    def of_class(self, cls: Class, attr: str) -> list[Value]:
-        """As :meth:`of_instance`: all that bases, subclasses, methods and others assign."""
+    def _moment(self, cls: Class, attr: str, node: ast.AST, module: Module) -> Moment | None:
+        """Up to where ``__init__`` has run at ``node``, if it assigns an attribute of ``self``, or
+        of what it made itself, later."""
+        if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load):
+            return None
+        stores = [d.node for _, d in self._stores(cls, attr)]
+        owner = access_path(node.value)
+        of_self = isinstance(node.value, ast.Name) and _class_around(node, module) is cls.node
+        if not of_self:
+            written = self.index.attribute_stores.get(attr, ())
+            stores = [
+                s for s, where in written if where is module and access_path(s.value) == owner
+            ]
+        if owner is None or not stores:
+            return None
+        moment = self.order.moment(node, module)
+        if moment is None or not any(moment.precedes(store, module) for store in stores):
+            return None
+        return moment if of_self or self._is_made_before(owner, moment, module) else None
+
+    def _is_made_before(self, path: str, moment: Moment, module: Module) -> bool:
+        """Whether ``__init__`` itself made what a path stands for."""
+        definitions = module.flow(module.table.scopes[moment.function]).definitions
+        own = [d for d in definitions if d.path == path]
+        return bool(own) and all(
+            isinstance(d.value, ast.Call) and getattr(d.node, "lineno", 0) < moment.line
+            for d in own
+        )
+
+    def of_class(self, cls: Class, attr: str, moment: Moment | None = None) -> list[Value]:
+        """As :meth:`of_instance`: all that bases, subclasses, methods and others assign, but for
+        what ``__init__`` does after ``moment``."""
         result: list[Value] = []
         for related in self.classes.family(cls):
             scope = related.module.table.scopes[related.node]
             for binding in scope.bindings.get(attr, []):
                 result += self.class_binding(binding, related)
             for method, definition in self._stores(related, attr):
+                if moment is not None and moment.precedes(definition.node, related.module):
+                    continue
                 owner = related.module.table.scopes[method]
                 result += self.names.defined(definition, owner, related.module, None)
             if is_dataclass(related.node):
                 result += self._field_arguments(related, attr)
         for store, store_module in self.index.attribute_stores.get(attr, []):
+            if moment is not None and moment.precedes(store, store_module):
+                continue
             receiver = store.value
             if any(
                 isinstance(v, (Made, Class)) and self._is_family(v, cls)

@@ -22,13 +22,16 @@ def decide_group(site: Site, study: Study) -> Decision:
     name = site.attribute.attr
     found = study.models(site.subject, site.module)
     ask = "take the group of" if name == "process_group" else "ask"
-    if not found.certain or not all(_over_all_ranks(c, study) for c in found.constructors):
+    of_all = all(_over_all_ranks(c, study) for c in found.constructors)
+    if not found.certain or not of_all:
+        asked = f"next({ast.unparse(site.subject)}.parameters()).device_mesh.{METHODS[name]}(-1)"
         return study.left(
             site,
             RULE,
             f"an FSDP2 model has no {name}",
-            f"{ask} its mesh, between two steps: next({ast.unparse(site.subject)}"
-            f".parameters()).device_mesh.{METHODS[name]}(-1)",
+            f"it is that of all ranks: torch.distributed.{OF_ALL[name]}"
+            if of_all and found.constructors
+            else f"{ask} its mesh, between two steps: {asked}",
             models=found.constructors,
             quiet=silent_fallbacks.is_passed_over(site.attribute, site.module, study),
         )
@@ -42,6 +45,4 @@ def _over_all_ranks(constructor: Constructor, study: Study) -> bool:
     given = constructor.may_have("process_group") or constructor.has("device_mesh")
     if constructor.is_context or given:
         return False
-    return strategies.is_over_all(constructor, study) or strategies.is_replicated(
-        frozenset({constructor}), study
-    )
+    return strategies.is_of_all_ranks(constructor, study)

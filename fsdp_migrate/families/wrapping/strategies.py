@@ -129,6 +129,15 @@ def is_over_all(constructor: Constructor, study: Study) -> bool:
     return bool(found) and found <= OVER_ALL
 
 
+def is_of_all_ranks(constructor: Constructor, study: Study) -> bool:
+    """Whether the model certainly belongs to all ranks, each of which has a part of it, or all."""
+    found: set[str | None] = set(strategies_of(constructor, study))
+    if not found and constructor.has("sharding_strategy"):
+        node = constructor.arguments["sharding_strategy"]
+        found = {member(value) for value in study.values(node, constructor.module)}
+    return bool(found) and found <= {*OVER_ALL, "NO_SHARD"}
+
+
 def is_replicated(models: frozenset[Constructor], study: Study) -> bool:
     """Whether every rank has all of the models, as far as their strategies are written."""
     return {strategy_of(model, study) for model in models} == {"NO_SHARD"}
