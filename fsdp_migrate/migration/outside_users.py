@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
+from pathlib import PurePath
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1 import api as fsdp1
@@ -21,6 +22,8 @@ TAKES_FSDP2 = (
     "users of this package hand their models to {name}: it takes FSDP2 models alone now, and does "
     "not say so of others"
 )
+
+EXAMPLES = frozenset({"example", "examples"})  # directories that show users what they may write
 
 
 def said(decision: Decision, study: Study) -> Decision:
@@ -44,13 +47,15 @@ def _first(study: Study) -> dict[ast.AST, ast.AST]:
 
 
 def _is_for_users(definition: Definition, module: Module, study: Study) -> bool:
-    """Whether it is a package's, and public, and no code here but tests mentions it."""
+    """Whether it is a package's, and public, and no code here but tests and examples has it."""
     name = definition.name
     is_public = not name.startswith("_") and not definition.decorator_list
     if module.is_test or not module.package or not is_public:
         return False
     return not any(
-        _mentions(name, other, definition) for other in study.project.modules if not other.is_test
+        _mentions(name, other, definition)
+        for other in study.project.modules
+        if not other.is_test and EXAMPLES.isdisjoint(PurePath(other.display).parts)
     )
 
 

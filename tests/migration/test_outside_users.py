@@ -71,6 +71,11 @@ def test_a_function_does() -> None:
     assert "hand their models to whole" in why
 
 
+def test_an_example_is_what_users_may_write() -> None:
+    [why] = said(LIBRARY | {"examples/train.py": USER})
+    assert "hand their models to Adapter" in why
+
+
 NOT_OFFERED = {
     "used here": {"train.py": USER},
     "called by its name in a string": {"train.py": 'chosen = {"adapter": "Adapter"}\n'},
