@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,7 @@ from fsdp_migrate.analysis.torch_versions import Answer
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.syntax.scopes import Binding
 from fsdp_migrate.syntax.source import Source
+from fsdp_migrate.syntax.trees import walk
 
 SETTERS = ("setattr", "object", "patch")
 
@@ -98,23 +99,31 @@ class Project:
         """The same number for modules that values get from one to the other by imports."""
         return self.islands.get(module.path, 0)
 
-    def asked_for(self, module: Module) -> frozenset[str]:
-        """The names that other modules import from ``module``."""
-        return frozenset(self._asked_for.get(module, ()))
+    def asked_for(self, module: Module, without: Set[ast.AST] = frozenset()) -> frozenset[str]:
+        """The names that other modules import from ``module``, or read as its attributes.
+
+        Args:
+            without: imports and uses that count no more.
+        """
+        asked = self._asked_for.get(module, {})
+        return frozenset(name for name, askers in asked.items() if not askers <= without)
 
     @cached_property
-    def _asked_for(self) -> dict[Module, set[str]]:
-        found: dict[Module, set[str]] = defaultdict(set)
+    def _asked_for(self) -> dict[Module, dict[str, set[ast.AST]]]:
+        """By module and name: the imports that ask for it, and the names of modules that do."""
+        found: dict[Module, dict[str, set[ast.AST]]] = defaultdict(lambda: defaultdict(set))
         for importer in self.modules:
             for binding in importer.table.imports:
                 resolved = self.resolve(binding.qualified, importer)
                 if resolved is not None and resolved[0] is not importer and resolved[1]:
-                    found[resolved[0]].add(resolved[1].split(".")[0])
+                    found[resolved[0]][resolved[1].split(".")[0]].add(binding.node)
             for attribute in importer.table.attributes_by_name.of(self.lent):
                 for qualified in importer.table.qualify(attribute):
                     resolved = self.resolve(qualified, importer)
                     if resolved is not None and resolved[0] is not importer and resolved[1]:
-                        found[resolved[0]].add(resolved[1].split(".")[0])
+                        found[resolved[0]][resolved[1].split(".")[0]].update(
+                            n for n in walk(attribute) if isinstance(n, ast.Name)
+                        )
         return found
 
     @cached_property

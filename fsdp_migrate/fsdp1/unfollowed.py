@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.functions import exits
 from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.analysis.values import (
     Class,
     Computed,
     Display,
     External,
+    Function,
     Made,
     Unknown,
     Value,
@@ -36,6 +38,7 @@ OTHER_LIBRARIES = ("deepspeed.",)  # whose models are none of FSDP's
 OTHER_OBJECTS = re.compile(  # which have states as well
     r"optim|sched|scaler|loss|criterion|dataset|loader|sampler|args|config|cfg|metric|meter", re.I
 )
+WAITING = frozenset({"get", "result", "wait"})  # for what was called in another thread
 DEEPEST = 8  # expressions that lead to one another
 LONGEST = 30  # characters of code in a reason
 Question = Callable[[ast.expr, Module], bool]
@@ -46,10 +49,28 @@ def made_of_model(node: ast.expr, module: Module, tracer: Tracer) -> str:
     one."""
 
     def is_one(each: ast.expr, where: Module) -> bool:
-        found = models(tracer.evaluate(each, where), tracer)
-        return bool(found) or is_taken_for_model(each, where, tracer)
+        found = tracer.evaluate(each, where)
+        if models(found, tracer) or is_taken_for_model(each, where, tracer):
+            return True
+        return any(_makes_models(value, tracer) for value in found)
 
     return made_of(is_one, node, module, tracer)
+
+
+def _makes_models(value: Value, tracer: Tracer, depth: int = 2) -> bool:
+    """Whether a value is a function of the project's that gives an FSDP1 model, or a partial of
+    one: what is handed it may call it, and give back what it gives."""
+    match value:
+        case Function(node=ast.Lambda(body=body)):
+            given = [body]
+        case Function(node=ast.FunctionDef() as node):
+            given = [each.value for each in exits(node, value.module)[0] if each.value is not None]
+        case Made(made_by="functools.partial", node=ast.Call(args=[bound, *_])) if depth:
+            inner = tracer.evaluate(bound, value.module)
+            return any(_makes_models(each, tracer, depth - 1) for each in inner)
+        case _:
+            return False
+    return any(models(tracer.evaluate(each, value.module), tracer) for each in given)
 
 
 def made_of(wanted: Question, node: ast.expr, module: Module, tracer: Tracer) -> str:
@@ -189,8 +210,16 @@ class Ways:
         owner = self.tracer.evaluate(called.value, module)
         if any(isinstance(value, Display) for value in owner):
             return [*given, called.value]
-        is_method = not names and any(map(_is_open, owner))  # of what may be a model itself
-        return [] if is_method or self.wanted(called.value, module) else given
+        if self.wanted(called.value, module):
+            return []
+        if not names and any(map(_is_open, owner)):  # a method of what may be a model itself
+            held = [called.value] if called.attr in WAITING else []
+            return [*held, *(g for g in given if self._is_called(g, module))]
+        return given
+
+    def _is_called(self, node: ast.expr, module: Module) -> bool:
+        """Whether it is a function, which what gets it may call: ``pool.submit(build)``."""
+        return any(isinstance(v, Function) for v in self.tracer.evaluate(node, module))
 
     def hold(self, node: ast.expr, module: Module, depth: int, *, taken: bool) -> bool:
         """Whether an expression is it, or has it in it so that it may be taken out again."""

@@ -237,6 +237,7 @@ def _edit(
     to be said of imports that nothing uses any more."""
     from fsdp_migrate.rewriting.apply import apply_edits
     from fsdp_migrate.rewriting.edit_plan import EditError
+    from fsdp_migrate.rewriting.imports.unused import still_asked_for
 
     failed: dict[Module, str] = {}
     renewed: dict[Path, Module] = {}
@@ -244,7 +245,7 @@ def _edit(
     resolved = placed.edits
     edited = [module for module in project.modules if resolved.get(module)]
     local = project.packages | options.first_party if edited else frozenset()
-    asked_for = {module: project.asked_for(module) for module in edited}
+    asked_for = still_asked_for(project, {module: resolved[module] for module in edited})
 
     def renew(module: Module) -> tuple[bytes, str, Module | None]:
         """The new bytes and what is wrong with them; the new module when it is made here."""

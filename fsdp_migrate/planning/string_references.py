@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis import reaching_bindings
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Computed, Constant, ModuleValue, Unknown
+from fsdp_migrate.analysis.values import Computed, Constant, ModuleValue, Unknown, Values
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_attributes, model_values, spelled_names
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
@@ -30,6 +30,7 @@ RUNNERS = frozenset(
 OF_MESSAGES = frozenset({"getLogger", "get_logger", "filterwarnings", "warn_explicit"})
 DOCUMENTATION = ("nitpick", "intersphinx", "autodoc", "autosummary")
 BY_NAME = frozenset({"getattr", "hasattr", "setattr", "delattr"})
+OPERATORS = frozenset({"operator.attrgetter", "operator.methodcaller"})
 REPLACERS = frozenset({"delattr", "multiple", "object", "patch", "setattr"})
 # Those that FSDP2 models have as well, and those that other sites answer for.
 _SHARED = frozenset({"module", *spelled_names.WRAPPER_NAMES})
@@ -144,6 +145,7 @@ def attributes(study: Study, module: Module, *, has_fsdp: bool) -> Iterator[Site
     In a module that refers to FSDP1 (``has_fsdp``), names that only FSDP1 has are taken for them on
     objects that nothing is known about.
     """
+    yield from _asked_by_operators(study, module)
     for call in module.table.calls_by_name.of(BY_NAME):
         if len(call.args) < 2:
             continue
@@ -163,6 +165,29 @@ def attributes(study: Study, module: Module, *, has_fsdp: bool) -> Iterator[Site
                 call,
                 call.args[0],
             )
+
+
+def _asked_by_operators(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for what ``operator.methodcaller("clip_grad_norm_", 1.0)`` and ``attrgetter`` will ask
+    models for, whatever they are called with, unless that is known to be no model."""
+    renamed = {b.name for b in module.table.imports if b.qualified in OPERATORS}
+    for call in module.table.calls_by_name.of({"attrgetter", "methodcaller", *renamed}):
+        if OPERATORS.isdisjoint(study.external(call.func, module)):
+            continue
+        asked = {part for a in call.args for part in str(getattr(a, "value", "")).split(".")}
+        found = sorted(asked & (ATTRIBUTES | _SHARED | fsdp1.STATE_METHODS))
+        around = module.table.parents[call]
+        used = around.args[:1] if isinstance(around, ast.Call) and around.func is call else []
+        known = used and study.values(used[0], module)
+        if not found or (known and not _may_be_models(known, study)):
+            continue
+        construct = Construct(ConstructKind.ATTRIBUTE_BY_NAME, found[0])
+        yield Site(construct, module, call, call, used[0] if used else call)
+
+
+def _may_be_models(found: Values, study: Study) -> bool:
+    unknown = any(isinstance(v, (Computed, Unknown)) for v in found)
+    return unknown or bool(model_values.models(found, study.tracer))
 
 
 def in_bytes(module: Module) -> Iterator[Site]:

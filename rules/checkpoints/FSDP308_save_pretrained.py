@@ -38,6 +38,8 @@ def decide(site: Site, study: Study) -> Decision:
         return _function(site, site.subject, study)
     models = study.models(site.subject, site.module).constructors
     call = site.node
+    if isinstance(call, ast.Call) and pretrained.may_be_of_diffusers(models, study):
+        return _function(site, site.subject, study, pretrained.ASKS_ITSELF)
     if isinstance(call, ast.Call) and any(k.arg == "state_dict" for k in call.keywords):
         message = "already given its state"
         return study.rewritten(site, RULE.code, message, models=models, review=pretrained.NAMED)
@@ -75,7 +77,7 @@ def decide(site: Site, study: Study) -> Decision:
 HELP = "call it on every rank, in a statement of its own, and give it the whole state"
 
 
-def _function(site: Site, model: ast.expr, study: Study) -> Decision:
+def _function(site: Site, model: ast.expr, study: Study, review: str = "") -> Decision:
     """A function of another library that asks the model by itself."""
     module = site.module
     parts = sharded_parts(model, module, study)
@@ -95,7 +97,7 @@ def _function(site: Site, model: ast.expr, study: Study) -> Decision:
         kept = "kept: the model is set to the state it gives"
     elif setting.kind != "FULL":
         kept = "kept: a model gives its shards"
-    elif state_dict_contexts.is_in_context(call, module, models, study):
+    elif not review and state_dict_contexts.is_in_context(call, module, models, study):
         kept = "kept: the context says which state it is"
     elif earlier and not others:
         kept = "in the context of the call before it"
@@ -121,7 +123,9 @@ def _function(site: Site, model: ast.expr, study: Study) -> Decision:
     block = code("{h}\n    {s}{r}", h=head, s=new, r=_remark(site))
     proposal.replace_statement(module, site.statement, block)
     message = "whole_states around it"
-    return study.rewritten(site, RULE.code, message, proposal, models=models, review=found.review)
+    return study.rewritten(
+        site, RULE.code, message, proposal, models=models, review=found.review or review
+    )
 
 
 def _before(site: Site, study: Study) -> list[Site]:

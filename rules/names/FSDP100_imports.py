@@ -20,9 +20,10 @@ def decide(site: Site, study: Study) -> Decision:
     assert isinstance(statement, (ast.Import, ast.ImportFrom))
     asked_for = name in study.project.asked_for(site.module)
     commented = name in string_annotations.in_type_comments(site.module.source)
-    offered = site.module.is_package or name in promised(site.module) or asked_for
     table = site.module.table
     scope = site.module.table.scope_of(statement)
+    offered = site.module.is_package or name in promised(site.module) or asked_for
+    offered = offered and scope is table.module
     offered = offered or (scope.is_class and study.project.mentions(f".{name}"))
     silenced = "noqa" in site.module.source.lines[statement.lineno - 1]
     if not silenced and bound_anew.is_bound_anew(name, statement, site.module, study):

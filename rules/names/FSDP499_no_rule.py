@@ -5,7 +5,14 @@ import ast
 from fsdp_migrate.families.names import silent_fallbacks
 from fsdp_migrate.families.training_loop.handle_questions import decide_question
 from fsdp_migrate.families.wrapping import chosen_classes
-from fsdp_migrate.fsdp1.api import FLAT_FIELDS, FSDP, PACKAGE, UNMISTAKABLE, without_mark
+from fsdp_migrate.fsdp1.api import (
+    FLAT_FIELDS,
+    FSDP,
+    PACKAGE,
+    STATE_METHODS,
+    UNMISTAKABLE,
+    without_mark,
+)
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.model_attributes import FLAT
 from fsdp_migrate.fsdp1.site import Site
@@ -224,7 +231,16 @@ def _asked(node: ast.AST) -> bool:
 def _asked_by_name(named: str, site: Site, study: Study) -> Decision:
     """``getattr(model, "clip_grad_norm_", None)`` is quiet about what an FSDP2 model has not."""
     asked = getattr(site.call.func, "id", "")
-    quiet = asked == "hasattr" or len(site.call.args) > 2
+    if named in STATE_METHODS:
+        return study.left(
+            site,
+            RULE.code,
+            f"{named} is asked for by its name, and is another of an FSDP2 model",
+            f"call {named} on the model, and run again",
+            models=_concerned(site, study),
+            quiet=study.traced(site.subject, site.module),
+        )
+    quiet = asked == "hasattr" or (asked.endswith("attr") and len(site.call.args) > 2)
     if named == "no_sync" and asked == "getattr" and quiet:
         return study.rewritten(
             site,

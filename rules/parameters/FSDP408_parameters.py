@@ -10,6 +10,7 @@ from fsdp_migrate.families.parameters import (
     parameter_hooks,
     parameter_uses,
     picked_parameters,
+    taken_copies,
     vectors,
     writes,
 )
@@ -25,6 +26,7 @@ from fsdp_migrate.families.parameters.parameter_loops import (
     KEPT,
     MEMORY,
     NAME,
+    REPLACED,
     SHAPE,
     STATISTIC,
     UPDATE,
@@ -56,7 +58,10 @@ RULE = Rule(
         "parameter statistic",
         "parameter data",
         "parameter data that is kept",
+        "data of a whole parameter",
         "parameter update",
+        "copy of parameters",
+        "parameters handed on to be changed",
         "parameter write",
         "parameter freezing",
         "gathered gradients",
@@ -78,6 +83,7 @@ RULE = Rule(
         Finder(75, freezing.find_freezing),
         Finder(76, gathered_gradients.find_gathered_gradients),
         Finder(78, parameter_hooks.find_parameter_hooks),
+        Finder(79, taken_copies.find_taken_copies),
         Finder(80, vectors.find_flattened_parameters),
     ),
 )
@@ -108,6 +114,10 @@ MEANINGS = {
     NUMBER: (
         "FSDP1 gave a number of this rank's piece here, now it becomes that of the whole parameter "
         "when something is computed from it: add nothing up over the ranks then"
+    ),
+    REPLACED: (
+        "FSDP1 dropped what was assigned to .data here, and wrote back what its own memory had at "
+        "the end of the block: now what is assigned is kept"
     ),
     ADDRESS: "data_ptr() of every sharded parameter is 0: tell parameters apart by id(p)",
 }
@@ -142,6 +152,8 @@ def decide(site: Site, study: Study) -> Decision:
         return study.rewritten(site, RULE.code, message, models=models, review=review)
     if site.construct == UPDATE:
         return decide_update(site, study)
+    if site.construct in {taken_copies.COPIED, taken_copies.CHANGED}:
+        return taken_copies.decide_taken_copy(site, study)
     if site.construct == freezing.FREEZE:
         return freezing.decide_freezing(site, study)
     if site.construct == gathered_gradients.GATHERED:

@@ -126,3 +126,48 @@ def test_what_is_assigned_to_the_data_of_gradients_is_copied(loop: str) -> None:
 def test_the_data_of_gradients_of_a_plain_model_stay(loop: str) -> None:
     program = GRADIENTS.replace("LOOP", loop).replace("GIVEN", "plain")
     assert "p.grad.data = p.grad.data / 2" in rewritten(program)
+
+
+WHOLE = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def put(net, kept):
+    model = FSDP(net)
+    with FSDP.summon_full_params(model):
+        CHANGE
+"""
+DROPPED = "FSDP1 dropped what was assigned to .data here"
+LOOP = "for name, p in model.named_parameters():\n            "
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        f"{LOOP}p.data = kept[name]",
+        f"{LOOP}p.data, kept[name] = kept[name], p.data",
+        f"{LOOP}setattr(p, 'data', kept[name])",
+        "model.scale.data = kept['scale']",
+        "for p, k in zip(model.parameters(), kept):\n            p.data = k.clone()",
+    ],
+)
+def test_what_fsdp1_dropped_in_whole_parameters_is_marked(change: str) -> None:
+    """Measured on two ranks: the assignments had no effect at all."""
+    assert DROPPED in " ".join(rewritten(WHOLE.replace("CHANGE", change)).replace("#", "").split())
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        WHOLE.replace("CHANGE", f"{LOOP}p.data.copy_(kept[name])"),
+        WHOLE.replace("CHANGE", f"{LOOP}kept[name] = p.data.clone()"),
+        WHOLE.replace("CHANGE", f"{LOOP}kept[name].data = p.detach().clone()"),
+        WHOLE.replace("(model)", "(model, writeback=False)").replace(
+            "CHANGE", f"{LOOP}p.data = kept[name]"
+        ),
+        WHOLE.replace("CHANGE", "for b in model.buffers():\n            b.data = kept"),
+    ],
+)
+def test_other_code_for_whole_parameters_is_not(source: str) -> None:
+    assert "FSDP1 dropped" not in rewritten(source)

@@ -21,7 +21,7 @@ RULE = "FSDP406"
 
 def decide_inner_module(site: Site, study: Study) -> Decision:
     found = study.models(site.subject, site.module)
-    if found.certain and _asks_inner_state(site, study):
+    if found.certain and (_asks_inner_state(site, study) or _is_saved_by_diffusers(site, study)):
         return study.left(
             site,
             RULE,
@@ -48,11 +48,21 @@ def decide_inner_module(site: Site, study: Study) -> Decision:
     proposal = study.proposal()
     proposal.replace(site.module, site.attribute, code("{m}", m=site.subject))
     saved = [m for m in _methods_inside(site, study) if _is_pretrained(*m)]
+    unsure = pretrained.may_be_of_diffusers(models, study)
+    said = pretrained.PASSED_OVER if unsure else pretrained.NAMED
     for method, module in saved:
-        proposal.mark(module, method, RULE, sentences(pretrained.NAMED))
-    review = pretrained.NAMED if saved else ""
+        proposal.mark(module, method, RULE, sentences(said))
+    review = said if saved else ""
     message = "the model itself"
     return study.rewritten(site, RULE, message, proposal, models=models, review=review, marked=True)
+
+
+def _is_saved_by_diffusers(site: Site, study: Study) -> bool:
+    """Whether ``save_pretrained`` of diffusers is called on the module inside: it passes over a
+    state that it is given, and asks for that of this module."""
+    models = study.models(site.subject, site.module).constructors
+    saved = any(method.attr == "save_pretrained" for method, _ in _methods_inside(site, study))
+    return saved and pretrained.may_be_of_diffusers(models, study, surely=True)
 
 
 def _of_recursion(site: Site, models: frozenset[Constructor], study: Study) -> Decision:

@@ -23,6 +23,7 @@ ADDRESS = Construct.parse("parameter address")
 NAME = Construct.parse("parameter name")
 DATA = Construct.parse("parameter data")
 KEPT = Construct.parse("parameter data that is kept")
+REPLACED = Construct.parse("data of a whole parameter")
 UPDATE = Construct.parse("parameter update")
 READ = frozenset({SHAPE, STATISTIC, MEMORY, ADDRESS})  # of a parameter, whatever list it is in
 METHODS = frozenset({"parameters", "named_parameters"})

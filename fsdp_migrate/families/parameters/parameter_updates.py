@@ -17,8 +17,17 @@ from fsdp_migrate.families.parameters.parameter_owners import (
     owner_of_groups,
     sharded,
 )
+from fsdp_migrate.families.parameters.writes import LATE
 from fsdp_migrate.families.training_loop.early_optimizers import trained_models
-from fsdp_migrate.families.training_loop.gathered_roots import may_stay_gathered, reshard_line
+from fsdp_migrate.families.training_loop.gathered_roots import (
+    may_be_evaluated,
+    may_stay_gathered,
+    reshard_line,
+)
+from fsdp_migrate.families.training_loop.training_before import (
+    just_trained,
+    only_model_was_trained,
+)
 from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -87,7 +96,17 @@ def decide_update(site: Site, study: Study) -> Decision:
     alike = any(a & b for a, b in itertools.combinations(of_each, 2))  # which of them is trained?
     if alike or any(found and found.isdisjoint(trained_models(study)) for found in changed):
         review = STALE
+    elif may_be_evaluated(frozenset().union(*changed), study) and not _was_trained(site, study):
+        review = LATE
     return study.rewritten(site, RULE, "resharded first", proposal, models=models, review=review)
+
+
+def _was_trained(site: Site, study: Study) -> bool:
+    """Whether the model that a loop goes over was made, or trained a step, right before it."""
+    statement, module = site.statement, site.module
+    return just_trained(statement, study, module) or only_model_was_trained(
+        statement, site.subject, study, module
+    )
 
 
 def _update_of_optimizer(site: Site, optimizer: ast.expr, study: Study) -> Decision:

@@ -22,6 +22,7 @@ from fsdp_migrate.families.parameters.parameter_loops import (
     METHODS,
     NAME,
     READ,
+    REPLACED,
     UPDATE,
     data_assignments,
     has_data_assignments,
@@ -47,7 +48,7 @@ from fsdp_migrate.families.parameters.parameter_owners import (
 )
 from fsdp_migrate.families.training_loop import reductions
 from fsdp_migrate.families.wrapping import strategies
-from fsdp_migrate.families.wrapping.gathered import is_gathered
+from fsdp_migrate.families.wrapping.gathered import is_discarded, is_gathered
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -112,24 +113,32 @@ def _of_models(study: Study, module: Module) -> Iterator[Site]:
         if not sharded(method.value, module, study):
             yield from _of_unknown(call, method.value, study, module)
             continue
-        if is_gathered(call, study, module):
-            continue
+        whole = is_gathered(call, study, module)
         for node, construct in uses_in_loop(call, module):
+            if whole:
+                if construct == DATA and node not in found and not is_discarded(node, module):
+                    found.add(node)
+                    yield Site(REPLACED, module, node, node, method.value)
+                continue
             picked = any(looped_over(method.value, module, study))  # in picked_parameters.py
             if construct == NAME and (picked or not is_flat(method.value, module, study)):
                 continue
             if node not in found:
                 found.add(node)
                 yield Site(construct, module, node, node, method.value)
-        yield from find_numbers(call, method.value, study, module)
+        if not whole:
+            yield from find_numbers(call, method.value, study, module)
     assigned = data_assignments(module.source.tree) if has_data_assignments(module) else ()
     for statement, parameter in assigned:
         owner = parameter
         while isinstance(owner, (ast.Attribute, ast.Subscript)) and statement not in found:
             owner = owner.value
-            if study.traced(owner, module) and not is_gathered(statement, study, module):
-                found.add(statement)
-                yield Site(DATA, module, statement, statement, owner)
+            if not study.traced(owner, module):
+                continue
+            whole = is_gathered(statement, study, module)
+            found.add(statement)
+            if not whole or not is_discarded(statement, module):
+                yield Site(REPLACED if whole else DATA, module, statement, statement, owner)
 
 
 def _of_unknown(call: ast.Call, model: ast.expr, study: Study, module: Module) -> Iterator[Site]:

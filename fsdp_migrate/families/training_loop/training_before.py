@@ -12,13 +12,17 @@ from fsdp_migrate.families.training_loop.backwards import (
     all_callers,
     backward_follows,
 )
+from fsdp_migrate.families.training_loop.early_optimizers import is_optimizer_name
 from fsdp_migrate.families.training_loop.gathered_roots import runs_of
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.trees import block_of
 
-HARMLESS = frozenset({"print", "zero_grad", "item", "len", "float", "int", "barrier", "no_grad"})
+HARMLESS = frozenset(
+    {"print", "zero_grad", "item", "len", "float", "int", "barrier", "no_grad"}
+    | {"parameters", "named_parameters", "detach", "clone", "cpu", "zip", "enumerate", "list"}
+)
 SIMPLE = (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return)
 
 
@@ -121,4 +125,5 @@ def _is_backward(node: ast.AST) -> bool:
 def _is_harmless(call: ast.Call) -> bool:
     """Whether a call runs no model; names that end so are of what changes a tensor in place."""
     name = last_name(call.func)
-    return name in HARMLESS or (name.endswith("_") and not name.endswith("__"))
+    makes_optimizer = name[:1].isupper() and is_optimizer_name(name)
+    return name in HARMLESS or makes_optimizer or (name.endswith("_") and not name.endswith("__"))

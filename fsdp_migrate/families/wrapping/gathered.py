@@ -37,6 +37,17 @@ def is_gathered(node: ast.AST, study: Study, module: Module, depth: int = 3) -> 
     return False
 
 
+def is_discarded(node: ast.AST, module: Module) -> bool:
+    """Whether the ``with`` around code in its function drops all changes: ``writeback=False``."""
+    for parent in module.table.ancestors(node):
+        for item in parent.items if isinstance(parent, (ast.With, ast.AsyncWith)) else ():
+            match item.context_expr:
+                case ast.Call(func=function, keywords=given) if last_name(function) in WHOLE:
+                    found = {k.arg: k.value for k in given}.get("writeback")
+                    return isinstance(found, ast.Constant) and found.value is False
+    return False
+
+
 def gathers(model: ast.expr, module: Module) -> bool:
     """Whether an expression for a model stands in a ``with`` of its function that makes the
     parameters of that very model whole."""

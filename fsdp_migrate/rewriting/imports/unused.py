@@ -5,16 +5,18 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fsdp_migrate.analysis import reaching_bindings
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.edits import (
     DropBranch,
     DropElse,
     Edit,
     RemoveArgument,
+    RemoveImport,
     RemoveItem,
     ReplaceExpression,
     ReplaceStatement,
@@ -26,6 +28,24 @@ from fsdp_migrate.syntax.scopes import Binding, Kind, differ
 from fsdp_migrate.syntax.trees import children
 
 PLAIN_STRING = re.compile(r'(?<!\w)"[^"\\\n]*"')  # no f-string: those have names in them
+
+
+def still_asked_for(
+    project: Project, edits: Mapping[Module, Sequence[Edit]]
+) -> dict[Module, frozenset[str]]:
+    """The names that other modules import from each edited one, and still do after the edits."""
+    gone: set[ast.AST] = set()
+    while True:
+        asked = {module: project.asked_for(module, without=gone) for module in edits}
+        if all(names.isdisjoint(project.lent) for names in asked.values()):
+            return asked
+        before = len(gone)
+        for module, each in edits.items():
+            gone |= _removed_and_mentioned(module, each)[0]
+            gone.update(e.alias for e in each if isinstance(e, RemoveImport))
+            gone.update(b.node for b in unused_after(module, each, asked[module]))
+        if len(gone) == before:
+            return asked
 
 
 def unused_after(module: Module, edits: Sequence[Edit], asked_for: frozenset[str]) -> list[Binding]:
@@ -55,7 +75,9 @@ def unused_after(module: Module, edits: Sequence[Edit], asked_for: frozenset[str
         lost = [n for n in uses if n in gone]
         if not lost or len(lost) < len(uses):
             continue
-        if binding.name in mentioned or binding.name in exported:
+        if binding.name in mentioned:
+            continue
+        if binding.name in exported and binding.scope is top:
             continue
         if evaluated_text.names(binding.name, table):
             continue

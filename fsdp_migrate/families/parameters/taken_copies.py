@@ -1,0 +1,168 @@
+"""Parameters that are copied, or handed to code that copies or changes them.
+
+``[p.clone() for p in model.parameters()]`` and ``average.restore(model.parameters())``: after an
+evaluation those of the root are plain tensors, which mix with no ``DTensor`` that was copied
+before, and in which changes are lost.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Class, Function
+from fsdp_migrate.families.parameters.parameter_loops import (
+    AROUND,
+    METHODS,
+    changes_in_place,
+    loop_over,
+)
+from fsdp_migrate.families.parameters.parameter_owners import sharded
+from fsdp_migrate.families.parameters.writes import LATE
+from fsdp_migrate.families.training_loop.early_optimizers import is_optimizer_name
+from fsdp_migrate.families.training_loop.gathered_roots import (
+    may_be_evaluated,
+    may_stay_gathered,
+    reshard_line,
+)
+from fsdp_migrate.families.training_loop.training_before import (
+    just_trained,
+    only_model_was_trained,
+)
+from fsdp_migrate.families.wrapping.gathered import is_gathered
+from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.syntax.expressions import last_name, names_in
+from fsdp_migrate.syntax.trees import FUNCTIONS, walk
+
+RULE = "FSDP408"
+
+COPIED = Construct.parse("copy of parameters")
+CHANGED = Construct.parse("parameters handed on to be changed")
+COPYING = frozenset({"clone", "cpu", "deepcopy", "numpy"})
+# What functions out of sight do with parameters, as their names say.
+CHANGING = re.compile(r"restore|copy_to|swap|apply|load|replace|average_parameters", re.I)
+KEEPING = re.compile(r"store|stash|backup|save|update|step|ema|average", re.I)
+DEEPEST = 2  # functions that hand parameters on
+
+
+def find_taken_copies(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for ``model.parameters()`` where it may follow an evaluation, and copies are taken or
+    changes are made out of the loop that would say so itself."""
+    if not study.constructors:
+        return
+    resharded: dict[str, set[ast.stmt]] = defaultdict(set)
+    for call in module.table.calls_by_name.of(METHODS):
+        method = call.func
+        if not isinstance(method, ast.Attribute):
+            continue
+        construct = _use(call, study, module, DEEPEST)
+        if construct is None or is_gathered(call, study, module):
+            continue
+        models = sharded(method.value, module, study)
+        if not models or not may_stay_gathered(models, study):
+            continue
+        statement = module.table.statement(call)
+        done = resharded[ast.unparse(method.value)]
+        before = done if construct == COPIED else ()  # what changes them is said in any case
+        if just_trained(statement, study, module, before):
+            continue
+        if not only_model_was_trained(statement, method.value, study, module):
+            done.add(statement)
+            yield Site(construct, module, call, call, method.value)
+
+
+def _use(node: ast.expr, study: Study, module: Module, depth: int) -> Construct | None:
+    """What is done with a list of parameters that takes copies of them or changes them."""
+    loop = loop_over(node, module)
+    if loop is not None:
+        target, region, whole = loop
+        names = names_in(target)
+        if changes_in_place(names, region):
+            return None if isinstance(whole, ast.stmt) and depth == DEEPEST else CHANGED
+        copies = (n for part in region for n in walk(part) if isinstance(n, ast.Call))
+        taken = any(last_name(n.func) in COPYING and names & names_in(n) for n in copies)
+        return COPIED if taken else None
+    call = _call_given(node, module)
+    return _of_call(call, node, study, module, depth) if call is not None else None
+
+
+def _call_given(node: ast.expr, module: Module) -> ast.Call | None:
+    """The call that is given a list of parameters, or ``list(...)`` of it."""
+    child: ast.AST = node
+    for parent in module.table.ancestors(node):
+        if isinstance(parent, (ast.Starred, ast.keyword)):
+            child = parent
+        elif isinstance(parent, ast.Call) and child is not parent.func:
+            if last_name(parent.func) not in AROUND:
+                return parent
+            child = parent
+        else:
+            return None
+    return None
+
+
+def _of_call(
+    call: ast.Call, given: ast.expr, study: Study, module: Module, depth: int
+) -> Construct | None:
+    name = last_name(call.func)
+    if name in COPYING:
+        return COPIED  # deepcopy(list(model.parameters()))
+    callees = study.values(call.func, module)
+    functions = [v for v in callees if isinstance(v, Function)]
+    if functions and depth:
+        found = {_in_function(call, given, f, study, depth - 1) for f in functions}
+        return CHANGED if CHANGED in found else COPIED if COPIED in found else None
+    if functions or any(isinstance(v, Class) for v in callees) or name[:1].isupper():
+        return None  # made where the model is, and not after an evaluation
+    if is_optimizer_name(name) or any(
+        n.startswith("torch.") for n in study.external(call.func, module)
+    ):
+        return None
+    if CHANGING.search(name):
+        return CHANGED
+    return COPIED if KEEPING.search(name) else None
+
+
+def _in_function(
+    call: ast.Call, given: ast.expr, function: Function, study: Study, depth: int
+) -> Construct | None:
+    """What a function of the project does with the parameter that gets a list of parameters."""
+    node, module = function.node, function.module
+    if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return None
+    every = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+    bound = function.owner is not None
+    names = {
+        arg.arg
+        for arg in every
+        if (passed := study.tracer.argument(call, node, arg.arg, bound=bound)) is not None
+        and given in walk(passed)
+    }
+    found = {
+        _use(name, study, module, depth)
+        for name in (n for each in names for n in module.table.names_by_id.named(each))
+        if isinstance(name.ctx, ast.Load) and _function_of(name, module) is node
+    }
+    return CHANGED if CHANGED in found else COPIED if COPIED in found else None
+
+
+def _function_of(name: ast.Name, module: Module) -> ast.AST | None:
+    return next((p for p in module.table.ancestors(name) if isinstance(p, FUNCTIONS)), None)
+
+
+def decide_taken_copy(site: Site, study: Study) -> Decision:
+    """Reshard the model before its parameters are taken."""
+    models = sharded(site.subject, site.module, study)
+    proposal = study.proposal()
+    line = reshard_line(site.subject, site.module, site.expression, study, proposal)
+    proposal.insert_before(site.module, site.statement, line)
+    late = site.construct == CHANGED and may_be_evaluated(models, study)
+    return study.rewritten(
+        site, RULE, "resharded first", proposal, models=models, review=LATE if late else ""
+    )
