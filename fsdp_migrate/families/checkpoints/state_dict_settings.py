@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 from dataclasses import dataclass, replace
 
 from fsdp_migrate.analysis import dataclass_fields
@@ -34,6 +35,8 @@ class Setting:
     problem: str = ""  # why it cannot be told
     local: bool = False  # of a kind that FSDP2 does not have: SHARDED takes its place
     gone: bool = False  # what makes it goes with a branch for FSDP1: no running program knows it
+    # What makes it, where it cannot be told.
+    set_by: ast.Call | None = dataclasses.field(default=None, compare=False)
 
     def __str__(self) -> str:
         words = [self.kind]
@@ -61,6 +64,11 @@ def has_group(bound: dict[str, ast.expr]) -> bool:
 
 def read_setting(call: ast.Call, module: Module, study: Study) -> Setting:
     """The setting a ``state_dict_type`` or ``set_state_dict_type`` call makes."""
+    setting = _read(call, module, study)
+    return replace(setting, set_by=call) if setting.problem else setting
+
+
+def _read(call: ast.Call, module: Module, study: Study) -> Setting:
     bound = bind_arguments(call, TYPE_ARGUMENTS)
     if bound is None or "state_dict_type" not in bound:
         return Setting(problem="its arguments cannot be read")
