@@ -38,8 +38,6 @@ def decide(site: Site, study: Study) -> Decision:
     models = parts.constructors or found.constructors
     setting = settings_in_force.setting_at(site.node, site.module, models, study)
     setting = state_dict_settings.effective_setting(setting, models, study)
-    if setting.gone and setting.kind == "SHARDED" and isinstance(site.node, ast.Call):
-        return study.kept_as_is(site, RULE.code, state_dict_settings.OWN, models=models)
     # DCP knows one first rank, FSDP1 one for each group of ranks that shard a model, and what is
     # around sharded parts was on every rank.
     several = bool(parts) or not all(meshes.is_sharded_by_all(m, study) for m in models)
@@ -52,8 +50,11 @@ def decide(site: Site, study: Study) -> Decision:
         problem = "the state_dict method is passed on as a value"
     elif site.node.args or site.node.keywords:
         problem = "state_dict() is called with arguments"
-    if not problem and setting.kind == "FULL" and gathered.gathers(site.subject, site.module):
+    is_whole = setting.gone or (not problem and setting.kind == "FULL")
+    if is_whole and gathered.gathers(site.subject, site.module):
         return study.kept_as_is(site, RULE.code, "kept, of whole parameters", models=models)
+    if own := state_dict_settings.kept_own(setting, site, RULE.code, models, study):
+        return own
     if problem:
         return study.left(
             site,
@@ -104,8 +105,7 @@ def decide(site: Site, study: Study) -> Decision:
     if place is not None:
         message += f", gathered above '{place.guard}'"
     review, marked = hoisting.hoist(site, found_at, new, "state", proposal, RULE.code)
-    if told and not first_rank.is_read_by_first(site, place, study):
-        review = review or told.review
+    review = review or expressed_settings.doubt(told, site, place, study)
     if others and setting.kind != "FULL":
         marked = False
         review = "the model may also be wrapped by DDP here, whose 'module.' prefix is now removed"

@@ -35,8 +35,8 @@ def decide(site: Site, study: Study) -> Decision:
     models = held.constructors or found.constructors
     setting = settings_in_force.setting_at(site.node, site.module, models, study)
     setting = state_dict_settings.effective_setting(setting, models, study)
-    if setting.gone and setting.kind == "SHARDED" and isinstance(site.node, ast.Call):
-        return study.kept_as_is(site, RULE.code, state_dict_settings.OWN, models=models)
+    if own := state_dict_settings.kept_own(setting, site, RULE.code, models, study):
+        return own
     natively = not held and not _needs_support(site, models, study)
     told, at_run_time = expressed_settings.choose(setting, site, study, natively=natively)
     problem = "" if told or at_run_time else setting.problem

@@ -109,8 +109,7 @@ def decide(site: Site, study: Study) -> Decision:
     if place is not None:
         message += f", gathered above '{place.guard}'"
     review, marked = hoisting.hoist(site, found_at, new, "optimizer_state", proposal, RULE.code)
-    if told and not first_rank.is_read_by_first(site, place, study):
-        review = review or told.review
+    review = review or expressed_settings.doubt(told, site, place, study)
     return study.rewritten(
         site, RULE.code, message, proposal, models=models, review=review, marked=marked
     )

@@ -14,7 +14,8 @@ from fsdp_migrate.analysis import dataclass_fields
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Made
-from fsdp_migrate.families.checkpoints import ranks
+from fsdp_migrate.families.checkpoints import first_rank, ranks
+from fsdp_migrate.families.checkpoints.hoisting_places import Place
 from fsdp_migrate.families.checkpoints.state_dict_settings import (
     TYPE_ARGUMENTS,
     Setting,
@@ -90,6 +91,12 @@ def options(told: Expressed, module: Module, near: ast.AST, proposal: Proposal) 
         f=told.full,
         c=f", cpu_offload={told.offload}" if told.offload != "False" else "",
     )
+
+
+def doubt(told: Expressed | None, site: Site, place: Place | None, study: Study) -> str:
+    """What may differ where a state of the kind is got, in the end at ``place``."""
+    by_first = told is not None and first_rank.is_read_by_first(site, place, study)
+    return "" if told is None or by_first else told.review
 
 
 def _is_full(kind: ast.expr) -> str:

@@ -18,7 +18,7 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_values
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.syntax.expressions import bind_arguments
 from fsdp_migrate.syntax.kinds import of_kind
 
@@ -46,7 +46,12 @@ class Setting:
 
 
 DEFAULT = Setting()
+DIFFERENT = "set_state_dict_type is called with different settings"
 OWN = "kept: SHARDED is set in a branch for FSDP1 alone, and FSDP2 models give shards so"
+SOMETIMES = (
+    "in one case FSDP1's branch, which goes, set FULL_STATE_DICT: FSDP2 models give shards here in "
+    "every case, so gather them where whole tensors are needed"
+)
 LOCAL = (
     "each rank's state now holds its shard of every parameter: it is saved and loaded as before, "
     "but files in FSDP1's LOCAL form do not load"
@@ -138,6 +143,18 @@ def _configured(
     if optim:
         return replace(setting, optim_offload=offload, optim_rank0_only=rank0)
     return replace(setting, offload=offload, rank0_only=rank0)
+
+
+def kept_own(
+    setting: Setting, site: Site, rule: str, models: frozenset[Constructor], study: Study
+) -> Decision | None:
+    """A state is kept as it is where a branch for FSDP1 alone, which goes, set models to shards:
+    FSDP2 models give them by themselves."""
+    if not setting.gone or setting.kind != "SHARDED" or not isinstance(site.node, ast.Call):
+        return None
+    if setting.problem == DIFFERENT:
+        return study.rewritten(site, rule, OWN, models=models, review=SOMETIMES)
+    return study.kept_as_is(site, rule, OWN, models=models)
 
 
 def is_for_run_time(setting: Setting, study: Study) -> bool:
