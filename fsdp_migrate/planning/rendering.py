@@ -290,7 +290,8 @@ def _below_root(targets: Targets, variable: str, plan: ShardPlan) -> Code:
     test = targets.predicate(variable)
     if not targets.may_be_root:
         return test
-    return code("{v} is not {m} and {t}", v=variable, m=plan.model, t=test)
+    form = "{t} and {v} is not {m}" if targets.asks_root else "{v} is not {m} and {t}"
+    return code(form, v=variable, m=plan.model, t=test)
 
 
 def _loop_with_batch_norm(
