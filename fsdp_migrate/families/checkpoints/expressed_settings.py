@@ -16,6 +16,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Made
 from fsdp_migrate.families.checkpoints import first_rank, ranks
 from fsdp_migrate.families.checkpoints.hoisting_places import Place
+from fsdp_migrate.families.checkpoints.settings_in_force import setters
 from fsdp_migrate.families.checkpoints.state_dict_settings import (
     TYPE_ARGUMENTS,
     Setting,
@@ -56,6 +57,8 @@ def expressed(
     call = setting.set_by
     if call is None or setting.gone or not _stands_in_block(node, call, module):
         return None
+    if study.run_time_states and setters(study):
+        return None  # a model that is set to a kind would give that in the block as well
     bound = bind_arguments(call, TYPE_ARGUMENTS) or {}
     kind = bound.get("state_dict_type")
     given = [each for name, each in bound.items() if name != "module"]
